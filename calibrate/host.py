@@ -78,9 +78,8 @@ def calibrate(
         effort = serving.QUICK if quick else serving.WHOLE
         if urls:
             servers = Servers(urls)
-            elsewhere = serving.Elsewhere(servers.run, " ".join(urls.values()), tuple(urls))
+            elsewhere = serving.Elsewhere(servers.run, " ".join(urls.values()), tuple(urls), servers.notes)
             profile = serving.calibrate_serving(measured, beside, kept, effort, report, note, elsewhere)
-            profile = msgspec.structs.replace(profile, provenance=profile.provenance | servers.provenance)
         elif engine is not None:
             with OutsideEngine(engine) as outside:
                 elsewhere = serving.Elsewhere(outside.run, packages_of(engine))

@@ -1,11 +1,12 @@
 """Results of a calibration's stages, kept in a folder: a file a stage, sealed, and valid for one fingerprint."""
 
+import datetime
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -21,11 +22,21 @@ SUFFIX = ".stage"
 
 
 class Sealed(msgspec.Struct, frozen=True, array_like=True):
-    """A file of a stage: what it holds for, and its content with a fingerprint of it."""
+    """A file of a stage: what it holds for, its content, when it was measured, notes on it, and a digest of these."""
 
     fingerprint: str
     digest: str
     content: bytes
+    written: str
+    notes: tuple[str, ...]
+
+
+class KeptStage(NamedTuple, Generic[T]):
+    """A kept result: `written` is its date, `notes` are what did not add up while it was measured."""
+
+    result: T
+    written: str
+    notes: tuple[str, ...]
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -37,22 +48,26 @@ class Kept(msgspec.Struct, frozen=True):
     folder: Path | None
     fingerprint: str = ""
 
-    def read(self, stage: str, kind: type[T]) -> T | None:
+    def read(self, stage: str, kind: type[T]) -> KeptStage[T] | None:
         """Return a stage's result; None where there is none, it is damaged, or it is another calibration's."""
         sealed = self._sealed(stage)
+        if sealed is None:
+            return None
         with suppress(ValueError, msgspec.MsgspecError, pa.ArrowException):
-            return None if sealed is None else msgspec.msgpack.decode(sealed.content, type=kind, dec_hook=_table_of)
+            result = msgspec.msgpack.decode(sealed.content, type=kind, dec_hook=_table_of)
+            return KeptStage(result, sealed.written, sealed.notes)
         return None
 
     def holds(self, stage: str) -> bool:
         """Return whether a stage's result is kept."""
         return self._sealed(stage) is not None
 
-    def write(self, stage: str, result: Any) -> None:
-        """Keep a stage's result; OutputError if it cannot be written."""
+    def write(self, stage: str, result: Any, notes: Sequence[str] = ()) -> None:
+        """Keep a stage's result, and notes on it; OutputError if it cannot be written."""
         if self.folder is not None:
             content = msgspec.msgpack.encode(result, enc_hook=_bytes_of)
-            sealed = Sealed(self.fingerprint, _digest(content), content)
+            written, own = datetime.datetime.now(datetime.UTC).date().isoformat(), tuple(notes)
+            sealed = Sealed(self.fingerprint, _digest_of(content, written, own), content, written, own)
             write_file(stage_file(self.folder, stage), msgspec.msgpack.encode(sealed))
 
     def _sealed(self, stage: str) -> Sealed | None:
@@ -60,7 +75,8 @@ class Kept(msgspec.Struct, frozen=True):
             return None
         with suppress(OSError, ValueError, msgspec.MsgspecError):
             sealed = msgspec.msgpack.decode(stage_file(self.folder, stage).read_bytes(), type=Sealed)
-            if (sealed.fingerprint, sealed.digest) == (self.fingerprint, _digest(sealed.content)):
+            digest = _digest_of(sealed.content, sealed.written, sealed.notes)
+            if (sealed.fingerprint, sealed.digest) == (self.fingerprint, digest):
                 return sealed
         return None
 
@@ -84,6 +100,10 @@ def fingerprint_of(scenario: Scenario, effort: msgspec.Struct, facts: Mapping[st
 def clear(folder: Path) -> None:
     """Remove what a calibration has kept in its folder, and the folder if nothing else is in it."""
     remove_files(folder, f"*{SUFFIX}", "continuations-*.npz")
+
+
+def _digest_of(content: bytes, written: str, notes: tuple[str, ...]) -> str:
+    return _digest(msgspec.msgpack.encode((content, written, notes)))
 
 
 def _digest(content: bytes) -> str:

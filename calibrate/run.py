@@ -217,7 +217,7 @@ class Bench:
 
     def profile(self) -> HardwareProfile:
         """Return the profile that all measurements so far give, with its name, the models' sizes, and its source."""
-        facts, measured = dict(self.stages.facts), self.measured
+        facts, measured = self.stages.provenance, self.measured
         written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         of_prompts = {"prompts_count": str(self.effort.prompts)}  # the first ones of the file
         return profile_from(

@@ -34,17 +34,11 @@ def servers_of(stated: Sequence[str], scenario: Scenario) -> dict[int, str]:
 
 
 class Servers:
-    """Sends loops to the server of their draft length."""
+    """Sends loops to the server of their draft length; `notes` has what did not add up."""
 
     def __init__(self, urls: Mapping[int, str]) -> None:
         self.urls = urls
         self.notes: list[str] = []
-
-    @property
-    def provenance(self) -> dict[str, str]:
-        """What did not add up, for a profile; empty if all did."""
-        first, *others = self.notes or [""]
-        return {"notes": first + (f"; and {len(others)} more" if others else "")} if first else {}
 
     def run(self, loop: Scenario) -> Run:
         """Run a loop; InputError as `run_on_server`."""

@@ -55,11 +55,13 @@ class Elsewhere(NamedTuple):
 
     - `version`: what tells it apart from others, such as its packages.
     - `depths`: of its loops, where it cannot have those of `depths_of`.
+    - `notes`: what did not add up; `run` appends to it.
     """
 
     run: Callable[[Scenario], Run]
     version: str
     depths: tuple[int, ...] = ()
+    notes: list[str] | None = None
 
 
 def stages_of(scenario: Scenario, passes: int) -> list[tuple[int, int]]:
@@ -83,7 +85,8 @@ def calibrate_serving(
     `kept` keeps the results of stages; `report` and `note` as in `calibrate.run`. `elsewhere`: another engine that runs
     the loops; it has no signals, and room is its own matter.
     """
-    stages = stages_on_host(scenario, effort, kept, report, note, elsewhere.version if elsewhere else "")
+    version, noted = (elsewhere.version, elsewhere.notes) if elsewhere else ("", None)
+    stages = stages_on_host(scenario, effort, kept, report, note, version, noted)
     passes = {pass_name(number, rows, effort): (number, rows) for number, rows in stages_of(scenario, effort.passes)}
     stages.note_kept([*passes, ACCEPTANCE])
     runs, most = list[Run](), ROWS[-1]
@@ -99,14 +102,14 @@ def calibrate_serving(
             most = fewer[-1]
         runs += measured or []
     if not scenario.drafters.count:
-        return profile_of_target(scenario, runs, None, stages.left_out, stages.facts)
+        return profile_of_target(scenario, runs, None, stages.left_out, stages.provenance)
     loop = recording_loop(scenario, effort.recorded, most)
     needs = [] if elsewhere else [needs_of(resolve(loop), stages.gpus)]
     recorded = stages.take(Stage(ACCEPTANCE, partial(record_acceptance, loop, elsewhere), EngineRun, needs))
     assert recorded is not None
     if recorded.signals:
         write_signals(list(recorded.signals.values()), folder / SIGNALS_FILE)
-    return profile_of_target(scenario, runs, recorded.run, stages.left_out, stages.facts)
+    return profile_of_target(scenario, runs, recorded.run, stages.left_out, stages.provenance)
 
 
 def pass_name(number: int, rows: int, effort: Effort) -> str:
@@ -184,7 +187,7 @@ def profile_of_target(
 
     - `recorded`: the run that has the acceptance; without it, the loops with the deepest drafts.
     - `left_out`: what was not measured, with the reasons.
-    - `host`: facts of the host; None reads those of this one.
+    - `host`: facts of the host and of its stages; None reads those of this one.
     """
     fit = fit_aligned if scenario.verifiers.aligned else fit_passes
     seen, facts = all(run.header.steps for run in runs), dict(host or host_facts())

@@ -51,7 +51,8 @@ class Stages:
 
     - `report`: is called with the name of each stage as it begins; `note` with lines on those left out.
     - `facts`: of this host. `gpus`: names of its GPUs.
-    - `left_out`: what the profile lacks, each with the reason.
+    - `left_out`: what the profile lacks, each with the reason. `kept_on`: dates of the stages of an earlier try.
+    - `notes`: what did not add up in measurements, which append to it; each is kept with its stage.
     """
 
     kept: Kept
@@ -60,6 +61,19 @@ class Stages:
     facts: Mapping[str, str] = field(default_factory=dict)
     gpus: Sequence[str] = ()
     left_out: dict[Missing, str] = field(default_factory=dict)
+    kept_on: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What a profile says of its measurement: facts of the host, stages of an earlier try, the first note."""
+        kept = f"{len(self.kept_on)} stages of an earlier try, of {', '.join(sorted(set(self.kept_on)))}"
+        more = f"; and {len(self.notes) - 1} more" if len(self.notes) > 1 else ""
+        return (
+            dict(self.facts)
+            | ({"kept": kept} if self.kept_on else {})
+            | ({"notes": f"{self.notes[0]}{more}"} if self.notes else {})
+        )
 
     def take(self, stage: Stage[T]) -> T | None:
         """Return the result of a stage, which is kept or is measured now; None if it is left out for lack of memory.
@@ -68,12 +82,15 @@ class Stages:
         """
         self.report(stage.name)
         if (kept := self.kept.read(stage.name, stage.kind)) is not None:
-            return kept
+            self.kept_on.append(kept.written)
+            self.notes.extend(kept.notes)
+            return kept.result
         free = free_bytes(self.gpus) if stage.needs else {}
         reason = next(filter(None, (lacking(needs, free) for needs in stage.needs)), None)
         if reason is not None and stage.without is None:
             raise InputError(f"calibration: {stage.name}: {reason}; {ADVICE}")
         if reason is None:
+            before = len(self.notes)
             try:
                 result = stage.measure()
             except DeviceMemoryError as error:
@@ -81,7 +98,7 @@ class Stages:
                     raise
                 reason = str(error)
             else:
-                self.kept.write(stage.name, result)
+                self.kept.write(stage.name, result, self.notes[before:])
                 return result
         assert stage.without is not None
         self.left_out[stage.without] = f"{stage.name}: {reason}"
@@ -96,12 +113,18 @@ class Stages:
 
 
 def stages_on_host(
-    scenario: Scenario, effort: msgspec.Struct, folder: Path | None, report: Report, note: Report, engine: str = ""
+    scenario: Scenario,
+    effort: msgspec.Struct,
+    folder: Path | None,
+    report: Report,
+    note: Report,
+    engine: str = "",
+    notes: list[str] | None = None,
 ) -> Stages:
     """Return the stages of a calibration on this host, without any taken.
 
-    - `folder`: where results are kept. `engine`: the packages of another engine that runs them.
+    - `folder`: where results are kept. `engine`: the packages of another engine. `notes`: as in `Stages`.
     """
     facts, gpus = in_process("facts of this host", host_facts), visible_gpus()
     kept = Kept(folder, fingerprint_of(scenario, effort, facts | {"gpus": str(len(gpus)), "engine": engine}))
-    return Stages(kept, report, note, facts, gpus)
+    return Stages(kept, report, note, facts, gpus, notes=[] if notes is None else notes)

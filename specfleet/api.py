@@ -98,7 +98,7 @@ def run(
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
-    a target's device drafted. `power`: one for samples of the device's clock, power and memory, right before each draft
+    a target's device drafted. `power`: one for samples of the devices' clock, power, load and memory, before each draft
     and twice a second; the metrics then have the energy a token. `engine`: one of others, such as "vllm", installed by
     `python -m engine.outside.install`. `server`: the address of a running, OpenAI-compatible one, such as
     "http://localhost:8000". Neither has signals, power or counters. Where a file cannot be written after the
@@ -193,6 +193,7 @@ def sweep(
     jobs: int | None = None,
     done: "Callable[[CellResult], None]" = lambda _result: None,
     path: SimPath = "auto",
+    power: bool = False,
     **keys: Any,
 ) -> Sweep:
     """Run a scenario with every combination of the values that `vary` names, in either world.
@@ -200,8 +201,9 @@ def sweep(
     `scenario`, `changes` and keywords as in `simulate`. `vary`: values by dotted key, or texts such as
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
     cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `path`: as in
-    `simulate`. A cell that fails loses no other: see `Sweep.errors`. Raises InputError for bad input before anything
-    runs, and OutputError where a cell cannot be written; its `result` is the sweep until then.
+    `simulate`. `power`: whether the engine samples its devices, for `figure devices`. A cell that fails loses no other:
+    see `Sweep.errors`. Raises InputError for bad input before anything runs, and OutputError where a cell cannot be
+    written; its `result` is the sweep until then.
 
     >>> import specfleet
     >>> small = {"workload.requests": 20}
@@ -219,6 +221,8 @@ def sweep(
             raise InputError(f"{name} = {count}: needs a whole number from 1")
     if world == "engine" and path != "auto":
         raise InputError("path: only simulations have one; leave it out, or world = sim")
+    if world == "sim" and power:
+        raise InputError("power: only devices that run a model are sampled; leave it out, or world = engine")
     folder = None if out is None else Path(out)
     if folder is not None:
         check_folder(folder)
@@ -227,7 +231,7 @@ def sweep(
     cells = [(cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in axes]  # what varies comes last: it wins
     at_once = jobs or os.cpu_count() or 1
     try:
-        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, path))
+        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, path, power))
     except OutputError as error:
         error.result = Sweep(error.result)
         raise
@@ -297,10 +301,10 @@ def figure(
 ) -> "Figure":
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
-    "sweep" is drawn from a sweep or its folder, "timeline" from a run, "plan" from a plan (JSON). "sweep" shows
-    `metric`, throughput by default, along the first varied key, a line for each value of the second, or with `panels`
-    a panel. `width_inches`: such as that of a paper's column, 3.3. `caption`: whether one is below. Raises InputError
-    for anything else.
+    "sweep" and "devices" are drawn from a sweep or its folder, "timeline" from a run, "plan" from a plan (JSON).
+    "sweep" shows `metric`, throughput by default, along the first varied key, a line for each value of the second, or
+    with `panels` a panel; "devices" the clock, power and load of the devices of a sweep with `power`. `width_inches`:
+    such as that of a paper's column, 3.3. `caption`: whether one is below. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})

@@ -24,6 +24,7 @@ qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open stablelm starcoder2 vaultg
 """
 ADMITTED = frozenset(NAMES.split())
 ENCODERS = {"bert", "bert-generation", "electra", "ernie"}  # admitted if their configuration makes decoders of them
+QUANTISED = {"bitnet", "gpt_oss"}  # their own modules in transformers know the scales of their published weights
 LAYERS = {"full_attention", "sliding_attention"}  # their keys and values are a row that can be rolled back
 NO_WINDOW = {"phimoe", "qwen2_moe"}  # types with sliding layers that do not pass the window to attention
 STATIC_ROPE = {"default", "linear", "llama3", "yarn"}  # frequencies that do not depend on the length of the text
@@ -57,8 +58,8 @@ def refusal(config: PretrainedConfig) -> str:
     kind = config.model_type
     if kind not in ADMITTED:
         return "no test shows that its text stays the same; docs/models.md lists what runs, and why others do not"
-    if others := set(getattr(config, "layer_types", None) or ()) - LAYERS:
-        return f"it has layers of kind {', '.join(sorted(others))}; the engine runs {' and '.join(sorted(LAYERS))}"
+    if reason := _of_weights(config):
+        return reason
     if kind in ENCODERS and not config.is_decoder:
         return "an encoder, whose tokens look ahead; only with is_decoder = true in its config.json it is a decoder"
     if getattr(config, "use_bidirectional_attention", None) or not getattr(config, "is_causal", True):
@@ -66,6 +67,20 @@ def refusal(config: PretrainedConfig) -> str:
     supported = STATIC_ROPE | ROPE_BY_LENGTH
     if unknown := {str(rope.get("rope_type")) for rope in ropes(config)} - supported:
         return f"rotary embedding of type {', '.join(sorted(unknown))}; the engine knows {', '.join(sorted(supported))}"
+    return ""
+
+
+def _of_weights(config: PretrainedConfig) -> str:
+    """Return why layers or weights of a configuration are refused; empty if they are not."""
+    quantised = getattr(config, "quantization_config", None)
+    if quantised and config.model_type not in QUANTISED:
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised.quant_method
+        return (
+            f"its weights are quantised (quantization_config: {method}), and the engine computes in float32, float64, "
+            "bfloat16 or float16; give a checkpoint that is not, or another engine with --engine"
+        )
+    if others := set(getattr(config, "layer_types", None) or ()) - LAYERS:
+        return f"it has layers of kind {', '.join(sorted(others))}; the engine runs {' and '.join(sorted(LAYERS))}"
     return ""
 
 

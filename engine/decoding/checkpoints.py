@@ -5,8 +5,9 @@ here that name the tensors.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -47,20 +48,45 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def count_numbers(folder: Path) -> int:
-    """Return how many numbers a folder's weights have, from the sizes of its tensors or, for pickled ones, its files.
+class Stored(NamedTuple):
+    """A tensor in a file."""
 
-    Pickled files whose config.json names no type count as numbers of two bytes.
-    """
-    numbers = 0
+    path: Path
+    shape: tuple[int, ...]
+
+
+def stored_tensors(folder: Path) -> dict[str, Stored]:
+    """Return the tensors of a folder's weights by name, without reading them; pickled files have no names."""
+    found = {}
     for path in weight_files(folder):
         if path.suffix == ".safetensors":
             with explained(path, "no tensors can be read from it"), safe_open(path, "pt") as tensors:
-                numbers += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
-        else:
-            content = read_json(folder / "config.json")
-            stored = getattr(torch, str(content.get("torch_dtype") or content.get("dtype")), torch.float16)
-            numbers += path.stat().st_size // stored.itemsize
+                names = tensors.keys()
+                found |= {name: Stored(path, tuple(tensors.get_slice(name).get_shape())) for name in names}
+    return found
+
+
+def read_named(folder: Path, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    """Read stored tensors by their names; nothing else is read."""
+    stored, tensors = stored_tensors(folder), {}
+    for name in names:
+        with safe_open(stored[name].path, "pt") as file:
+            tensors[name] = file.get_tensor(name)
+    return tensors
+
+
+def count_numbers(folder: Path, names: Collection[str] | None = None) -> int:
+    """Return how many numbers a folder's weights have, from the sizes of its tensors or, for pickled ones, its files.
+
+    Pickled files whose config.json names no type count as numbers of two bytes. `names`: count these tensors alone.
+    """
+    stored = stored_tensors(folder)
+    numbers = sum(math.prod(each.shape) for name, each in stored.items() if names is None or name in names)
+    pickled = [path for path in weight_files(folder) if path.suffix != ".safetensors"] if names is None else []
+    if pickled:
+        content = read_json(folder / "config.json")
+        kind = getattr(torch, str(content.get("torch_dtype") or content.get("dtype")), torch.float16)
+        numbers += sum(path.stat().st_size // kind.itemsize for path in pickled)
     return numbers
 
 

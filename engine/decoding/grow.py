@@ -11,7 +11,7 @@ import torch
 from engine.decoding.feed import Nodes
 from engine.decoding.placing import placed
 from engine.decoding.rules import Rule, normalised
-from engine.decoding.sampling import Sampling, Uniforms, distributions
+from engine.decoding.sampling import Sampling, Uniforms, distributions, working
 from engine.decoding.trees import Tree, static_tree, tree_of
 from fleet.errors import InputError
 from fleet.policies.shapes import Shape, depths_of
@@ -97,8 +97,9 @@ def grow_static(
         if signals:
             drafted_from.append(level)
         if drawing is not None:
-            q.append(distributions(level, drawing.rows).half())
-            chosen = drawn(q[-1].double(), count, drawing.chance, drawing.replace)
+            exact = distributions(level, drawing.rows)
+            q.append(exact.half())
+            chosen = drawn(q[-1].to(exact.dtype), count, drawing.chance, drawing.replace)
         else:
             chosen = level.topk(count, -1).indices if count > 1 else level.argmax(-1, keepdim=True)
         tokens.append(mark_broken(chosen, level).flatten(1))  # (B, w)
@@ -148,7 +149,7 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
     width = min(shape.width, logits.shape[-1])
     rows = torch.arange(B, device=device)[:, None]
     # The candidates of all levels, in order: token, likelihood, parent candidate (-1: the root), place among the fed.
-    likely, tokens = torch.log_softmax(logits.double(), -1).topk(width, -1)  # (B, width)
+    likely, tokens = torch.log_softmax(working(logits), -1).topk(width, -1)  # (B, width)
     tokens = mark_broken(tokens, logits)
     parents = torch.full_like(tokens, -1)
     all_tokens, all_likely, all_parents = [tokens], [likely], [parents]
@@ -164,7 +165,7 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
         attended = torch.cat([attended[rows, above] if number else attended, itself], -1)
         nodes = Nodes(number * width, attended, torch.full((1, width), number, device=device), above)
         level = extend(tokens.gather(1, best), nodes)  # (B, width, V)
-        gained, tokens = torch.log_softmax(level.double(), -1).topk(width, -1)  # (B, width, width)
+        gained, tokens = torch.log_softmax(working(level), -1).topk(width, -1)  # (B, width, width)
         tokens = mark_broken(tokens, level)
         likely = (likely.gather(1, best)[:, :, None] + gained).flatten(1)
         tokens = tokens.flatten(1)

@@ -38,12 +38,13 @@ class CausalLM:
 
     - `lean`: LLaMA types run by the lean forward pass of `llama.py`; False runs transformers' modules.
     - `graphs`: CUDA graphs of the lean pass, see `graphs.py`; None where there are none.
+    - `device`: of a model that is loaded in part; None for that of its weights.
     """
 
-    def __init__(self, model: torch.nn.Module, lean: bool = True) -> None:
+    def __init__(self, model: torch.nn.Module, lean: bool = True, device: torch.device | None = None) -> None:
         self.model = model.eval()
         self.config = model.config
-        self.device = next(model.parameters()).device
+        self.device = device or next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
         self.vocabulary = int(model.config.vocab_size)
         if self.device.type == "cuda":
@@ -228,6 +229,10 @@ def _named(name: str, role: str) -> Path:
 def load_model(name: str, role: str, precision: str = "float32", device: str = "", lean: bool = True) -> CausalLM:
     """Load a model from a local folder, never from a hub. `device`: cpu, cuda, ...; cuda if there is one when empty."""
     folder = folder_of(name, role)
-    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     model = load_whole(folder, PRECISIONS[precision])
-    return CausalLM(model.to(place), lean)
+    return CausalLM(model.to(place_of(device)), lean)
+
+
+def place_of(device: str = "") -> torch.device:
+    """Return the device of that name; cuda if there is one when empty."""
+    return torch.empty(0, device=device or ("cuda" if torch.cuda.is_available() else "cpu")).device

@@ -25,12 +25,19 @@ class Sampling:
 GREEDY = Sampling()
 
 
-def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
-    """Return the sampling distributions of logits (B, n, vocabulary) of B rows, in the same shape.
+def working(values: torch.Tensor) -> torch.Tensor:
+    """Return values in the precision of the rules: float64 on a cpu and for models in float64, else float32.
 
-    In float64 on every device, so that a rule decides alike on all of them.
+    Many GPUs take 32 or 64 times as long in float64. Sums that draw a token are in float64 everywhere.
     """
-    logits = logits.double()
+    exact = values.device.type == "cpu" or values.dtype is torch.float64
+    return values.double() if exact else values.float()
+
+
+def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
+    """Return the sampling distributions of logits (B, n, vocabulary) of B rows, in the same shape, as `working` has
+    them."""
+    logits = working(logits)
     if all(row.temperature == 0 for row in rows):
         return one_hot(logits)
     p = torch.softmax(warmed(logits, rows), -1)
@@ -43,16 +50,15 @@ def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tenso
 
 
 def warmed(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
-    """Return logits (B, n, vocabulary) in float64, divided by each row's temperature, by 1 for greedy ones.
+    """Return logits (B, n, vocabulary), divided by each row's temperature, by 1 for greedy ones.
 
     The largest is subtracted first, so that no small temperature overflows.
     """
-    logits = logits.double()
     logits = logits - logits.amax(-1, keepdim=True)
     temperatures = [row.temperature or 1.0 for row in rows]
     if len(set(temperatures)) == 1:
         return logits / temperatures[0]
-    return logits / placed(temperatures, logits.device, torch.float64)[:, None, None]
+    return logits / placed(temperatures, logits.device, logits.dtype)[:, None, None]
 
 
 def widened(values: torch.Tensor, vocabulary: int, fill: float = 0.0) -> torch.Tensor:
@@ -73,11 +79,11 @@ def _truncated(p: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
     """Keep the top k tokens, and of those the fewest with at least top-p of their probability; renormalise."""
     ordered, order = p.sort(dim=-1, descending=True, stable=True)
     vocabulary = p.shape[-1]
-    limits = placed([[row.top_k or vocabulary, row.top_p] for row in rows], p.device, p.dtype)[:, None, :, None]
+    limits = placed([[row.top_k or vocabulary, row.top_p] for row in rows], p.device, torch.float64)[:, None, :, None]
     most, enough = limits.unbind(2)  # (B, 1, 1) each
     ordered = ordered * (torch.arange(vocabulary, device=p.device) < most)
     ordered = ordered / ordered.sum(-1, keepdim=True)
-    before = ordered.cumsum(-1) - ordered
+    before = ordered.cumsum(-1, dtype=torch.float64) - ordered
     ordered = ordered * ((before < enough) | (enough >= 1))
     kept = torch.zeros_like(p).scatter_(-1, order, ordered)
     return kept / kept.sum(-1, keepdim=True)
@@ -100,7 +106,7 @@ class Uniforms:
 
     def draws(self, weights: torch.Tensor) -> torch.Tensor:
         """Draw a token id for each row from weights (B, vocabulary): (B,). Tokens of weight 0 are never drawn."""
-        cumulative = weights.cumsum(-1)
+        cumulative = weights.cumsum(-1, dtype=torch.float64)
         # A hair below the sum, so that rounding never exceeds the last token with weight.
         place = self._next()[:, None] * (cumulative[:, -1:] * self.below_one)
         token = torch.searchsorted(cumulative, place, right=True).clamp_(max=weights.shape[-1] - 1)  # (B, 1)

@@ -259,7 +259,7 @@ class Target:
         if drafts.q is None:
             q, drafted = None, drafted.masked_fill(drafted >= V, -1)  # never accepted: p is 0 there
         else:
-            q, p = normalised(widened(drafts.q.double(), V)), widened(p, drafts.q.shape[-1])
+            q, p = normalised(widened(drafts.q.to(p.dtype), V)), widened(p, drafts.q.shape[-1])
         walk = walk_down(self.rule, tree, drafted, q, p, chance)
         accepted = drafted.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
         copied = torch.cat([looked_at, walk.path, accepted, walk.token[:, None]], 1).tolist()

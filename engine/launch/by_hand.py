@@ -17,6 +17,7 @@ import torch
 from engine.decoding.models import is_folder_of_model
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.launch.bodies import THREADS
+from engine.launch.placement import measured_here
 from engine.launch.runnable import check_by_hand
 from engine.launch.serve import process_of_drafter
 from engine.launch.supervisor import Watch, watched
@@ -35,6 +36,7 @@ from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
 from fleet.files import check_writable
 from fleet.interrupts import ENDING, Interrupted
+from fleet.records.power import curves_of, write_samples
 from fleet.records.run import make_run, write_run
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
@@ -53,11 +55,13 @@ def serve_drafter(
     keys: Keys | None = None,
     number: int = 0,
     watch: Watch | None = None,
+    power: Path | None = None,
 ) -> None:
     """Draft for every target that connects, until a signal: then write the records, and raise Interrupted.
 
     - `number`: of the drafter in the fleet, from 0.
     - `watch`: is called with the node's counters, twice a second and at the end.
+    - `power`: a file for samples of its device's counters.
     """
     check_bind_host(host, keys)
     fleet = _resolved(scenario)
@@ -72,7 +76,7 @@ def serve_drafter(
     node = process_of_drafter(fleet, number)[1](site=site)
     what = "replayed" if fleet.drafters.kind == "replayed" else f"model {fleet.drafters.model}"
     serves = f"{what}, depth {fleet.drafters.depth}, for {_clients(host, keys)}; public port {node.port}"
-    _serve(node, scenario, serves, out, watch, say)
+    _serve(node, scenario, serves, out, watch, say, power)
 
 
 def serve_router(
@@ -112,6 +116,7 @@ def serve_verifier(
     out: Path | None,
     keys: Keys | None = None,
     watch: Watch | None = None,
+    power: Path | None = None,
 ) -> dict[int, list[int]]:
     """Decode these targets' share of the requests with the drafters, or the router, at `connect` (tcp://HOST:PORT).
 
@@ -134,11 +139,19 @@ def serve_verifier(
     else:
         node = verifier_node(fleet, targets[0], prompts_of(fleet), addresses, site=site)
     begins = f"drafts come from {shown(list(addresses.values()))}" if addresses else ""
-    _serve(node, scenario, begins, out, watch, say)
+    _serve(node, scenario, begins, out, watch, say, power)
     return node.outputs
 
 
-def _serve(node: Stations, scenario: Scenario, begins: str, out: Path | None, watch: Watch | None, say: Say) -> None:
+def _serve(
+    node: Stations,
+    scenario: Scenario,
+    begins: str,
+    out: Path | None,
+    watch: Watch | None,
+    say: Say,
+    power: Path | None = None,
+) -> None:
     """Connect a node and serve; then write its records. Raise Interrupted if a signal stopped it.
 
     `begins`: a line for its user when it begins.
@@ -149,12 +162,20 @@ def _serve(node: Stations, scenario: Scenario, begins: str, out: Path | None, wa
         if begins:
             say(begins)
         zero_s = now_s()
-        with watched(node.fleet, watch) as report, observed(node.stations, zero_s, report):
+        meter = measured_here(say) if power is not None else None
+        with (
+            watched(node.fleet, watch) as report,
+            observed(node.stations, zero_s, report, meter, node.workers) as samples,
+        ):
             log = node.serve(zero_s)
     if node.ends and not signals:
         say("done")
     if out is not None:
-        write_run(make_run(scenario, "engine", log, node.fleet, torch.cuda.device_count()), out)
+        run = make_run(scenario, "engine", log, node.fleet, torch.cuda.device_count())
+        devices = curves_of(samples, [recorded.station.name for recorded in node.stations()])
+        write_run(msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, devices=devices)), out)
+    if power is not None and samples:
+        write_samples(samples, power)
     if signals:
         raise Interrupted(signals[0], f"kept: the records until then in {out}" if out else "no records were asked for")
     if out is not None:

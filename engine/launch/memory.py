@@ -17,7 +17,7 @@ from engine.decoding.eagle_files import read_head_config
 from engine.decoding.folders import read_config
 from engine.decoding.models import PRECISIONS, folder_of
 from engine.launch.placement import gpus_of
-from engine.node.build import head_folder
+from engine.node.build import borrowed_of, head_folder
 from fleet.scenario.names import verifier_name
 from fleet.scenario.resolved import Fleet
 
@@ -56,7 +56,10 @@ def drafter_bytes(fleet: Fleet) -> ModelBytes:
 
 def borrowed_bytes(fleet: Fleet) -> int:
     """Return the bytes of the target that a drafter's process loads beside its head."""
-    return target_bytes(fleet).weights_bytes if fleet.drafters.kind == "eagle" else 0
+    if fleet.drafters.kind != "eagle":
+        return 0
+    folder = folder_of(fleet.verifiers.model, "target")
+    return PRECISIONS[fleet.precision].itemsize * count_numbers(folder, borrowed_of(fleet))
 
 
 def process_bytes(*held_bytes: int) -> int:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from engine.node.power import Device, meter_of
+from engine.node.power import Device, Meter, meter_of, missing_counters
 from fleet.scenario.facts import crowds
 from fleet.scenario.names import verifier_name
 from fleet.scenario.resolved import Fleet
@@ -63,15 +63,22 @@ def crowding(fleet: Fleet) -> str | None:
 
 
 def measured_device(fleet: Fleet, report: Callable[[str], None]) -> Device | Literal[""]:
-    """Return the device whose power can be measured; if none, call `report` with the reason."""
-    if fleet.drafters.count and fleet.drafters.kind == "replayed":
-        report("replayed drafters use no device: energy was not measured")
+    """Return the kind of devices that can be measured; call `report` with what cannot, and missing counters."""
+    if not devices_of(fleet):
+        report("replayed stations use no device: energy was not measured")
         return ""
-    if len(set(gpus_of(fleet, visible_gpus()).values())) > 1:
-        report("models run on several GPUs, and one process would measure one of them: energy was not measured")
-        return ""
-    device: Device = "gpu" if torch.cuda.is_available() else "cpu"
-    meter, reason = meter_of(device)
-    if meter is None:
-        report(reason)
-    return "" if meter is None else device
+    gpus = dict.fromkeys(gpus_of(fleet, visible_gpus()).values()) or ("",)
+    found = [measured_here(report, os.environ | ({VISIBLE: gpu} if gpu else {})) is not None for gpu in gpus]
+    return _kind() if any(found) else ""
+
+
+def measured_here(report: Callable[[str], None], environment: Mapping[str, str] = os.environ) -> Meter | None:
+    """Return the meter of the device that a process with this environment uses; `report` as in `measured_device`."""
+    meter, reason = meter_of(_kind(), environment=environment)
+    for line in [reason] if meter is None else missing_counters(meter):
+        report(line)
+    return meter
+
+
+def _kind() -> Device:
+    return "gpu" if torch.cuda.is_available() else "cpu"

@@ -10,7 +10,7 @@ import msgspec
 
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.launch.bodies import node_body
-from engine.launch.placement import crowding, gpus_of, measured_device, visible_gpus
+from engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
 from engine.launch.processes import NodeProcess, end_all, in_process
 from engine.launch.runnable import check_can_run
 from engine.launch.supervisor import Place, Supervisor, Watch, watched
@@ -26,7 +26,7 @@ from engine.replayed.continuations import continuations_of
 from engine.replayed.drafter import replayed_drafter_node
 from engine.replayed.targets import ReplayedFleet
 from fleet.acceptance.token import Token
-from fleet.records.power import curves_of
+from fleet.records.power import DeviceCurve, curves_of
 from fleet.records.run import Run, make_run
 from fleet.records.schema import PowerSample
 from fleet.scenario.faults import Kill, NodeFault
@@ -44,7 +44,7 @@ class EngineRun(msgspec.Struct, frozen=True):
 
     - `outputs`: new tokens of each request of a real target.
     - `signals`: of each request's drafted tokens, if they were recorded.
-    - `samples`: of a device's power.
+    - `samples`: of the devices' counters.
     """
 
     run: Run
@@ -65,7 +65,7 @@ def serve(
 
     - `signals`: whether to record those of drafted tokens, where targets draft on their own device.
     - `watch`: is called with the counters of all nodes, twice a second and at the end.
-    - `power`: whether to measure the clock, power and energy of the models' device.
+    - `power`: whether to measure clock, power, load and energy of the models' devices.
     - `report`: is called before the run with lines on crowded cores and on power without a meter.
 
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails, NodeDiedError if it is
@@ -87,10 +87,14 @@ def serve(
         launch = Launch(fleet, texts, gpu_of, take, device, signals)
         served = launch.run(launch.waves())
     run = make_run(scenario, "engine", served.log, fleet, len(gpus))
-    samples = tuple(sample for node in launch.nodes for sample in node.samples)
-    if samples:
-        run = msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, energy=curves_of(samples)))
-    return EngineRun(run, served.outputs, served.signals, samples)
+    curves, samples = list[DeviceCurve](), list[PowerSample]()
+    for gpu, place in launch.measuring.items():
+        stations = [name for name in devices_of(fleet) if gpu_of.get(name, "") == gpu]
+        curves += curves_of(place.node.samples, stations)
+        samples += place.node.samples
+    if curves:
+        run = msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, devices=tuple(curves)))
+    return EngineRun(run, served.outputs, served.signals, tuple(samples))
 
 
 def _texts(fleet: Fleet, continuations_folder: Path) -> Sequence[Any]:
@@ -118,7 +122,8 @@ class Launch:
 
     - `texts`: the prompts of real targets, or the continuations of replayed ones.
     - `gpu_of`: the GPU of each station that has one of its own.
-    - `watch`: is called with the reports of all nodes. `power`: the device that the first process measures.
+    - `watch`: is called with the reports of all nodes. `power`: the kind of devices to measure; empty for none.
+    - `measuring`: the process that measures each GPU, the first that uses it; "" is a host's only device.
     - `signals`: whether targets record those of drafted tokens.
     - `nodes`: all processes, of all lives.
     """
@@ -143,6 +148,7 @@ class Launch:
         self.addresses: dict[int, str] = {}  # that targets connect to
         self.places: list[Place] = []
         self.nodes: list[NodeProcess] = []
+        self.measuring: dict[str, Place] = {}
 
     def run(self, waves: Iterable[list[Place]]) -> Served:
         """Start all processes, wave by wave, let them begin at one time zero, and return what they have served."""
@@ -200,9 +206,10 @@ class Launch:
 
     def _start(self, place: Place) -> None:
         """Start the process of a place, in its next life."""
-        options: dict[str, Any] = {"light": self.light, "gpu": self.gpu_of.get(place.station, "")}
+        gpu = self.gpu_of.get(place.station, "")
+        options: dict[str, Any] = {"light": self.light, "gpu": gpu}
         if place.station != ROUTER:
-            measures = place is self.places[0] and not place.replayed
+            measures = not place.replayed and self.measuring.setdefault(gpu, place) is place
             options |= {"watch": self.watch, "power": self.power if measures else ""}
         place.node = NodeProcess(place.name, node_body, partial(place.make, site=Site(life=place.life)), **options)
         self.nodes.append(place.node)

@@ -13,6 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine.decoding.admitted import known_positions
+from engine.decoding.borrowed import borrowed_names, load_borrowed
 from engine.decoding.cache import CacheShape, RowCache, shape_of
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle import EagleDrafter
@@ -20,7 +21,7 @@ from engine.decoding.eagle_files import load_head, taps_of
 from engine.decoding.folders import read_config
 from engine.decoding.llama import is_lean
 from engine.decoding.lookup import LookupDrafter
-from engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, is_folder_of_model, load_model
+from engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, folder_of, is_folder_of_model, load_model
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
 from fleet.errors import InputError
@@ -77,8 +78,8 @@ def new_drafter(fleet: Fleet, target: CausalLM | None = None, room: tuple[int, i
     if drafters.kind == "lookup":
         return LookupDrafter((target or load_target(fleet)).device)
     if drafters.kind == "eagle":
-        large = target or load_target(fleet)
         folder = head_folder(fleet)
+        large = target or load_lender(fleet)
         head = load_head(folder, large.model, large.dtype, large.device)
         cache = new_cache(large, aligned, room, shape_of(head.config))
         return EagleDrafter(head, large, shape, verified_by, cache)
@@ -103,6 +104,19 @@ def head_taps(fleet: Fleet) -> tuple[int, ...]:
 def load_target(fleet: Fleet) -> CausalLM:
     """Load the model of the fleet's targets."""
     return load_model(fleet.verifiers.model, "target", fleet.precision)
+
+
+def load_lender(fleet: Fleet) -> CausalLM:
+    """Load what the fleet's EAGLE head borrows of its target, or all of it where its parts have no known names."""
+    names = borrowed_of(fleet)
+    if names is None:
+        return load_target(fleet)
+    return load_borrowed(folder_of(fleet.verifiers.model, "target"), names, PRECISIONS[fleet.precision])
+
+
+def borrowed_of(fleet: Fleet) -> frozenset[str] | None:
+    """Return the target's tensors that the fleet's EAGLE head borrows; None for all."""
+    return borrowed_names(head_folder(fleet), folder_of(fleet.verifiers.model, "target"))
 
 
 def new_target(fleet: Fleet, model: CausalLM, room: tuple[int, int] = (1, 512)) -> Target:

@@ -1,29 +1,26 @@
-"""Power and energy of a device: NVML for a GPU, RAPL for the processor. Missing values are NaN. Without torch."""
+"""Counters of a device: NVML for a GPU, files of Linux for a Jetson's, RAPL for the processor. Without torch."""
 
 import os
 import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
+from math import isnan
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from engine.net.clock import now_s
+from engine.node.reading import UNKNOWN, Reading
+from engine.node.tegra import SYS, TegraMeter
 
 RAPL = Path("/sys/class/powercap")
 PACKAGE = re.compile(r"intel-rapl:\d+")  # a whole package, which includes its parts (intel-rapl:0:1)
-UNKNOWN = float("nan")
-
 Device = Literal["gpu", "cpu"]
 
 
-class Reading(NamedTuple):
-    """Power and energy of a device now: `energy_j` is a counter that only grows. Missing values are NaN."""
-
-    device: str
-    graphics_clock_mhz: float = UNKNOWN
-    power_w: float = UNKNOWN
-    memory_bytes: float = UNKNOWN
-    energy_j: float = UNKNOWN
+COUNTERS = {
+    "graphics_clock_mhz": "clock", "power_w": "power", "memory_bytes": "memory", "utilisation": "utilisation",
+}  # fmt: skip
 
 
 class NvmlMeter:
@@ -53,6 +50,7 @@ class NvmlMeter:
                 self._told(lambda: nvml.nvmlDeviceGetPowerUsage(self.gpu) / 1000),
                 self._told(lambda: nvml.nvmlDeviceGetMemoryInfo(self.gpu).used),
                 self._told(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(self.gpu) / 1000),
+                self._told(lambda: nvml.nvmlDeviceGetUtilizationRates(self.gpu).gpu / 100),
             )
         ]
 
@@ -102,28 +100,43 @@ class Zone:
         )
 
 
-Meter = NvmlMeter | RaplMeter
+Meter = NvmlMeter | TegraMeter | RaplMeter
 
 
-def meter_of(device: Device, rapl: Path = RAPL, nvml: Any = None) -> tuple[Meter | None, str]:
+def meter_of(
+    device: Device,
+    rapl: Path = RAPL,
+    nvml: Any = None,
+    sys: Path = SYS,
+    environment: Mapping[str, str] = os.environ,
+) -> tuple[Meter | None, str]:
     """Return the meter of the models' device; or None, with a line that says why nothing is measured.
 
-    `nvml`: replaces the module pynvml; None imports it.
+    `nvml`: replaces the module pynvml; None imports it. A Jetson's NVML, if it has one, tells neither clock nor power.
     """
     if device == "cpu":
         try:
             return RaplMeter(rapl), ""
         except (OSError, ValueError):
             return None, "no NVML device and RAPL is not readable on this host: energy was not measured"
+    with suppress(OSError):
+        return TegraMeter(sys), ""
     if nvml is None:
         try:
             import pynvml as nvml  # noqa: PLC0415  (optional, and of no use without a GPU)
         except ImportError:
             return None, "NVML is not installed (pip install nvidia-ml-py): energy was not measured"
     try:
-        return NvmlMeter(nvml), ""
+        return NvmlMeter(nvml, environment), ""
     except nvml.NVMLError as error:
         return None, f"NVML finds no device ({error}): energy was not measured"
+
+
+def missing_counters(meter: Meter) -> list[str]:
+    """Return a line for each GPU that lacks a counter; a processor's packages count energy alone."""
+    readings = [] if isinstance(meter, RaplMeter) else meter.read()
+    lacks = {one.device: [word for key, word in COUNTERS.items() if isnan(getattr(one, key))] for one in readings}
+    return [f"{device}: has no counter of {', '.join(words)}" for device, words in lacks.items() if words]
 
 
 def _text(name: str | bytes) -> str:

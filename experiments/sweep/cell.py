@@ -31,7 +31,7 @@ class CellResult(msgspec.Struct, frozen=True):
 
     `analytic`: results of the equations, where they apply. `overload`: the verdict if the load exceeds the capacity;
     the cell then has no steady state, and no intervals. `scenario_digest`: of all that its runs read (`resume.py`).
-    `basis`: what its step times rest on; see `fleet/times/labels.py`.
+    `basis`: what its step times rest on; see `fleet/times/labels.py`. `power`: whether devices were sampled.
     """
 
     cell: dict[str, Any]
@@ -43,14 +43,17 @@ class CellResult(msgspec.Struct, frozen=True):
     overload: str = ""
     error: str = ""
     basis: str = ""
+    power: bool = False
 
 
-def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int, path: SimPath = "auto") -> CellResult:
+def run_cell(
+    cell: dict[str, Any], scenario: Scenario, world: World, seeds: int, path: SimPath = "auto", power: bool = False
+) -> CellResult:
     """Run one cell with `seeds` seeds and combine them; an error becomes part of the result."""
     digest = resume_digest(scenario)
     try:
         reseeded = (msgspec.structs.replace(scenario, seed=scenario.seed + number) for number in range(seeds))
-        assessed = [assess(_observe(world, one, path)) for one in reseeded]
+        assessed = [assess(_observe(world, one, path, power)) for one in reseeded]
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
         if not isinstance(error, InputError):  # which says in one line what is wrong
             traceback.print_exc()
@@ -61,10 +64,10 @@ def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int,
     if overload:
         metrics = without_intervals(metrics, math.inf)
     values, basis = analytic_values(scenario), resolve(scenario).basis if world == "sim" else "measured"
-    return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", basis)
+    return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", basis, power)
 
 
-def _observe(world: World, scenario: Scenario, path: SimPath) -> Findings:
+def _observe(world: World, scenario: Scenario, path: SimPath, power: bool) -> Findings:
     """Run the scenario in a world, for its metrics; each world's libraries are imported on its use."""
     if world == "sim":
         from sim.run import observe
@@ -72,7 +75,7 @@ def _observe(world: World, scenario: Scenario, path: SimPath) -> Findings:
         return observe(scenario, path=path)
     from engine.launch.serve import serve
 
-    return findings_of(serve(scenario).run)
+    return findings_of(serve(scenario, power=power).run)
 
 
 def analytic_values(scenario: Scenario) -> dict[str, float]:

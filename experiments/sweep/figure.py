@@ -6,9 +6,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.sweep.findings import COUNT
-from experiments.sweep.table import ANALYTIC, axes_of, in_numbers, points_of, text_of
-from figures import sweep
+from experiments.sweep.table import ANALYTIC, axes_of, in_numbers, keys_of, points_of, text_of
+from figures import devices, sweep
 from figures.labels import scale_of
+from fleet.errors import InputError
 from fleet.records.metrics.glossary import meanings
 from fleet.times.labels import warning_of
 
@@ -34,6 +35,34 @@ def sweep_figure(
     bases = table.basis.dropna().unique() if "basis" in table else []
     warnings = [f"{text[0].upper()}{text[1:]}." for text in {warning_of(str(one)) for one in bases} - {""}]
     return figure, " ".join([*_caption(points, metric, where), *warnings])
+
+
+def devices_figure(table: pd.DataFrame) -> tuple[Figure, str]:
+    """Draw the counters of the drafters' devices and the targets' along the varied key, with the caption.
+
+    InputError where no cell has counters, and for a second varied key.
+    """
+    table, counters = (
+        in_numbers(table),
+        {f"measured_{side}_{name}" for side in devices.SIDES for name in devices.PANELS},
+    )
+    measured = [name for name in map(str, table.quantity.unique()) if name in counters]
+    if not measured:
+        raise InputError(
+            "figure devices: no cell has samples; only runs on a device with counters have them: "
+            "specfleet sweep --world engine --power"
+        )
+    along, *others = sorted(
+        keys_of(table), key=lambda key: table[key].nunique(dropna=False) < 2
+    )  # those that vary first
+    if others and table[others[0]].nunique(dropna=False) > 1:
+        raise InputError(f"figure devices: {others[0]} was varied, too; sweep one key")
+    points = pd.concat([points_of(table, name, along, "").assign(quantity=name) for name in measured])
+    caption = (
+        "By the devices' own counters, sampled twice a second and before drafts, for all users of a device: means over "
+        "time and over the devices of a side. Bars: 95 % intervals."
+    )
+    return devices.draw(points, along), caption
 
 
 def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str]) -> list[str]:

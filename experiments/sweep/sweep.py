@@ -106,10 +106,11 @@ def sweep(
     jobs: int = 1,
     done: Callable[[CellResult], None] = lambda _result: None,
     path: SimPath = "auto",
+    power: bool = False,
 ) -> list[CellResult]:
     """Run all cells and return their results in order, failed ones included; `done` is called after each.
 
-    `path`: how to simulate cells; results are the same.
+    `path`: how to simulate cells; results are the same. `power`: whether the engine samples its devices.
 
     With a folder, results stay there. A cell does not run again if its file is there for the same scenario, file
     contents, world and seeds, unless it failed. The engine runs one cell at a time, because two would slow each other
@@ -122,10 +123,13 @@ def sweep(
                 raise InputError(f"{file}: is a folder, where results belong; remove it, or name another for the sweep")
         for place, (cell, scenario) in enumerate(planned):
             kept, wanted = _read(cell_file(folder, cell)), (resume_digest(scenario), world, seeds)
-            if kept and not kept.error and (kept.scenario_digest, kept.world, kept.seeds) == wanted:
+            enough = kept is not None and not kept.error and kept.power >= power
+            if enough and (kept.scenario_digest, kept.world, kept.seeds) == wanted:
                 results[place] = kept
                 done(kept)
-    arguments = {place: (*planned[place], world, seeds, path) for place in range(len(planned)) if place not in results}
+    arguments = {
+        place: (*planned[place], world, seeds, path, power) for place in range(len(planned)) if place not in results
+    }
     try:
         _run_missing(arguments, results, folder, 1 if world == "engine" else jobs, done)
         if folder:

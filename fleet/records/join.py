@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fleet.errors import InputError
 from fleet.records.arrow import array_of, numbers_of
 from fleet.records.playback import Way, ways_of
+from fleet.records.power import DeviceCurve
 from fleet.records.run import Run
 from fleet.stations.build import stations
 
@@ -82,10 +83,12 @@ def join_runs(named: Sequence[tuple[str, Run]]) -> Joined:
     table = together.table
     owners = [files[station] for station in table["station"].to_pylist()]
     time_s = _on_first(numbers_of(table["time_s"]), owners, clocks)
-    time_s -= time_s.min()
+    first_s = float(time_s.min())
+    time_s -= first_s
     table = table.set_column(table.schema.get_field_index("time_s"), "time_s", array_of(time_s, pa.float64()))
     table = table.take(array_of(np.lexsort((numbers_of(table["seq"]), time_s)), pa.int64()))
-    joined = msgspec.structs.replace(together, table=table)
+    header = msgspec.structs.replace(together.header, devices=_devices(named, clocks, first_s))
+    joined = Run(header, table)
     return Joined(joined, tuple(clocks.values()), tuple(_links(files, ways_of(joined))))
 
 
@@ -185,6 +188,16 @@ def _on_first(time_s: Floats, owners: Sequence[str], clocks: Mapping[str, Clock]
     for name, clock in clocks.items():
         shown[of_row == name] = _first_s(time_s[of_row == name], clock)
     return shown
+
+
+def _devices(named: Sequence[tuple[str, Run]], clocks: Mapping[str, Clock], first_s: float) -> tuple[DeviceCurve, ...]:
+    """Return the measured devices of all files, by the joined clock."""
+    return tuple(
+        msgspec.structs.replace(one, times_s=tuple((_first_s(np.array(one.times_s), clocks[name]) - first_s).tolist()))
+        for name, run in named
+        if name in clocks
+        for one in run.header.devices
+    )
 
 
 def _links(files: Mapping[str, str], ways: Iterable[Way]) -> Iterable[Link]:

@@ -1,4 +1,4 @@
-"""Measured power of devices: samples of clocks, power and memory, and energy counters."""
+"""Measured devices: samples of clocks, power, load and memory, and energy counters."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fleet.files import write_file
 from fleet.records.schema import SAMPLES, PowerSample
@@ -18,24 +18,30 @@ MOST_POINTS = 1000  # points of a curve in a run's header
 Floats = NDArray[np.float64]
 
 
-class EnergyCurve(msgspec.Struct, frozen=True):
-    """Energy counter of a device during a run, relative to its first reading.
+class DeviceCurve(msgspec.Struct, frozen=True):
+    """Counters of a device during a run; empty for a counter that it does not have.
 
     Keys:
         device: Name of the device, with the source of its readings.
         times_s: Time of each reading since the run began.
-        energy_j: Energy used until then.
+        energy_j: Energy used until then, since the first reading.
+        graphics_clock_mhz: Its clock then.
+        utilisation (share): Its utilisation then.
+        stations: The stations that use it.
     """
 
     device: str
     times_s: tuple[float, ...]
-    energy_j: tuple[float, ...]
+    energy_j: tuple[float, ...] = ()
+    graphics_clock_mhz: tuple[float, ...] = ()
+    utilisation: tuple[float, ...] = ()
+    stations: tuple[str, ...] = ()
 
 
-def curves_of(samples: Iterable[PowerSample]) -> tuple[EnergyCurve, ...]:
-    """Return the energy of each device over time; devices without a reading are left out.
+def curves_of(samples: Iterable[PowerSample], stations: Sequence[str] = ()) -> tuple[DeviceCurve, ...]:
+    """Return the counters of each device over time; a device without any is left out.
 
-    If a device reports power only, the samples are integrated.
+    If a device reports power only, the samples are integrated. `stations`: those that use these devices.
     """
     by_device: dict[str, list[PowerSample]] = {}
     for sample in samples:
@@ -43,12 +49,16 @@ def curves_of(samples: Iterable[PowerSample]) -> tuple[EnergyCurve, ...]:
     curves = []
     for device, own in by_device.items():
         own.sort(key=lambda sample: sample.time_s)
-        energy_j = _energy_j(own)
-        if energy_j is not None and len(own) > 1:
-            chosen = np.unique(np.linspace(0, len(own) - 1, min(len(own), MOST_POINTS)).round().astype(int))
-            curves.append(
-                EnergyCurve(device, tuple(own[k].time_s for k in chosen), tuple(float(energy_j[k]) for k in chosen))
-            )
+        chosen = np.unique(np.linspace(0, len(own) - 1, min(len(own), MOST_POINTS)).round().astype(int))
+        columns = {
+            "energy_j": _energy_j(own),
+            "graphics_clock_mhz": np.array([sample.graphics_clock_mhz for sample in own]),
+            "utilisation": np.array([sample.utilisation for sample in own]),
+        }
+        known = {name: tuple(each[chosen].tolist()) for name, each in columns.items() if not np.isnan(each).any()}
+        if known and len(own) > 1:
+            times_s = tuple(own[k].time_s for k in chosen)
+            curves.append(DeviceCurve(device, times_s, **known, stations=tuple(stations)))
     return tuple(curves)
 
 
@@ -61,13 +71,17 @@ def write_samples(samples: Iterable[PowerSample], path: Path) -> None:
     write_file(path, content.getvalue())
 
 
-def _energy_j(own: Sequence[PowerSample]) -> Floats | None:
+def _energy_j(own: Sequence[PowerSample]) -> Floats:
     counted = np.array([sample.energy_j for sample in own])
     if not np.isnan(counted).any():
         since: Floats = counted - counted[0]
         return since
     power_w, times_s = np.array([sample.power_w for sample in own]), np.array([sample.time_s for sample in own])
-    if np.isnan(power_w).any():
-        return None
-    steps_j: Floats = (power_w[1:] + power_w[:-1]) / 2 * np.diff(times_s)
-    return np.concatenate([[0.0], np.cumsum(steps_j)])
+    return integral(times_s, power_w)
+
+
+def integral(times_s: ArrayLike, values: ArrayLike) -> Floats:
+    """Return the integral of values since the first of their times, at each of them."""
+    heights = np.asarray(values, dtype=float)
+    steps: Floats = (heights[1:] + heights[:-1]) / 2 * np.diff(times_s)
+    return np.concatenate([[0.0], np.cumsum(steps)])

@@ -23,7 +23,7 @@ from fleet.inputs.parquet import read_table
 from fleet.inputs.text import reason
 from fleet.records.arrow import array_of, numbers_of
 from fleet.records.columns import Table
-from fleet.records.power import EnergyCurve
+from fleet.records.power import DeviceCurve
 from fleet.records.recorder import Log
 from fleet.records.schema import SCHEMA
 from fleet.scenario.names import World
@@ -51,7 +51,7 @@ class RunHeader(msgspec.Struct, frozen=True):
         played_of: Digest of the measured run whose parts a simulation played back; empty if there was none.
         played: The parts: steps, acceptance, overhead, links.
         replayed: Stations of an engine run without a model, in place of absent hardware: drafters, targets.
-        energy: Readings of the devices' energy counters; empty without measurement.
+        devices: Readings of the devices' counters; empty without measurement.
         path: How a simulation ran: "simpy", or "fast" for the compiled loop, which writes the same rows; empty for a
             run on the engine.
         engine: The engine of others that ran it, with its version; empty for our own.
@@ -71,7 +71,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     played_of: str = ""
     played: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
-    energy: tuple[EnergyCurve, ...] = ()
+    devices: tuple[DeviceCurve, ...] = ()
     path: str = ""
     engine: str = ""
     steps: bool = True

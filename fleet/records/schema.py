@@ -79,9 +79,10 @@ class PowerSample(NamedTuple):
         step (number): Number of that step, as in the records; 0 between steps.
         device: Name of the device, with the source of its readings.
         graphics_clock_mhz: Clock of its graphics units.
-        power_w: Present power (NVML), or mean power since the previous sample (RAPL).
+        power_w: Present power (NVML; tegra: of the whole module), or mean power since the previous sample (RAPL).
         memory_bytes: Device memory in use, by all processes.
         energy_j: Its energy counter, which starts anywhere and only grows.
+        utilisation (share): Share of the time in which it worked, lately, by its own count.
     """
 
     time_s: float
@@ -92,6 +93,7 @@ class PowerSample(NamedTuple):
     power_w: float = UNKNOWN
     memory_bytes: float = UNKNOWN
     energy_j: float = UNKNOWN
+    utilisation: float = UNKNOWN
 
 
 def schema_of(row: type[tuple[Any, ...]]) -> pa.Schema:

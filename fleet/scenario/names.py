@@ -13,6 +13,7 @@ Engine = Literal["vllm", "llama-cpp", "openvino"]
 
 DRAFTER = "drafter"  # prefix of every drafter's name
 ROUTER = "router"
+TARGET = "verifier"  # prefix of every target's name
 
 
 def drafter_name(drafter: int, count: int) -> str:
@@ -22,4 +23,4 @@ def drafter_name(drafter: int, count: int) -> str:
 
 def verifier_name(target: int) -> str:
     """Return the name of target number `target` (from 0)."""
-    return f"verifier.{target + 1}"
+    return f"{TARGET}.{target + 1}"

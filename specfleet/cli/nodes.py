@@ -13,6 +13,7 @@ from specfleet.cli.options import (
     Changes,
     MetricsHost,
     MetricsPort,
+    Power,
     RunFile,
     ScenarioFile,
     file_option,
@@ -69,6 +70,7 @@ def drafter(
     allowed: Allowed = None,
     changes: Changes = None,
     out: RunFile = None,
+    power: Power = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = HERE,
 ) -> None:
@@ -91,7 +93,7 @@ def drafter(
     chosen = scenario_of(scenario, settings(changes))
     name = f"drafter {number}" if chosen.drafters.count > 1 else "drafter"
     with watched(name, chosen, (), metrics_port, metrics_host) as watch:
-        serve_drafter(chosen, where, port, out, own, number - 1, watch)
+        serve_drafter(chosen, where, port, out, own, number - 1, watch, power)
 
 
 def router(
@@ -151,6 +153,7 @@ def verifier(
     server_key: ServerKey = None,
     changes: Changes = None,
     out: RunFile = None,
+    power: Power = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = HERE,
 ) -> None:
@@ -171,7 +174,7 @@ def verifier(
     chosen = scenario_of(scenario, settings(changes))
     targets = targets_of("--target", target, chosen.verifiers.count)
     with watched(f"target {target}", chosen, targets, metrics_port, metrics_host) as watch:
-        serve_verifier(chosen, addresses, targets, out, own, watch)
+        serve_verifier(chosen, addresses, targets, out, own, watch, power)
 
 
 def join(

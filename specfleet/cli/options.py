@@ -66,5 +66,5 @@ MetricsPort = Annotated[
 MetricsHost = Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that port; any host there can read it.")]
 Power = Annotated[
     Path | None,
-    file_option("--power", metavar="FILE", help="Measure clock, power and memory before each draft (Parquet)."),
+    file_option("--power", metavar="FILE", help="Measure the devices' clock, power, load and memory (Parquet)."),
 ]

@@ -50,6 +50,9 @@ def sweep(
     ] = os.cpu_count() or 1,
     changes: Changes = None,
     path: PathOption = "auto",
+    power: Annotated[
+        bool, typer.Option("--power", help="engine: sample the devices' clock, power and load, for figure devices.")
+    ] = False,
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
     from experiments.sweep.sweep import cells_of, vary_of
@@ -67,7 +70,7 @@ def sweep(
 
             swept = sweep(
                 scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
-                path=path,
+                path=path, power=power,
             )  # fmt: skip
     except Interrupted as stop:
         stop.kept = f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"
@@ -220,7 +223,7 @@ def error_text(row: "PaperRow") -> str:
 def figure(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="sweep, timeline, plan or methods."),
+        typer.Argument(metavar="NAME", help="sweep, devices, timeline, plan or methods."),
     ],
     results: Annotated[
         Path,

@@ -117,6 +117,7 @@ def test_multi_token_heads_and_unknown_types_are_refused_by_name(content: str, r
     ("kind", "changes", "reason"),
     [
         ("bert", {"is_decoder": False}, "is_decoder"),
+        ("llama", {"quantization_config": {"quant_method": "fp8"}}, "quantised (quantization_config: fp8)"),
         ("gemma3_text", {"use_bidirectional_attention": True}, "look ahead"),
         ("minimax_m3_vl_text", {"layer_types": ["minimax_m3_sparse", "full_attention"]}, "minimax_m3_sparse"),
         ("granitemoehybrid", {"layer_types": ["linear_attention", "full_attention"]}, "linear_attention"),

@@ -8,10 +8,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from calibrate.serving import Effort, calibrate_serving, pass_name
+from calibrate.serving import Effort, Elsewhere, calibrate_serving, pass_name
 from engine.launch.serve import EngineRun
 from experiments.notes import notes_of
 from fleet.errors import InputError
+from fleet.records.run import Run
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
@@ -92,3 +93,26 @@ def test_finished_passes_stay(scenario: Scenario, tmp_path: Path, monkeypatch: p
     assert host.rows[:3] == [16, 16, 16]
     assert host.lines == [f"2 of 7 stages are kept from an earlier try; remove {tmp_path / 'kept'} to measure all anew"]
     assert not left_out_of(profile)
+
+
+def test_notes_of_kept_stages_are_in_the_profile(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, said = ServingHost(24, monkeypatch), iter(["slow", "slower"])
+    host.fails = "16 requests"
+
+    def calibrated_elsewhere() -> HardwareProfile:
+        notes = list[str]()
+
+        def run(loop: Scenario) -> Run:
+            notes.extend([next(said, "")] if loop.workload.streams == 1 else [])
+            return host.serve_loop(loop).run
+
+        server = Elsewhere(run, "a server", (5,), notes)
+        return calibrate_serving(scenario, tmp_path, tmp_path / "kept", EFFORT, elsewhere=server)
+
+    with pytest.raises(RuntimeError):
+        calibrated_elsewhere()
+    provenance = calibrated_elsewhere().provenance
+    assert provenance["kept"].startswith("2 stages of an earlier try, of 20")
+    assert provenance["notes"] == "slow; and 1 more", "the first is of a kept stage"

@@ -1,5 +1,6 @@
 """Stages of a calibration: what is kept holds for one calibration, and a GPU without room leaves stages out."""
 
+import datetime
 from contextlib import suppress
 from pathlib import Path
 
@@ -145,6 +146,9 @@ def test_a_calibration_goes_on_after_its_last_stage(tmp_path: Path, monkeypatch:
     after = gpu.measured.copy()
     gpu.measured.clear()
     whole = gpu.calibrate(scenario, tmp_path / "another")
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    assert resumed.provenance["kept"] == f"4 stages of an earlier try, of {today}"
+    assert "kept" not in whole.provenance
     assert gpu.measured == before + after
     unwritten = {"provenance": {}}
     assert msgspec.structs.replace(resumed, **unwritten) == msgspec.structs.replace(whole, **unwritten)
@@ -175,7 +179,9 @@ def test_kept_stages_of_others_are_measured_anew(tmp_path: Path, monkeypatch: py
 def test_a_damaged_stage_is_measured_anew(tmp_path: Path) -> None:
     kept = Kept(tmp_path, "this")
     kept.write("a stage", [1, 2, 3])
-    assert kept.read("a stage", list[int]) == [1, 2, 3]
+    kept_stage = kept.read("a stage", list[int])
+    assert kept_stage is not None
+    assert kept_stage.result == [1, 2, 3]
     whole = stage_file(tmp_path, "a stage").read_bytes()
     for place in range(len(whole)):
         damaged = bytearray(whole)
@@ -200,9 +206,11 @@ def test_what_was_left_out_is_measured_once_there_is_room(tmp_path: Path, monkey
 
 def test_runs_are_kept_whole(tmp_path: Path) -> None:
     run, kept = simulated(star(name="kept")), Kept(tmp_path, "this")
-    kept.write("a stage", {"runs": [run]})
-    assert kept.read("a stage", dict[str, list[type(run)]])["runs"][0].header == run.header  # type: ignore[misc]
-    assert kept.read("a stage", dict[str, list[type(run)]])["runs"][0].table.equals(run.table)  # type: ignore[misc]
+    kept.write("a stage", {"runs": [run]}, ["a note"])
+    (again,), notes = (stage := kept.read("a stage", dict[str, list[type(run)]])).result["runs"], stage.notes  # type: ignore
+    assert again.header == run.header
+    assert again.table.equals(run.table)
+    assert notes == ("a note",)
     assert kept.read("another stage", dict) is None
     assert Kept(tmp_path, "that").read("a stage", dict) is None
 

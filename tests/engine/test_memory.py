@@ -76,7 +76,6 @@ def test_weights_and_caches_are_known_before_they_are_loaded(tiny: Path, kind: s
     if kind:  # tables beside the weights, and layers of its own where it shares the target's
         stored = load_file(tiny / str(drafters_of(tiny, kind)["model"]).split("/")[-1] / "model.safetensors")
         assert known.weights_bytes == 8 * sum(tensor.numel() for tensor in stored.values())
-        assert borrowed_bytes(fleet) == weights_bytes(target.model.model)
     else:
         assert known.weights_bytes == weights_bytes(drafter.model.model)
         assert borrowed_bytes(fleet) == 0

@@ -1,6 +1,7 @@
 """The GPU of each station's process: one for each device if there are enough; shared devices share."""
 
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -10,9 +11,12 @@ from hypothesis import strategies as st
 from engine.launch.bodies import LauncherPipe
 from engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
 from engine.launch.processes import NodeProcess
-from fleet.scenario.reading import make_scenario
+from engine.launch.serve import Launch
+from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
+from tests.fakes.nvml import Nvml
+from tests.helpers.stars import star
 
 SHARED: dict[str, Any] = {"devices": {"host": {"sharing": "turns"}}}
 
@@ -71,11 +75,37 @@ def test_more_devices_than_gpus_are_reported(monkeypatch: pytest.MonkeyPatch) ->
     assert crowding(fleet_of(N=1)) is None
 
 
-def test_a_part_of_the_energy_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(("power", "energy"), gpus=2))
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_missing_counters_of_every_gpu_are_reported() -> None:
     lines: list[str] = []
-    assert measured_device(fleet_of(), lines.append) == ""
-    assert lines == ["models run on several GPUs, and one process would measure one of them: energy was not measured"]
+    assert measured_device(fleet_of(), lines.append) == "gpu"
+    assert lines == [f"NVIDIA H100 {gpu} (NVML): has no counter of power" for gpu in (0, 1)]
+    nothing = resolve(change_scenario(star(), {"drafters.kind": "replayed", "verifiers.kind": "replayed"}))
+    assert measured_device(nothing, lines.append) == ""
+    assert lines[2:] == ["replayed stations use no device: energy was not measured"]
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_each_gpu_is_measured_by_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: dict[str, tuple[str, str]] = {}
+
+    def process(name: str, *_arguments: Any, gpu: str, power: str, **_options: Any) -> None:
+        started[name] = gpu, power
+
+    monkeypatch.setattr("engine.launch.serve.NodeProcess", process)
+    fleet = fleet_of()
+    launch = Launch(fleet, [], gpus_of(fleet, visible_gpus()), None, "gpu")
+    launch.places = [place for wave in launch.waves() for place in wave]
+    for place in [*launch.places, launch.places[0]]:  # its next life measures, too
+        launch._start(place)
+    assert started == {"drafter": ("0", "gpu"), "target 1": ("1", "gpu"), "target 2": ("0", ""), "target 3": ("1", "")}
 
 
 def _seen(_pipe: LauncherPipe) -> str:

@@ -1,10 +1,8 @@
-"""Power and energy from NVML and RAPL; missing devices are reported in one line."""
+"""Counters from NVML, from a Jetson's files and from RAPL; missing devices and counters are reported in one line."""
 
 import math
 import threading
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,59 +10,12 @@ from hypothesis import strategies as st
 
 from engine.node import power
 from engine.node.observer import Observer, observed
-from engine.node.power import NvmlMeter, RaplMeter, Reading, meter_of
+from engine.node.power import NvmlMeter, RaplMeter, meter_of, missing_counters
+from engine.node.reading import Reading
 from fleet.records.schema import PowerSample
 from fleet.times.step import Member, Step
+from tests.fakes.nvml import Nvml
 from tests.helpers.stars import repeatable
-
-
-class NVMLError(Exception):
-    """The error of NVML."""
-
-
-class Nvml:
-    """Replaces the module pynvml, with one GPU at 1980 MHz that has drawn 100 W since it has used 5 kJ."""
-
-    NVML_CLOCK_GRAPHICS = 0
-    NVMLError = NVMLError
-
-    def __init__(self, absent: tuple[str, ...] = (), gpus: int = 1) -> None:
-        self.absent, self.gpus, self.opened = absent, gpus, list[Any]()
-
-    def _tell(self, name: str, value: Any) -> Any:
-        if name in self.absent:
-            raise NVMLError("Not Supported")
-        return value
-
-    def nvmlInit(self) -> None:
-        if not self.gpus:
-            raise NVMLError("Driver Not Loaded")
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        if index >= self.gpus:
-            raise NVMLError("Invalid Argument")
-        self.opened.append(index)
-        return index
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        self.opened.append(uuid)
-        return uuid
-
-    def nvmlDeviceGetName(self, _gpu: int) -> bytes:
-        return b"NVIDIA H100"
-
-    def nvmlDeviceGetClockInfo(self, _gpu: int, kind: int) -> int:
-        assert kind == self.NVML_CLOCK_GRAPHICS
-        return int(self._tell("clock", 1980))
-
-    def nvmlDeviceGetPowerUsage(self, _gpu: int) -> int:
-        return int(self._tell("power", 100_000))  # mW
-
-    def nvmlDeviceGetMemoryInfo(self, _gpu: int) -> Any:
-        return self._tell("memory", SimpleNamespace(used=3 << 30, total=80 << 30))
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, _gpu: int) -> int:
-        return int(self._tell("energy", 5_000_000))  # mJ
 
 
 def rapl(folder: Path, *zones_uj: int, limit_uj: int = 10_000_000) -> Path:
@@ -82,14 +33,14 @@ def rapl(folder: Path, *zones_uj: int, limit_uj: int = 10_000_000) -> Path:
 
 def test_gpu_clock_power_memory_and_energy_are_in_our_units() -> None:
     (reading,) = NvmlMeter(Nvml(), {}).read()
-    assert reading == Reading("NVIDIA H100 (NVML)", 1980.0, 100.0, 3 * 2**30, 5000.0)
+    assert reading == Reading("NVIDIA H100 (NVML)", 1980.0, 100.0, 3 * 2**30, 5000.0, 0.25)
 
 
-@pytest.mark.parametrize("absent", ["clock", "power", "memory", "energy"])
+@pytest.mark.parametrize("absent", ["clock", "power", "memory", "energy", "utilisation"])
 def test_unsupported_readings_of_a_gpu_are_nan(absent: str) -> None:
     (reading,) = NvmlMeter(Nvml((absent,)), {}).read()
     unknown = [math.isnan(value) for value in reading[1:]]
-    assert unknown == [name == absent for name in ("clock", "power", "memory", "energy")]
+    assert unknown == [name == absent for name in ("clock", "power", "memory", "energy", "utilisation")]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +51,51 @@ def test_the_gpu_is_the_first_that_torch_sees(visible: dict[str, str], opened: i
     nvml = Nvml(gpus=4)
     NvmlMeter(nvml, visible)
     assert nvml.opened == [opened]
+
+
+def test_missing_counters_of_a_gpu_are_a_line() -> None:
+    chosen = {"CUDA_VISIBLE_DEVICES": "2"}
+    assert missing_counters(NvmlMeter(Nvml(gpus=3), chosen)) == []
+    assert missing_counters(NvmlMeter(Nvml(("power", "utilisation"), gpus=3), chosen)) == [
+        "NVIDIA H100 2 (NVML): has no counter of power, utilisation"
+    ]
+
+
+# As Linux shows the GPU of a Jetson Orin with JetPack 6, and the rails of its module.
+ORIN_NX = {"VDD_IN": (5000, 2400), "VDD_CPU_GPU_CV": (5000, 1000), "VDD_SOC": (5000, 400)}
+AGX_ORIN = {"VDD_GPU_SOC": (8000, 1500), "VDD_CPU_CV": (8000, 250), "NC": (0, 0)}
+
+
+def jetson(folder: Path, rails: dict[str, tuple[int, int]]) -> Path:
+    """Files of a GPU at 918 MHz with 63 % of load, beside another device, and of these rails in mV and mA."""
+    for name, files in {
+        "17000000.gpu": {"cur_freq": "918000000", "device/load": "630"},
+        "15340000.vic": {"cur_freq": "115200000"},
+    }.items():
+        for file, content in files.items():
+            (path := folder / "class/devfreq" / name / file).parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{content}\n")
+    monitor = folder / "bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon1"
+    monitor.mkdir(parents=True)
+    for channel, (label, (mv, ma)) in enumerate(rails.items(), start=1):
+        for file, content in ((f"in{channel}_label", label), (f"in{channel}_input", mv), (f"curr{channel}_input", ma)):
+            (monitor / file).write_text(f"{content}\n")
+    (monitor / "in7_label").write_text("sum of shunt voltages\n")
+    return folder
+
+
+@pytest.mark.parametrize(("rails", "power_w"), [(ORIN_NX, 12.0), (AGX_ORIN, 14.0), ({}, math.nan)])
+def test_a_jetsons_counters_are_files(rails: dict[str, tuple[int, int]], power_w: float, tmp_path: Path) -> None:
+    meter, reason = meter_of("gpu", sys=jetson(tmp_path, rails), nvml=Nvml(("power", "clock")))
+    assert meter is not None
+    assert reason == ""
+    (reading,) = meter.read()
+    assert (reading.device, reading.graphics_clock_mhz) == ("Jetson 17000000.gpu (tegra)", 918.0)
+    assert (reading.power_w, reading.utilisation) == pytest.approx((power_w, 0.63), nan_ok=True)
+    lacks = ["memory"] if rails else ["power", "memory"]
+    assert missing_counters(meter) == [f"{reading.device}: has no counter of {', '.join(lacks)}"]
+    (tmp_path / "class/devfreq/17000000.gpu/cur_freq").unlink()
+    assert math.isnan(meter.read()[0].graphics_clock_mhz), "a GPU that sleeps"
 
 
 @given(st.lists(st.integers(0, 9_999_999), min_size=1, max_size=30))

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 from engine.decoding.feed import Nodes
 from engine.decoding.greedy import longest_path, path_in_text
 from engine.decoding.grow import ChildSampling, Drafts, drawn, grow_dynamic, grow_static
-from engine.decoding.rules import NEEDS_Q, Rule, normalised, verify
+from engine.decoding.rules import NEEDS_Q, Rule, normalised, residual, verify
 from engine.decoding.sampling import Sampling, Uniforms, distributions, uniforms
 from fleet.policies.shapes import Shape, tree
 from tests.helpers import exactly
@@ -235,7 +235,7 @@ def test_no_zero_weight_is_drawn_despite_rounding_of_sums(monkeypatch: pytest.Mo
         weights = torch.tensor(rng.dirichlet(np.ones(12), size=4) * (rng.random((4, 12)) < 0.4))
         weights[:, 5] += 0.01
         noise = torch.tensor(rng.normal(scale=0.05, size=(4, 12)))
-        monkeypatch.setattr(torch.Tensor, "cumsum", lambda of, dim, noise=noise: exact(of, dim) + noise)
+        monkeypatch.setattr(torch.Tensor, "cumsum", lambda of, dim, noise=noise, **kind: exact(of, dim, **kind) + noise)
         chance = Uniforms(torch.tensor(rng.random((4, 3))))
         for _ in range(3):
             assert (weights.gather(1, chance.draws(weights)[:, None]) > 0).all()
@@ -246,3 +246,23 @@ def test_distributions_are_in_double_precision_whatever_the_models_own_is() -> N
     for sampling in (Sampling(), WARM, Sampling(0.7, top_k=2, top_p=0.9)):
         assert distributions(logits, [sampling, WARM]).dtype == torch.float64
     assert uniforms([np.random.default_rng(0)], [range(2)], 2, HOST).numbers.dtype == torch.float64
+
+
+@pytest.mark.parametrize("sampling", [WARM, Sampling(0.6, top_k=50), Sampling(1.0, top_p=0.9)])
+def test_single_precision_changes_what_is_said_by_less_than_1e5(
+    sampling: Sampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Total variation of one round with a vocabulary of 128,000, as on a GPU, against the target in float64."""
+    V = 128_000
+    logits = 3 * torch.randn(2, 4, V, generator=torch.Generator().manual_seed(3))
+    exact = distributions(logits[:1], [sampling])[0]
+    monkeypatch.setattr("engine.decoding.sampling.working", torch.Tensor.float)
+    p, q = (distributions(one[None], [sampling])[0] for one in (logits[0], logits[0] + 0.5 * logits[1]))
+    assert p.dtype == q.dtype == torch.float32
+    q = normalised(q.half().float())
+    accepted = torch.minimum(p, q).double()  # of a token that q draws
+    left = (
+        residual(q, p).cumsum(-1, dtype=torch.float64).diff(prepend=torch.zeros(4, 1).double())
+    )  # as tokens are drawn
+    said = accepted + (1 - accepted.sum(-1, keepdim=True)) * left / left.sum(-1, keepdim=True)
+    assert ((said - exact).abs().sum(-1) / 2).max() < 1e-5

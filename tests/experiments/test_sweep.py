@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,11 +14,14 @@ from experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, tabl
 from fleet.acceptance.signals import write_signals
 from fleet.acceptance.token import Token
 from fleet.errors import InputError
+from fleet.records.power import DeviceCurve
 from fleet.scenario.changes import pairs_of
 from fleet.scenario.fingerprint import resume_digest
 from fleet.scenario.reading import read_scenario
+from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
+from sim.run import simulate
 from tests.helpers.stars import star
 
 SCENARIO = """
@@ -191,3 +195,28 @@ def test_a_rerun_looks_at_prompts_and_models(tmp_path: Path) -> None:
     assert len(set(digests)) == 3
     assert digests[-1] == resume_digest(scenario)
     assert digests[0] == scenario.digest()  # while nothing was there
+
+
+def test_a_sweep_samples_devices_where_it_is_asked_to(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells that were run without samples run again with them; not the other way round."""
+    asked: list[bool] = []
+
+    def serve(scenario: Scenario, power: bool) -> SimpleNamespace:
+        asked.append(power)
+        run = simulate(scenario)
+        gpu = DeviceCurve("H100", (0.0, 1e6), (0.0, 3e8), stations=("drafter",))
+        devices = (gpu,) if power else ()
+        return SimpleNamespace(
+            run=msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, devices=devices))
+        )
+
+    monkeypatch.setattr("engine.launch.serve.serve", serve)
+    options: dict[str, Any] = {"world": "engine", "seeds": 1}
+    (plain,) = swept(file, ["verifiers.count=1"], tmp_path, **options)
+    for power in (True, False):
+        (sampled,) = swept(file, ["verifiers.count=1"], tmp_path, power=power, **options)
+        assert sampled.metrics["measured_drafter_power_w"].value == pytest.approx(300.0)
+    assert asked == [False, True]
+    assert "measured_drafter_power_w" not in plain.metrics

@@ -135,3 +135,35 @@ def test_names_keep_their_order_and_never_touch(heights: list[float]) -> None:
 @pytest.mark.parametrize("meaning", METRICS, ids=lambda meaning: meaning.name)
 def test_every_metric_has_a_label_with_its_unit(meaning: Meaning) -> None:
     assert scale_of(meaning.name, meaning.unit, 2.0).label.endswith(f", {meaning.unit}")
+
+
+def counters(**keys: Any) -> pd.DataFrame:
+    """A measured sweep of N whose drafter's clock and power rise; targets have a clock only."""
+    rows = [
+        {"verifiers.count": N, "quantity": f"measured_{name}", "unit": unit, "value": value * N} | keys
+        for name, unit, value in (
+            ("drafter_clock_mhz", "MHz", 300.0), ("drafter_power_w", "W", 50.0), ("target_clock_mhz", "MHz", 100.0),
+        )
+        for N in TARGETS
+    ]  # fmt: skip
+    return made(rows)
+
+
+def test_counters_of_devices_have_a_panel_each() -> None:
+    figure = draw("devices", counters())
+    clock, power = figure.axes
+    assert [axes.get_title() for axes in (clock, power)] == ["graphics clock, MHz", "power, W"]
+    heights = [line.get_ydata().tolist() for axes in (clock, power) for line in axes.lines if line.get_label() != "_"]
+    assert [300.0, 600.0, 1200.0] in heights
+    assert [100.0, 200.0, 400.0] in heights
+    assert [50.0, 100.0, 200.0] in heights
+    assert clock.get_xlabel() == "targets N"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["drafters' devices", "targets' devices"]
+
+
+def test_counters_need_samples_and_one_key(swept: pd.DataFrame) -> None:
+    with pytest.raises(InputError, match=r"^figure devices: no cell has samples; only runs on a device with counters"):
+        draw("devices", swept)
+    two = pd.concat([counters(**{"drafters.depth": depth}) for depth in DEPTHS])
+    with pytest.raises(InputError, match=r"^figure devices: drafters.depth was varied, too; sweep one key"):
+        draw("devices", two)

@@ -6,7 +6,7 @@ import msgspec
 
 from fleet.records.metrics.glossary import METRICS, SYMBOLS
 from fleet.records.metrics.measure import measure
-from fleet.records.power import EnergyCurve
+from fleet.records.power import DeviceCurve
 from fleet.records.run import Run
 from sim.run import simulate
 from tests.helpers.stars import star
@@ -44,8 +44,8 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def measured(run: Run) -> Run:
     """The run as if its devices were measured."""
-    curve = EnergyCurve("a device", (0.0, 1e9), (0.0, 1e9))
-    return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, energy=(curve,)))
+    curve = DeviceCurve("a", (0.0, 1e9), (0.0, 1e9), (9.0, 9.0), (0.5, 0.5), ("drafter", "verifier.1"))
+    return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, devices=(curve,)))
 
 
 def test_metrics_and_glossary_entries_match() -> None:

@@ -12,6 +12,7 @@ from fleet.errors import InputError
 from fleet.records.arrow import array_of, numbers_of
 from fleet.records.join import Joined, join_runs
 from fleet.records.metrics.measure import measure
+from fleet.records.power import DeviceCurve
 from fleet.records.replay import replay
 from fleet.records.run import Run, write_run
 from fleet.scenario.reading import make_scenario
@@ -72,6 +73,18 @@ def test_clocks_come_together() -> None:
         ("drafter.parquet", "two.parquet"), ("two.parquet", "drafter.parquet"),
     }  # fmt: skip
     assert [link.least_s for link in joined.links] == pytest.approx([WAY_S] * 4, abs=1e-9)
+
+
+def test_measured_devices_come_to_the_joined_clock() -> None:
+    run, nodes = star(), []
+    begins_s = run.frame().time_s.min()
+    for name, ahead_s in (("drafter", 0.0), ("verifier.1", 37.5), ("verifier.2", -0.25)):
+        curve = DeviceCurve("H100", (begins_s + ahead_s, begins_s + ahead_s + 1.0), (0.0, 300.0), stations=(name,))
+        one = node(run, name, ahead_s=ahead_s)
+        nodes.append((name, Run(msgspec.structs.replace(one.header, devices=(curve,)), one.table)))
+    devices = join_runs(nodes).run.header.devices
+    assert [one.stations for one in devices] == [("drafter",), ("verifier.1",), ("verifier.2",)]
+    assert [time_s for one in devices for time_s in one.times_s] == pytest.approx([0.0, 1.0] * 3, abs=1e-9)
 
 
 def test_a_clock_that_drifts_is_followed() -> None:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.records.metrics.measure import measure
-from fleet.records.power import MOST_POINTS, EnergyCurve, curves_of, write_samples
+from fleet.records.power import MOST_POINTS, DeviceCurve, curves_of, write_samples
 from fleet.records.run import Run, read_run, write_run
 from fleet.records.schema import SAMPLES, PowerSample
 from sim.run import simulate
@@ -33,9 +33,13 @@ def test_energy_is_the_counter_or_integrated_power(counts: bool) -> None:
 
 
 def test_devices_without_readings_have_no_curve() -> None:
-    silent = [PowerSample(time_s, "", 0, "silent", 1980.0) for time_s in (0.0, 1.0)]
-    mixed = [*samples("a", [10.0] * 4, True), *silent, *samples("b", [20.0] * 4, False)]
-    assert [curve.device for curve in curves_of(reversed(mixed))] == ["b", "a"]
+    silent = [PowerSample(time_s, "", 0, "silent") for time_s in (0.0, 1.0)]
+    clocked = [PowerSample(time_s, "", 0, "clocked", 1980.0) for time_s in (0.0, 1.0)]
+    mixed = [*samples("a", [10.0] * 4, True), *silent, *clocked, *samples("b", [20.0] * 4, False)]
+    assert [curve.device for curve in curves_of(reversed(mixed))] == ["b", "clocked", "a"]
+    assert curves_of(clocked, ["drafter"]) == (
+        DeviceCurve("clocked", (0.0, 1.0), graphics_clock_mhz=(1980.0, 1980.0), stations=("drafter",)),
+    )
     assert curves_of([samples("a", [1.0], True)[0]]) == ()
     assert curves_of([]) == ()
 
@@ -46,27 +50,54 @@ def test_long_runs_keep_few_points_and_all_energy() -> None:
     assert curve.energy_j[-1] == pytest.approx(50.0 * 0.5 * 39_999)
 
 
-def with_energy(run: Run, *curves: EnergyCurve) -> Run:
-    return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, energy=curves))
+def with_energy(run: Run, *curves: DeviceCurve) -> Run:
+    return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, devices=curves))
 
 
 def test_energy_per_token_is_power_over_throughput() -> None:
     run = simulate(star())
-    gpu, cpu = (EnergyCurve(name, (0.0, 1e6), (0.0, watts * 1e6)) for name, watts in (("gpu", 300.0), ("cpu", 20.0)))
+    gpu, cpu = (DeviceCurve(name, (0.0, 1e6), (0.0, watts * 1e6)) for name, watts in (("gpu", 300.0), ("cpu", 20.0)))
     metrics = measure(with_energy(run, gpu, cpu))
     assert metrics["measured_power_w"].value == pytest.approx(320.0)
     assert metrics["measured_energy_j_per_token"].value == pytest.approx(320.0 / metrics["throughput"].value)
-    short = EnergyCurve("gpu", (0.0, 10.0), (0.0, 3000.0))
+    short = DeviceCurve("gpu", (0.0, 10.0), (0.0, 3000.0))
     for curves in ((), (short,), (gpu, short)):
         assert not any(name.startswith("measured") for name in measure(with_energy(run, *curves)))
 
 
+def test_counters_of_a_sides_devices_are_means_over_time() -> None:
+    run = simulate(star())
+
+    def gpu(station: str, watts: float, mhz: float, **more: tuple[float, ...]) -> DeviceCurve:
+        counters = {"graphics_clock_mhz": (mhz, mhz), "utilisation": (0.5, 0.5)} | more
+        return DeviceCurve(station, (0.0, 1e6), (0.0, watts * 1e6), **counters, stations=(station,))
+
+    drafter, one, other = (
+        gpu("drafter", 300.0, 1980.0),
+        gpu("verifier.1", 600.0, 1700.0),
+        gpu("verifier.2", 400.0, 1500.0),
+    )
+    metrics = measure(with_energy(run, drafter, one, other))
+    means = {name: round(metric.value, 6) for name, metric in metrics.items() if name.startswith("measured_")}
+    assert means.pop("measured_energy_j_per_token") > 0
+    assert means == {
+        "measured_power_w": 1300.0, "measured_drafter_clock_mhz": 1980.0, "measured_drafter_utilisation": 0.5,
+        "measured_drafter_power_w": 300.0, "measured_target_clock_mhz": 1600.0, "measured_target_utilisation": 0.5,
+        "measured_target_power_w": 500.0,
+    }  # fmt: skip
+    lacks = measure(with_energy(run, drafter, one, gpu("verifier.2", 400.0, 1500.0, graphics_clock_mhz=())))
+    assert "measured_target_clock_mhz" not in lacks, "of one target alone it would not be the targets'"
+    assert lacks["measured_drafter_clock_mhz"].value == pytest.approx(1980.0)
+    silent = measure(with_energy(run, drafter, msgspec.structs.replace(one, energy_j=())))
+    assert "measured_power_w" not in silent
+
+
 def test_energy_is_saved_and_does_not_change_the_digest(tmp_path: Path) -> None:
     run = simulate(star())
-    curve = EnergyCurve("gpu", (0.0, 1.0), (0.0, 3.0))
+    curve = DeviceCurve("gpu", (0.0, 1.0), (0.0, 3.0))
     write_run(with_energy(run, curve), tmp_path / "run.parquet")
     again = read_run(tmp_path / "run.parquet")
-    assert again.header.energy == (curve,)
+    assert again.header.devices == (curve,)
     assert again.digest() == run.digest()
 
 

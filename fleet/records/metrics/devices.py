@@ -1,6 +1,7 @@
 """Devices over a run: load, power, cost, and the bottleneck."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -10,10 +11,10 @@ from fleet.records.metrics.grouped import Floats
 from fleet.records.metrics.intervals import NO_INTERVAL
 from fleet.records.metrics.tables import at_drafter
 from fleet.records.metrics.window import Metric, Window
-from fleet.records.power import EnergyCurve
+from fleet.records.power import DeviceCurve, integral
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.facts import devices_of
-from fleet.scenario.names import ROUTER
+from fleet.scenario.names import DRAFTER, ROUTER, TARGET
 from fleet.scenario.resolved import Fleet
 
 BUSY = "share of time"
@@ -104,16 +105,49 @@ def _together_s(begun_s: Floats, ended_s: Floats) -> float:
     return float(np.maximum(ended_s - np.maximum(begun_s, before_s), 0.0).sum())
 
 
-def measured_energy(window: Window, curves: Sequence[EnergyCurve], tokens: Floats) -> dict[str, Metric]:
-    """Return power and energy per token over the window; empty unless each device was measured throughout.
+def measured_energy(window: Window, curves: Sequence[DeviceCurve], tokens: Floats) -> dict[str, Metric]:
+    """Return power and energy per token over the window; empty unless each device counted throughout.
 
     - `tokens`: committed tokens in each batch of the window.
     """
-    edges_s = window.edges_s
-    if not curves or any(one.times_s[0] > edges_s[0] or one.times_s[-1] < edges_s[-1] for one in curves):
+    if not curves or not all(_covers(window, one, one.energy_j) for one in curves):
         return {}
-    energy_j = np.diff(np.sum([np.interp(edges_s, one.times_s, one.energy_j) for one in curves], axis=0))
+    energy_j = np.sum([_between(window, one, one.energy_j) for one in curves], axis=0)
     return {
         "measured_power_w": window.rate(energy_j, "W"),
         "measured_energy_j_per_token": window.ratio(energy_j, tokens, "J/token"),
     }
+
+
+def measured_counters(window: Window, curves: Sequence[DeviceCurve]) -> dict[str, Metric]:
+    """Return clock, power and utilisation of the drafters' devices and of the targets', means over time and devices.
+
+    A device that both use counts for both. Left out where a device of the side lacks the counter.
+    """
+    metrics = {}
+    for side, prefix in (("drafter", DRAFTER), ("target", TARGET)):
+        own = [one for one in curves if any(name.startswith(prefix) for name in one.stations)]
+        for name, unit in (("clock_mhz", "MHz"), ("utilisation", "share of time"), ("power_w", "W")):
+            values = [_summed(one, name) for one in own]
+            if values and all(map(partial(_covers, window), own, values)):
+                sums = np.mean(list(map(partial(_between, window), own, values)), axis=0)
+                metrics[f"measured_{side}_{name}"] = window.rate(sums, unit)
+    return metrics
+
+
+def _summed(curve: DeviceCurve, name: str) -> Sequence[float]:
+    """Return a counter summed over time, at the curve's times; empty for one that the device does not have."""
+    if name == "power_w":
+        return curve.energy_j
+    values = curve.utilisation if name == "utilisation" else curve.graphics_clock_mhz
+    return tuple(integral(curve.times_s, values).tolist()) if values else ()
+
+
+def _covers(window: Window, curve: DeviceCurve, values: Sequence[float]) -> bool:
+    """Whether a device has the counter, from before the window until after it."""
+    return bool(values) and curve.times_s[0] <= window.edges_s[0] and curve.times_s[-1] >= window.edges_s[-1]
+
+
+def _between(window: Window, curve: DeviceCurve, summed: Sequence[float]) -> Floats:
+    """Return by how much a sum over time grew in each batch of the window."""
+    return np.diff(np.interp(window.edges_s, curve.times_s, summed))

@@ -9,7 +9,7 @@ import numpy as np
 from fleet.records.columns import Bools, Integers, Table
 from fleet.records.metrics.grouped import Groups, at, find
 from fleet.records.metrics.tables import at_drafter, commits_of, left_s_of, requests_of, rounds_table, verifications_of
-from fleet.records.power import EnergyCurve
+from fleet.records.power import DeviceCurve
 from fleet.records.run import Run
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import has_file
@@ -22,7 +22,7 @@ class Findings(msgspec.Struct, frozen=True):
     - `requests`: see `requests_table`.
     - `draft_steps`: the drafts, and all steps of stations that only draft; `other_steps`: the rest; see `steps_of`.
     - `drafters`: number of drafting stations.
-    - `energy`: measured energy of devices.
+    - `devices`: measured counters of devices.
     - `rows`: the run's rows; None if there are none and no metric needs them (`needs_rows`).
     """
 
@@ -34,7 +34,7 @@ class Findings(msgspec.Struct, frozen=True):
     drafters: int
     rounds: Table | None = None
     verified: Table | None = None
-    energy: tuple[EnergyCurve, ...] = ()
+    devices: tuple[DeviceCurve, ...] = ()
     rows: Table | None = None
 
 
@@ -50,7 +50,7 @@ def findings_of(run: Run) -> Findings:
         draft_steps=steps_of(rows.where(drafting)),
         other_steps=steps_of(rows.where(~drafting)),
         drafters=len(rows.station[drafting].present()),
-        energy=run.header.energy,
+        devices=run.header.devices,
         rows=rows,
     )
     if not fleet.drafters.count or not run.header.steps:

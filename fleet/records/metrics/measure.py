@@ -15,7 +15,7 @@ import numpy as np
 
 from fleet.errors import InputError
 from fleet.records.columns import Table
-from fleet.records.metrics.devices import busy_s, cost, energy, loads, measured_energy
+from fleet.records.metrics.devices import busy_s, cost, energy, loads, measured_counters, measured_energy
 from fleet.records.metrics.findings import Findings, findings_of
 from fleet.records.metrics.goodput import utility
 from fleet.records.metrics.grouped import Floats, Groups, means_of
@@ -77,7 +77,8 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     if fleet.verifiers.patience.patience_s and rows is not None:
         metrics |= outage_metrics(window, rows, commits, findings.requests)
     tokens = window.sums(commits.time_s, commits.committed)
-    metrics |= energy(window, findings, tokens) | measured_energy(window, findings.energy, tokens)
+    metrics |= energy(window, findings, tokens) | measured_energy(window, findings.devices, tokens)
+    metrics |= measured_counters(window, findings.devices)
     metrics |= cost(window, fleet, tokens) | loads(window, findings)
     metrics |= _latencies(window, findings)
     metrics |= speedup(fleet, findings.requests, metrics)
