@@ -57,7 +57,8 @@ def started(line: str, ports: dict[str, str], folder: Path, *more: str) -> subpr
 
 
 def test_commands_of_the_page_are_found() -> None:
-    assert {name: len(lines) for name, lines in commands().items()} == {"run": 2, "drafter": 1, "verifier": 1}
+    counts = {"run": 2, "drafter": 1, "verifier": 1, "sweep": 1, "figure": 1}
+    assert {name: len(lines) for name, lines in commands().items()} == counts
 
 
 @pytest.mark.slow
@@ -105,3 +106,14 @@ def test_runs_of_the_page_print_no_progress_without_terminal(
         measured = "energy was not measured" not in err
         assert (tmp_path / "power.parquet").exists() == measured
         assert ("measured_energy_j_per_token" in metrics) == measured
+
+
+@pytest.mark.slow
+def test_the_figure_of_the_page_has_samples_or_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    line, drawn = commands()["sweep"][0].replace("1:8", "1"), commands()["figure"][0]
+    status, _, err = ended(specfleet(*line.split(), "--seeds", "1", *FEW, cwd=tmp_path))
+    assert status == 0, err
+    status, _, err = ended(specfleet(*drawn.split(), cwd=tmp_path))
+    assert (tmp_path / "power.png").exists() == (status == 0)
+    assert status == 0 or "figure devices: no cell has samples" in err
