@@ -133,5 +133,5 @@ def geometric_of(origin: str, key: str, mean: float, depth: int, depth_key: str)
     if not depth:
         raise InputError(f"{origin}: lacks {depth_key}, which a server writes first; state --depth")
     if depth > MOST or not 1 <= mean <= depth + 1:
-        raise InputError(f"{origin}: {key} = {mean:.4g}, {depth_key} = {depth}; needs 1 to {depth_key} + 1")
+        raise InputError(f"{origin}: {key} = {mean:.4g}, {depth_key} = {depth}; needs 1 to {depth + 1}")
     return Geometric(brentq(lambda beta: committed_closed_form(beta, depth) - mean, 0.0, 1.0, xtol=1e-15))

@@ -165,7 +165,7 @@ def test_a_run_of_sglangs_benchmark_adds_up(tmp_path: Path) -> None:
         ({"total_output_tokens": 5}, "total_output_tokens = 5 contradicts the sum of output_lens"),
         ({"mean_ttft_ms": 1.25}, "mean_ttft_ms = 1.25 contradicts the mean of ttfts, in ms"),
         ({"ttfts": []}, "needs equally many, which --output-details writes"),
-        ({"accept_length": 5.5}, "accept_length = 5.5, speculative_num_steps = 3; needs 1 to steps + 1"),
+        ({"accept_length": 5.5}, "accept_length = 5.5, speculative_num_steps = 3; needs 1 to 4"),
         ({"server_info": None}, "lacks speculative_num_steps"),
     ):
         with pytest.raises(InputError, match=re.escape(said)):
@@ -273,7 +273,7 @@ def test_sglangs_log_has_a_load_and_a_mean_length(tmp_path: Path) -> None:
     assert (load.running, load.waiting, load.kv_share, load.max_num_seqs) == (4, 1, 0.25, 48)
     assert [way.time_s for way in load.ways] == pytest.approx([0.025, 0.025])
     assert mean_of(recording) == pytest.approx(2.5)
-    with pytest.raises(InputError, match="accept len = 5, speculative_num_steps = 3; needs 1 to steps"):
+    with pytest.raises(InputError, match="accept len = 5, speculative_num_steps = 3; needs 1 to 4"):
         read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4, 4], length=5))])
     with pytest.raises(InputError, match="holds no two lines `Decode batch`"):
         read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4]))])
