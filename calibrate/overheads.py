@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
@@ -39,7 +40,17 @@ def overhead_of(delays: StationDelays) -> Overhead:
     queued_s, woken_s = (
         times_s if len(times_s) >= MIN_DELAYS else starts_s for times_s in (delays.queued_s, delays.woken_s)
     )
-    return Overhead(delay_of(queued_s), delay_of(woken_s), delay_of(delays.after_s))
+    return Overhead(queued_delay_of(queued_s), delay_of(woken_s), delay_of(delays.after_s))
+
+
+def queued_delay_of(times_s: ArrayLike) -> Delay:
+    """Return the delay of steps that waited, as `delay_of`, with the spread of those above 0.
+
+    An engine drafts in the same step as it verifies, and the border of the two takes no time. Drawn as a delay of the
+    next step, 0 would let it start before the request that follows a result.
+    """
+    times = np.asarray(times_s, dtype=float)
+    return msgspec.structs.replace(delay_of(times), spread=delay_of(times[times > 0]).spread)
 
 
 def delay_of(times_s: ArrayLike) -> Delay:

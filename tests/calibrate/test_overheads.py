@@ -102,3 +102,12 @@ def test_rare_starts_share_the_distribution_of_all_starts() -> None:
     assert found.queued == delay_of([0.5] + [1.0] * MIN_DELAYS)
     assert found.woken.mean_s == 1.0
     assert found.after == Delay()
+
+
+def test_the_border_of_a_draft_and_its_verification_is_no_delay() -> None:
+    """Half of an engine's starts follow at once: no drawn delay is 0, and the sum stays."""
+    starts_s = [0.0, 0.0003, 0.0, 0.0005] * MIN_DELAYS
+    found = overhead_of(StationDelays(starts_s, [], [])).queued
+    drawn_s = found.mean_s * found.spread.ratios(np.random.default_rng(1).uniform(size=10_000))
+    assert drawn_s.min() > 0
+    assert drawn_s.mean() == pytest.approx(0.0002, rel=0.02)
