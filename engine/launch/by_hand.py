@@ -104,7 +104,7 @@ def serve_router(
     _prepare(out)
     say = partial(_say_of, "router")
     site = Site(f"tcp://{host}", keys, say, Life(port=port))
-    node = router_node(fleet, addresses, largest_vocabulary(fleet), state_numbers(fleet), site)
+    node = router_node(fleet, addresses, largest_vocabulary(fleet), site, state_numbers(fleet))
     say(f"routes to {len(addresses)} drafters, for {_clients(host, keys)}; public port {node.port}")
     _serve(node, scenario, f"drafts come from {shown(drafters)}", out, watch, say)
 

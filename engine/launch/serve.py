@@ -184,7 +184,9 @@ class Launch:
             yield places[:1]
             yield places[1:]  # they load their models once the first is ready
         if fleet.routed:
-            make = partial(router_node, fleet, self.addresses, largest_vocabulary(fleet), state_numbers(fleet))
+            make = partial(
+                router_node, fleet, self.addresses, largest_vocabulary(fleet), state_numbers=state_numbers(fleet)
+            )
             yield [Place(ROUTER, "router", make)]
         hit = {fault.node for fault in fleet.faults if isinstance(fault, NodeFault)}
         every = range(verifiers.count)

@@ -68,7 +68,7 @@ class RouteExecutor(Executor):
 
 
 def router_node(
-    fleet: Fleet, addresses: Mapping[int, str], vocabulary: int = 0, state_numbers: int = 0, site: Site = HERE
+    fleet: Fleet, addresses: Mapping[int, str], vocabulary: int = 0, site: Site = HERE, state_numbers: int = 0
 ) -> Node:
     """Return a node with a server for all targets, and a client of each drafter.
 

@@ -5,6 +5,8 @@ step is an error, so a run that exists shows that the engine's scheduler follows
 The engine's scheduling and output processing count as parts of its steps, since their time grows with the rows, too.
 """
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterator
 
 import msgspec
@@ -52,10 +54,19 @@ def log_of(fleet: Fleet, served: Served) -> Log:
 
 
 def _arrivals(fleet: Fleet, served: Served) -> Iterator[tuple[float, int, Request]]:
-    """Yield time, stream and request of each arrival, in order of time."""
-    requests = [(tag, request) for tag, own in streams_of(fleet).items() for request in own]
-    for tag, request in sorted(requests, key=lambda pair: served.joined_s[pair[1].number]):
-        yield served.joined_s[request.number], tag, request
+    """Yield time, stream and request of each arrival, in order of time.
+
+    A request that came during a step is noticed at its end: it arrived when it was due, or just after that step began.
+    """
+    starts_s, arrivals = [seen.start_s for seen in served.steps], []
+    for tag, own in streams_of(fleet).items():
+        for request in own:
+            noticed_s = served.joined_s[request.number]
+            earlier = bisect_left(starts_s, noticed_s)
+            began_s = math.nextafter(starts_s[earlier - 1], math.inf) if earlier else 0.0
+            due_s = max(request.not_before_s, began_s) if request.not_before_s else noticed_s
+            arrivals.append((min(due_s, noticed_s), tag, request))
+    return iter(sorted(arrivals, key=lambda arrival: (arrival[0], served.joined_s[arrival[2].number])))
 
 
 def _started(station: RecordedStation, now_s: float, drafting: bool = False) -> Step | None:
