@@ -23,12 +23,12 @@ def draw(points: pd.DataFrame, along: str) -> Figure:
         figure = new_figure(max(4.8, 3.0 * len(panels)), 3.0)
         row = figure.subplots(1, len(panels), squeeze=False)[0]
         for axes, (name, label) in zip(row, panels.items(), strict=True):
-            for side, (colour, who) in SIDES.items():
+            for side, (colour, label_of_side) in SIDES.items():
                 part = points[points.quantity == f"measured_{side}_{name}"].sort_values("x")
                 if part.empty:
                     continue
                 errors = np.nan_to_num(np.array([part.value - part.low, part.high - part.value])).clip(min=0)
-                axes.errorbar(part.x, part.value, errors, fmt="o-", ms=4, capsize=2, color=colour, label=who)
+                axes.errorbar(part.x, part.value, errors, fmt="o-", ms=4, capsize=2, color=colour, label=label_of_side)
             axes.set_title(label)
             axes.set_xlabel("targets N" if along == "verifiers.count" else along)
             axes.set_ylim(0, 1.05 * axes.get_ylim()[1])

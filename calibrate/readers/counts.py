@@ -125,8 +125,8 @@ def recorded(sessions: Sessions, depth: int) -> Recorded | None:
 
 
 def geometric_of(origin: str, key: str, mean: float, depth: int, depth_key: str) -> Geometric:
-    """Return the acceptance whose rounds have so many tokens on average, bonus included, if every draft token passes
-    as often; InputError without a depth, and for a mean that it does not allow.
+    """Return the acceptance with rounds of so many tokens on average, bonus included, if every draft token passes as
+    often; InputError without a depth, and for a mean that it does not allow.
 
     - `key`, `depth_key`: names of the mean and of the depth in the file.
     """

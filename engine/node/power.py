@@ -112,7 +112,7 @@ def meter_of(
 ) -> tuple[Meter | None, str]:
     """Return the meter of the models' device; or None, with a line that says why nothing is measured.
 
-    `nvml`: replaces the module pynvml; None imports it. A Jetson's NVML, if it has one, tells neither clock nor power.
+    `nvml`: replaces the module pynvml; None imports it. A Jetson's NVML, if it has one, has neither clock nor power.
     """
     if device == "cpu":
         try:
