@@ -14,6 +14,8 @@ from fleet.times.step_time import Quantiles, StepTime
 
 LEVELS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
 ROUNDS = 6  # of a fit with weights that follow from itself
+ABSOLUTE_ROUNDS = 20  # of the fit that it starts from
+SMALLEST = 1e-3  # error that counts, over the median of times
 HOLD_OUT_EVERY = 4  # each fourth grid point is not fitted but predicted
 
 
@@ -83,18 +85,33 @@ def fit_relative(
     """Fit times as sums of the columns; return the coefficients, and measured over fitted times.
 
     Coefficients are at least 0, by least squares of errors relative to the fit of the round before: relative to the
-    measured times, slow steps would count less than quick ones, and the more so the more times spread. Steps that took
-    more than twice the fit, or less than half, do not shape it, but count in the mean.
+    measured times, slow steps would count less than quick ones, and the more so the more times spread. The first round
+    starts from the fit of least absolute errors, which a few times of nearly 0 do not move. Steps that took more than
+    twice the fit, or less than half, do not shape it, but count in the mean.
     """
     scale = np.abs(design).max(axis=0)
     scale[scale == 0] = 1.0
-    fitted, kept = times, np.ones(len(times), dtype=bool)
+    least_s = SMALLEST * float(np.median(times))
+    fitted = np.maximum(least_absolute(design / scale, times, least_s), least_s)
+    kept = (times > fitted / 2) & (times < 2 * fitted)
     for _ in range(ROUNDS):
         relative = design[kept] / scale / fitted[kept, None]
         coefficients = nnls(relative, times[kept] / fitted[kept])[0] / scale
         fitted = design @ coefficients
         kept = (times > fitted / 2) & (times < 2 * fitted)
     return coefficients * (times.sum() / fitted.sum()), times / fitted
+
+
+def least_absolute(design: NDArray[np.float64], times: NDArray[np.float64], least_s: float) -> NDArray[np.float64]:
+    """Return the times that the columns give with least absolute errors, by squares over the errors of each round.
+
+    - `least_s`: errors below it count as equal.
+    """
+    fitted, weights = times, np.ones(len(times))
+    for _ in range(ABSOLUTE_ROUNDS):
+        fitted = design @ nnls(design * weights[:, None], times * weights)[0]
+        weights = 1 / np.sqrt(np.maximum(np.abs(times - fitted), least_s))
+    return fitted
 
 
 def fit_bandwidth(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[float]]) -> float | None:
