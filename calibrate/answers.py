@@ -9,25 +9,27 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from calibrate.fits import fit_relative, spread_of
+from calibrate.fits import fit_relative, mean_error, spread_of
 from calibrate.pass_laws import Fitted, described
 from fleet.records.run import Run
 from fleet.times.step_time import StepTime
 
 LATE = 0.25  # of the time of a round: what comes as late belongs to the step before
-DRAFTS = slice(6, 8)  # of the variables of a gap: those of drafts
+PLAIN, VERIFY, DRAFTS = slice(0, 5), slice(5, 10), slice(10, 12)  # variables of a gap that are of these steps
 
 
 class Gap(NamedTuple):
     """Time between two rounds of a request, or from its arrival to its first token.
 
-    - `rows`: requests that ran. `depth`: of their drafts. `read`: tokens of prompts that were read meanwhile.
-    - `is_first`: whether it ends with the first token.
+    - `rows`: requests that ran. `context` (tokens): of the longest. `depth`: of their drafts.
+    - `read`: tokens of prompts that were read meanwhile. `is_first`: whether it ends with the first token.
     """
 
     time_s: float
     rows: int
+    context: int
     depth: int
     read: int
     is_first: bool
@@ -45,21 +47,11 @@ def fit_answers(runs: Sequence[Run]) -> Fitted:
     if len(depths - {0}) == 1:
         design[:, DRAFTS] = 0.0
     coefficients, ratios = fit_relative(design, times_s)
-    (
-        decode_s,
-        decode_row_s,
-        several_s,
-        verify_s,
-        verify_row_s,
-        several_verify_s,
-        token_s,
-        row_token_s,
-        read_s,
-        first_s,
-    ) = coefficients.tolist()
+    decode, verify = (law_of(coefficients[five]) for five in (PLAIN, VERIFY))
+    token_s, row_token_s, read_s, first_s = coefficients[DRAFTS.start :].tolist()
     laws = {
-        "decode": StepTime(decode_s, per_row_s=decode_row_s, several_s=several_s),
-        "verify": StepTime(verify_s, per_row_s=verify_row_s, several_s=several_verify_s),
+        "decode": decode,
+        "verify": verify,
         "verify_prefill": StepTime(first_s, read_s, per_row_token_s=read_s),
         "draft": StepTime(0.0, token_s, per_row_token_s=row_token_s),
     }
@@ -68,7 +60,7 @@ def fit_answers(runs: Sequence[Run]) -> Fitted:
         own = np.array([gap.depth in some and not gap.is_first for gap in gaps])
         if own.any():
             laws[name] = msgspec.structs.replace(laws[name], spread=spread_of(ratios[own]))
-            fits[name] = described(times_s[own], float(np.abs(1 / ratios[own] - 1).mean()))
+            fits[name] = described(times_s[own], mean_error(ratios[own]))
     if 0 not in depths:
         laws["decode"] = laws["verify"]
     return Fitted(laws, fits, 0.0)
@@ -86,12 +78,24 @@ def untold(depths: Sequence[int]) -> dict[str, str]:
 
 def columns_of(gap: Gap) -> list[float]:
     """Return the variables of a gap: of decoding, of verification, of drafts, of prompts, of a first token."""
-    others, several = gap.rows - 1.0, float(gap.rows > 1)
     if gap.is_first:
-        return [*[0.0] * 8, float(gap.read), 1.0]
-    rows = [1.0, others, several]
-    law = [*[0.0] * 3, *rows, gap.depth, gap.depth * others] if gap.depth else [*rows, *[0.0] * 5]
+        return [*[0.0] * DRAFTS.stop, float(gap.read), 1.0]
+    others = gap.rows - 1.0
+    step, none = [1.0, gap.context, others, others * gap.context, float(gap.rows > 1)], [0.0] * 5
+    law = [*none, *step, gap.depth, gap.depth * others] if gap.depth else [*step, *none, 0.0, 0.0]
     return [*law, float(gap.read), 0.0]
+
+
+def law_of(step: NDArray[np.float64]) -> StepTime:
+    """Return the law with the coefficients of a step's five variables."""
+    base_s, context_s, row_s, row_context_s, several_s = step.tolist()
+    return StepTime(
+        base_s,
+        per_context_token_s=context_s,
+        per_row_s=row_s,
+        per_row_context_s=row_context_s,
+        several_s=several_s,
+    )
 
 
 def gaps_of(run: Run) -> Iterator[Gap]:
@@ -99,18 +103,26 @@ def gaps_of(run: Run) -> Iterator[Gap]:
     frame, fleet = run.frame(), run.header.fleet
     depth = fleet.drafters.depth if fleet.drafters.count else 0
     joins = frame[frame.event == "join"].set_index("request")
-    rounds = frame[(frame.event == "done") & (frame.kind != "chunk")].groupby("request").time_s
+    done = frame[(frame.event == "done") & (frame.kind != "chunk")]
+    rounds = done.groupby("request").time_s
     first_s, last_s = rounds.min(), rounds.max()
     prompts = joins.tokens.loc[first_s.index].to_numpy()
     begins, ends = first_s.to_numpy(), last_s.to_numpy()
     # Tokens of one step reach their clients one after the other.
     late_s = LATE * float(rounds.diff().median())
+    own = [(times.to_numpy(), done.base[times.index].to_numpy()) for _, times in rounds]
     for request, times in rounds:
         if request < fleet.streams:
             continue
         if fleet.streams == 1:
-            yield Gap(first_s[request] - joins.time_s[request], 1, depth, int(joins.tokens[request]), True)
+            yield Gap(first_s[request] - joins.time_s[request], 1, 0, depth, int(joins.tokens[request]), True)
         for before_s, after_s in zip(times.to_numpy()[:-1], times.to_numpy()[1:], strict=True):
-            running = int(((begins <= before_s + late_s) & (ends + late_s >= after_s)).sum())
+            running = np.flatnonzero((begins <= before_s + late_s) & (ends + late_s >= after_s))
+            context = max((known_at(before_s + late_s, *own[each]) for each in running), default=0)
             read = int(prompts[(begins > before_s + late_s) & (begins <= after_s + late_s)].sum())
-            yield Gap(after_s - before_s, max(running, 1), depth, read, False)
+            yield Gap(after_s - before_s, max(len(running), 1), context, depth, read, False)
+
+
+def known_at(time_s: float, came_s: NDArray[np.float64], known: NDArray[np.int64]) -> int:
+    """Return the tokens of a request at a time; its rounds came at `came_s` after `known` tokens."""
+    return int(known[min(int(np.searchsorted(came_s, time_s, "right")), len(known) - 1)])

@@ -22,8 +22,8 @@ from sim.run import simulate
 PROFILE: dict[str, Any] = {
     "name": "known",
     "draft": {"per_token_s": 0.001, "per_row_token_s": 0.0002},
-    "verify": {"base_s": 0.005, "per_row_s": 0.001},
-    "decode": {"base_s": 0.004, "per_row_s": 0.0005},
+    "verify": {"base_s": 0.005, "per_context_token_s": 1e-5, "per_row_s": 0.001},
+    "decode": {"base_s": 0.002, "per_context_token_s": 2e-5, "per_row_s": 0.0005},
     "verify_prefill": {"base_s": 0.004, "per_token_s": 1e-4, "per_row_token_s": 1e-4},
     "acceptance": {"model": "geometric", "beta": 0.7},
 }
