@@ -1,7 +1,7 @@
 """Engines of others on this host: their closed loops and open loads, measured, and predicted from their step times.
 
-Calibration loops on other prompts are run before, between and after the passes over all cells, so that a slow minute of
-the host falls on both. A cell has the error of the mechanism (simulated with a run's own steps and acceptance), of the
+Calibration loops on other prompts are run before all cells and among them, so that a slow minute of the host falls on
+both. A cell has the error of the mechanism (simulated with a run's own steps and acceptance), of the
 prediction from the profile alone, and the difference of two runs. Runs are kept, and a rerun of the study finds them.
 """
 
@@ -9,6 +9,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -102,16 +103,19 @@ def within(grid: Grid, most_rows: int) -> Grid:
 def measured(
     drafts: Sequence[str], grid: Grid, kept: "Kept"
 ) -> tuple[Cells, dict[str, list[Run]], dict[str, HardwareProfile]]:
-    """Run all cells twice, between calibrations; return cells and runs by name, and profiles by way to draft."""
+    """Run all cells twice, among calibrations; return cells and runs by name, and profiles by way to draft."""
     kinds = list(dict.fromkeys(("none", *drafts)))  # plain loops are part of all calibrations
-    loops = {kind: kept.calibration(kind, 0) for kind in kinds}
+    loops = {kind: list(kept.calibration(kind, 0)) for kind in kinds}
+    each_pass = sum(map(len, loops.values()))
     cells = closed_cells(drafts, grid) | open_cells(drafts, loops)
     runs: dict[str, list[Run]] = {name: [] for name in cells}
     for number in (1, 2):
-        for name, (_, scenario) in cells.items():
+        further = ((kind, run) for kind in kinds for run in kept.calibration(kind, number))
+        for before, (name, (_, scenario)) in enumerate(cells.items()):
             runs[name].append(kept.run(f"{name}, run {number}", scenario))
-        for kind in kinds:
-            loops[kind] += kept.calibration(kind, number)
+            due = each_pass * (before + 1) // len(cells) - each_pass * before // len(cells)
+            for kind, run in islice(further, due):
+                loops[kind].append(run)
     for name, (_, scenario) in cells.items():
         if rerun_error(runs[name]) > RERUN:
             runs[name].append(kept.run(f"{name}, run 3", scenario))
@@ -152,15 +156,13 @@ class Kept:
         write_run(run, path)
         return run
 
-    def calibration(self, kind: str, number: int) -> list[Run]:
-        """Return the loops of one pass of a calibration: by rows and depths; those without drafts are of all kinds."""
+    def calibration(self, kind: str, number: int) -> Iterator[Run]:
+        """Yield the loops of one pass of a calibration: by rows and depths; those without drafts are of all kinds."""
         scenario = calibrated(kind)
-        runs = []
         for _, rows in stages_of(scenario, 1):
             for depth in [depth for depth in depths_of(scenario) if bool(depth) == (kind != "none")]:
                 loop = loop_of(scenario, rows, depth, number)
-                runs.append(self.run(f"calibration {number + 1}, {kind}, {rows} at once, depth {depth}", loop))
-        return runs
+                yield self.run(f"calibration {number + 1}, {kind}, {rows} at once, depth {depth}", loop)
 
     def profile(self, kind: str, loops: Sequence[Run]) -> HardwareProfile:
         """Return the profile that all passes give, with the acceptance of further calibration prompts."""
