@@ -1,6 +1,6 @@
 """A reproduction by its name, or all at once: how far off predictions are, by paper and over all papers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,12 +26,18 @@ PAPERS = {
 NEEDS_TRACE, NEEDS_ENGINE = ("amusd-a100",), ("batch-table1",)
 
 
-def reproduce(name: str, *, trace: str | Path | None = None, data: str | Path | None = None) -> Reproduction:
+def reproduce(
+    name: str,
+    *,
+    trace: str | Path | None = None,
+    data: str | Path | None = None,
+    report: Callable[[str], None] = lambda _name: None,
+) -> Reproduction:
     """Reproduce a paper's table or figure, or "all" of them: the paper's number, ours and the error, row by row.
 
     `trace`: a run file of the authors (amusd-a100). `data`: a folder with measurements that others published
-    (estimates, specdecode-fig10, specdecode-fig1, serving). Raises InputError, which lists the names, for an
-    unknown one.
+    (estimates, specdecode-fig10, specdecode-fig1, serving). `report` is called with each name before it runs. Raises
+    InputError, which lists the names, for an unknown one.
 
     >>> import specfleet
     >>> specfleet.reproduce("starsd-fig6").frame().columns[0]
@@ -39,17 +45,19 @@ def reproduce(name: str, *, trace: str | Path | None = None, data: str | Path | 
     """
     inputs = Inputs(None if trace is None else str(trace), None if data is None else str(data))
     if name == EVERY:
-        return every(inputs)
+        return every(inputs, report)
     if name not in REPRODUCTIONS:
         allowed = ", ".join((*REPRODUCTIONS, EVERY))
         raise InputError(f"reproduce {shortened(name, quoted=False)}: unknown; allowed: {allowed}")
+    report(name)
     return REPRODUCTIONS[name](inputs)
 
 
-def every(inputs: Inputs) -> Reproduction:
-    """Run every reproduction, as far as the inputs allow; `parts` are the papers."""
+def every(inputs: Inputs, report: Callable[[str], None] = lambda _name: None) -> Reproduction:
+    """Run every reproduction, as far as the inputs allow; `parts` are the papers, `report` is as in `reproduce`."""
     by_paper: dict[str, list[PaperRow]] = {}
     for name in names(inputs):
+        report(name)
         rows = REPRODUCTIONS[name](inputs).rows
         prefix = name.partition("-")[0]
         by_paper.setdefault(PAPERS.get(prefix, prefix), []).extend(

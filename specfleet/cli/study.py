@@ -164,14 +164,16 @@ def reproduce(
     Rows hold the paper's number, ours and the error, and say what kind of number it is.
     """
     from experiments.reproduce import REPRODUCTIONS
-    from experiments.reproduce.every import EVERY
+    from experiments.reproduce.every import EVERY, names
+    from experiments.reproduce.rows import Inputs
     from specfleet import reproduce
 
     if not name:
         print("\n".join((*REPRODUCTIONS, EVERY)))
         return
-    with busy(f"reproducing {name}"):
-        reproduction = reproduce(name, trace=trace, data=data)
+    parts = len(list(names(Inputs(str(trace) if trace else None)))) if name == EVERY else 1
+    with progress("reproduce", parts) as advance:
+        reproduction = reproduce(name, trace=trace, data=data, report=advance)
     print_reproduction(name, reproduction, as_json)
 
 
