@@ -2,7 +2,9 @@
 
 import html
 import json
+import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,13 @@ from typing import Any
 import pytest
 
 import specfleet
-from tests.helpers.browser import COMMAND, NO_BROWSER
 
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+COMMAND = os.environ.get("SPECFLEET_BROWSER") or next(filter(shutil.which, NAMES), None)
 OPTIONS = ("--headless", "--no-sandbox", "--dump-dom", "--virtual-time-budget=2000", "--window-size=500,844")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(COMMAND is None, reason=NO_BROWSER),
+    pytest.mark.skipif(COMMAND is None, reason="no Chromium; SPECFLEET_BROWSER may name one"),
 ]
 
 
