@@ -87,7 +87,6 @@ def test_a_killed_node_ends_the_run_in_one_line(kind: str, victim: int, tmp_path
     assert eventually(lambda: len(nodes_of(process)) == count and is_asleep(process), process)
     os.kill(nodes_of(process)[victim], signal.SIGKILL)
     killed_s = time.monotonic()
-    assert process.stderr is not None
     lines = []
     for line in process.stderr:  # behind notes on cores
         lines.append(line.strip())
@@ -149,10 +148,8 @@ def test_nodes_of_several_hosts_keep_their_records(how: str, tmp_path: Path) -> 
     pytest.importorskip("torch")
     endless = ["--set", "workload.requests=100000", "--set", "verifiers.count=1"]
     drafter = specfleet("drafter", "star", "--host", "127.0.0.1", "--port", "0", *endless, "-o", tmp_path / "drafter")
-    assert drafter.stderr is not None
     port = drafter.stderr.readline().split()[-1]
     target = specfleet("verifier", "star", "--connect", f"127.0.0.1:{port}", *endless, "-o", tmp_path / "target")
-    assert target.stderr is not None
     assert target.stderr.readline() == f"target 1: drafts come from 127.0.0.1:{port}\n"
     tell(target, how)
     assert_ended_by(target, how, f"kept: the records until then in {tmp_path / 'target'}")

@@ -89,7 +89,6 @@ def test_both_worlds_share_acceptance_and_devices(mine: Path, journey: dict[str,
     model = simulated.header.fleet.acceptance
     assert isinstance(model, Recorded)
     recorded, accepted = mean_interval(model.sessions), mean_length_of(measured)
-    assert accepted is not None
     assert recorded.low < accepted.high
     assert accepted.low < recorded.high
     assert sharing(simulated.header.fleet) == sharing(measured.header.fleet)

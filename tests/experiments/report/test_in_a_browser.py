@@ -38,7 +38,6 @@ def value_in(page: Path, script: str, media: str = "screen") -> Any:
     text = page.read_text().replace("<style>", f"{watching}<style>").replace(f"@media {media}", "@media screen")
     changed = page.with_name("changed.html")
     changed.write_text(text + said)
-    assert COMMAND is not None
     command = [COMMAND, *OPTIONS, f"--user-data-dir={page.parent / 'browser'}", changed.as_uri()]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     (title,) = re.findall("<title>(.*?)</title>", shown)

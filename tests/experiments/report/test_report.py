@@ -89,7 +89,6 @@ def test_nothing_in_a_page_asks_for_more(kind: str, pages: dict[str, str]) -> No
         for name in ("src", "href", "xlink:href", "action", "srcset", "poster", "data"):
             assert (attrs.get(name) or "data:").startswith("data:")
     (policy,) = [attrs["content"] for _, attrs in parsed.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
-    assert policy is not None
     assert policy.startswith("default-src 'none';")
     loading = r"https?://|@import|url\(|fetch\(|XMLHttpRequest|WebSocket|importScripts|sendBeacon"
     assert not re.search(loading, pages[kind])
