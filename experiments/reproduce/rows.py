@@ -9,12 +9,15 @@ not print: the row's note says which. Only predicted rows count, and each number
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
 import msgspec
 import pandas as pd
 
+from fleet.errors import InputError
+from fleet.inputs.text import is_file
 from fleet.shown import Shown
 
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "unsettled"]
@@ -127,6 +130,15 @@ def assuming(*assumptions: str) -> Callable[[RowsOf], Reproduce]:
         return made
 
     return reproduction
+
+
+def data_file(inputs: Inputs, file: str, name: str) -> Path:
+    """Return the place of a file that reproduction `name` reads; InputError where `--data` or the file is missing."""
+    if inputs.data is None:
+        raise InputError(f"reproduce {name}: give --data FOLDER, which holds {file}")
+    if not is_file(path := Path(inputs.data) / file):
+        raise InputError(f"--data {inputs.data}: has no {file}, which reproduce {name} reads")
+    return path
 
 
 def name_of(made: Callable[..., Any]) -> str:

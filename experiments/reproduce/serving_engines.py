@@ -79,7 +79,7 @@ class Predicted(msgspec.Struct, frozen=True):
 
 def serving(inputs: Inputs) -> Reproduction:
     """Measured TPOT and TTFT, run by run; errors by backend, kind of device and model; needs `--data`."""
-    runs = read_runs(inputs.data)
+    runs = read_runs(inputs)
     lacking = Counter(run.lacks for run in runs if run.lacks)
     notes = [f"{count} rows left out, for want of: {lacks}" for lacks, count in sorted(lacking.items())]
     rows: list[PaperRow] = []

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
+from experiments.reproduce.rows import Inputs, data_file
 from fleet.data.shipped import published_tables
 from fleet.errors import InputError
-from fleet.inputs.text import is_file
 
 FILE = "silicon-sample-half.csv"
 COLUMNS = (
@@ -71,16 +71,12 @@ class MeasuredRun(msgspec.Struct, frozen=True):
     lacks: str = ""
 
 
-def read_runs(folder: str | None) -> list[MeasuredRun]:
-    """Return the runs of the folder's file, in its order.
+def read_runs(inputs: Inputs) -> list[MeasuredRun]:
+    """Return the runs of the data folder's file, in its order.
 
     Raises InputError where the folder, the file or a column is missing, and for a row without numbers.
     """
-    if folder is None:
-        raise InputError(f"reproduce serving: give --data FOLDER, which holds {FILE}")
-    path = Path(folder) / FILE
-    if not is_file(path):
-        raise InputError(f"--data {folder}: has no {FILE}, which reproduce serving reads")
+    path = data_file(inputs, FILE, "serving")
     with path.open(newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
         missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]

@@ -7,17 +7,15 @@ the authors' (arXiv 2601.11580), in the folder `--data`.
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.readers.specdecode_bench import Method, read_specdecode_bench
-from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, off_by, row
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, data_file, off_by, row
 from fleet.acceptance.places import Text
 from fleet.errors import InputError
-from fleet.inputs.text import is_file
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 from sim.lockstep import Walks, prefills_s, rounds_s, walks_of
@@ -85,12 +83,7 @@ def recordings(inputs: Inputs, name: str) -> dict[tuple[str, str], RecordedTexts
 
     Raises InputError where the folder or the file is missing, or the file contradicts its format.
     """
-    if inputs.data is None:
-        raise InputError(f"reproduce {name}: give --data FOLDER, which holds {FILE}")
-    file = Path(inputs.data) / FILE
-    if not is_file(file):
-        raise InputError(f"--data {inputs.data}: has no {FILE}, which reproduce {name} reads")
-    found = {}
+    file, found = data_file(inputs, FILE, name), {}
     for title, dataset in SETS.items():
         for method, key in METHODS.items():
             read = read_specdecode_bench([file], key, dataset)
