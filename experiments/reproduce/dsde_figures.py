@@ -82,14 +82,16 @@ def dsde_fig6(_inputs: Inputs) -> Iterator[PaperRow]:
         models = [dsde.signals(acceptance, temperature) for acceptance in dsde.table_1_acceptance().values()]
         policies = {"static": [{"policy": "fixed", "depth": SL} for SL in dsde.GRID],
                     "AdaEDL": [dsde.ADAEDL | {"base": SL} for SL in dsde.GRID]}  # fmt: skip
-        curves = {method: np.array([mean_latency(policy, models) for policy in of]) for method, of in policies.items()}
+        curves = {
+            method: np.array([dsde.mean_latency(policy, models) for policy in of]) for method, of in policies.items()
+        }
         best = float(curves["static"].min())
         case: dict[str, Any] = {"temperature": temperature}
         for method, curve in curves.items():
             for SL, ours in zip(dsde.GRID, curve / best, strict=True):
                 where = case | {"method": method, "SL": SL}
                 yield row("latency over the best static length", where, "predicted", None, ours)
-        dynamic = mean_latency(dsde.DYNAMIC, models) / best
+        dynamic = dsde.mean_latency(dsde.DYNAMIC, models) / best
         where = case | {"method": "dynamic"}
         yield row("latency over the best static length", where, "predicted", None, dynamic)
         worse = {method: float(curve.max() / curve.min()) - 1 for method, curve in curves.items()}
@@ -98,11 +100,6 @@ def dsde_fig6(_inputs: Inputs) -> Iterator[PaperRow]:
         yield claim("static latency degrades sharply", case, worse["static"] > SHARP)
         yield claim("AdaEDL depends on its length less than static does", case, worse["AdaEDL"] < worse["static"])
         yield claim("AdaEDL depends on its length noticeably", case, worse["AdaEDL"] > NOTICEABLE)
-
-
-def mean_latency(policy: dict[str, Any], models: list[Regional]) -> float:
-    """Return a policy's mean latency over tasks."""
-    return float(np.mean([dsde.latency(dsde.run_policy(policy, model)) for model in models]))
 
 
 @assuming(
