@@ -128,12 +128,6 @@ def test_the_equations_are_left_out_where_they_do_not_apply(file: Path, tmp_path
     assert result.analytic == {}
 
 
-def test_another_scenario_does_not_find_the_old_results(file: Path, tmp_path: Path) -> None:
-    first = swept(file, ["verifiers.count=1"], tmp_path / "out", seeds=1)
-    second = swept(file, ["verifiers.count=1"], tmp_path / "out", seeds=1, changes=["acceptance.beta=0.1"])
-    assert first[0].metrics["throughput"].value != second[0].metrics["throughput"].value
-
-
 def test_tables_have_the_same_columns_whatever_the_cells_gave() -> None:
     """A star, a fleet that the equations do not know, a cell that fails, and N_max where it has no bound."""
     fleets: list[dict[str, Any]] = [{}, {"drafters": {"count": 2}}, {"profile": ""}, {"link": {"latency_s": 9.0}}]

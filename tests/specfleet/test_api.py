@@ -227,15 +227,6 @@ def test_a_comparison_takes_runs_and_files(result: specfleet.Result, tmp_path: P
     assert row["error"] == comparison.mape["throughput"] == pytest.approx(values[0] / values[1] - 1)
 
 
-def test_a_comparison_puts_the_simulated_run_first(result: specfleet.Result) -> None:
-    slower = specfleet.simulate("star", SMALL, link={"latency_s": 0.02}).run
-    header = msgspec.structs.replace(slower.header, world="engine")
-    measured = specfleet.Result(msgspec.structs.replace(slower, header=header))
-    one, other = specfleet.compare(measured, result), specfleet.compare(result, measured)
-    assert one.frame().equals(other.frame()), "NaN, where a run has no interval, is like NaN"
-    assert one.differences == other.differences
-
-
 def test_a_resolved_fleet_shows_its_changes() -> None:
     shared = {"devices": {"gpu": {"sharing": "turns"}}, "drafters.device": "gpu", "verifiers.device": "gpu"}
     shown = specfleet.show("star", shared, verifiers={"count": 2, "verify": {"base_s": 0.5}})
