@@ -69,6 +69,7 @@ def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) ->
         "experiments/report/page.html",
         "engine/demo_pair/",
         "fleet/py.typed",
+        "specfleet/__init__.pyi",
         "specfleet/py.typed",
     )
     assert {name for name in others if not name.startswith(allowed)} == set()
