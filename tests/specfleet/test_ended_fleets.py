@@ -28,19 +28,9 @@ def test_no_process_of_a_fleet_is_left_behind(command: str, how: str, tmp_path: 
     nodes = 6 if command == "run" else 4  # itself, two that serve it, and of its nodes so many that it runs
     assert eventually(lambda: len(alive(process.pid)) >= nodes, process)
     tell(process, how)
-    if command == "run":
-        assert_ended_by(process, how, f"nothing was written to {out}")
-    else:
-        assert_demo_ended(process, how)
-
-
-def assert_demo_ended(process: subprocess.Popen[str], how: str) -> None:
-    """A demo keeps continuations before anything else; how many files there are depends on the moment."""
-    status, out, err = ended(process)
-    assert (status, out) == (128 + SIGNALS[how][0], "")
-    assert "Traceback" not in err
-    assert len([line for line in err.strip().splitlines() if not line.startswith("demo, ")]) == 1
-    assert eventually(lambda: not alive(process.pid)), f"left behind: {alive(process.pid)}"
+    kept = [f"kept: {number} files in {out}" for number in range(100) if command == "demo"]  # by how far it came
+    said = assert_ended_by(process, how, f"nothing was written to {out}", *kept)
+    assert command == "run" or all(line.startswith("demo, ") for line in said.splitlines())
 
 
 def left_in(temporary: Path) -> list[Path]:
