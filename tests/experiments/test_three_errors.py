@@ -16,7 +16,7 @@ from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
-from tests.helpers.cli import run_cli
+from tests.helpers.cli import Say
 from tests.helpers.stars import star
 
 DELAYS = {"queued": {"mean_s": 0.08}, "woken": {"mean_s": 0.1}, "after": {"mean_s": 0.03}}
@@ -165,17 +165,13 @@ def test_a_run_without_steps_has_two_errors() -> None:
     assert all(row.parameters and row.host for row in comparison.rows if row.engine)
 
 
-def test_the_command_compares_a_measured_run_with_its_reruns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_compares_a_measured_run_with_its_reruns(say: Say, tmp_path: Path) -> None:
     files = [str(tmp_path / f"{number}.parquet") for number in (1, 2, 3)]
     for number, file in enumerate(files):
         specfleet.Result(measured(scenario(), seed=number)).save(file)
     words = ["compare", files[0], "--rerun", files[1], "--rerun", files[2], "--tolerance", "1"]
-    assert run_cli(monkeypatch, *words, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(say(*words, "--json").out)
     row = next(row for row in printed["rows"] if row["quantity"] == "tpot_p90_s")
     assert len(row["runs"]) == 3
     assert row["mechanism"]["low"] <= row["mechanism"]["value"] <= row["mechanism"]["high"]
-    assert run_cli(monkeypatch, *words) == 0
-    assert "mechanism" in capsys.readouterr().out
+    assert "mechanism" in say(*words).out
