@@ -85,14 +85,10 @@ def print_sweep(swept: "Sweep", out: Path) -> None:
     """Print a line for each cell, and what they say together."""
     from fleet.times.labels import warning_of
 
-    rows = [
-        (
-            case_text(result.cell),
-            *([_interval(result.metrics.get(name)) for name in ("throughput", "rounds_per_s")]),
-            result.error,
-        )
-        for result in swept.cells
-    ]
+    rows = []
+    for result in swept.cells:
+        throughput, rounds = (_interval(result.metrics.get(name)) for name in ("throughput", "rounds_per_s"))
+        rows.append((case_text(result.cell), throughput, rounds, result.error))
     warnings = {warning_of(result.basis) for result in swept.cells} - {""}
     print_table("; ".join([f"sweep in {out}", *warnings]), ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
     for result in swept.cells:
