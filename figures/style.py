@@ -14,16 +14,8 @@ from matplotlib.figure import Figure
 from fleet.errors import InputError
 from fleet.files import check_writable, write_file
 
-COLOURS = {
-    "analytic": "#444444",
-    "sim": "#0072B2",
-    "engine": "#D55E00",
-}  # distinct for colour-blind readers too
-LABELS = {
-    "analytic": "analytic, equations (8)-(11)",
-    "sim": "simulation, 95 %",
-    "engine": "engine",
-}
+COLOURS = {"analytic": "#444444", "sim": "#0072B2", "engine": "#D55E00"}  # distinct for colour-blind readers too
+LABELS = {"analytic": "analytic, equations (8)-(11)", "sim": "simulation, 95 %", "engine": "engine"}
 STEP_COLOURS = {
     "draft": "#56B4E9",
     "verify": "#E69F00",

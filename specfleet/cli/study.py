@@ -21,15 +21,7 @@ from fleet.errors import InputError
 from fleet.interrupts import Interrupted
 from fleet.scenario.names import World
 from fleet.shown import number
-from specfleet.cli.options import (
-    AsJson,
-    Changes,
-    PathOption,
-    ScenarioFile,
-    file_option,
-    folder_option,
-    settings,
-)
+from specfleet.cli.options import AsJson, Changes, PathOption, ScenarioFile, file_option, folder_option, settings
 
 if TYPE_CHECKING:
     from experiments.reproduce.rows import PaperRow, Reproduction
@@ -217,16 +209,9 @@ def error_text(row: "PaperRow") -> str:
 
 
 def figure(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="sweep, devices, timeline, plan or methods."),
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="sweep, devices, timeline, plan or methods.")],
     results: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RESULTS",
-            help="A sweep's folder, a run (Parquet), a plan or methods (JSON).",
-        ),
+        Path, typer.Argument(metavar="RESULTS", help="A sweep's folder, a run (Parquet), a plan or methods (JSON).")
     ],
     out: Annotated[
         Path, file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png.")

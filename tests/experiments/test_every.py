@@ -4,18 +4,7 @@ import pytest
 
 from experiments.reproduce import every as of_all
 from experiments.reproduce.every import PAPERS, every, names
-from experiments.reproduce.rows import (
-    FAR,
-    JUDGED,
-    Inputs,
-    Kind,
-    PaperRow,
-    Reproduction,
-    claim,
-    kinds_of,
-    row,
-    score_of,
-)
+from experiments.reproduce.rows import FAR, JUDGED, Inputs, Kind, PaperRow, Reproduction, claim, kinds_of, row, score_of
 
 
 def of_rows(name: str, errors: list[float], kind: Kind = "predicted") -> Reproduction:

@@ -114,10 +114,7 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(batch_model, "TABLE_3", lambda place: place[:2] == (1, 0) and place[2] > 0),
     ),
     "amusd-table1": (Printed(amusd, "TABLE_1_MS", second(2)), Printed(amusd, "TABLE_1_MS", second(1), fits=True)),
-    "amusd-fig4": (
-        Printed(amusd, "ACCEPTED_ASYNCHRONOUS"),
-        Printed(amusd, "ACCEPTED_SYNCHRONOUS", fits=True),
-    ),
+    "amusd-fig4": (Printed(amusd, "ACCEPTED_ASYNCHRONOUS"), Printed(amusd, "ACCEPTED_SYNCHRONOUS", fits=True)),
     "amusd-fig5": (Printed(amusd, "ASYNCHRONOUS_W"), Printed(amusd, "SYNCHRONOUS_W", fits=True)),
     "estimates": (
         Printed(estimated, "TARGET_S"),

@@ -23,10 +23,7 @@ KEYS = ("--key", "a.secret", "--server-key")
     ("arguments", "expected"),
     [
         (["simulate", "nowhere.toml"], "nowhere.toml: cannot be read (No such file or directory)"),
-        (
-            ["analytic", "nowhere"],
-            "no shipped scenario has that name; shipped: amusd, ",
-        ),
+        (["analytic", "nowhere"], "no shipped scenario has that name; shipped: amusd, "),
         (["sweep", "star", "--vary", "drafters.dept=1:3", "-o", "x"], "unknown key drafters.dept = 1; allowed:"),
         (["simulate"], "name a SCENARIO, or a run with --of RUN"),
         (["analytic"], "Missing argument"),

@@ -20,14 +20,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.writing import fields_of
 from fleet.stations.star import StarInputs
 from sim.analytic import StarPrediction
-from specfleet.meaning.entries import (
-    all_entries,
-    described_keys,
-    explain,
-    keys_of,
-    prose_of,
-    tables_from,
-)
+from specfleet.meaning.entries import all_entries, described_keys, explain, keys_of, prose_of, tables_from
 from specfleet.meaning.render import in_lines, template, write_template
 from specfleet.meaning.shipped import profiles, scenarios
 from tests.helpers.cli import Say
