@@ -51,7 +51,7 @@ def batch_table1(_inputs: Inputs) -> Iterator[PaperRow]:
             case: dict[str, Any] = {"method": method, "B": B}
             for quantity, paper, ours in zip(MATCHES, printed, found[method, B], strict=True):
                 if B == PRINTED_SIZE:
-                    yield row(quantity, case, "unsettled", paper, ours, part_of=1.0, note=OTHER_MODELS)
+                    yield row(quantity, case, "predicted", paper, ours, part_of=1.0, note=OTHER_MODELS)
                 else:
                     yield row(quantity, case, "predicted", None, ours)
     for method in OURS:

@@ -7,7 +7,7 @@ fitted, but for the time of drafts elsewhere, which one row gives.
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row, score_of
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, row, score_of
 from experiments.reproduce.serving_engines import predicted
 from experiments.reproduce.serving_rows import MeasuredRun
 from fleet.data.shipped import published_tables
@@ -50,9 +50,8 @@ def _decoding(table: dict[str, Any]) -> Iterator[PaperRow]:
         case = _case(table, rows=batch)
         if entry.get("steps"):
             case |= {"draft": "{steps}_{children}_{nodes}".format_map(_shape(entry)), "accepted": accepted}
-        tail = batch >= table.get("unsettled_from", batch + 1)
-        kind: Kind = "unsettled" if tail else "estimated"
-        yield row(table["unit"], case, kind, entry["measured"], ours, note=TAIL if tail else "")
+        note = TAIL if batch >= table.get("unsettled_from", batch + 1) else ""
+        yield row(table["unit"], case, "estimated", entry["measured"], ours, note=note)
 
 
 def _shape(entry: dict[str, Any]) -> dict[str, int]:

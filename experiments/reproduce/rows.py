@@ -159,21 +159,19 @@ def row(
     """Build a row with its error; numpy's numbers become plain ones, so that a row is JSON.
 
     `part_of`: what the paper's quantity is a part of, in the same unit; it is left out where the part is not tiny.
+    `note`: why the number is unsettled, which the row then is.
     """
     paper, ours, part_of = (None if value is None else float(value) for value in (paper, ours, part_of))
     if not paper or part_of is None or abs(paper) >= TINY * part_of:
         part_of = None
     whole = paper if part_of is None else part_of
     error = (ours - paper) / whole if paper is not None and whole and ours is not None else None
-    return PaperRow(quantity, case, kind, paper, ours, error, part_of, note)
+    return PaperRow(quantity, case, "unsettled" if note else kind, paper, ours, error, part_of, note)
 
 
 def claim(quantity: str, case: dict[str, Any], holds: bool, note: str = "") -> PaperRow:
-    """Build the row of something that the paper says is so, which the simulation may find or not.
-
-    `note`: why the paper itself excludes it; the row is then unsettled.
-    """
-    return row(quantity + CLAIM, case, "unsettled" if note else "predicted", 1.0, float(holds), note=note)
+    """Build the row of something that the paper says is so, which ours finds or not; `note` as in `row`."""
+    return row(quantity + CLAIM, case, "predicted", 1.0, float(holds), note=note)
 
 
 def score_of(rows: Sequence[PaperRow]) -> Score:

@@ -32,6 +32,11 @@ RANGE = (0.8, 1.0)  # InferenceX draws both lengths from these shares of the sta
 OUTPUTS = (0.97, 1.03)  # of the stated length, if it is fixed
 IN_STEP = ("sglang", "h100")  # whose outputs have one length: all requests begin and end together
 WAVES, FEW_WAVES, MANY_TOKENS = 10, 4, 1 << 20  # requests of a run over its concurrency; few if a wave is so large
+DOUBTED = (
+    "doubtful groups: times below a plain step or below those of other versions, TTFTs of seconds at a concurrency "
+    "of 16"
+)
+LITTLE_CACHE = "the cache that weights leave hangs on settings that the file does not have"
 TIGHT = 0.8  # share of the memory beyond which what weights leave for the cache hangs on settings
 
 ASSUMED = [
@@ -194,18 +199,12 @@ def measured_rows(run: MeasuredRun, ours: Predicted) -> Iterator[PaperRow]:
         "concurrency": run.concurrency,
         "requests": ours.requests,
     }
-    kind: Kind = "fitted" if run.name in FITTED[run.backend] else "unsettled" if run.doubtful else "estimated"
-    note = (
-        "doubtful groups: times below a plain step or below those of other versions, TTFTs of seconds at a concurrency "
-        "of 16"
-    )
-    if kind == "estimated" and _weights_share(_place(run)) > TIGHT:
-        kind, note = "unsettled", "the cache that weights leave hangs on settings that the file does not have"
-    for quantity, measured_ms, ours_ms in (
-        ("TPOT, ms", run.tpot_ms, ours.tpot_ms),
-        ("TTFT, ms", run.ttft_ms, ours.ttft_ms),
-    ):
-        yield row(quantity, case, kind, measured_ms, ours_ms, note=note if kind == "unsettled" else "")
+    fitted = run.name in FITTED[run.backend]
+    kind: Kind = "fitted" if fitted else "estimated"
+    tight = not fitted and _weights_share(_place(run)) > TIGHT
+    note = DOUBTED if run.doubtful and not fitted else LITTLE_CACHE if tight else ""
+    yield row("TPOT, ms", case, kind, run.tpot_ms, ours.tpot_ms, note=note)
+    yield row("TTFT, ms", case, kind, run.ttft_ms, ours.ttft_ms, note=note)
 
 
 def _parts(runs: Sequence[MeasuredRun]) -> Iterator[tuple[str, list[MeasuredRun]]]:
