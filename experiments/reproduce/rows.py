@@ -7,7 +7,7 @@ not print: the row's note says which. Only predicted rows count, and each number
 "estimated" ones, where ours is an estimate from shapes and data sheets, fitted on none of that source's numbers.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from statistics import median
@@ -193,6 +193,13 @@ def score_of(rows: Sequence[PaperRow]) -> Score:
         worst_error=worst_error,
         worst=", ".join([worst.quantity, *(f"{key}={value}" for key, value in worst.case.items())]),
     )
+
+
+def in_parts(name: str, parts: Mapping[str, Iterable[PaperRow]], assumptions: Iterable[str]) -> Reproduction:
+    """Make a Reproduction of rows by source, each with a score of its own."""
+    rows = {part: list(own) for part, own in parts.items()}
+    scores = {part: score_of(own) for part, own in rows.items()}
+    return Reproduction(name, [one for own in rows.values() for one in own], list(assumptions), parts=scores)
 
 
 def off_by(errors: Iterable[float | None], digits: int = 1) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row, score_of
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, in_parts, row
 from experiments.reproduce.serving_rows import FITTED, MeasuredRun, read_runs
 from fleet.hardware.device import Figure
 from fleet.hardware.memory import USED, kv_memory
@@ -87,13 +87,11 @@ def serving(inputs: Inputs) -> Reproduction:
     runs = read_runs(inputs)
     lacking = Counter(run.lacks for run in runs if run.lacks)
     notes = [f"{count} rows left out, for want of: {lacks}" for lacks, count in sorted(lacking.items())]
-    rows: list[PaperRow] = []
     parts = {}
     for title, of_part in _parts([run for run in runs if not run.lacks]):
         own = [one for run in of_part for one in measured_rows(run, predicted(run))]
-        rows += [*own, *_summary(title, of_part, own)]
-        parts[title] = score_of(own)
-    return Reproduction("serving", rows, [*notes, *ASSUMED], parts=parts)
+        parts[title] = [*own, *_summary(title, of_part, own)]
+    return in_parts("serving", parts, [*notes, *ASSUMED])
 
 
 def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
