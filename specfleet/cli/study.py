@@ -14,6 +14,7 @@ from experiments.console.printing import (
     print_comparison,
     print_json,
     print_table,
+    print_values,
     progress,
     remark,
 )
@@ -172,20 +173,13 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
         print_json(reproduction)
         return
     rows = [
-        (
-            row.quantity,
-            case_text(row.case),
-            row.kind,
-            number(row.paper) if row.paper is not None else "-",
-            number(row.ours) if row.ours is not None else "-",
-            error_text(row),
-        )
+        (row.quantity, case_text(row.case), row.kind, row.paper, row.ours, error_text(row))
         for row in reproduction.rows
         if "row" not in row.case
     ]
     if hidden := len(reproduction.rows) - len(rows):
         print(f"{hidden} rows of single runs are not printed here; --json has them")
-    print_table(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
+    print_values(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
     for assumption in reproduction.assumptions:
         print(f"assumed: {assumption}")
     for note in dict.fromkeys(row.note for row in reproduction.rows if row.note):
@@ -201,10 +195,10 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
         print(f"reversed: {order}")
 
 
-def error_text(row: "PaperRow") -> str:
+def error_text(row: "PaperRow") -> str | None:
     """Say how far off a row is, and of what where that is not the row's own number."""
     if row.error is None:
-        return "-"
+        return None
     return f"{row.error:+.1%}" if row.part_of is None else f"{row.error:+.1%} of {number(row.part_of)}"
 
 
