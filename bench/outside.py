@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from bench.harness import Aim, Report, Row
+from bench.scatter import draw
 from bench.serving import DRAFTS, JUDGED, SHOWN, judged_cell, total_row
 from calibrate.serving import depths_of, loop_of, profile_of_target, recording_loop, stages_of
 from engine.launch.serve import serve
@@ -24,7 +25,6 @@ from engine.outside.engines import OutsideEngine
 from engine.outside.job import ENGINES, KINDS
 from experiments.compare.compare import ComparedQuantity
 from experiments.console.printing import remark
-from figures.predicted import draw
 from figures.style import save
 from fleet.records.metrics.measure import measure
 from fleet.records.replay import replay

@@ -6,7 +6,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from figures.style import STYLE, new_figure
+from figures.style import STYLE, new_figure, one_legend
 
 SIDES = {"drafter": ("#0072B2", "drafters' devices"), "target": ("#D55E00", "targets' devices")}
 PANELS = {"clock_mhz": "graphics clock, MHz", "power_w": "power, W", "utilisation": "utilisation, share of time"}
@@ -34,8 +34,5 @@ def draw(points: pd.DataFrame, along: str) -> Figure:
             axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
             if pd.api.types.is_numeric_dtype(points.x):
                 axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        handles: dict[str, object] = {}
-        for axes in row:
-            handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-        figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=2, fontsize=8)
+        one_legend(figure, row, ncols=2)
     return figure

@@ -2,25 +2,20 @@
 
 import io
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
 from fleet.errors import InputError
 from fleet.files import check_writable, write_file
 
-COLOURS = {
-    "analytic": "#444444",
-    "sim": "#0072B2",
-    "engine": "#D55E00",
-}  # distinct for colour-blind readers too
-LABELS = {
-    "analytic": "analytic, equations (8)-(11)",
-    "sim": "simulation, 95 %",
-    "engine": "engine",
-}
+COLOURS = {"analytic": "#444444", "sim": "#0072B2", "engine": "#D55E00"}  # distinct for colour-blind readers too
+LABELS = {"analytic": "analytic, equations (8)-(11)", "sim": "simulation, 95 %", "engine": "engine"}
 STEP_COLOURS = {
     "draft": "#56B4E9",
     "verify": "#E69F00",
@@ -59,6 +54,14 @@ def new_figure(width_inches: float, height_inches: float) -> Figure:
     """Return an empty figure in the common style."""
     with rc_context(STYLE):
         return NotebookFigure(figsize=(width_inches, height_inches), layout="constrained")
+
+
+def one_legend(figure: Figure, panels: Iterable[Axes], **look: Any) -> None:
+    """Give all panels one legend, above them, in which each label stands once."""
+    handles: dict[str, object] = {}
+    for axes in panels:
+        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", fontsize=8, **look)
 
 
 def resize(figure: Figure, width_inches: float) -> None:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from figures.style import COLOURS, LABELS, STYLE, new_figure
+from figures.style import COLOURS, LABELS, STYLE, new_figure, one_legend
 
 QUANTITY = "throughput"
 MARKS = {"N_full": "$N_{full}$", "N_full_measured": "$N_{full}$ measured"}
@@ -35,13 +35,7 @@ def draw(table: pd.DataFrame, marks: pd.DataFrame) -> Figure:
             axes.set_xlabel("targets N")
         panels[0].set_ylabel("tokens/s, all targets")
         panels[0].set_ylim(0, 1.04 * panels[0].get_ylim()[1])  # last: it fixes the ends; a marker has room at the upper
-        handles: dict[str, object] = {}
-        for axes in panels:
-            handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-        figure.legend(
-            handles.values(), handles.keys(), loc="outside upper center", ncols=2 if len(cases) == 1 else 3, fontsize=8,
-            handlelength=1.6, columnspacing=1.0,
-        )  # fmt: skip
+        one_legend(figure, panels, ncols=2 if len(cases) == 1 else 3, handlelength=1.6, columnspacing=1.0)
     return figure
 
 

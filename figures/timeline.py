@@ -9,6 +9,7 @@ from matplotlib.patches import Patch
 from figures.style import STEP_COLOURS, STYLE, new_figure
 from fleet.scenario.names import DRAFTER, ROUTER
 
+IDLE = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////"}  # look of a drafter's idle gaps
 BOX = 0.62  # height of a box; lanes are 1 apart
 ROUND = ["tag", "request", "epoch"]
 
@@ -26,7 +27,7 @@ def draw(frames: dict[str, pd.DataFrame], iterations: float = 3.0) -> Figure:
         panels.flat[-1].set_xlabel("time, ms")
         handles = [Patch(color=STEP_COLOURS[kind], label=kind) for kind in STEP_COLOURS if kind in kinds]
         handles += [
-            Patch(facecolor="white", edgecolor="#BBBBBB", hatch="////", label="drafter idle"),
+            Patch(**IDLE, label="drafter idle"),
             Patch(color="#882255", label="request waits in the drafter's buffer"),
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), fontsize=8)
@@ -72,13 +73,8 @@ def draw_lanes(axes: Axes, frame: pd.DataFrame, begin_s: float, end_s: float) ->
 
     for step in steps[steps.station.isin(stations)].itertuples():
         left, right, height = ms(step.begin_s), ms(step.end_s), heights[step.station]
-        axes.broken_barh(
-            [(left, right - left)],
-            (height - BOX / 2, BOX),
-            facecolors=STEP_COLOURS[step.kind],
-            edgecolors="white",
-            lw=0.8,
-        )
+        colours = {"facecolors": STEP_COLOURS[step.kind], "edgecolors": "white"}
+        axes.broken_barh([(left, right - left)], (height - BOX / 2, BOX), **colours, lw=0.8)
         if step.kind == "draft" and right - left > 0.02 * 1000 * (end_s - begin_s):
             axes.text((left + right) / 2, height, str(step.tag + 1), ha="center", va="center", fontsize=8)
     for name in stations:
@@ -104,15 +100,8 @@ def _draw_idle(axes: Axes, drafts: pd.DataFrame, ms, height: float, begin_s: flo
     for step in [*drafts.sort_values("begin_s").itertuples(), None]:
         until_s = end_s if step is None else step.begin_s
         if until_s - free_s > 0.008 * (end_s - begin_s):
-            width = ms(until_s) - ms(free_s)
-            axes.broken_barh(
-                [(ms(free_s), width)],
-                (height - BOX / 2, BOX),
-                facecolors="white",
-                edgecolors="#BBBBBB",
-                hatch="////",
-                lw=0,
-            )
+            gap = ms(free_s), ms(until_s) - ms(free_s)
+            axes.broken_barh([gap], (height - BOX / 2, BOX), **IDLE, lw=0)
         free_s = free_s if step is None else max(free_s, step.end_s)
 
 
@@ -126,6 +115,5 @@ def _draw_waits(axes: Axes, frame: pd.DataFrame, ms, begin_s: float, end_s: floa
     tags = sorted({key[0] for key in waits.index})
     for (tag, _, _), wait in waits.iterrows():
         level = BOX / 2 + 0.06 + 0.5 * tags.index(tag) / max(1, len(tags))
-        axes.broken_barh(
-            [(ms(wait.asked_s), ms(wait.begun_s) - ms(wait.asked_s))], (level, 0.045), facecolors="#882255"
-        )
+        bar = ms(wait.asked_s), ms(wait.begun_s) - ms(wait.asked_s)
+        axes.broken_barh([bar], (level, 0.045), facecolors="#882255")

@@ -37,13 +37,7 @@ if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does 
 RunGiven = Result | str | Path
 
 
-def simulate(
-    scenario: Given,
-    changes: Changes | None = None,
-    *,
-    path: SimPath = "auto",
-    **keys: Any,
-) -> Result:
+def simulate(scenario: Given, changes: Changes | None = None, *, path: SimPath = "auto", **keys: Any) -> Result:
     """Run a scenario in simulated time.
 
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
@@ -59,12 +53,7 @@ def simulate(
     return Result(simulate_scenario(scenario_of(scenario, changes, **keys), path=path))
 
 
-def play_back(
-    run: RunGiven,
-    parts: Sequence[str] = MECHANISM,
-    changes: Changes | None = None,
-    **keys: Any,
-) -> Result:
+def play_back(run: RunGiven, parts: Sequence[str] = MECHANISM, changes: Changes | None = None, **keys: Any) -> Result:
     """Simulate a run's own scenario, and play back parts of what was measured in it.
 
     `parts`: of steps (how long each took), acceptance (what each verification accepted), overhead (delays around steps,
@@ -262,12 +251,7 @@ def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (
 
 
 def three_errors(
-    run: RunGiven,
-    changes: Changes | None = None,
-    *,
-    reruns: Sequence[RunGiven] = (),
-    seeds: int = 20,
-    **keys: Any,
+    run: RunGiven, changes: Changes | None = None, *, reruns: Sequence[RunGiven] = (), seeds: int = 20, **keys: Any
 ) -> "Comparison":
     """Predict a measured run from its own scenario, and say where the error comes from, quantity by quantity.
 

@@ -2,10 +2,13 @@
 
 import math
 import sys
+from functools import partial
 
 import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
+
+from tests.helpers.cli import Say, run_cli
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
@@ -16,6 +19,12 @@ if hasattr(providers, "_get_local_constants"):
     providers._get_local_constants = lambda: providers._local_constants  # none
 
 WARMED = "tests.helpers.warmed"
+
+
+@pytest.fixture
+def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
+    """Run `specfleet` in this process: its status, and what it printed."""
+    return partial(run_cli, monkeypatch, capsys)
 
 
 @pytest.fixture(scope="session", autouse=True)

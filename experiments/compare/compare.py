@@ -137,15 +137,11 @@ def replicate(scenario: Scenario, seeds: int, playback: Playback = NOTHING_PLAYE
 
 
 def _measured(scenario: Scenario, playback: Playback, seed: int) -> dict[str, Metric]:
-    run = simulate(_redrawn(scenario, seed), playback if playback.parts else None)
-    return with_percentiles(measure(run))
-
-
-def _redrawn(scenario: Scenario, seed: int) -> Scenario:
-    """Return the scenario with another seed for all that is drawn but its requests, which stay as they are."""
+    """Simulate with another seed for all that is drawn but the requests, which stay as they are."""
     own = scenario.seed if scenario.workload.seed is None else scenario.workload.seed
     workload = msgspec.structs.replace(scenario.workload, seed=own)
-    return msgspec.structs.replace(scenario, seed=seed, workload=workload)
+    redrawn = msgspec.structs.replace(scenario, seed=seed, workload=workload)
+    return with_percentiles(measure(simulate(redrawn, playback if playback.parts else None)))
 
 
 def compare_metrics(
@@ -200,9 +196,8 @@ def _parameters(sim: Metric, runs: Sequence[Metric]) -> PredictionError:
     else:
         half = (1 + errors[0]) * _half(runs[0])
     half = float(np.hypot(half, (1 + errors.mean()) * _half(sim)))
-    return PredictionError(
-        float(errors.mean()), float(errors.mean() - half), float(errors.mean() + half), _absolute(errors)
-    )
+    mean = float(errors.mean())
+    return PredictionError(mean, mean - half, mean + half, _absolute(errors))
 
 
 def _half(metric: Metric) -> float:

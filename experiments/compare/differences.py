@@ -29,12 +29,7 @@ def differences(first: Run, second: Run) -> list[str]:
 
     The second is a measured one, where there is one.
     """
-    return [
-        *_profile(first, second),
-        *_acceptance(first, second),
-        *_devices(first, second),
-        *keys_apart(first, second),
-    ]
+    return [*_profile(first, second), *_acceptance(first, second), *_devices(first, second), *keys_apart(first, second)]
 
 
 def _profile(first: Run, second: Run) -> Iterator[str]:

@@ -37,9 +37,9 @@ AGAIN_S = 0.05
 ENGINE_PARTS = {"torch", "transformers", "zmq", "tokenizers", "safetensors"}
 
 
-def run_main(module: str, name: str = "specfleet") -> NoReturn:
+def run_main(module: str) -> NoReturn:
     """Import a module and run its `main`; signals and errors during the import end the process in the same way."""
-    run(lambda: importlib.import_module(module).main(), name)
+    run(lambda: importlib.import_module(module).main())
 
 
 def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoReturn:

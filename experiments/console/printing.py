@@ -6,7 +6,7 @@ rich draws tables and bars. It is imported with the first one, so that other com
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,12 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
         grid.add_row(*row)
     # Cells are plain text: "[r]" is a term of a fit, not a style.
     show(grid, Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, emoji=False))
+
+
+def print_values(title: str, headings: Sequence[str], rows: Iterable[Sequence[Any]], texts: int = 1) -> None:
+    """Print a table of values of any kind; a dash where there is none."""
+    cells = [["-" if value is None else value_text(value) for value in row] for row in rows]
+    print_table(title, headings, cells, texts)
 
 
 def show(table: "Table", console: "Console") -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.plan.answer import Plan, Reached, approximation_of, goals_reached, rows_of, rule_of
 from experiments.plan.doubt import STEP_ERROR, Doubts, Range, doubts_of, ranges_of
-from experiments.plan.goals import ATTAINMENT, parse_goals
+from experiments.plan.goals import ATTAINMENT, parse_least, parse_slo
 from experiments.plan.lines import lines_of
 from experiments.plan.places import Named, pairs_of, places_of
 from experiments.plan.question import DEPTH, Question, check
@@ -73,7 +73,7 @@ def plan(
         M or DRAFTERS[open_loop],
         N or tuple(range(1, TARGETS + 1)),
         {DEPTH: DEPTHS} | {key: tuple(values) for key, values in wanted.items()},
-        parse_goals(_texts(slo), _texts(least)),
+        (*parse_slo(_texts(slo)), *parse_least(_texts(least))),
         _title(base, targets, drafts),
         apart,
     )

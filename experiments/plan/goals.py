@@ -35,11 +35,6 @@ class Goal(msgspec.Struct, frozen=True):
         return "met" if all(sides) else "at its edge" if any(sides) else "missed"
 
 
-def parse_goals(slo: Iterable[str], least: Iterable[str]) -> tuple[Goal, ...]:
-    """Read the goals of both options."""
-    return (*parse_slo(slo), *parse_least(least))
-
-
 def parse_slo(texts: Iterable[str]) -> list[Goal]:
     """Read `tpot_p99=40ms,ttft_p90=500ms`: the most that times of requests may be; InputError for anything else."""
     goals = []

@@ -28,13 +28,11 @@ class LoadCurve(NamedTuple):
 
     - `rows`: numbers of requests in flight, up to the first limit of its rows; `request_s`: time of a request with so
       many, its prefill included.
-    - `prefill_s`: of a prompt alone.
     - `full`: requests in flight at which each resource is exhausted, the first one first.
     """
 
     rows: Floats
     request_s: Floats
-    prefill_s: float
     full: dict[str, float]
 
     @property
@@ -75,12 +73,9 @@ def load_curve(fleet: Fleet, depth: int, targets: int = 1) -> LoadCurve:
     if fleet.verifiers.drafts is None and depth:
         behind = [each for each in rows if targets * _draft_s(fleet, each, depth) > _alone_s(fleet, each, depth)]
         full["the drafters' time"] = float(behind[0]) if behind else math.inf
-    prompt, _ = mean_lengths(fleet.workload)
     carried = rows <= most
     ordered = dict(sorted(full.items(), key=lambda one: one[1]))
-    return LoadCurve(
-        rows[carried].astype(float), times_s[carried], fleet.verifier_times(0).prefill.mean_s(prompt), ordered
-    )
+    return LoadCurve(rows[carried].astype(float), times_s[carried], ordered)
 
 
 def request_s(fleet: Fleet, rows: int, depth: int, targets: int = 1) -> float:

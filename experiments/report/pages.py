@@ -11,15 +11,7 @@ from experiments.console.printing import case_text
 from experiments.draw import Drawn, plan_of
 from experiments.plan.answer import Plan
 from experiments.report.page import Grid, ReportPage
-from experiments.report.tables import (
-    facts_grid,
-    known_as,
-    metrics_grid,
-    profile_grid,
-    run_grid,
-    scenario_grids,
-    warned,
-)
+from experiments.report.tables import facts_grid, known_as, metrics_grid, profile_grid, run_grid, scenario_grids, warned
 from experiments.sweep.cell import CellResult
 from experiments.sweep.figure import sweep_figure, unit_of_metric
 from experiments.sweep.table import ANALYTIC, in_numbers, keys_of, text_of

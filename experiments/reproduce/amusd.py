@@ -24,7 +24,7 @@ from calibrate.readers.amusd import (
     read_runs,
 )
 from calibrate.readers.amusd_clocks import OwnSteps, gap_s, greedy_by_monitor_s, launched_before_s, own_steps, token_s
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
+from experiments.reproduce.rows import Inputs, PaperRow, assuming, claim, row
 from experiments.reproduce.runs import simulated
 from fleet.acceptance.models import Geometric, committed_closed_form
 from fleet.acceptance.tokens import Agreement
@@ -143,7 +143,6 @@ def amusd_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
     for name, draft_ms, verify_ms in (("section IV-A", DRAFT_MS, VERIFY_MS), ("table I", DRAFT_MS, verify_by_table_ms)):
         profile = profile_of("amusd-fig4", name, draft_ms / 1000, verify_ms / 1000, catch_up_s=draft_ms / 1000)
         case = {"draft_ms": draft_ms, "verify_ms": verify_ms, "times from": name}
-        kind: Kind
         for strategy, paper, kind in (
             ("sd", ACCEPTED_SYNCHRONOUS, "fitted"),
             ("amusd", ACCEPTED_ASYNCHRONOUS, "predicted"),
@@ -268,7 +267,6 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> I
         before_s=max(launch_s, verify_prefill_s),
         within_s=max(launch_s, draft_prefill_s) + draft_prefill_s,
     )
-    kind: Kind
     for name, kind, steps in (
         ("(a) sd alone", "predicted", of_sd),
         ("(b) own step times", "fitted", own_steps(sample)),

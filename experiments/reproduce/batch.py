@@ -97,9 +97,8 @@ def batch_fig5a(_inputs: Inputs) -> Iterator[PaperRow]:
         tps = {B: model.measured(rows_of(B), requests=model.PROMPTS + 8 * B)["throughput"].value for B in sizes}
         for B in sizes[1:]:
             paper, case = model.GAIN.get((name, B)), {"method": name, "B": B}
-            kind: Kind = "predicted" if paper is None else "unsettled"
             note = "" if paper is None else MORE_THAN_THREE
-            yield row("throughput over batch size 1", case, kind, paper, tps[B] / tps[1], note=note)
+            yield row("throughput over batch size 1", case, "predicted", paper, tps[B] / tps[1], note=note)
         if name == "EqSpec":
             yield claim("scaling is negative beyond 8", {"method": name}, tps[16] < tps[8], NOT_NEGATIVE)
 
@@ -124,9 +123,8 @@ def batch_fig5b(_inputs: Inputs) -> Iterator[PaperRow]:
                 continue
             first_printed[B] = paper
             ours = model.measured(model.eqspec(B))["realign_share"].value
-            kind: Kind = "fitted" if B in (1, model.TABLE_2_BATCH) else "unsettled" if B == 32 else "predicted"
-            note = FALLS_AT_32 if kind == "unsettled" else ""
-            yield row("overhead, share of time", case, kind, paper, ours, note=note)
+            kind: Kind = "fitted" if B in (1, model.TABLE_2_BATCH) else "predicted"
+            yield row("overhead, share of time", case, kind, paper, ours, note=FALLS_AT_32 if B == 32 else "")
 
 
 @assuming(
@@ -179,9 +177,8 @@ def batch_table3(_inputs: Inputs) -> Iterator[PaperRow]:
         exspec_ours = served(exspec)
         for place, quantity in enumerate(SERVED):
             paper, ratio = of_exspec[place] / of_eqspec[place], exspec_ours[place] / eqspec_ours[place]
-            tail = place > 1
-            kind: Kind = "predicted" if B > 1 or place == 0 else "unsettled" if tail else "identity"
-            note = NOBODY_WAITS if kind == "unsettled" else ""
+            kind: Kind = "predicted" if B > 1 or place == 0 else "identity"
+            note = NOBODY_WAITS if B == 1 and place > 1 else ""  # of the tails
             yield row(f"{quantity}, ExSpec over EqSpec", {"B": B}, kind, paper, ratio, note=note)
         alone = alone or eqspec_ours[0]
         if B > 1:

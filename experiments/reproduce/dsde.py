@@ -238,15 +238,17 @@ def high_models() -> list[Regional]:
     return [signals(acceptance, 0.0) for acceptance in table_1_acceptance().values()]
 
 
-def high_latency(policy: dict[str, Any]) -> float:
-    """Return a policy's mean latency over these tasks."""
-    return float(np.mean([latency(run_policy(policy, model)) for model in high_models()]))
+def mean_latency(policy: dict[str, Any], models: list[Regional]) -> float:
+    """Return a policy's mean latency over tasks."""
+    return float(np.mean([latency(run_policy(policy, model)) for model in models]))
 
 
 def low_models() -> tuple[dict[str, Regional], float]:
     """Return the Gemma pair's signals of each dataset of table IV, and its drafter's median entropy in nats."""
     models = {dataset: signals(low_acceptance(growths[0] / 100), 0.0) for dataset, growths in TABLE_4.items()}
-    return models, confident_entropy(models[CONFIDENT], TABLE_4[CONFIDENT][1] / 100, high_latency(ADAEDL))
+    return models, confident_entropy(
+        models[CONFIDENT], TABLE_4[CONFIDENT][1] / 100, mean_latency(ADAEDL, high_models())
+    )
 
 
 def tokens_a_draft(latency: float, acceptance: float) -> float:
@@ -296,7 +298,7 @@ def dsde_table4(_inputs: Inputs) -> Iterator[PaperRow]:
     """
     times = gemma_times()
     high_static = float(np.mean([static_opt(model)[1] for model in high_models()]))
-    high_of = {"AdaEDL": high_latency(ADAEDL), "dynamic": high_latency(DYNAMIC)}
+    high_of = {name: mean_latency(of, high_models()) for name, of in (("AdaEDL", ADAEDL), ("dynamic", DYNAMIC))}
     papers = {dataset: np.array(increments) / 100 for dataset, increments in TABLE_4.items()}
     models, entropy = low_models()
     case = {"models": "Gemma"}

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from experiments.reproduce import dsde
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
+from experiments.reproduce.rows import Inputs, PaperRow, assuming, claim, row
 from fleet.acceptance.signals import Regional, synthetic
 
 SLOW, FAST = 2, 8  # lengths of table I
@@ -33,7 +33,6 @@ def dsde_table1(_inputs: Inputs) -> Iterator[PaperRow]:
         model = dsde.signals(dsde.table_1_acceptance()[task], 0.0)
         times = (1.0, dsde.step_ratio(other))
         runs = {SL: dsde.run_policy({"policy": "fixed", "depth": SL}, model, times=times) for SL in (SLOW, FAST)}
-        kind: Kind
         for SL, paper, kind in ((SLOW, slow_be, "fitted"), (FAST, fast_be, "identity")):
             yield row("block efficiency", {"task": task, "SL": SL}, kind, paper, runs[SL]["block_efficiency"].value)
         ours = dsde.latency(runs[FAST]) / dsde.latency(runs[SLOW])
@@ -82,14 +81,16 @@ def dsde_fig6(_inputs: Inputs) -> Iterator[PaperRow]:
         models = [dsde.signals(acceptance, temperature) for acceptance in dsde.table_1_acceptance().values()]
         policies = {"static": [{"policy": "fixed", "depth": SL} for SL in dsde.GRID],
                     "AdaEDL": [dsde.ADAEDL | {"base": SL} for SL in dsde.GRID]}  # fmt: skip
-        curves = {method: np.array([mean_latency(policy, models) for policy in of]) for method, of in policies.items()}
+        curves = {
+            method: np.array([dsde.mean_latency(policy, models) for policy in of]) for method, of in policies.items()
+        }
         best = float(curves["static"].min())
         case: dict[str, Any] = {"temperature": temperature}
         for method, curve in curves.items():
             for SL, ours in zip(dsde.GRID, curve / best, strict=True):
                 where = case | {"method": method, "SL": SL}
                 yield row("latency over the best static length", where, "predicted", None, ours)
-        dynamic = mean_latency(dsde.DYNAMIC, models) / best
+        dynamic = dsde.mean_latency(dsde.DYNAMIC, models) / best
         where = case | {"method": "dynamic"}
         yield row("latency over the best static length", where, "predicted", None, dynamic)
         worse = {method: float(curve.max() / curve.min()) - 1 for method, curve in curves.items()}
@@ -98,11 +99,6 @@ def dsde_fig6(_inputs: Inputs) -> Iterator[PaperRow]:
         yield claim("static latency degrades sharply", case, worse["static"] > SHARP)
         yield claim("AdaEDL depends on its length less than static does", case, worse["AdaEDL"] < worse["static"])
         yield claim("AdaEDL depends on its length noticeably", case, worse["AdaEDL"] > NOTICEABLE)
-
-
-def mean_latency(policy: dict[str, Any], models: list[Regional]) -> float:
-    """Return a policy's mean latency over tasks."""
-    return float(np.mean([dsde.latency(dsde.run_policy(policy, model)) for model in models]))
 
 
 @assuming(
@@ -133,13 +129,11 @@ def dsde_fig8(_inputs: Inputs) -> Iterator[PaperRow]:
         confident = msgspec.structs.replace(model, entropy=entropy)
         dynamic = dsde.latency(dsde.run_policy(dsde.DYNAMIC, model, times=times)) / best
         adaedl = dsde.latency(dsde.run_policy(dsde.ADAEDL, confident, times=times)) / best
-        case = {"dataset": dataset}
-        for method, ours in (("dynamic", dynamic), ("AdaEDL", adaedl)):
-            in_text = dataset == dsde.CONFIDENT and method == "dynamic"
-            fits = method == "AdaEDL" and dataset in (dsde.CONFIDENT, dsde.LEAST)
-            kind: Kind = "unsettled" if in_text else "fitted" if fits else "predicted"
-            paper, note = (CNNDM_TEXT, OTHER_NUMBER) if in_text else (None, "")
-            yield row("latency over static-opt", case | {"method": method}, kind, paper, ours, note=note)
+        case, fits = {"dataset": dataset}, dataset in (dsde.CONFIDENT, dsde.LEAST)
+        paper, note = (CNNDM_TEXT, OTHER_NUMBER) if dataset == dsde.CONFIDENT else (None, "")
+        quantity, kind = "latency over static-opt", "fitted" if fits else "predicted"
+        yield row(quantity, case | {"method": "dynamic"}, "predicted", paper, dynamic, note=note)
+        yield row(quantity, case | {"method": "AdaEDL"}, kind, None, adaedl)
         yield claim("dynamic stays close to static-opt", case, dynamic < 1 + LOW_CLOSE)
-        if dataset not in (dsde.CONFIDENT, dsde.LEAST):
+        if not fits:
             yield claim("AdaEDL loses substantially", case, adaedl > 1 + LOW_CLOSE)

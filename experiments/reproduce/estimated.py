@@ -15,7 +15,7 @@ import numpy as np
 from calibrate.operators import estimated_s, of_other, read_operators
 from calibrate.readers.amusd import read_runs
 from experiments.reproduce import amusd, starsd
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, off_by, row, score_of
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, in_parts, off_by, row
 from experiments.reproduce.specdecode_simulated import EAGLE_S, TARGET_S
 from fleet.errors import InputError
 from fleet.hardware.passes import roofline_of
@@ -112,10 +112,7 @@ def estimates(inputs: Inputs) -> Reproduction:
         "AMUSD, Llama-3 on A100": _amusd(inputs.data),
         "StarSD, an EAGLE-2 pair on RTX 4090 and A100": _starsd(),
     }
-    by_source = of_vidur | {source: list(rows) for source, rows in of_others.items()}
-    rows = [one for part in by_source.values() for one in part]
-    parts = {source: score_of(part) for source, part in by_source.items()}
-    return Reproduction("estimates", rows, [*notes, *ASSUMED], parts=parts)
+    return in_parts("estimates", of_vidur | of_others, [*notes, *ASSUMED])
 
 
 def _constants() -> Iterator[PaperRow]:

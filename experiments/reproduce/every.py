@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from experiments.reproduce import REPRODUCTIONS
-from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, score_of
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, in_parts
 from fleet.errors import InputError
 from fleet.inputs.text import shortened
 
@@ -68,9 +68,7 @@ def every(inputs: Inputs, report: Callable[[str], None] = lambda _name: None) ->
         notes.append(f"left out without --trace FILE: {', '.join(NEEDS_TRACE)}")
     if not has_engine():
         notes.append(f"left out without specfleet[engine]: {', '.join(NEEDS_ENGINE)}")
-    everything = [row for rows in by_paper.values() for row in rows]
-    parts = {paper: score_of(rows) for paper, rows in by_paper.items()}
-    return Reproduction(EVERY, everything, notes, parts=parts)
+    return in_parts(EVERY, by_paper, notes)
 
 
 def names(inputs: Inputs) -> Iterator[str]:

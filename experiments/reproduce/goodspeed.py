@@ -101,12 +101,12 @@ def domains_of(clients: int) -> tuple[tuple[float, float], ...]:
     return DOMAINS if clients == 8 else DOMAINS[::2]
 
 
-def goodputs(run: Run, clients: int, iterations: int = ITERATIONS) -> tuple[np.ndarray, np.ndarray]:
+def goodputs(run: Run, clients: int) -> tuple[np.ndarray, np.ndarray]:
     """Return x_i(t) and the rule's X_i(t) of the first iterations of all clients, each (iterations, clients)."""
     x = goodputs_of(verifications_of(run.columns()), clients)
     estimates, complete = smoothed(x, BETA, FIRST_GOODPUT), ~np.isnan(x).any(axis=1)
-    assert complete.sum() >= iterations, f"{complete.sum()} iterations of {iterations}"
-    return x[complete][:iterations], estimates[complete][:iterations]
+    assert complete.sum() >= ITERATIONS, f"{complete.sum()} iterations of {ITERATIONS}"
+    return x[complete][:ITERATIONS], estimates[complete][:ITERATIONS]
 
 
 def requests_for(clients: int) -> int:

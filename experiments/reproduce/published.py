@@ -7,7 +7,7 @@ fitted, but for the time of drafts elsewhere, which one row gives.
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row, score_of
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, in_parts, row
 from experiments.reproduce.serving_engines import predicted
 from experiments.reproduce.serving_rows import MeasuredRun
 from fleet.data.shipped import published_tables
@@ -30,14 +30,12 @@ ASSUMED = [
 def published(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (its figures ship)
     """Published throughputs and TPOTs, one part for each thread; and what other threads lack."""
     content = published_tables()
-    parts = {table["thread"]: list(_decoding(table)) for table in content["tables"]}
-    parts |= {loop["thread"]: list(_loop(loop)) for loop in content["loops"]}
-    parts |= {table["thread"]: list(_apart(table)) for table in content["apart"]}
-    rows = [one for own in parts.values() for one in own]
+    parts = {table["thread"]: _decoding(table) for table in content["tables"]}
+    parts |= {loop["thread"]: _loop(loop) for loop in content["loops"]}
+    parts |= {table["thread"]: _apart(table) for table in content["apart"]}
     of_tables = [f"{table['thread']}: {table['assumed']}" for table in content["tables"]]
     lacking = [f"not predicted: {thread}, for want of {lacks}" for thread, lacks in content["missing"].items()]
-    scores = {thread: score_of(own) for thread, own in parts.items()}
-    return Reproduction("published", rows, [*ASSUMED, *of_tables, *lacking], parts=scores)
+    return in_parts("published", parts, [*ASSUMED, *of_tables, *lacking])
 
 
 def _decoding(table: dict[str, Any]) -> Iterator[PaperRow]:
@@ -50,9 +48,8 @@ def _decoding(table: dict[str, Any]) -> Iterator[PaperRow]:
         case = _case(table, rows=batch)
         if entry.get("steps"):
             case |= {"draft": "{steps}_{children}_{nodes}".format_map(_shape(entry)), "accepted": accepted}
-        tail = batch >= table.get("unsettled_from", batch + 1)
-        kind: Kind = "unsettled" if tail else "estimated"
-        yield row(table["unit"], case, kind, entry["measured"], ours, note=TAIL if tail else "")
+        note = TAIL if batch >= table.get("unsettled_from", batch + 1) else ""
+        yield row(table["unit"], case, "estimated", entry["measured"], ours, note=note)
 
 
 def _shape(entry: dict[str, Any]) -> dict[str, int]:

@@ -7,14 +7,17 @@ not print: the row's note says which. Only predicted rows count, and each number
 "estimated" ones, where ours is an estimate from shapes and data sheets, fitted on none of that source's numbers.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
+from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
 import msgspec
 import pandas as pd
 
+from fleet.errors import InputError
+from fleet.inputs.text import is_file
 from fleet.shown import Shown
 
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "unsettled"]
@@ -129,6 +132,15 @@ def assuming(*assumptions: str) -> Callable[[RowsOf], Reproduce]:
     return reproduction
 
 
+def data_file(inputs: Inputs, file: str, name: str) -> Path:
+    """Return the place of a file that reproduction `name` reads; InputError where `--data` or the file is missing."""
+    if inputs.data is None:
+        raise InputError(f"reproduce {name}: give --data FOLDER, which holds {file}")
+    if not is_file(path := Path(inputs.data) / file):
+        raise InputError(f"--data {inputs.data}: has no {file}, which reproduce {name} reads")
+    return path
+
+
 def name_of(made: Callable[..., Any]) -> str:
     """Return the name of a reproduction, by its function's."""
     return made.__name__.replace("_", "-")
@@ -147,21 +159,19 @@ def row(
     """Build a row with its error; numpy's numbers become plain ones, so that a row is JSON.
 
     `part_of`: what the paper's quantity is a part of, in the same unit; it is left out where the part is not tiny.
+    `note`: why the number is unsettled, which the row then is.
     """
     paper, ours, part_of = (None if value is None else float(value) for value in (paper, ours, part_of))
     if not paper or part_of is None or abs(paper) >= TINY * part_of:
         part_of = None
     whole = paper if part_of is None else part_of
     error = (ours - paper) / whole if paper is not None and whole and ours is not None else None
-    return PaperRow(quantity, case, kind, paper, ours, error, part_of, note)
+    return PaperRow(quantity, case, "unsettled" if note else kind, paper, ours, error, part_of, note)
 
 
 def claim(quantity: str, case: dict[str, Any], holds: bool, note: str = "") -> PaperRow:
-    """Build the row of something that the paper says is so, which the simulation may find or not.
-
-    `note`: why the paper itself excludes it; the row is then unsettled.
-    """
-    return row(quantity + CLAIM, case, "unsettled" if note else "predicted", 1.0, float(holds), note=note)
+    """Build the row of something that the paper says is so, which ours finds or not; `note` as in `row`."""
+    return row(quantity + CLAIM, case, "predicted", 1.0, float(holds), note=note)
 
 
 def score_of(rows: Sequence[PaperRow]) -> Score:
@@ -183,6 +193,13 @@ def score_of(rows: Sequence[PaperRow]) -> Score:
         worst_error=worst_error,
         worst=", ".join([worst.quantity, *(f"{key}={value}" for key, value in worst.case.items())]),
     )
+
+
+def in_parts(name: str, parts: Mapping[str, Iterable[PaperRow]], assumptions: Iterable[str]) -> Reproduction:
+    """Make a Reproduction of rows by source, each with a score of its own."""
+    rows = {part: list(own) for part, own in parts.items()}
+    scores = {part: score_of(own) for part, own in rows.items()}
+    return Reproduction(name, [one for own in rows.values() for one in own], list(assumptions), parts=scores)
 
 
 def off_by(errors: Iterable[float | None], digits: int = 1) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row, score_of
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, in_parts, row
 from experiments.reproduce.serving_rows import FITTED, MeasuredRun, read_runs
 from fleet.hardware.device import Figure
 from fleet.hardware.memory import USED, kv_memory
@@ -32,6 +32,11 @@ RANGE = (0.8, 1.0)  # InferenceX draws both lengths from these shares of the sta
 OUTPUTS = (0.97, 1.03)  # of the stated length, if it is fixed
 IN_STEP = ("sglang", "h100")  # whose outputs have one length: all requests begin and end together
 WAVES, FEW_WAVES, MANY_TOKENS = 10, 4, 1 << 20  # requests of a run over its concurrency; few if a wave is so large
+DOUBTED = (
+    "doubtful groups: times below a plain step or below those of other versions, TTFTs of seconds at a concurrency "
+    "of 16"
+)
+LITTLE_CACHE = "the cache that weights leave hangs on settings that the file does not have"
 TIGHT = 0.8  # share of the memory beyond which what weights leave for the cache hangs on settings
 
 ASSUMED = [
@@ -79,16 +84,14 @@ class Predicted(msgspec.Struct, frozen=True):
 
 def serving(inputs: Inputs) -> Reproduction:
     """Measured TPOT and TTFT, run by run; errors by backend, kind of device and model; needs `--data`."""
-    runs = read_runs(inputs.data)
+    runs = read_runs(inputs)
     lacking = Counter(run.lacks for run in runs if run.lacks)
     notes = [f"{count} rows left out, for want of: {lacks}" for lacks, count in sorted(lacking.items())]
-    rows: list[PaperRow] = []
     parts = {}
     for title, of_part in _parts([run for run in runs if not run.lacks]):
         own = [one for run in of_part for one in measured_rows(run, predicted(run))]
-        rows += [*own, *_summary(title, of_part, own)]
-        parts[title] = score_of(own)
-    return Reproduction("serving", rows, [*notes, *ASSUMED], parts=parts)
+        parts[title] = [*own, *_summary(title, of_part, own)]
+    return in_parts("serving", parts, [*notes, *ASSUMED])
 
 
 def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
@@ -194,18 +197,12 @@ def measured_rows(run: MeasuredRun, ours: Predicted) -> Iterator[PaperRow]:
         "concurrency": run.concurrency,
         "requests": ours.requests,
     }
-    kind: Kind = "fitted" if run.name in FITTED[run.backend] else "unsettled" if run.doubtful else "estimated"
-    note = (
-        "doubtful groups: times below a plain step or below those of other versions, TTFTs of seconds at a concurrency "
-        "of 16"
-    )
-    if kind == "estimated" and _weights_share(_place(run)) > TIGHT:
-        kind, note = "unsettled", "the cache that weights leave hangs on settings that the file does not have"
-    for quantity, measured_ms, ours_ms in (
-        ("TPOT, ms", run.tpot_ms, ours.tpot_ms),
-        ("TTFT, ms", run.ttft_ms, ours.ttft_ms),
-    ):
-        yield row(quantity, case, kind, measured_ms, ours_ms, note=note if kind == "unsettled" else "")
+    fitted = run.name in FITTED[run.backend]
+    kind: Kind = "fitted" if fitted else "estimated"
+    tight = not fitted and _weights_share(_place(run)) > TIGHT
+    note = DOUBTED if run.doubtful and not fitted else LITTLE_CACHE if tight else ""
+    yield row("TPOT, ms", case, kind, run.tpot_ms, ours.tpot_ms, note=note)
+    yield row("TTFT, ms", case, kind, run.ttft_ms, ours.ttft_ms, note=note)
 
 
 def _parts(runs: Sequence[MeasuredRun]) -> Iterator[tuple[str, list[MeasuredRun]]]:

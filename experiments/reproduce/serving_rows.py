@@ -11,8 +11,9 @@ from pathlib import Path
 
 import msgspec
 
+from experiments.reproduce.rows import Inputs, data_file
+from fleet.data.shipped import published_tables
 from fleet.errors import InputError
-from fleet.inputs.text import is_file
 
 FILE = "silicon-sample-half.csv"
 COLUMNS = (
@@ -41,46 +42,8 @@ MOST_DEVICES = 8  # of a server; rows of more are of several servers, some of wh
 # 2.3 times shorter than that of others with equal settings: multi-token prediction, whose acceptance is not printed.
 DOUBTFUL = (("vllm", "0.12.0", "fp8"), ("trtllm", "1.2.0rc6", ""), ("sglang", "0.5.8", ""), ("trtllm", "1.1.0rc2", ""))
 
-
-FITTED: dict[str, tuple[str, ...]] = {
-    "vllm": (
-        "2026_04_06_llama_3_1_70b_h100_sxm_vllm_fp8_agg_1024x1024_c16_tp2_ep1_918",
-        "2026_04_06_llama_3_1_70b_h100_sxm_vllm_fp8_agg_1024x8192_c16_tp4_ep1_300",
-        "2026_04_06_llama_3_1_70b_h100_sxm_vllm_fp8_agg_8192x1024_c4_tp2_ep1_834",
-        "2026_04_06_llama_3_1_70b_h200_sxm_vllm_fp8_agg_1024x1024_c64_tp8_ep1_685",
-        "2026_04_06_llama_3_1_70b_h200_sxm_vllm_fp8_agg_8192x1024_c16_tp4_ep1_691",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_vllm_agg_1024x1024_c16_tp4_epnone_35",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_vllm_agg_1024x128_c16_tp8_epnone_6",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_vllm_agg_1024x512_c64_tp8_epnone_27",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_vllm_agg_4096x1024_c64_tp8_epnone_87",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_vllm_agg_4096x512_c128_tp2_epnone_73",
-    ),
-    "sglang": (
-        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h200_sxm_sglang_agg_1000x100_c160_tp1_epnone_1",
-        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h200_sxm_sglang_agg_4000x100_c112_tp8_epnone_34",
-        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h200_sxm_sglang_agg_8000x100_c32_tp2_epnone_39",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_1024x128_c16_tp2_epnone_1",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_1024x256_c16_tp4_epnone_11",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_1024x512_c16_tp8_epnone_21",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_2048x128_c64_tp4_epnone_32",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_2048x256_c64_tp8_epnone_41",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_2048x512_c64_tp8_epnone_50",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_4096x256_c16_tp8_epnone_65",
-    ),
-    "trtllm": (
-        "2026_04_06_llama_3_1_70b_h200_sxm_trtllm_fp8_agg_1024x1024_c16_tp1_ep1_743",
-        "2026_04_06_llama_3_1_70b_h200_sxm_trtllm_fp8_agg_8192x1024_c16_tp2_ep1_660",
-        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h100_sxm_trtllm_agg_1024x256_c16_tp2_epnone_53",
-        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h100_sxm_trtllm_agg_2048x128_c16_tp8_epnone_145",
-        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h100_sxm_trtllm_agg_2048x512_c64_tp8_epnone_165",
-        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h100_sxm_trtllm_agg_4096x256_c64_tp2_epnone_77",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_trtllm_agg_1024x128_c8_tp1_epnone_1",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_trtllm_agg_1024x512_c8_tp1_epnone_3",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_trtllm_agg_2048x256_c64_tp4_epnone_118",
-        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_trtllm_agg_4096x128_c8_tp4_epnone_93",
-    ),
-}
-"""The rows that the host time of a row was fitted on: ten of each backend, equally spaced by name."""
+FITTED: dict[str, list[str]] = published_tables()["fitted"]
+"""The rows that the host time of a row was fitted on, by backend."""
 
 
 class MeasuredRun(msgspec.Struct, frozen=True):
@@ -108,16 +71,12 @@ class MeasuredRun(msgspec.Struct, frozen=True):
     lacks: str = ""
 
 
-def read_runs(folder: str | None) -> list[MeasuredRun]:
-    """Return the runs of the folder's file, in its order.
+def read_runs(inputs: Inputs) -> list[MeasuredRun]:
+    """Return the runs of the data folder's file, in its order.
 
     Raises InputError where the folder, the file or a column is missing, and for a row without numbers.
     """
-    if folder is None:
-        raise InputError(f"reproduce serving: give --data FOLDER, which holds {FILE}")
-    path = Path(folder) / FILE
-    if not is_file(path):
-        raise InputError(f"--data {folder}: has no {FILE}, which reproduce serving reads")
+    path = data_file(inputs, FILE, "serving")
     with path.open(newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
         missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]

@@ -7,61 +7,27 @@ the authors' (arXiv 2601.11580), in the folder `--data`.
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.readers.specdecode_bench import Method, read_specdecode_bench
-from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, off_by, row
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, data_file, off_by, row
 from fleet.acceptance.places import Text
+from fleet.data.shipped import published_tables
 from fleet.errors import InputError
-from fleet.inputs.text import is_file
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 from sim.lockstep import Walks, prefills_s, rounds_s, walks_of
 
-# Figures 10 and 12, simulated speed-ups by set, drafter and depth, at batches 1, 8, 16, 32, 64 and 128.
-# "combined": of an oracle over both drafters.
 FIGURE_10: dict[tuple[str, str, int | str], tuple[float, ...]] = {
-    ("InstructCoder", "n-gram", 1): (1.42, 1.38, 1.34, 1.28, 1.21, 1.12),
-    ("InstructCoder", "n-gram", 3): (1.86, 1.73, 1.62, 1.46, 1.27, 1.1),
-    ("InstructCoder", "n-gram", 5): (2.1, 1.89, 1.71, 1.47, 1.23, 1.02),
-    ("InstructCoder", "n-gram", "oracle"): (2.73, 2.45, 2.25, 2.0, 1.74, 1.52),
-    ("InstructCoder", "EAGLE-3", 1): (1.34, 1.32, 1.3, 1.26, 1.21, 1.16),
-    ("InstructCoder", "EAGLE-3", 3): (2.03, 1.91, 1.8, 1.65, 1.46, 1.28),
-    ("InstructCoder", "EAGLE-3", 5): (2.38, 2.17, 1.98, 1.74, 1.47, 1.23),
-    ("InstructCoder", "EAGLE-3", "oracle"): (2.73, 2.52, 2.35, 2.12, 1.85, 1.61),
-    ("InstructCoder", "combined", "oracle"): (4.89, 4.08, 3.53, 2.9, 2.32, 1.87),
-    ("ShareGPT", "n-gram", 1): (1.16, 1.15, 1.14, 1.12, 1.1, 1.07),
-    ("ShareGPT", "n-gram", 3): (1.28, 1.25, 1.22, 1.18, 1.12, 1.05),
-    ("ShareGPT", "n-gram", 5): (1.33, 1.29, 1.24, 1.18, 1.09, 1.0),
-    ("ShareGPT", "n-gram", "oracle"): (1.43, 1.4, 1.37, 1.33, 1.28, 1.23),
-    ("ShareGPT", "EAGLE-3", 1): (1.26, 1.25, 1.24, 1.22, 1.2, 1.16),
-    ("ShareGPT", "EAGLE-3", 3): (1.74, 1.67, 1.6, 1.5, 1.37, 1.23),
-    ("ShareGPT", "EAGLE-3", 5): (1.93, 1.8, 1.68, 1.51, 1.31, 1.12),
-    ("ShareGPT", "EAGLE-3", "oracle"): (2.1, 2.03, 1.97, 1.88, 1.77, 1.64),
-    ("ShareGPT", "combined", "oracle"): (3.11, 2.88, 2.69, 2.45, 2.17, 1.91),
-    ("GSM8K", "n-gram", 1): (1.1, 1.09, 1.09, 1.07, 1.05, 1.03),
-    ("GSM8K", "n-gram", 3): (1.15, 1.13, 1.11, 1.08, 1.03, 0.97),
-    ("GSM8K", "n-gram", 5): (1.16, 1.13, 1.1, 1.05, 0.98, 0.9),
-    ("GSM8K", "n-gram", "oracle"): (1.18, 1.17, 1.17, 1.15, 1.13, 1.11),
-    ("GSM8K", "EAGLE-3", 1): (1.29, 1.28, 1.26, 1.23, 1.19, 1.14),
-    ("GSM8K", "EAGLE-3", 3): (1.81, 1.73, 1.65, 1.52, 1.36, 1.18),
-    ("GSM8K", "EAGLE-3", 5): (2.01, 1.86, 1.73, 1.53, 1.29, 1.07),
-    ("GSM8K", "EAGLE-3", "oracle"): (2.13, 2.06, 1.98, 1.87, 1.71, 1.54),
-    ("GSM8K", "combined", "oracle"): (2.8, 2.64, 2.5, 2.28, 2.0, 1.71),
-    ("CNN", "n-gram", 1): (1.2, 1.18, 1.16, 1.13, 1.1, 1.06),
-    ("CNN", "n-gram", 3): (1.33, 1.28, 1.23, 1.17, 1.1, 1.03),
-    ("CNN", "n-gram", 5): (1.38, 1.3, 1.23, 1.15, 1.05, 0.97),
-    ("CNN", "n-gram", "oracle"): (1.45, 1.4, 1.37, 1.32, 1.26, 1.21),
-    ("CNN", "EAGLE-3", 1): (1.28, 1.26, 1.24, 1.21, 1.18, 1.15),
-    ("CNN", "EAGLE-3", 3): (1.76, 1.65, 1.56, 1.44, 1.31, 1.21),
-    ("CNN", "EAGLE-3", 5): (1.94, 1.76, 1.62, 1.45, 1.28, 1.14),
-    ("CNN", "EAGLE-3", "oracle"): (2.1, 1.96, 1.86, 1.72, 1.58, 1.45),
-    ("CNN", "combined", "oracle"): (2.97, 2.62, 2.36, 2.07, 1.8, 1.58),
+    (name, method, int(depth) if depth.isdecimal() else depth): tuple(speed_ups)
+    for name, methods in published_tables("specdecode-bench")["figure_10"].items()
+    for method, by_depth in methods.items()
+    for depth, speed_ups in by_depth.items()
 }
+"""Figures 10 and 12, simulated speed-ups by set, drafter and depth, at BATCHES; "combined": of an oracle over both."""
 FILE = "specdecode-bench-llama31-8b-acceptance.parquet"
 SETS = {"InstructCoder": "instructcoder", "ShareGPT": "sharegpt", "GSM8K": "gsm8k", "CNN": "cnn"}
 METHODS: dict[str, Method] = {"n-gram": "ngram", "EAGLE-3": "eagle"}
@@ -85,12 +51,7 @@ def recordings(inputs: Inputs, name: str) -> dict[tuple[str, str], RecordedTexts
 
     Raises InputError where the folder or the file is missing, or the file contradicts its format.
     """
-    if inputs.data is None:
-        raise InputError(f"reproduce {name}: give --data FOLDER, which holds {FILE}")
-    file = Path(inputs.data) / FILE
-    if not is_file(file):
-        raise InputError(f"--data {inputs.data}: has no {FILE}, which reproduce {name} reads")
-    found = {}
+    file, found = data_file(inputs, FILE, name), {}
     for title, dataset in SETS.items():
         for method, key in METHODS.items():
             read = read_specdecode_bench([file], key, dataset)

@@ -92,7 +92,7 @@ def uniformly(variation: float) -> dict[str, Any]:
     return {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [1 - half_width, 1 + half_width]}
 
 
-def star(N: int, S_s: float, local_s: float, remote_s: float, variation: float, seed: int = 0) -> Scenario:
+def star(N: int, S_s: float, local_s: float, remote_s: float, variation: float) -> Scenario:
     """The paper's fleet with N targets; no prefill, long requests: table 1 is a steady state.
 
     `variation`: of the return times.
@@ -101,7 +101,6 @@ def star(N: int, S_s: float, local_s: float, remote_s: float, variation: float, 
     return make_scenario(
         {
             "name": "starsd-table1",
-            "seed": seed,
             "profile": {
                 "name": "starsd-table1",
                 "draft": {"base_s": S_s, "spread": uniformly(VARIATION[min(N, LOCAL) - 1])},

@@ -42,21 +42,18 @@ def devices_figure(table: pd.DataFrame) -> tuple[Figure, str]:
 
     InputError where no cell has counters, and for a second varied key.
     """
-    table, counters = (
-        in_numbers(table),
-        {f"measured_{side}_{name}" for side in devices.SIDES for name in devices.PANELS},
-    )
+    table = in_numbers(table)
+    counters = {f"measured_{side}_{name}" for side in devices.SIDES for name in devices.PANELS}
     measured = [name for name in map(str, table.quantity.unique()) if name in counters]
     if not measured:
         raise InputError(
             "figure devices: no cell has samples; only runs on a device with counters have them: "
             "specfleet sweep --world engine --power"
         )
-    along, *others = sorted(
-        keys_of(table), key=lambda key: table[key].nunique(dropna=False) < 2
-    )  # those that vary first
-    if others and table[others[0]].nunique(dropna=False) > 1:
-        raise InputError(f"figure devices: {others[0]} was varied, too; sweep one key")
+    varied = [key for key in keys_of(table) if table[key].nunique(dropna=False) > 1]
+    if len(varied) > 1:
+        raise InputError(f"figure devices: {varied[1]} was varied, too; sweep one key")
+    (along,) = varied or keys_of(table)[:1]
     points = pd.concat([points_of(table, name, along, "").assign(quantity=name) for name in measured])
     caption = (
         "By the devices' own counters, sampled twice a second and before drafts, for all users of a device: means over "

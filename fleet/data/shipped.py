@@ -39,9 +39,9 @@ def shipped_models() -> dict[str, dict[str, Any]]:
 
 
 @cache
-def published_tables() -> dict[str, Any]:
-    """Return the throughputs that users of serving engines published, by thread."""
-    return read_toml(_files("published")["threads"])
+def published_tables(name: str = "threads") -> dict[str, Any]:
+    """Return numbers that others published: those of users of serving engines, by thread, or a paper's."""
+    return read_toml(_files("published")[name])
 
 
 def _files(folder: str) -> dict[str, Path]:

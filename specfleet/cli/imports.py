@@ -1,13 +1,12 @@
 """import, export: records of other engines become scenarios; a scenario's acceptance is forced on other engines."""
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.console.exits import keeping
-from experiments.console.printing import busy, print_json, print_table, remark, value_text
+from experiments.console.printing import busy, print_json, print_values, remark
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, settings
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def import_(
 def print_imported(imported: "Imported") -> None:
     """Print what was counted beside what the file says, then the load."""
     if rows := imported.rows():
-        _print_rows(imported.format, ("quantity", "counted", "the file says"), rows)
+        print_values(imported.format, ("quantity", "counted", "the file says"), rows)
     if imported.load is not None:
         print_load(imported.load)
     for note in imported.notes:
@@ -95,10 +94,10 @@ def print_load(load: "Load") -> None:
     """Print what the server did, then the time of a round by each way, and how far the ways are apart."""
     from calibrate.readers.load import LEVELS
 
-    _print_rows(f"load: {load.over}", ("observed", "mean", *LEVELS), load.rows())
+    print_values(f"load: {load.over}", ("observed", "mean", *LEVELS), load.rows())
     if load.ways:
         ways = [(way.name, way.label, 1e3 * way.time_s) for way in load.ways]
-        _print_rows("time of a round", ("way", "", "ms"), ways, texts=2)
+        print_values("time of a round", ("way", "", "ms"), ways, texts=2)
         print(load.disagreement() or "no second way to the time of a round")
 
 
@@ -109,13 +108,8 @@ def print_comparison(comparison: "LoadComparison") -> None:
         for row in comparison.rows
     ]
     headings = ("quantity", "", "read", "simulated", "error")
-    _print_rows(f"simulated; step times {comparison.times}", headings, rows, texts=2)
+    print_values(f"simulated; step times {comparison.times}", headings, rows, texts=2)
     print(comparison.line())
-
-
-def _print_rows(title: str, headings: Sequence[str], rows: Iterable[Sequence[Any]], texts: int = 1) -> None:
-    cells = [["-" if value is None else value_text(value) for value in row] for row in rows]
-    print_table(title, headings, cells, texts)
 
 
 def export(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:

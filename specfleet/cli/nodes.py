@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from experiments.console.exits import keeping
-from experiments.console.printing import print_table, value_text
+from experiments.console.printing import print_values
 from fleet.errors import InputError
 from specfleet.cli.options import (
     Changes,
@@ -196,16 +196,12 @@ def join(
             (clock.name, ", ".join(clock.stations), 1e3 * clock.ahead_s, 1e6 * clock.drift, 1e3 * clock.error_s)
             for clock in joined.clocks
         ]
+        print_values("clocks", ("file", "stations", "ahead, ms", "drift, ppm", "error at most, ms"), clocks, texts=2)
         links = [
             (link.sender, link.receiver, link.messages, 1e3 * link.median_s, 1e3 * link.least_s)
             for link in joined.links
         ]
-        for title, headings, rows, texts in (
-            ("clocks", ("file", "stations", "ahead, ms", "drift, ppm", "error at most, ms"), clocks, 2),
-            ("messages", ("from", "to", "count", "median, ms", "least, ms"), links, 2),
-        ):
-            cells = [[each if isinstance(each, str) else value_text(each) for each in row] for row in rows]
-            print_table(title, headings, cells, texts)
+        print_values("messages", ("from", "to", "count", "median, ms", "least, ms"), links, texts=2)
         show_run(Result(joined.run), False, out)
 
 

@@ -109,10 +109,9 @@ def run(
             if metrics_port is not None:
                 raise InputError(f"--metrics-port {metrics_port}: only our own engine has counters; leave it out")
             result = run(chosen, signals=signals, power=power, engine=engine, server=server, report=remark)
-            show_run(result, as_json, out, everything, by)
-            return
-        with watched(chosen.name, chosen, None, metrics_port, metrics_host) as watch:
-            result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
+        else:
+            with watched(chosen.name, chosen, None, metrics_port, metrics_host) as watch:
+                result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         show_run(result, as_json, out, everything, by)
 
 

@@ -14,6 +14,7 @@ from experiments.console.printing import (
     print_comparison,
     print_json,
     print_table,
+    print_values,
     progress,
     remark,
 )
@@ -21,15 +22,7 @@ from fleet.errors import InputError
 from fleet.interrupts import Interrupted
 from fleet.scenario.names import World
 from fleet.shown import number
-from specfleet.cli.options import (
-    AsJson,
-    Changes,
-    PathOption,
-    ScenarioFile,
-    file_option,
-    folder_option,
-    settings,
-)
+from specfleet.cli.options import AsJson, Changes, PathOption, ScenarioFile, file_option, folder_option, settings
 
 if TYPE_CHECKING:
     from experiments.reproduce.rows import PaperRow, Reproduction
@@ -85,14 +78,10 @@ def print_sweep(swept: "Sweep", out: Path) -> None:
     """Print a line for each cell, and what they say together."""
     from fleet.times.labels import warning_of
 
-    rows = [
-        (
-            case_text(result.cell),
-            *([_interval(result.metrics.get(name)) for name in ("throughput", "rounds_per_s")]),
-            result.error,
-        )
-        for result in swept.cells
-    ]
+    rows = []
+    for result in swept.cells:
+        throughput, rounds = (_interval(result.metrics.get(name)) for name in ("throughput", "rounds_per_s"))
+        rows.append((case_text(result.cell), throughput, rounds, result.error))
     warnings = {warning_of(result.basis) for result in swept.cells} - {""}
     print_table("; ".join([f"sweep in {out}", *warnings]), ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
     for result in swept.cells:
@@ -186,20 +175,13 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
         print_json(reproduction)
         return
     rows = [
-        (
-            row.quantity,
-            case_text(row.case),
-            row.kind,
-            number(row.paper) if row.paper is not None else "-",
-            number(row.ours) if row.ours is not None else "-",
-            error_text(row),
-        )
+        (row.quantity, case_text(row.case), row.kind, row.paper, row.ours, error_text(row))
         for row in reproduction.rows
         if "row" not in row.case
     ]
     if hidden := len(reproduction.rows) - len(rows):
         print(f"{hidden} rows of single runs are not printed here; --json has them")
-    print_table(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
+    print_values(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
     for assumption in reproduction.assumptions:
         print(f"assumed: {assumption}")
     for note in dict.fromkeys(row.note for row in reproduction.rows if row.note):
@@ -215,24 +197,17 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
         print(f"reversed: {order}")
 
 
-def error_text(row: "PaperRow") -> str:
+def error_text(row: "PaperRow") -> str | None:
     """Say how far off a row is, and of what where that is not the row's own number."""
     if row.error is None:
-        return "-"
+        return None
     return f"{row.error:+.1%}" if row.part_of is None else f"{row.error:+.1%} of {number(row.part_of)}"
 
 
 def figure(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="sweep, devices, timeline, plan or methods."),
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="sweep, devices, timeline, plan or methods.")],
     results: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RESULTS",
-            help="A sweep's folder, a run (Parquet), a plan or methods (JSON).",
-        ),
+        Path, typer.Argument(metavar="RESULTS", help="A sweep's folder, a run (Parquet), a plan or methods (JSON).")
     ],
     out: Annotated[
         Path, file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png.")

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.reproduce import batch_model as model
 from experiments.reproduce.batch_model import AnswerLengths, evenly, turn_tokens, write_lengths
-from experiments.reproduce.batch_speedup import served, speedup
+from experiments.reproduce.batch_speedup import served
 from fleet.hardware.profile import estimate
 from fleet.records.metrics.tables import verifications_of
 
@@ -18,10 +18,6 @@ def test_eqspecs_overhead_is_the_papers_at_1_and_4() -> None:
     assert written_ms == 0.0
     assert at_one_ms / (at_one_ms + draft_ms + verify_ms) == pytest.approx(0.13)
     assert at_one_ms + 3 * a_row_ms == pytest.approx(at_four_ms)
-
-
-def test_equation_1_is_tokens_over_costs() -> None:
-    assert speedup(3.0, 0.6, 1.0, 0.4) == pytest.approx(1.5)
 
 
 def test_a_served_batch_without_speculation_yields_a_token_a_row_and_step(monkeypatch: pytest.MonkeyPatch) -> None:

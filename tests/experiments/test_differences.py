@@ -7,6 +7,7 @@ import pytest
 
 import specfleet
 from experiments.compare.differences import busy_host, differences, mean_length_of, sharing
+from experiments.console.printing import print_comparison
 from fleet.acceptance.models import Geometric, Recorded
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
@@ -58,8 +59,6 @@ def test_two_runs_that_share_all_have_nothing_to_say() -> None:
 def test_a_replaced_acceptance_is_named_even_if_equal() -> None:
     alike = simulated(acceptance__model="geometric", acceptance__beta=0.97)
     one, other = mean_length_of(alike), mean_length_of(measured())
-    assert one is not None
-    assert other is not None
     assert one.low < other.high
     assert "[acceptance] in place of profile calibrated's" in line(alike, measured(), "acceptance")
 
@@ -148,11 +147,14 @@ def test_any_other_key_that_differs_is_named_with_both_values(key: str, value: A
     assert [line for line in said if line.startswith(f"{key}: {value} in the simulation, ")]
 
 
-def test_differences_come_before_errors_and_in_json() -> None:
+def test_differences_come_before_errors_and_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     first, second = specfleet.Result(simulated(drafters__depth=4)), specfleet.Result(measured())
     comparison = specfleet.compare(second, first)  # in any order
     assert comparison.differences == differences(first.run, second.run)
     assert comparison.line().index("not shared: drafters.depth") < comparison.line().index("mean absolute error")
+    print_comparison("", comparison)
+    printed = capsys.readouterr().out
+    assert printed.index("not shared: drafters.depth") < printed.index("rounds_per_s")
     assert msgspec.json.decode(msgspec.json.encode(comparison))["differences"] == comparison.differences
 
 

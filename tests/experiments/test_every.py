@@ -4,18 +4,7 @@ import pytest
 
 from experiments.reproduce import every as of_all
 from experiments.reproduce.every import PAPERS, every, names
-from experiments.reproduce.rows import (
-    FAR,
-    JUDGED,
-    Inputs,
-    Kind,
-    PaperRow,
-    Reproduction,
-    claim,
-    kinds_of,
-    row,
-    score_of,
-)
+from experiments.reproduce.rows import FAR, JUDGED, Inputs, Kind, PaperRow, Reproduction, claim, kinds_of, row, score_of
 
 
 def of_rows(name: str, errors: list[float], kind: Kind = "predicted") -> Reproduction:
@@ -45,12 +34,16 @@ def test_reproductions_without_their_inputs_are_left_out() -> None:
     assert {name.partition("-")[0] for name in with_trace} <= PAPERS.keys()
 
 
-@pytest.mark.parametrize(("paper", "error"), [(0.5, 0.2), (0.05, 0.2), (0.0499, 0.01 / 1.0)])
-def test_a_tiny_part_is_held_against_its_whole(paper: float, error: float) -> None:
-    ours = paper * 1.2 if paper >= 0.05 else paper + 0.01
+@pytest.mark.parametrize(
+    ("paper", "ours", "error", "part_of"),
+    [(0.5, 0.6, 0.2, None), (0.05, 0.06, 0.2, None), (0.0499, 0.0599, 0.01, 1.0), (0.0, 0.1, None, None)],
+)
+def test_a_tiny_part_is_held_against_its_whole_and_nothing_against_zero(
+    paper: float, ours: float, error: float | None, part_of: float | None
+) -> None:
     made = row("wait_s", {}, "predicted", paper, ours, part_of=1.0)
-    assert made.error == pytest.approx(error)
-    assert (made.part_of is None) == (paper >= 0.05)
+    assert made.error == (None if error is None else pytest.approx(error))
+    assert made.part_of == part_of
 
 
 def test_a_score_over_predictions_and_estimates_says_both() -> None:
@@ -58,11 +51,6 @@ def test_a_score_over_predictions_and_estimates_says_both() -> None:
     assert [score_of(rows).kind for rows in (both[:1], both[1:], both)] == [
         "predicted", "estimated", "predicted and estimated",
     ]  # fmt: skip
-
-
-def test_nothing_is_held_against_a_zero() -> None:
-    made = row("idle_gap_s", {}, "predicted", 0.0, 0.1, part_of=1.0)
-    assert (made.error, made.part_of) == (None, None)
 
 
 def test_what_the_paper_excludes_does_not_count() -> None:

@@ -12,14 +12,10 @@ from experiments.console.printing import interval, number
 from fleet.records.metrics.measure import measure
 from fleet.records.metrics.window import with_percentiles, without_intervals
 from sim.run import simulate
-from tests.helpers.cli import run_cli
+from tests.helpers.cli import Say
 from tests.helpers.stars import star
 
 NAMES = ["throughput", "speed", "waiting", "load", "acceptance"]
-
-
-def test_a_star_run_has_five_lines_in_order() -> None:
-    assert list(headline(measure(simulate(star())))) == NAMES
 
 
 def test_without_a_drafter_there_is_neither_load_nor_acceptance() -> None:
@@ -79,14 +75,8 @@ def test_what_has_no_interval_says_why(name: str, of: str) -> None:
     assert "no steady state" in headline(endless)[of]
 
 
-def test_the_command_prints_five_lines_and_all_metrics_on_demand(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    printed = []
-    for more in ([], ["--all"]):
-        assert run_cli(monkeypatch, "simulate", "star", "--set", "workload.requests=12", *more) == 0
-        printed.append(capsys.readouterr().out)
-    short, long = printed
+def test_the_command_prints_five_lines_and_all_metrics_on_demand(say: Say) -> None:
+    short, long = (say("simulate", "star", "--set", "workload.requests=12", *more).out for more in ([], ["--all"]))
     assert [line.split()[0] for line in short.splitlines()[1:]] == NAMES
 
     assert {"idle_gap_s", "p90"} <= set(re.findall(r"\w+", long))

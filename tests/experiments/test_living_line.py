@@ -1,7 +1,9 @@
 """The line of a run while it works: what it says, on a terminal and without one."""
 
 import io
+import math
 import re
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -9,17 +11,30 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from experiments.watching.line import MINUTE_S, duration_text, line_of, living_line, parts_of, tokens_of
-from fleet.records.metrics.counters import Counters
+from fleet.records.metrics.counters import Counters, OpenText, TargetCounters
 from fleet.scenario.resolve import resolve
 from fleet.scenario.workload import streams_of
-from tests.helpers.counted import counters_of_drafter
 from tests.helpers.stars import repeatable, star
 
 FLEET = resolve(star())
+DRAFTED, ACCEPTED, COMMITTED, LOAD = 5, 3, 4, 0.7  # tokens of each round; load of the drafter
 
 
 def counters_at(time_s: float, rounds: int) -> Counters:
-    return counters_of_drafter(FLEET, time_s, rounds)
+    """Of a drafter, after so many rounds of one target, evenly spread over its time; of two sessions one waits."""
+    counters = Counters(FLEET)
+    counters.time_s = time_s
+    counters.drafting[0] = TargetCounters(
+        rounds, rounds * DRAFTED, Counter({ACCEPTED: rounds}), rounds * COMMITTED, opened=2
+    )
+    tags = [tag for tag in range(100) if FLEET.target_of(tag) == 0][:2]
+    waits = OpenText(1, 0.0, math.nan), OpenText(1, 0.0, time_s)
+    counters.stations["drafter"].texts.update(zip(tags, waits, strict=True))
+    for number in range(1, rounds + 1):
+        end_s, service_s = time_s * number / rounds, LOAD * time_s / rounds
+        counters.recent_learned.append((end_s, COMMITTED, DRAFTED, ACCEPTED))
+        counters.recent_steps.append((end_s, end_s - service_s))
+    return counters
 
 
 def said(counters: Counters, tokens: int = 0, width: int | None = None) -> str:

@@ -32,15 +32,15 @@ ROWS = (
 )
 
 
-def write(folder: Path, *rows: dict[str, str], columns: tuple[str, ...] = COLUMNS) -> Path:
+def write(folder: Path, *rows: dict[str, str], columns: tuple[str, ...] = COLUMNS) -> Inputs:
     lines = [",".join(columns), *(",".join(row[name] for name in columns) for row in rows)]
     (folder / FILE).write_text("\n".join(lines))
-    return folder
+    return Inputs(data=str(folder))
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
-    return REPRODUCTIONS["serving"](Inputs(data=str(write(tmp_path_factory.mktemp("data"), *ROWS))))
+    return REPRODUCTIONS["serving"](write(tmp_path_factory.mktemp("data"), *ROWS))
 
 
 def test_each_run_has_two_rows_and_the_doubtful_do_not_count(made: Reproduction) -> None:
@@ -71,7 +71,7 @@ def test_precisions_of_checkpoints() -> None:
 
 def test_devices_that_spread_experts_are_counted_once(tmp_path: Path) -> None:
     spread = {"tp_size": "64.0", "moe_tp_size": "8.0", "moe_ep_size": "8.0", "model_path": "deepseek-ai/DeepSeek-R1"}
-    dumped, other = read_runs(str(write(tmp_path, PLAIN | DUMP | spread, PLAIN | spread)))
+    dumped, other = read_runs(write(tmp_path, PLAIN | DUMP | spread, PLAIN | spread))
     assert (dumped.devices, dumped.lacks) == (8, "")
     assert other.lacks
 
@@ -79,7 +79,7 @@ def test_devices_that_spread_experts_are_counted_once(tmp_path: Path) -> None:
 def test_sglang_reads_prompts_first_and_runs_on_h100_stay_in_step(tmp_path: Path) -> None:
     """Of 4 requests at once, all wait for all prompts, and then decode undisturbed."""
     row = PLAIN | {"isl": "8000", "osl": "40"}
-    first, mixed = read_runs(str(write(tmp_path, row | {"backend": "sglang"}, row)))
+    first, mixed = read_runs(write(tmp_path, row | {"backend": "sglang"}, row))
     ours, theirs = serving_engines.predicted(first), serving_engines.predicted(mixed, 0.0)
     assert ours.ttft_ms > theirs.ttft_ms
     assert ours.tpot_ms < theirs.tpot_ms
@@ -87,22 +87,22 @@ def test_sglang_reads_prompts_first_and_runs_on_h100_stay_in_step(tmp_path: Path
 
 def test_a_fitted_row_is_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving_engines, "FITTED", {"vllm": ("plain",)})
-    rows = REPRODUCTIONS["serving"](Inputs(data=str(write(tmp_path, PLAIN)))).rows
+    rows = REPRODUCTIONS["serving"](write(tmp_path, PLAIN)).rows
     assert [row.kind for row in rows if "row" in row.case] == ["fitted", "fitted"]
 
 
 def test_the_host_time_of_rows_makes_steps_longer(tmp_path: Path) -> None:
-    (run,) = read_runs(str(write(tmp_path, PLAIN)))
+    (run,) = read_runs(write(tmp_path, PLAIN))
     free, charged = serving_engines.predicted(run, 0.0), serving_engines.predicted(run, 1e-3)
     assert 3 < charged.tpot_ms - free.tpot_ms <= 4.1  # of 4 rows, each 1 ms
 
 
 def test_files_of_another_form_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give --data FOLDER"):
-        read_runs(None)
+        read_runs(Inputs())
     with pytest.raises(InputError, match=f"has no {FILE}"):
-        read_runs(str(tmp_path))
+        read_runs(Inputs(data=str(tmp_path)))
     with pytest.raises(InputError, match="needs the columns isl"):
-        read_runs(str(write(tmp_path, PLAIN, columns=tuple(name for name in COLUMNS if name != "isl"))))
+        read_runs(write(tmp_path, PLAIN, columns=tuple(name for name in COLUMNS if name != "isl")))
     with pytest.raises(InputError, match=r"line 2: .*needs numbers"):
-        read_runs(str(write(tmp_path, PLAIN | {"silicon_tpot_ms": "fast"})))
+        read_runs(write(tmp_path, PLAIN | {"silicon_tpot_ms": "fast"}))

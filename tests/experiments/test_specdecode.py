@@ -144,7 +144,6 @@ def test_sharegpts_speed_ups_are_forecast_with_intervals_around_them(made: dict[
     for one in forecast:
         low, high = map(float, one.case["interval"].split(" to "))
         assert one.paper is None
-        assert one.ours is not None
         assert low < one.ours < high
     assert figure.score.rows == sum(part.rows for part in figure.parts.values()) == 16
 
@@ -167,10 +166,7 @@ def test_a_cut_answer_is_in_figure_10_alone(recordings: Path, made: dict[str, Re
 def test_on_the_authors_recordings_both_figures_hold() -> None:
     rows = reproduced("specdecode-fig10", RECORDING.parent).rows
     counted = [one.ours for one in rows if one.quantity != "speed-up"]
-    assert counted[0] is not None
     assert counted[0] >= 180
     score = reproduced("specdecode-fig1", RECORDING.parent).score
-    assert score.mean_error is not None
-    assert score.worst_error is not None
     assert score.mean_error < 0.03
     assert score.worst_error < 0.06

@@ -15,35 +15,20 @@ from fleet.acceptance.signals import write_signals
 from fleet.acceptance.token import Token
 from fleet.errors import InputError
 from fleet.records.power import DeviceCurve
-from fleet.scenario.changes import pairs_of
 from fleet.scenario.fingerprint import resume_digest
-from fleet.scenario.reading import read_scenario
+from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
 from sim.run import simulate
-from tests.helpers.stars import star
+from tests.helpers.stars import TABLES, star
 
-SCENARIO = """
-profile = "rtx-4090"
-acceptance = {model = "geometric", beta = 0.8}
-workload = {requests = 16, new_tokens = 24}
-"""
+SMALL = star(workload={"requests": 16, "new_tokens": 24})
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.toml"
-    path.write_text(SCENARIO)
-    return path
-
-
-def swept(
-    file: Path, vary: list[str], folder: Path, changes: list[str] | None = None, **options: Any
-) -> list[CellResult]:
-    cells = cells_of(dict(map(parse_vary, vary)))
-    settings = dict(pairs_of(changes or []))
-    return sweep([(cell, read_scenario(file, settings | cell)) for cell in cells], folder, **options)
+def swept(counts: list[int], folder: Path, seeds: int = 1, **options: Any) -> list[CellResult]:
+    cells = cells_of({"verifiers.count": counts})
+    return sweep([(cell, change_scenario(SMALL, cell)) for cell in cells], folder, seeds=seeds, **options)
 
 
 @pytest.mark.parametrize(
@@ -72,16 +57,14 @@ def test_a_key_that_is_varied_twice_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_results_do_not_depend_on_the_number_of_processes(file: Path, tmp_path: Path) -> None:
-    vary = ["verifiers.count=1:4"]
-    one = swept(file, vary, tmp_path / "one", jobs=1)
-    two = swept(file, vary, tmp_path / "two", jobs=2)
+def test_results_do_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
+    one, two = (swept([1, 2, 3, 4], tmp_path / str(jobs), seeds=3, jobs=jobs) for jobs in (1, 2))
     assert msgspec.json.encode(one) == msgspec.json.encode(two)
 
 
-def test_a_rerun_computes_only_what_is_missing(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_computes_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[object] = []
-    first = swept(file, ["verifiers.count=1:3"], tmp_path / "out", seeds=1)
+    first = swept([1, 2, 3], tmp_path / "out")
     cell_file(tmp_path / "out", {"verifiers.count": 2}).unlink()
 
     def counted(cell: dict[str, object], *rest: object) -> CellResult:
@@ -92,22 +75,22 @@ def test_a_rerun_computes_only_what_is_missing(file: Path, tmp_path: Path, monke
 
     original = module.run_cell
     monkeypatch.setattr(module, "run_cell", counted)
-    second = swept(file, ["verifiers.count=1:3"], tmp_path / "out", seeds=1)
+    second = swept([1, 2, 3], tmp_path / "out")
     assert ran == [{"verifiers.count": 2}]
     assert sorted(map(repr, first)) == sorted(map(repr, second))
 
 
 @pytest.mark.parametrize("place", ["sweep.csv", "cells/verifiers.count=2.json"])
-def test_a_folder_in_place_of_results_is_refused_first(file: Path, tmp_path: Path, place: str) -> None:
+def test_a_folder_in_place_of_results_is_refused_first(tmp_path: Path, place: str) -> None:
     (tmp_path / "out" / place).mkdir(parents=True)
     with pytest.raises(InputError, match=rf"^{tmp_path / 'out' / place}: is a folder, where results belong; "):
-        swept(file, ["verifiers.count=1:2"], tmp_path / "out", seeds=1)
+        swept([1, 2], tmp_path / "out")
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
-def test_results_have_the_order_of_cells(file: Path, tmp_path: Path) -> None:
-    swept(file, ["verifiers.count=2"], tmp_path / "out", seeds=1)
-    results = swept(file, ["verifiers.count=1:3"], tmp_path / "out", seeds=1)
+def test_results_have_the_order_of_cells(tmp_path: Path) -> None:
+    swept([2], tmp_path / "out")
+    results = swept([1, 2, 3], tmp_path / "out")
     assert [result.cell["verifiers.count"] for result in results] == [1, 2, 3]
     assert list(pd.read_csv(tmp_path / "out" / "sweep.csv")["verifiers.count"].unique()) == [1, 2, 3]
 
@@ -121,17 +104,11 @@ def test_whole_tables_can_be_varied(tmp_path: Path) -> None:
     assert set(pd.read_csv(tmp_path / "sweep.csv")["drafters.admit"]) == set(map(str, policies))
 
 
-def test_the_equations_are_left_out_where_they_do_not_apply(file: Path, tmp_path: Path) -> None:
-    shared = ['devices.host.sharing="turns"', 'drafters.device="host"', 'verifiers.device="host"']
-    (result,) = swept(file, ["verifiers.count=2"], tmp_path / "out", seeds=1, changes=shared)
+def test_the_equations_are_left_out_where_they_do_not_apply() -> None:
+    shared = star(devices={"host": {"sharing": "turns"}}, drafters={"device": "host"}, verifiers={"device": "host"})
+    (result,) = sweep([({}, shared)], seeds=1)
     assert result.metrics
     assert result.analytic == {}
-
-
-def test_another_scenario_does_not_find_the_old_results(file: Path, tmp_path: Path) -> None:
-    first = swept(file, ["verifiers.count=1"], tmp_path / "out", seeds=1)
-    second = swept(file, ["verifiers.count=1"], tmp_path / "out", seeds=1, changes=["acceptance.beta=0.1"])
-    assert first[0].metrics["throughput"].value != second[0].metrics["throughput"].value
 
 
 def test_tables_have_the_same_columns_whatever_the_cells_gave() -> None:
@@ -152,8 +129,8 @@ def test_tables_have_the_same_columns_whatever_the_cells_gave() -> None:
 TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,{0},30\n1.0,20,{0}\n"
 FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], object]]] = {
     "trace.csv": (
-        {"workload": {"arrivals": {"process": "trace", "file": "trace.csv"}, "new_tokens": 96}},
-        lambda path, size: write(path, TRACE.format(size)),
+        {"workload": {"arrivals": {"process": "trace", "file": "trace.csv"}, "new_tokens": 96, "requests": 2}},
+        lambda path, size: path.write_text(TRACE.format(size)),
     ),
     "signals.parquet": (
         {"acceptance": {"model": "signals", "file": "signals.parquet"}},
@@ -166,17 +143,13 @@ FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], object]]] = {
 }
 
 
-def write(path: Path, text: str) -> None:
-    path.write_text(text)
-
-
 @pytest.mark.parametrize("name", FILES)
-def test_changed_scenario_files_invalidate_old_results(name: str, file: Path, tmp_path: Path) -> None:
-    settings, put = FILES[name]
+def test_changed_scenario_files_invalidate_old_results(name: str, tmp_path: Path) -> None:
+    tables, put = FILES[name]
     named, results = tmp_path / name, []
     for size in (40, 40, 70):
         put(named, size)
-        cells = [({}, read_scenario(file, settings))]
+        cells = [({}, make_scenario(TABLES | tables, base=tmp_path))]
         results.append(sweep(cells, tmp_path / "out", seeds=1)[0])
     first, again, changed = results
     assert (first.error, changed.error) == ("", "")
@@ -197,9 +170,7 @@ def test_a_rerun_looks_at_prompts_and_models(tmp_path: Path) -> None:
     assert digests[0] == scenario.digest()  # while nothing was there
 
 
-def test_a_sweep_samples_devices_where_it_is_asked_to(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_samples_devices_where_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells that were run without samples run again with them; not the other way round."""
     asked: list[bool] = []
 
@@ -213,10 +184,9 @@ def test_a_sweep_samples_devices_where_it_is_asked_to(
         )
 
     monkeypatch.setattr("engine.launch.serve.serve", serve)
-    options: dict[str, Any] = {"world": "engine", "seeds": 1}
-    (plain,) = swept(file, ["verifiers.count=1"], tmp_path, **options)
+    (plain,) = swept([1], tmp_path, world="engine")
     for power in (True, False):
-        (sampled,) = swept(file, ["verifiers.count=1"], tmp_path, power=power, **options)
+        (sampled,) = swept([1], tmp_path, world="engine", power=power)
         assert sampled.metrics["measured_drafter_power_w"].value == pytest.approx(300.0)
     assert asked == [False, True]
     assert "measured_drafter_power_w" not in plain.metrics

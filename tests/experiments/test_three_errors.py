@@ -16,7 +16,7 @@ from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
-from tests.helpers.cli import run_cli
+from tests.helpers.cli import Say
 from tests.helpers.stars import star
 
 DELAYS = {"queued": {"mean_s": 0.08}, "woken": {"mean_s": 0.1}, "after": {"mean_s": 0.03}}
@@ -67,8 +67,6 @@ def test_lengths_and_arrivals_are_no_error_of_the_mechanism() -> None:
 def test_longer_steps_are_an_error_of_the_parameters(factor: float) -> None:
     slower = scenario(draft={"base_s": factor} | RANDOM, link={"latency_s": 0.0}, overhead={})
     row = errors_of(measured(slower), profile={"draft": {"base_s": 1.0}})
-    assert row.parameters is not None
-    assert row.mechanism is not None
     assert row.parameters.value > 0.1
     assert abs(row.mechanism.value) < 0.01
 
@@ -77,7 +75,6 @@ def test_a_longer_link_is_an_error_of_the_mechanism() -> None:
     run = measured(scenario(count=1, link={"latency_s": 1.5}))
     comparison = specfleet.three_errors(specfleet.Result(run), seeds=2, profile={"link": {"latency_s": 0.3}})
     row = row_of(comparison, "rounds_per_s")
-    assert row.mechanism is not None
     assert row.mechanism.value > 0.2
 
 
@@ -92,9 +89,6 @@ def rows_of(predicted: float, runs: list[float]) -> ComparedQuantity:
 
 def test_the_host_error_compares_runs_with_each_other() -> None:
     row = rows_of(10.0, [10.0, 12.5])
-    assert row.host is not None
-    assert row.parameters is not None
-    assert row.mechanism is not None
     assert row.host.value == pytest.approx((0.25 + 0.2) / 2)
     assert row.host.low < row.host.value < row.host.high
     assert row.parameters.absolute == pytest.approx(0.1)
@@ -138,7 +132,6 @@ def test_intervals_of_errors_over_reruns_cover_the_error() -> None:
     missed = 0
     for _ in range(400):
         row = rows_of(1.1, rng.normal(1.0, 0.02, 4).tolist())
-        assert row.parameters is not None
         missed += not row.parameters.low <= 0.1 <= row.parameters.high
     assert missed <= 38
 
@@ -172,17 +165,13 @@ def test_a_run_without_steps_has_two_errors() -> None:
     assert all(row.parameters and row.host for row in comparison.rows if row.engine)
 
 
-def test_the_command_compares_a_measured_run_with_its_reruns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_compares_a_measured_run_with_its_reruns(say: Say, tmp_path: Path) -> None:
     files = [str(tmp_path / f"{number}.parquet") for number in (1, 2, 3)]
     for number, file in enumerate(files):
         specfleet.Result(measured(scenario(), seed=number)).save(file)
     words = ["compare", files[0], "--rerun", files[1], "--rerun", files[2], "--tolerance", "1"]
-    assert run_cli(monkeypatch, *words, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(say(*words, "--json").out)
     row = next(row for row in printed["rows"] if row["quantity"] == "tpot_p90_s")
     assert len(row["runs"]) == 3
     assert row["mechanism"]["low"] <= row["mechanism"]["value"] <= row["mechanism"]["high"]
-    assert run_cli(monkeypatch, *words) == 0
-    assert "mechanism" in capsys.readouterr().out
+    assert "mechanism" in say(*words).out

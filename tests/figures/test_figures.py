@@ -8,11 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.draw import draw
-from experiments.sweep.sweep import sweep
 from figures import throughput, timeline
 from figures.style import save
 from fleet.errors import InputError
-from fleet.records.run import write_run
 from sim.run import simulate
 from tests.helpers.stars import star
 
@@ -103,17 +101,6 @@ def test_the_timeline_draws_as_many_boxes_as_steps_it_shows() -> None:
     shown = steps[(steps.end_s > begin_s) & (steps.begin_s < end_s)]
     assert set(shown.kind) == {"draft", "verify"}
     assert len(shown[shown.kind == "draft"]) >= 3 * 3
-
-
-@pytest.mark.slow
-def test_figures_come_from_files(tmp_path: Path) -> None:
-    write_run(RUN, tmp_path / "run.parquet")
-    draw("timeline", tmp_path / "run.parquet", tmp_path / "timeline.png")
-    cells = [({"verifiers.count": N}, star(verifiers={"count": N})) for N in (1, 2, 3)]
-    sweep(cells, tmp_path / "swept", seeds=2)
-    draw("sweep", tmp_path / "swept", tmp_path / "throughput.png")
-    assert (tmp_path / "timeline.png").stat().st_size > 5000
-    assert (tmp_path / "throughput.png").stat().st_size > 5000
 
 
 def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:

@@ -92,12 +92,12 @@ def test_a_second_key_may_have_panels_and_N_full_is_marked() -> None:
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
 
 
-def test_a_figure_fits_a_column_and_may_leave_its_caption(swept: pd.DataFrame, tmp_path: Path) -> None:
-    figure = draw("sweep", swept, tmp_path / "sweep.pdf", Look(width_inches=3.3, caption=False))
+def test_a_figure_fits_a_column_and_may_leave_its_caption(folder: Path, tmp_path: Path) -> None:
+    figure = draw("sweep", folder, tmp_path / "sweep.pdf", Look(width_inches=3.3, caption=False))
     assert figure.get_size_inches()[0] == pytest.approx(3.3)
     assert not figure.texts
     with pytest.raises(InputError, match="needs 2 to 30 inches"):
-        draw("sweep", swept, look=Look(width_inches=0.5))
+        draw("sweep", folder, look=Look(width_inches=0.5))
 
 
 def test_values_that_are_words_stand_side_by_side() -> None:

@@ -17,7 +17,7 @@ from fleet.records.replay import replay
 from fleet.records.run import Run, write_run
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
-from tests.helpers.cli import run_cli
+from tests.helpers.cli import Say
 
 WAY_S = 0.002
 
@@ -115,17 +115,13 @@ def test_fleets_in_parts_have_no_common_clock() -> None:
         join_runs([(name, node(run, name)) for name in stations])
 
 
-def test_the_command_joins_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_joins_files(say: Say, tmp_path: Path) -> None:
     run, files = star(), []
     for station, ahead_s in (("drafter", 0.0), ("verifier.1", 9.0), ("verifier.2", 3.0)):
         files.append(tmp_path / f"{station}.parquet")
         write_run(node(run, station, ahead_s=ahead_s), files[-1])
     out = tmp_path / "run.parquet"
-    assert run_cli(monkeypatch, "join", *map(str, files), "-o", str(out)) == 0
-    printed = capsys.readouterr().out
-    assert "9000" in printed
+    assert "9000" in say("join", *files, "-o", out).out
     assert specfleet.read_run(out).metrics["rounds_per_s"].value > 0
     assert specfleet.join(files).metrics["throughput"].value == pytest.approx(measure(run)["throughput"].value)
 

@@ -25,8 +25,8 @@ def try_out(question: Question, shape: FleetShape) -> Values:
     return fleet_values(question, shape, simulated(question.scenario(shape)))
 
 
-def held(question: Question) -> str:
-    """Compare a plan with a simulation of every fleet that can carry the load; return the verdict."""
+def holds(question: Question) -> bool:
+    """Whether a plan is as good as the best fleet of a simulation of every fleet that can carry the load."""
     found = make_plan(question, jobs=1)
     screened = [one for one in screen(question) if math.isfinite(one.tpot_s)]
     open_loop = bool(question.arrivals_per_s)
@@ -34,14 +34,11 @@ def held(question: Question) -> str:
 
     def entrants_of(fleets: Sequence[Screened], seeds: int) -> dict[str, Entrant]:
         trials.run([question.scenario(one.shape) for one in fleets], seeds, 1)
-        return {
-            one.shape.title: entrant_of(
-                one.shape,
-                one.cost_per_hour,
-                *(fleet_values(question, one.shape, values) for values in trials.values[one.shape.title]),
-            )
+        values = {
+            one.shape.title: [fleet_values(question, one.shape, each) for each in trials.values[one.shape.title]]
             for one in screened
         }
+        return {one.shape.title: entrant_of(one.shape, one.cost_per_hour, *values[one.shape.title]) for one in screened}
 
     entrants = entrants_of(screened, GRID_SEEDS)
     best = leader_of(entrants.values(), question.goals, open_loop)
@@ -50,37 +47,29 @@ def held(question: Question) -> str:
     entrants = entrants_of([one for one in screened if one.shape.title in names], MORE_SEEDS)
     best = leader_of(entrants.values(), question.goals, open_loop)
     ours = entrants[found.chosen.title] if found.chosen is not None else None
-    return verdict_of(ours, best, found.level, question.goals, found.goals)
+    return not is_worse(ours, best, found.level, question.goals, found.goals)
 
 
-def verdict_of(
+def is_worse(
     ours: Entrant | None, best: Entrant | None, level: Collection[str], goals: Sequence[Goal],
     stated: Sequence[Reached] = (),
-) -> str:  # fmt: skip
-    """Return how a plan's fleet compares with the grid's best.
+) -> bool:  # fmt: skip
+    """Whether a plan's fleet is worse than the grid's best by more than a hundredth, and not by chance alone.
 
-    - `ours`: the plan's fleet in the grid, if the plan found one.
-    - `best`: the grid's best fleet, if one meets the goals.
+    - `ours`, `best`: the plan's fleet in the grid, and the grid's best that meets the goals; None if there is none.
     - `level`: titles of fleets that the plan calls equal to its own.
-    - `goals`: the goals of the question.
-    - `stated`: the plan's values of the goals for its fleet.
-
-    Returns "best"; "as good" within a hundredth, or if the plan calls the best one equal; "edge" if chance decides,
-    also in the grid, whether a goal is met, or the fleet misses it within the plan's own interval; or "WORSE".
+    - `stated`: the plan's values of the goals for its fleet. Chance decides at the edge of a goal, in the grid too, and
+      where the fleet misses it within the plan's own interval.
     """
     if ours is None or best is None:
         one = ours or best
-        if one is None:
-            return "best"
-        return "edge" if one.is_at_the_edge(goals) else "WORSE"
-    if ours.title == best.title:
-        return "best"
+        return one is not None and not one.is_at_the_edge(goals)
     excess, miss = ours.mean("cost_per_million") / best.mean("cost_per_million") - 1, ours.worst_miss(goals)
-    if (excess <= INDIFFERENT and miss <= 0) or best.title in level:
-        return "as good"
+    if ours.title == best.title or best.title in level or (excess <= INDIFFERENT and miss <= 0):
+        return False
     by_chance = best.is_at_the_edge(goals) or (miss > 0 and not ours.misses_clearly(goals))
     as_stated = bool(stated) and all(_is_by_chance(one.range, ours, one.metric) for one in stated)
-    return "edge" if by_chance or (miss > 0 and as_stated) else "WORSE"
+    return not (by_chance or (miss > 0 and as_stated))
 
 
 def _is_by_chance(said: Range, ours: Entrant, metric: str) -> bool:

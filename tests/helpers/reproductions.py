@@ -21,7 +21,7 @@ LESS = {
         "correlations": partial(dsde.correlations, tokens=6_000),
         "run_policy": partial(dsde.run_policy, requests=4),
     },
-    goodspeed: {"ITERATIONS": 60, "SEEDS": 1, "goodputs": partial(goodspeed.goodputs, iterations=60)},
+    goodspeed: {"ITERATIONS": 60, "SEEDS": 1},
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from experiments.console.printing import print_table
 from fleet.records.run import write_run
 from sim.run import simulate
-from tests.helpers.cli import run_cli
+from tests.helpers.cli import Say
 from tests.helpers.commands import all_commands
 from tests.helpers.stars import star
 
@@ -23,10 +23,7 @@ KEYS = ("--key", "a.secret", "--server-key")
     ("arguments", "expected"),
     [
         (["simulate", "nowhere.toml"], "nowhere.toml: cannot be read (No such file or directory)"),
-        (
-            ["analytic", "nowhere"],
-            "no shipped scenario has that name; shipped: amusd, ",
-        ),
+        (["analytic", "nowhere"], "no shipped scenario has that name; shipped: amusd, "),
         (["sweep", "star", "--vary", "drafters.dept=1:3", "-o", "x"], "unknown key drafters.dept = 1; allowed:"),
         (["simulate"], "name a SCENARIO, or a run with --of RUN"),
         (["analytic"], "Missing argument"),
@@ -54,69 +51,56 @@ KEYS = ("--key", "a.secret", "--server-key")
         *((words.replace("LONG", "a" * 10_000).split(), "aaa") for words in LONG),
     ],
 )
-def test_wrong_commands_end_with_status_2_and_one_line(
-    arguments: list[str], expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_commands_end_with_status_2_and_one_line(arguments: list[str], expected: str, say: Say) -> None:
     if arguments[0] in ("drafter", "verifier", "router", "keys", "run"):
         pytest.importorskip("torch")
-    assert run_cli(monkeypatch, *arguments) == 2
-    out, err = capsys.readouterr()
+    status, out, err = say(*arguments)
     assert expected in err
-    assert (out, err.count("\n")) == ("", 1)
+    assert (status, out, err.count("\n")) == (2, "", 1)
     assert len(err) < 1000
 
 
-def test_a_failed_cell_loses_no_other_cell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_cell_loses_no_other_cell(say: Say, tmp_path: Path) -> None:
     out = tmp_path / "out"
     # Acceptance was recorded at depth 5: nothing is known of depth 9.
     recorded = "acceptance={model = 'recorded', depth = 5, sessions = [[1, 5, 2], [0, 3]]}"
     options = ["--set", recorded, "--set", "workload.requests=12", "--vary", "drafters.depth=2,9"]
-    assert run_cli(monkeypatch, "sweep", "star", "-o", str(out), *options, "--seeds", "1", "--jobs", "1") == 1
-    captured = capsys.readouterr()
-    assert "1 of 2 cells failed" in captured.err
+    status, _, err = say("sweep", "star", "-o", out, *options, "--seeds", "1", "--jobs", "1")
+    assert status == 1
+    assert "1 of 2 cells failed" in err
     errors = [json.loads(path.read_text())["error"] for path in sorted((out / "cells").glob("*.json"))]
     assert [bool(error) for error in errors] == [False, True]
 
 
-def test_compare_ends_with_status_1_beyond_its_tolerance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_ends_with_status_1_beyond_its_tolerance(say: Say, tmp_path: Path) -> None:
     fast, slow = tmp_path / "fast.parquet", tmp_path / "slow.parquet"
     write_run(simulate(star()), fast)
     write_run(simulate(star(profile={"draft": {"base_s": 2.0}})), slow)
-    assert run_cli(monkeypatch, "compare", str(fast), str(fast), "--json") == 0
-    assert json.loads(capsys.readouterr().out)["mape"]["rounds_per_s"] == 0
-    assert run_cli(monkeypatch, "compare", str(fast), str(slow), "--tolerance", "0.05") == 1
-    assert "differ by more than 5.0%" in capsys.readouterr().err
+    equal, apart = say("compare", fast, fast, "--json"), say("compare", fast, slow, "--tolerance", "0.05")
+    assert (equal.status, json.loads(equal.out)["mape"]["rounds_per_s"]) == (0, 0)
+    assert apart.status == 1
+    assert "differ by more than 5.0%" in apart.err
 
 
 @pytest.mark.slow
-def test_a_complete_playback_prints_the_measured_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_complete_playback_prints_the_measured_values(say: Say, tmp_path: Path) -> None:
     write_run(simulate(star()), tmp_path / "run.parquet")
     printed = []
     for more in (["--play-back", "all", "--set", "seed=5"], []):  # constant times: steps and acceptance are all of it
-        assert run_cli(monkeypatch, "simulate", "--of", str(tmp_path / "run.parquet"), *more, "--json") == 0
-        printed.append(json.loads(capsys.readouterr().out)["metrics"]["throughput"]["value"])
+        said = say("simulate", "--of", tmp_path / "run.parquet", *more, "--json")
+        printed.append(json.loads(said.out)["metrics"]["throughput"]["value"])
     assert printed[0] == pytest.approx(printed[1])
 
 
-def test_targets_have_a_row_each(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_targets_have_a_row_each(say: Say) -> None:
     changes = ["--set", "verifiers.count=3", "--set", "workload.requests=12"]
-    assert run_cli(monkeypatch, "simulate", "star", *changes, "--by", "target") == 0
-    printed = capsys.readouterr().out
+    printed = say("simulate", "star", *changes, "--by", "target").out
     assert all(heading in printed for heading in ("share of alone", "TTFT, s", "TPOT P99, s", "wait, s"))
     assert [line.split("│")[1].strip() for line in printed.splitlines() if line.startswith("│")] == ["1", "2", "3"]
 
 
-def test_the_equations_begin_with_N_full_and_have_units(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_cli(monkeypatch, "analytic", "star") == 0
-    printed = capsys.readouterr().out
+def test_the_equations_begin_with_N_full_and_have_units(say: Say) -> None:
+    printed = say("analytic", "star").out
     rows = [[part.strip() for part in line.split("│")[1:-1]] for line in printed.splitlines() if line.startswith("│")]
     assert [row[0] for row in rows[:3]] == ["N_full", "N_max", "regime"]
     units = {row[0]: row[3] for row in rows}
@@ -126,12 +110,11 @@ def test_the_equations_begin_with_N_full_and_have_units(
     assert "None" not in printed
 
 
-def test_help_lists_the_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_commands(say: Say) -> None:
     for words in (["--help"], []):
-        assert run_cli(monkeypatch, *words) == 0
-        printed = capsys.readouterr().out
-        for name in all_commands():
-            assert f"\n  {name.split()[0]} " in printed
+        status, printed, _ = say(*words)
+        assert status == 0
+        assert all(f"\n  {name.split()[0]} " in printed for name in all_commands())
 
 
 def test_tables_print_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

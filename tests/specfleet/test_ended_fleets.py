@@ -28,19 +28,9 @@ def test_no_process_of_a_fleet_is_left_behind(command: str, how: str, tmp_path: 
     nodes = 6 if command == "run" else 4  # itself, two that serve it, and of its nodes so many that it runs
     assert eventually(lambda: len(alive(process.pid)) >= nodes, process)
     tell(process, how)
-    if command == "run":
-        assert_ended_by(process, how, f"nothing was written to {out}")
-    else:
-        assert_demo_ended(process, how)
-
-
-def assert_demo_ended(process: subprocess.Popen[str], how: str) -> None:
-    """A demo keeps continuations before anything else; how many files there are depends on the moment."""
-    status, out, err = ended(process)
-    assert (status, out) == (128 + SIGNALS[how][0], "")
-    assert "Traceback" not in err
-    assert len([line for line in err.strip().splitlines() if not line.startswith("demo, ")]) == 1
-    assert eventually(lambda: not alive(process.pid)), f"left behind: {alive(process.pid)}"
+    kept = [f"kept: {number} files in {out}" for number in range(100) if command == "demo"]  # by how far it came
+    said = assert_ended_by(process, how, f"nothing was written to {out}", *kept)
+    assert command == "run" or all(line.startswith("demo, ") for line in said.splitlines())
 
 
 def left_in(temporary: Path) -> list[Path]:
@@ -87,7 +77,6 @@ def test_a_killed_node_ends_the_run_in_one_line(kind: str, victim: int, tmp_path
     assert eventually(lambda: len(nodes_of(process)) == count and is_asleep(process), process)
     os.kill(nodes_of(process)[victim], signal.SIGKILL)
     killed_s = time.monotonic()
-    assert process.stderr is not None
     lines = []
     for line in process.stderr:  # behind notes on cores
         lines.append(line.strip())
@@ -149,10 +138,8 @@ def test_nodes_of_several_hosts_keep_their_records(how: str, tmp_path: Path) -> 
     pytest.importorskip("torch")
     endless = ["--set", "workload.requests=100000", "--set", "verifiers.count=1"]
     drafter = specfleet("drafter", "star", "--host", "127.0.0.1", "--port", "0", *endless, "-o", tmp_path / "drafter")
-    assert drafter.stderr is not None
     port = drafter.stderr.readline().split()[-1]
     target = specfleet("verifier", "star", "--connect", f"127.0.0.1:{port}", *endless, "-o", tmp_path / "target")
-    assert target.stderr is not None
     assert target.stderr.readline() == f"target 1: drafts come from 127.0.0.1:{port}\n"
     tell(target, how)
     assert_ended_by(target, how, f"kept: the records until then in {tmp_path / 'target'}")

@@ -9,7 +9,7 @@ import pytest
 import specfleet
 from fleet.times.profile import write_profile
 from specfleet.meaning.shipped import profiles
-from tests.helpers.cli import run_cli
+from tests.helpers.cli import Say
 
 WARNING = "step times estimated, not measured"
 SMALL = {"workload.requests": 20}
@@ -29,22 +29,15 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "star.toml"
 
 
-def test_the_label_stands_in_every_table_header_and_note(
-    scenario: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert run_cli(monkeypatch, "show", str(scenario)) == 0
-    shown = capsys.readouterr().out
+def test_the_label_stands_in_every_table_header_and_note(scenario: Path, say: Say, tmp_path: Path) -> None:
+    shown, simulated = say("show", scenario).out, say("simulate", scenario)
     assert "estimated; digest" in shown
     assert "(estimated:" in shown
-    assert run_cli(monkeypatch, "simulate", str(scenario)) == 0
-    simulated = capsys.readouterr()
     assert WARNING in " ".join(simulated.out.split("━")[0].split())  # above the table
     assert WARNING in simulated.err
-    assert run_cli(monkeypatch, "analytic", str(scenario)) == 0
-    assert WARNING in capsys.readouterr().err
-    sweep = ("sweep", str(scenario), "--vary", "verifiers.count=1,2", "--seeds", "1", "--jobs", "1")
-    assert run_cli(monkeypatch, *sweep, "-o", str(tmp_path / "swept")) == 0
-    assert WARNING in " ".join(capsys.readouterr().out.split())
+    assert WARNING in say("analytic", scenario).err
+    options = ("--vary", "verifiers.count=1,2", "--seeds", "1", "--jobs", "1", "-o", tmp_path / "swept")
+    assert WARNING in " ".join(say("sweep", scenario, *options).out.split())
 
 
 def test_the_label_stands_in_figures_and_frames(scenario: Path) -> None:
@@ -64,17 +57,13 @@ def test_what_was_measured_or_stated_is_not_called_estimated() -> None:
     assert {basis for _, basis, _ in profiles()} == {"stated", "assumed"}
 
 
-def test_the_command_writes_what_python_returns(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_command_writes_what_python_returns(say: Say, tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     named = ("--target", "llama-3.1-8b@2xl40s:fp8")
-    assert run_cli(monkeypatch, "profile", "estimate", *named, "-o", str(file)) == 0
-    out = capsys.readouterr().out
+    out = say("profile", "estimate", *named, "-o", file).out
     assert "assumed" in out
     assert "NVIDIA L40S data sheet" in out
     written = json.loads(file.read_text())
     expected = specfleet.estimate("llama-3.1-8b@2xl40s:fp8")
     assert written == json.loads(msgspec.json.encode(expected))
-    assert run_cli(monkeypatch, "profile", "estimate", *named, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == written
+    assert json.loads(say("profile", "estimate", *named, "--json").out) == written

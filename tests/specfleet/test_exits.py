@@ -60,7 +60,6 @@ main()
 def test_a_signal_ends_every_command_in_one_line(name: str, how: str) -> None:
     """The command proper waits for ever; what is around it is what a user runs."""
     process = start("-c", IDLE, *name.split(), *needed(name))
-    assert process.stderr is not None
     assert process.stderr.readline() == "ready\n"
     tell(process, how)
     assert assert_ended_by(process, how, "nothing was written") == ""

@@ -15,7 +15,7 @@ from fleet.scenario.reading import make_scenario, read_scenario, scenario_of
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
-from tests.helpers.cli import run_cli
+from tests.helpers.cli import Say
 
 TWO_CORES = {"cores": "2"}
 
@@ -111,27 +111,23 @@ def test_a_fitting_scenario_has_a_name_of_its_own(tmp_path: Path) -> None:
 
 
 def test_calibrate_leaves_the_profile_and_the_scenario_and_names_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr("calibrate.run.calibrate", lambda *_: measured())
     monkeypatch.chdir(tmp_path)
-
-    def calibrate(*words: str) -> str:
-        assert run_cli(monkeypatch, "calibrate", *words) == 0
-        return capsys.readouterr().err
-
-    assert "scenario that fits it: mine.toml" in calibrate("-o", "mine.json", "--depth", "3")
+    calibrate = ("calibrate", "-o", "mine.json")
+    assert "scenario that fits it: mine.toml" in say(*calibrate, "--depth", "3").err
     assert read_scenario(Path("mine.toml")).drafters.depth == 3
-    assert "note: mine.toml was there already and stays" in calibrate("-o", "mine.json")
+    assert "note: mine.toml was there already and stays" in say(*calibrate).err
     assert read_scenario(Path("mine.toml")).drafters.depth == 3
-    assert "mine-fits.toml" in calibrate("--scenario", "mine.toml", "--set", "verifiers.count=3", "-o", "mine.json")
+    assert "mine-fits.toml" in say(*calibrate, "--scenario", "mine.toml", "--set", "verifiers.count=3").err
     assert read_scenario(Path("mine-fits.toml")).verifiers.count == 3
 
 
 @pytest.mark.parametrize("left_out", [{}, {"contention": "2 targets at once with their drafter: needs much"}])
 def test_kept_stages_go_with_the_profile_unless_one_was_left_out(
-    left_out: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    left_out: dict[str, str], say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
     from calibrate.kept import Kept
@@ -146,10 +142,9 @@ def test_kept_stages_go_with_the_profile_unless_one_was_left_out(
         return profile
 
     monkeypatch.setattr("calibrate.run.calibrate", calibrate)
-    assert run_cli(monkeypatch, "calibrate", "-o", str(tmp_path / "mine.json")) == 0
+    printed = say("calibrate", "-o", tmp_path / "mine.json").out
     assert (tmp_path / "mine.calibration" / "links.stage").exists() == bool(left_out)
     assert (tmp_path / "mine.calibration").exists() == bool(left_out)
-    printed = capsys.readouterr().out
     assert ("how much further steps at once slow each other" in printed) == bool(left_out)
     assert ("not measured: no room on the GPU" in printed) == bool(left_out)
     comment = "# The profile lacks how much further steps at once slow each other: 2 targets at once"

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import specfleet
-from specfleet.cli.entry import app
 from tests.helpers import engines, loads
+from tests.helpers.cli import Say
 from tests.inputs.reader_kinds import READER_KINDS
 
 SESSIONS = [[(4, 4), (4, 1), (4, 0)], [(4, 2)]]
-runner = CliRunner()
 
 
 def answers(folder: Path, detail: str = "summary") -> Path:
@@ -119,25 +117,23 @@ def test_a_file_that_is_read_is_not_replaced(tmp_path: Path) -> None:
         assert lengths.read_text() == before
 
 
-def test_the_command_prints_counted_and_stated_acceptance(tmp_path: Path) -> None:
-    file, out = answers(tmp_path), tmp_path / "made.toml"
-    result = runner.invoke(app, ["import", "vllm", str(file), "-o", str(out), "--draft-ms", "2", "--verify-ms", "25"])
-    assert result.exit_code == 0
-    assert "mean acceptance length, with the bonus token" in result.output
-    assert "2.75" in result.output
-    shown = json.loads(runner.invoke(app, ["import", "vllm", str(file), "-o", str(out), "--json"]).stdout)
+def test_the_command_prints_counted_and_stated_acceptance(say: Say, tmp_path: Path) -> None:
+    words = ("import", "vllm", answers(tmp_path), "-o", tmp_path / "made.toml")
+    printed = say(*words, "--draft-ms", "2", "--verify-ms", "25").out
+    assert "mean acceptance length, with the bonus token" in printed
+    assert "2.75" in printed
+    shown = json.loads(say(*words, "--json").out)
     assert (shown["rounds"], shown["accepted"], shown["mean_acceptance_length"]) == (4, 7, 2.75)
 
 
-def test_the_command_holds_a_load_against_its_simulation(tmp_path: Path) -> None:
-    log, out = tmp_path / "server.log", tmp_path / "made.toml"
-    log.write_text(loads.log_text([4, 4, 4]))
-    shown = runner.invoke(app, ["import", "vllm-log", str(log), "-o", str(out)]).output
+def test_the_command_holds_a_load_against_its_simulation(say: Say, tmp_path: Path) -> None:
+    words = ("import", "vllm-log", tmp_path / "server.log", "-o", tmp_path / "made.toml")
+    (tmp_path / "server.log").write_text(loads.log_text([4, 4, 4]))
+    shown = say(*words).out
     assert "ways to the time of a round agree within" in shown
     assert re.search(r"in flight +. input +. +5 ", shown)
     assert re.search(r"tokens/s +. predicted +. +400 ", shown)
-    asked = ["import", "vllm-log", str(log), "-o", str(out), "--json"]
-    rows = {row["quantity"]: row for row in json.loads(runner.invoke(app, asked).stdout)["comparison"]["rows"]}
+    rows = {row["quantity"]: row for row in json.loads(say(*words, "--json").out)["comparison"]["rows"]}
     assert rows["tokens/s"]["simulated"] == pytest.approx(rows["tokens/s"]["observed"], rel=0.5)
 
 

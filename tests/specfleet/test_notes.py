@@ -9,7 +9,7 @@ import specfleet
 from experiments.notes import notes_of, notes_on_prediction
 from fleet.data.shipped import shipped_scenarios
 from fleet.scenario.reading import make_scenario
-from tests.helpers.cli import run_cli
+from tests.helpers.cli import Say
 
 PRINTED = [0.82, 0.68, 0.55, 0.43, 0.36]
 PROFILE = {
@@ -90,13 +90,10 @@ def test_results_carry_their_notes() -> None:
     assert "prefill left out" in specfleet.analytic(noted).line()
 
 
-def test_the_command_says_what_the_equations_omit(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_what_the_equations_omit(say: Say) -> None:
     noted = ["star", "--set", "drafters.tiers={first = 5, step.base_s = 0.1}"]
     for command in (["analytic", *noted], ["simulate", *noted, "--set", "workload.requests=64"]):
-        assert run_cli(monkeypatch, *command) == 0
-        printed = capsys.readouterr()
+        printed = say(*command)
         assert re.search(r"mean acceptance length: \d\.\d\d tokens a round with the bonus token", printed.out)
         assert "vLLM" in printed.out
         assert printed.err.startswith("note: drafters.tiers: first = 5 is beyond")

@@ -1,7 +1,6 @@
 """What commands write: places are tried before anything runs, and what cannot be written loses no result."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -13,23 +12,14 @@ from fleet.errors import InputError, OutputError
 from fleet.records.run import read_run
 from fleet.times.profile import read_profile
 from sim.run import simulate
-from specfleet import cli
-from tests.helpers.cli import run_cli
+from tests.helpers.cli import Say
 from tests.helpers.commands import all_commands, all_functions
 from tests.helpers.marks import slow
 from tests.helpers.processes import ended, specfleet
 from tests.helpers.stars import star
 
 COMMANDS, FUNCTIONS = all_commands(), all_functions()
-READ = {
-    "--of",
-    "--profile",
-    "--trace",
-    "--data",
-    "--scenario",
-    "--key",
-    "--allowed",
-}  # options that name what is read
+READ = {"--of", "--profile", "--trace", "--data", "--scenario", "--key", "--allowed"}  # options that name what is read
 SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
 
 
@@ -63,9 +53,7 @@ def test_every_argument_and_option_says_what_it_is(command: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "option"), [(name, param.opts[0]) for name, param in WRITERS])
-def test_an_unwritable_place_is_refused_before_anything_runs(
-    name: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unwritable_place_is_refused_before_anything_runs(name: str, option: str, tmp_path: Path, say: Say) -> None:
     """What else the command is given is not even read: it does not exist."""
     (tmp_path / "taken").write_text("old")
     fills_a_folder = name in {"sweep", "demo", "keys", "plan"}
@@ -74,11 +62,8 @@ def test_an_unwritable_place_is_refused_before_anything_runs(
         for param in COMMANDS[name].params:
             if param.required and option not in param.opts:
                 words += ["nothing=1"] if param.param_type_name == "argument" else [param.opts[0], "nothing=1"]
-        monkeypatch.setattr(sys, "argv", ["specfleet", *words])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        said = capsys.readouterr()
-        assert (end.value.code, said.out) == (2, "")
+        said = say(*words)
+        assert (said.status, said.out) == (2, "")
         assert said.err.startswith(f"specfleet: {place}: ")
         assert len(said.err.splitlines()) == 1
     assert [path.name for path in tmp_path.rglob("*")] == ["taken"]
@@ -116,30 +101,26 @@ def test_a_full_disk_leaves_the_old_file_and_the_result(case: str, tmp_path: Pat
         assert "verifiers.count=1" in out
 
 
-def test_a_calibration_that_cannot_be_written_is_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_calibration_that_cannot_be_written_is_printed(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     profile = read_profile("rtx-4090", Path())
     monkeypatch.setattr("calibrate.run.calibrate", lambda *_: profile)
-    assert run_cli(monkeypatch, "calibrate", "--json", "-o", "/dev/full") == 1
-    said = capsys.readouterr()
-    assert msgspec.json.decode(said.out, type=type(profile)) == profile
-    assert said.err == "specfleet: /dev/full: cannot be written (No space left on device)\n"
+    status, out, err = say("calibrate", "--json", "-o", "/dev/full")
+    assert msgspec.json.decode(out, type=type(profile)) == profile
+    assert (status, err) == (1, "specfleet: /dev/full: cannot be written (No space left on device)\n")
 
 
 @pytest.mark.parametrize("option", ["-o", "--signals"])
 def test_an_unwritable_engine_run_is_printed(
-    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    option: str, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
     from engine.launch.serve import EngineRun
 
     monkeypatch.setattr("engine.launch.serve.serve", lambda *_, **__: EngineRun(simulate(star()), {}))
     kept = {"-o": "--signals", "--signals": "-o"}[option]
-    words = [option, "/dev/full", kept, str(tmp_path / "kept")]
-    assert run_cli(monkeypatch, "run", "serving", "--json", *words) == 1
-    said = capsys.readouterr()
+    said = say("run", "serving", "--json", option, "/dev/full", kept, tmp_path / "kept")
+    assert said.status == 1
     assert json.loads(said.out)["metrics"]["throughput"]["value"] > 0
     assert said.err.splitlines()[-1] == "specfleet: /dev/full: cannot be written (No space left on device)"
     assert (tmp_path / "kept").exists(), "the other file is written"
@@ -189,16 +170,13 @@ def test_what_was_computed_comes_with_the_error(tmp_path: Path) -> None:
 # The command as such.
 
 
-def test_the_version_is_that_of_the_package(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_cli(monkeypatch, "--version") == 0
-    assert capsys.readouterr().out == f"specfleet {api.__version__}\n"
+def test_the_version_is_that_of_the_package(say: Say) -> None:
+    assert say("--version") == (0, f"specfleet {api.__version__}\n", "")
 
 
-def test_a_shell_completes_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shell_completes_commands(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_SPECFLEET_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "specfleet sim")
     monkeypatch.setenv("COMP_CWORD", "1")
-    assert run_cli(monkeypatch) == 0
-    assert capsys.readouterr().out.split() == ["simulate"]
+    status, out, _ = say()
+    assert (status, out.split()) == (0, ["simulate"])

@@ -14,7 +14,6 @@ from experiments.plan.screen import screen
 from fleet.errors import InputError
 from fleet.scenario.cost import Cost
 from fleet.scenario.reading import read_scenario, scenario_of
-from fleet.times.profile import HardwareProfile
 from specfleet.cli.plans import TABLED, tabled, write_answer
 
 TARGET, DRAFTER = "llama-3.1-8b", "llama-3.2-1b"
@@ -27,7 +26,6 @@ def pairs(targets: str | Sequence[str], drafts: str | Sequence[str], *costs: str
 
 
 def drafting(pair: PlannedPair) -> str:
-    assert isinstance(pair.base.profile, HardwareProfile)
     return pair.base.profile.sources["draft"]
 
 
@@ -87,11 +85,7 @@ def test_co_located_targets_are_one_candidate_per_draft_model() -> None:
 
 def test_a_co_located_drafter_may_take_the_targets_precision() -> None:
     (pair,) = pairs("llama-3.1-70b@a100-80gb:int4", f"{DRAFTER}@l4:fp8")
-    assert pair.colocated is not None
-    assert isinstance(pair.colocated.profile, HardwareProfile)
     (own,) = pairs("llama-3.1-70b@a100-80gb:int4", f"{DRAFTER}@l4:int4")
-    assert own.colocated is not None
-    assert isinstance(own.colocated.profile, HardwareProfile)
     assert pair.colocated.profile.draft == own.colocated.profile.draft
 
 
@@ -123,7 +117,6 @@ def test_prices_by_role_do_not_apply_to_several_devices() -> None:
 
 
 def test_a_plan_shows_its_devices_and_each_pairs_best(planned: Plan) -> None:
-    assert planned.chosen is not None
     assert f"on {planned.chosen.draft_place} for" in planned.lines[0]
     assert planned.chosen.title in planned.lines[0]
     simulated = [row for row in planned.rows if row.method == "simulated"]
@@ -140,9 +133,7 @@ def test_a_plan_shows_its_devices_and_each_pairs_best(planned: Plan) -> None:
 
 
 def test_the_written_scenario_is_of_the_chosen_pair(planned: Plan, tmp_path: Path) -> None:
-    assert planned.chosen is not None
     write_answer(planned, tmp_path)
     profile = read_scenario(tmp_path / "chosen.toml").profile
-    assert isinstance(profile, HardwareProfile)
     assert f"on {planned.chosen.draft_place}," in profile.sources["draft"]
     assert f"on {planned.chosen.target_place}," in profile.sources["verify"]

@@ -20,17 +20,10 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.writing import fields_of
 from fleet.stations.star import StarInputs
 from sim.analytic import StarPrediction
-from specfleet.meaning.entries import (
-    all_entries,
-    described_keys,
-    explain,
-    keys_of,
-    prose_of,
-    tables_from,
-)
+from specfleet.meaning.entries import all_entries, described_keys, explain, keys_of, prose_of, tables_from
 from specfleet.meaning.render import in_lines, template, write_template
 from specfleet.meaning.shipped import profiles, scenarios
-from tests.helpers.cli import run_cli
+from tests.helpers.cli import Say
 from tests.helpers.commands import all_commands
 from tools.reference.__main__ import main, pages
 from tools.reference.texts import PAGES
@@ -133,25 +126,20 @@ def test_an_unknown_word_gives_the_nearest_ones(word: str, near: str) -> None:
         explain(word)
 
 
-def test_an_unknown_word_is_bad_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(monkeypatch, "explain", "qqqqqqqq") == 2
-    assert capsys.readouterr().err == "specfleet: explain qqqqqqqq: unknown; nothing is near it\n"
+def test_an_unknown_word_is_bad_input(say: Say) -> None:
+    assert say("explain", "qqqqqqqq") == (2, "", "specfleet: explain qqqqqqqq: unknown; nothing is near it\n")
 
 
-def test_what_ships_is_listed_with_a_line_each(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_ships_is_listed_with_a_line_each(say: Say) -> None:
     assert [name for name, *_ in profiles()] == list(shipped_profiles())
     basis = {name: basis for name, basis, _ in profiles()}
     assert basis["rtx-4090"] == "stated"
     assert basis["jetson-orin"] == "assumed"
     assert "star" in shipped_scenarios()
     for command, listed in (("profiles", profiles()), ("scenarios", scenarios())):
-        assert run_cli(monkeypatch, command) == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert [(line.split()[0], line.split("  ")[-1].strip()) for line in lines] == [
-            (one[0], one[-1]) for one in listed
-        ]
+        lines = say(command).out.splitlines()
+        shown = [(line.split()[0], line.split("  ")[-1].strip()) for line in lines]
+        assert shown == [(one[0], one[-1]) for one in listed]
 
 
 @pytest.mark.parametrize("kind", shipped_scenarios())
@@ -170,17 +158,14 @@ def test_a_template_says_what_the_scenario_of_its_kind_is(kind: str) -> None:
         assert key.what in said, key.name
 
 
-def test_a_template_never_takes_the_place_of_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_template_never_takes_the_place_of_a_file(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run_cli(monkeypatch, "init", "tree") == 0
+    assert say("init", "tree").status == 0
     assert read_scenario(tmp_path / "tree.toml") == read_scenario(shipped_scenarios()["tree"])
     mine = tmp_path / "mine.toml"
     mine.write_text("# mine")
-    capsys.readouterr()
-    assert run_cli(monkeypatch, "init", "star", "-o", "mine.toml") == 2
-    assert capsys.readouterr().err == "specfleet: init star: mine.toml exists already; name another file with -o\n"
+    refused = "specfleet: init star: mine.toml exists already; name another file with -o\n"
+    assert say("init", "star", "-o", "mine.toml") == (2, "", refused)
     assert mine.read_text() == "# mine"
     with pytest.raises(InputError, match=r"allowed: .*goodspeed.*star"):
         write_template("stars", tmp_path / "other.toml")

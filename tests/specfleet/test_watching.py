@@ -69,7 +69,6 @@ def test_commands_of_the_page_show_a_running_fleet(ports: dict[str, str], tmp_pa
     page = commands()
     drafter = started(page["drafter"][0], ports, tmp_path, *FEW)
     try:
-        assert drafter.stderr is not None
         first_said = drafter.stderr.readline()
         assert first_said.startswith("drafter: replayed, depth 5, for this host alone, without keys; public port ")
         verifier = started(page["verifier"][0], ports, tmp_path, *FEW)

@@ -60,15 +60,11 @@ def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) ->
     assert modules <= names
     others = names - modules
     allowed = (
-        "fleet/data/profiles/",
-        "fleet/data/published/",
-        "fleet/data/shapes/",
-        "fleet/data/devices/",
-        "fleet/data/engines/",
-        "fleet/data/scenarios/",
+        *(f"fleet/data/{kind}/" for kind in ("profiles", "published", "shapes", "devices", "engines", "scenarios")),
         "experiments/report/page.html",
         "engine/demo_pair/",
         "fleet/py.typed",
+        "specfleet/__init__.pyi",
         "specfleet/py.typed",
     )
     assert {name for name in others if not name.startswith(allowed)} == set()

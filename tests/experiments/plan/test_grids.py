@@ -5,7 +5,7 @@ from experiments.plan.doubt import Range
 from experiments.plan.goals import parse_slo
 from experiments.plan.question import PLAIN, FleetShape
 from experiments.plan.trials import Entrant
-from tests.helpers.grids import entrant_of, verdict_of
+from tests.helpers.grids import entrant_of, is_worse
 
 GOAL = parse_slo(["tpot_p99=40ms"])
 
@@ -18,21 +18,21 @@ def fleet(N: int, cost: float, *tpots_s: float) -> Entrant:
 
 def test_a_plan_is_as_good_as_the_grids_best() -> None:
     best, near, dear = fleet(1, 1.0, 0.03, 0.03), fleet(2, 1.009, 0.03, 0.03), fleet(3, 1.2, 0.03, 0.03)
-    assert verdict_of(best, best, (), GOAL) == "best"
-    assert verdict_of(near, best, (), GOAL) == "as good"
-    assert verdict_of(dear, best, (), GOAL) == "WORSE"
-    assert verdict_of(dear, best, (best.title,), GOAL) == "as good"
+    assert not is_worse(best, best, (), GOAL)
+    assert not is_worse(near, best, (), GOAL)
+    assert is_worse(dear, best, (), GOAL)
+    assert not is_worse(dear, best, (best.title,), GOAL)
 
 
 def test_chance_decides_only_at_the_edge_of_a_goal() -> None:
     unsure, missing = fleet(1, 1.0, 0.039, 0.0405, 0.0402), fleet(2, 0.9, 0.05, 0.0501, 0.0502)
     dear = fleet(3, 1.2, 0.03, 0.03)
-    assert verdict_of(dear, unsure, (), GOAL) == "edge"
-    assert verdict_of(missing, dear, (), GOAL) == "WORSE"
+    assert not is_worse(dear, unsure, (), GOAL)
+    assert is_worse(missing, dear, (), GOAL)
     ranges = [Range(0.0395, 0.02, 0.06, chance) for chance in (0.3, 0.1)]
     said = [Reached(GOAL[0].text, "tpot_p99_s", 0.04, one, "at its edge") for one in ranges]
-    assert [verdict_of(missing, dear, (), GOAL, [one]) for one in said] == ["edge", "WORSE"]
-    assert verdict_of(unsure, None, (), GOAL) == "edge"
-    assert verdict_of(missing, None, (), GOAL) == "WORSE"
-    assert verdict_of(None, dear, (), GOAL) == "WORSE"
-    assert verdict_of(None, None, (), GOAL) == "best"
+    assert [is_worse(missing, dear, (), GOAL, [one]) for one in said] == [False, True]
+    assert not is_worse(unsure, None, (), GOAL)
+    assert is_worse(missing, None, (), GOAL)
+    assert is_worse(None, dear, (), GOAL)
+    assert not is_worse(None, None, (), GOAL)

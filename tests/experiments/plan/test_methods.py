@@ -11,7 +11,6 @@ from experiments.draw import draw
 from experiments.plan.candidates import Asked, acceptance_of, candidates_of, link_of
 from experiments.plan.commands import serve_command
 from experiments.plan.methods import Methods
-from experiments.plan.prices import prices_of
 from fleet.acceptance.models import Geometric, PerPosition
 from fleet.acceptance.places import write_places
 from fleet.errors import InputError
@@ -138,13 +137,10 @@ def test_texts_are_read_or_refused_in_one_line() -> None:
     assert acceptance_of(["0.8", "a/b=.5,.25"]) == {"": Geometric(0.8), "a/b": PerPosition(survival=(0.5, 0.25))}
     assert link_of("25Gbit+50us") == LinkTime(50e-6, 25e9 / 8)
     assert link_of("") == LinkTime()
-    assert prices_of(["h100=2,l4=0.5"], ["a@4xh100:fp8", "b@l4"]) == ({"a@4xh100:fp8": 8.0, "b@l4": 0.5}, "cost")
     for wrong, call in (
         ("0.5,0.8", lambda: acceptance_of(["0.5,0.8"])),
         ("neither", lambda: link_of("fast")),
         ("neither", lambda: link_of("0Gbit")),
-        ("no device here is called 'h100'", lambda: prices_of(["h100=2"], ["a@l4"])),
-        ("l4 has no price", lambda: prices_of(["h100=2"], ["a@h100", "b@l4"])),
         ("give the share", lambda: specfleet.compare_methods(TARGET, ["lookup"])),
         ("whole numbers from 1", lambda: specfleet.compare_methods(TARGET, in_flight=[0])),
         ("up to 4096 requests", lambda: specfleet.compare_methods(TARGET, in_flight=[10**5])),

@@ -2,7 +2,9 @@
 
 import html
 import json
+import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,13 @@ from typing import Any
 import pytest
 
 import specfleet
-from tests.helpers.browser import COMMAND, NO_BROWSER
 
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+COMMAND = os.environ.get("SPECFLEET_BROWSER") or next(filter(shutil.which, NAMES), None)
 OPTIONS = ("--headless", "--no-sandbox", "--dump-dom", "--virtual-time-budget=2000", "--window-size=500,844")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(COMMAND is None, reason=NO_BROWSER),
+    pytest.mark.skipif(COMMAND is None, reason="no Chromium; SPECFLEET_BROWSER may name one"),
 ]
 
 
@@ -35,7 +38,6 @@ def value_in(page: Path, script: str, media: str = "screen") -> Any:
     text = page.read_text().replace("<style>", f"{watching}<style>").replace(f"@media {media}", "@media screen")
     changed = page.with_name("changed.html")
     changed.write_text(text + said)
-    assert COMMAND is not None
     command = [COMMAND, *OPTIONS, f"--user-data-dir={page.parent / 'browser'}", changed.as_uri()]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     (title,) = re.findall("<title>(.*?)</title>", shown)
