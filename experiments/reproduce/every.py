@@ -23,7 +23,8 @@ PAPERS = {
     "serving": "serving engines (estimates)",
     "published": "threads of serving engines (estimates)",
 }
-NEEDS_TRACE, NEEDS_ENGINE = ("amusd-a100",), ("batch-table1",)
+NEEDS_TRACE, NEEDS_DATA = ("amusd-a100",), ("specdecode-fig10", "specdecode-fig1", "serving")
+NEEDS_ENGINE = ("batch-table1",)
 
 
 def reproduce(
@@ -64,17 +65,24 @@ def every(inputs: Inputs, report: Callable[[str], None] = lambda _name: None) ->
             msgspec.structs.replace(row, case={"of": name, **row.case}) for row in rows
         )
     notes = ["what each reproduction assumes stands beside its own rows: specfleet reproduce NAME"]
-    if inputs.trace is None:
-        notes.append(f"left out without --trace FILE: {', '.join(NEEDS_TRACE)}")
-    if not has_engine():
-        notes.append(f"left out without specfleet[engine]: {', '.join(NEEDS_ENGINE)}")
+    notes += [f"left out without {need}: {', '.join(these)}" for need, these in lacking(inputs).items()]
     return in_parts(EVERY, by_paper, notes)
 
 
 def names(inputs: Inputs) -> Iterator[str]:
     """Yield the reproductions that can run with these inputs."""
-    lacking = (NEEDS_TRACE if inputs.trace is None else ()) + (() if has_engine() else NEEDS_ENGINE)
-    return (name for name in REPRODUCTIONS if name not in lacking)
+    left_out = {name for these in lacking(inputs).values() for name in these}
+    return (name for name in REPRODUCTIONS if name not in left_out)
+
+
+def lacking(inputs: Inputs) -> dict[str, tuple[str, ...]]:
+    """Return what is missing here, with the reproductions that cannot run without it."""
+    needs = {
+        "--trace FILE": (inputs.trace is not None, NEEDS_TRACE),
+        "--data FOLDER": (inputs.data is not None, NEEDS_DATA),
+        "specfleet[engine]": (has_engine(), NEEDS_ENGINE),
+    }
+    return {need: these for need, (is_there, these) in needs.items() if not is_there}
 
 
 def has_engine() -> bool:

@@ -2,9 +2,11 @@
 
 import pytest
 
+from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce import every as of_all
 from experiments.reproduce.every import PAPERS, every, names
 from experiments.reproduce.rows import FAR, JUDGED, Inputs, Kind, PaperRow, Reproduction, claim, kinds_of, row, score_of
+from fleet.errors import InputError
 
 
 def of_rows(name: str, errors: list[float], kind: Kind = "predicted") -> Reproduction:
@@ -29,9 +31,13 @@ def test_the_rows_of_all_papers_are_summed_up_by_paper(monkeypatch: pytest.Monke
 
 
 def test_reproductions_without_their_inputs_are_left_out() -> None:
-    without, with_trace = set(names(Inputs())), set(names(Inputs(trace="runs.json")))
-    assert with_trace - without == {"amusd-a100"}
-    assert {name.partition("-")[0] for name in with_trace} <= PAPERS.keys()
+    without, with_both = set(names(Inputs())), set(names(Inputs(trace="runs.json", data="folder")))
+    lacking = with_both - without
+    assert lacking == {"amusd-a100", "specdecode-fig10", "specdecode-fig1", "serving"}
+    assert {name.partition("-")[0] for name in with_both} <= PAPERS.keys()
+    for name in lacking:
+        with pytest.raises(InputError, match=r"--(trace|data) "):
+            REPRODUCTIONS[name](Inputs())
 
 
 @pytest.mark.parametrize(
