@@ -222,7 +222,7 @@ class TargetStation(Station):
 
     def _under_way(self, tag: int) -> bool:
         """Return whether work for a session is queued or runs."""
-        return self.waiting.holds(tag) > 0 or self._runs(tag)
+        return self.waiting.holds(tag) or self._runs(tag)
 
     def _runs(self, tag: int) -> bool:
         """Return whether a step for a session runs."""
