@@ -57,7 +57,7 @@ class Observer(threading.Thread):
         """Sample each device, from any thread; for a step of a station that is about to begin, or between steps."""
         if self.meter is not None:
             time_s = now_s() - self.zero_s
-            self.newest = tuple(PowerSample(time_s, station, step, *reading) for reading in self.meter.read())
+            self.newest = tuple([one._replace(time_s=time_s, station=station, step=step) for one in self.meter.read()])
             self.samples += self.newest
 
     def before(self, station: str) -> Callable[[Step], None]:

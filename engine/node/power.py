@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.net.clock import now_s
-from engine.node.reading import UNKNOWN, Reading
 from engine.node.tegra import SYS, TegraMeter
+from fleet.records.schema import UNKNOWN, PowerSample
 
 RAPL = Path("/sys/class/powercap")
 PACKAGE = re.compile(r"intel-rapl:\d+")  # a whole package, which includes its parts (intel-rapl:0:1)
@@ -40,21 +40,21 @@ class NvmlMeter:
             self.gpu = nvml.nvmlDeviceGetHandleByUUID(visible)
         self.device = f"{_text(nvml.nvmlDeviceGetName(self.gpu))}{f' {chosen}' if chosen else ''} (NVML)"
 
-    def read(self) -> list[Reading]:
+    def read(self) -> list[PowerSample]:
         """Return its current reading, from any thread; the driver decides how long it takes."""
         nvml = self.nvml
         return [
-            Reading(
-                self.device,
-                self._told(lambda: nvml.nvmlDeviceGetClockInfo(self.gpu, nvml.NVML_CLOCK_GRAPHICS)),
-                self._told(lambda: nvml.nvmlDeviceGetPowerUsage(self.gpu) / 1000),
-                self._told(lambda: nvml.nvmlDeviceGetMemoryInfo(self.gpu).used),
-                self._told(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(self.gpu) / 1000),
-                self._told(lambda: nvml.nvmlDeviceGetUtilizationRates(self.gpu).gpu / 100),
+            PowerSample(
+                device=self.device,
+                graphics_clock_mhz=self._known(lambda: nvml.nvmlDeviceGetClockInfo(self.gpu, nvml.NVML_CLOCK_GRAPHICS)),
+                power_w=self._known(lambda: nvml.nvmlDeviceGetPowerUsage(self.gpu) / 1000),
+                memory_bytes=self._known(lambda: nvml.nvmlDeviceGetMemoryInfo(self.gpu).used),
+                energy_j=self._known(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(self.gpu) / 1000),
+                utilisation=self._known(lambda: nvml.nvmlDeviceGetUtilizationRates(self.gpu).gpu / 100),
             )
         ]
 
-    def _told(self, ask: Any) -> float:
+    def _known(self, ask: Any) -> float:
         try:
             return float(ask())
         except self.nvml.NVMLError:  # the device does not support this reading
@@ -71,7 +71,7 @@ class RaplMeter:
             raise FileNotFoundError(folder)
         self.zones = [Zone(path) for path in zones]
 
-    def read(self) -> list[Reading]:
+    def read(self) -> list[PowerSample]:
         """Return the current reading of each package, from any thread."""
         with self.lock:
             return [zone.read() for zone in self.zones]
@@ -87,7 +87,7 @@ class Zone:
         self.before_uj, self.whole_uj = int(self.counter.read_text()), 0
         self.read_s, self.read_uj = now_s(), 0
 
-    def read(self) -> Reading:
+    def read(self) -> PowerSample:
         """Return its energy since the first reading, and its power since the last one."""
         value_uj, time_s = int(self.counter.read_text()), now_s()
         step_uj = value_uj - self.before_uj
@@ -95,9 +95,8 @@ class Zone:
         self.before_uj = value_uj
         seconds, used_uj = time_s - self.read_s, self.whole_uj - self.read_uj
         self.read_s, self.read_uj = time_s, self.whole_uj
-        return Reading(
-            self.device, power_w=used_uj / 1e6 / seconds if seconds > 0 else UNKNOWN, energy_j=self.whole_uj / 1e6
-        )
+        power_w = used_uj / 1e6 / seconds if seconds > 0 else UNKNOWN
+        return PowerSample(device=self.device, power_w=power_w, energy_j=self.whole_uj / 1e6)
 
 
 Meter = NvmlMeter | TegraMeter | RaplMeter

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.node.reading import UNKNOWN, Reading
+from fleet.records.schema import UNKNOWN, PowerSample
 
 SYS = Path("/sys")
 GPU = re.compile(r"\d+\.(gpu|ga10b|gv11b|gp10b)")  # Orin (JetPack 6, 5), Xavier, TX2
@@ -25,11 +25,11 @@ class TegraMeter:
         self.rails = [rails[name] for name in WHOLE if name in rails][:1] or list(rails.values())
         self.device = f"Jetson {self.gpu.name} (tegra)"
 
-    def read(self) -> list[Reading]:
+    def read(self) -> list[PowerSample]:
         """Return its current reading, from any thread."""
         return [
-            Reading(
-                self.device,
+            PowerSample(
+                device=self.device,
                 graphics_clock_mhz=known(lambda: number_in(self.gpu / "cur_freq") / 1e6),
                 power_w=known(lambda: sum(number_in(mv) * number_in(ma) for mv, ma in self.rails) / 1e6)
                 if self.rails

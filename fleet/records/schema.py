@@ -71,7 +71,7 @@ class Row(NamedTuple):
 
 
 class PowerSample(NamedTuple):
-    """One sample of a device; NaN where the device has no reading.
+    """One sample of a device; NaN where the device has no reading. Meters read the fields from `device` on.
 
     Keys:
         time_s: Time since the run began.
@@ -85,10 +85,10 @@ class PowerSample(NamedTuple):
         utilisation (share): Share of the time in which it worked, lately, by its own count.
     """
 
-    time_s: float
-    station: str
-    step: int
-    device: str
+    time_s: float = 0.0
+    station: str = ""
+    step: int = 0
+    device: str = ""
     graphics_clock_mhz: float = UNKNOWN
     power_w: float = UNKNOWN
     memory_bytes: float = UNKNOWN

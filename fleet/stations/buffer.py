@@ -1,4 +1,4 @@
-"""Work that waits for a station's device, oldest first, with a count for each session."""
+"""Work that waits for a station's device, oldest first."""
 
 from collections import deque
 
@@ -26,35 +26,21 @@ class Work(msgspec.Struct, frozen=True, gc=False):
 
 
 class Buffer(deque[Work]):
-    """Work in order of arrival; only `append`, `take` and `drop` change it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._of: dict[int, int] = {}  # items that wait for each session, by tag; no entry for 0
-
-    def append(self, work: Work) -> None:
-        """Queue work behind all that waits."""
-        super().append(work)
-        self._of[work.tag] = self._of.get(work.tag, 0) + 1
+    """Work in order of arrival."""
 
     def take(self, index: int) -> Work:
         """Remove and return the work at an index."""
         work = self[index]
         del self[index]
-        left = self._of[work.tag] - 1
-        if left:
-            self._of[work.tag] = left
-        else:
-            del self._of[work.tag]
         return work
+
+    def holds(self, tag: int) -> bool:
+        """Return whether work for a session waits."""
+        return any(work.tag == tag for work in self)
 
     def drop(self, tag: int) -> None:
         """Remove all work for a session."""
-        if self._of.pop(tag, 0):
-            kept = [work for work in self if work.tag != tag]
+        kept = [work for work in self if work.tag != tag]
+        if len(kept) < len(self):
             self.clear()
             self.extend(kept)
-
-    def holds(self, tag: int) -> int:
-        """Return how much work waits for a session."""
-        return self._of.get(tag, 0)

@@ -169,7 +169,7 @@ class DrafterStation(Station):
     def _is_to_draft(self, tag: int) -> bool:
         """Return whether a draft for a session waits, or follows the running prefill."""
         follows = any(kind == "draft" and tag in tags for kind, tags in self.program)
-        return follows or self.waiting.holds(tag) > 0
+        return follows or self.waiting.holds(tag)
 
     def _next_group(self) -> list[int]:
         if not self.timed:

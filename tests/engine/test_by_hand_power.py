@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 
 from engine.launch import by_hand
 from engine.node.node import Stations
-from engine.node.reading import Reading
 from fleet.records.recorder import Log
 from fleet.records.run import read_run
+from fleet.records.schema import PowerSample
 from fleet.scenario.resolve import resolve
 from sim.run import simulate
 from tests.helpers.logs import log_of_run
@@ -33,8 +33,8 @@ class DrafterNode(Stations):
 
 
 class Meter:
-    def read(self) -> list[Reading]:
-        return [Reading("Jetson", 918.0, 12.0, utilisation=0.5)]
+    def read(self) -> list[PowerSample]:
+        return [PowerSample(device="Jetson", graphics_clock_mhz=918.0, power_w=12.0, utilisation=0.5)]
 
 
 @pytest.mark.parametrize("meter", [Meter(), None])

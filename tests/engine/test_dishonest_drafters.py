@@ -1,4 +1,4 @@
-"""Dishonest drafters in every topology: no node ends, every text is the truth, and logs replay."""
+"""Honest and dishonest drafters in every topology: no node ends, every text is the truth, and logs replay."""
 
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from tests.fakes.network import FakeNetwork
 from tests.helpers.toy_fleets import AheadDrafter, ToyFleet
 from tests.helpers.toys import STEP_S, VOCABULARY, ToyDrafter, check_texts, truth
 
-PROMPT, NEW, MOST_S, HOSTILE = 8, 24, 1200.0, ("drafter", "drafter.1")
+PROMPT, NEW, MOST_S, HOSTILE, HONEST = 8, 24, 1200.0, ("drafter", "drafter.1"), "honest"
 Forged = list[tuple[float, Message, Content]]
 """What is sent instead of a draft: times after it, messages and content."""
 
@@ -38,6 +38,7 @@ def forgeries(draft: Draft, content: Content) -> dict[str, Forged]:
     no = [(0.0, Refusal(each, request, "no"), Content()) for each in range(4)]
     during_prefill_s = STEP_S["verify"] + STEP_S["prefill"] / 2
     return {
+        HONEST: right,
         "again": right * 2,
         "misplaced": [(0.0, replace(draft, base=base + 1), content), (0.0, replace(draft, epoch=0), content)],
         "empty": [(0.0, replace(draft, tokens=0), Content())] * 2,
@@ -96,7 +97,7 @@ class DishonestFleet(ToyFleet):
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("kind", FORGERIES)
-def test_no_dishonest_drafter_changes_a_text_or_ends_a_node(kind: str, topology: str) -> None:
+def test_no_drafter_changes_a_text_or_ends_a_node(kind: str, topology: str) -> None:
     tables = {"drafters": {"depth": 4}, "workload": {}} | TOPOLOGIES[topology]
     tables["workload"] = {"requests": 12, "prompt_tokens": PROMPT, "new_tokens": NEW} | tables["workload"]
     scenario = make_scenario({"name": "toy", **tables})
@@ -106,4 +107,8 @@ def test_no_dishonest_drafter_changes_a_text_or_ends_a_node(kind: str, topology:
     assert network.run(MOST_S, lambda: toys.finished), "it hangs"
     assert network.forged > 0
     check_texts(fleet, toys.outputs)
+    if kind == HONEST:
+        servers = [server for node in network.nodes.values() if (server := node.connections.server) is not None]
+        assert not any(count for server in servers for count in server.counts.values())
+        assert not any(row.event == "refusal" for row in toys.rows)
     assert [line for line in replay(make_run(scenario, "engine", toys.log, fleet)) if "log ends" not in line] == []

@@ -86,17 +86,6 @@ def test_runs_with_the_same_seed_are_the_same() -> None:
     assert one.log == same.log != other.log
 
 
-def test_without_faults_nothing_is_refused() -> None:
-    network = FakeNetwork(0)
-    toys = ToyFleet(FLEET, network)
-    toys.start()
-    assert network.run(MOST_S, lambda: toys.finished)
-    check_texts(FLEET, toys.outputs)
-    server = network.nodes["drafter"].connections.server
-    assert server is not None
-    assert not any(server.counts.values())
-
-
 @pytest.mark.parametrize("name", ["narrow", "narrow and late", "late"])
 def test_a_drafter_gets_one_request_of_a_session_at_a_time(name: str) -> None:
     """The drafter is slow: caches are lost, and texts go on, while drafts are on their way."""

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from engine.node import power
 from engine.node.observer import Observer, observed
 from engine.node.power import NvmlMeter, RaplMeter, meter_of, missing_counters
-from engine.node.reading import Reading
 from fleet.records.schema import PowerSample
 from fleet.times.step import Member, Step
 from tests.fakes.nvml import Nvml
@@ -33,13 +32,13 @@ def rapl(folder: Path, *zones_uj: int, limit_uj: int = 10_000_000) -> Path:
 
 def test_gpu_clock_power_memory_and_energy_are_in_our_units() -> None:
     (reading,) = NvmlMeter(Nvml(), {}).read()
-    assert reading == Reading("NVIDIA H100 (NVML)", 1980.0, 100.0, 3 * 2**30, 5000.0, 0.25)
+    assert reading == PowerSample(0.0, "", 0, "NVIDIA H100 (NVML)", 1980.0, 100.0, 3 * 2**30, 5000.0, 0.25)
 
 
 @pytest.mark.parametrize("absent", ["clock", "power", "memory", "energy", "utilisation"])
 def test_unsupported_readings_of_a_gpu_are_nan(absent: str) -> None:
     (reading,) = NvmlMeter(Nvml((absent,)), {}).read()
-    unknown = [math.isnan(value) for value in reading[1:]]
+    unknown = [math.isnan(value) for value in reading[4:]]
     assert unknown == [name == absent for name in ("clock", "power", "memory", "energy", "utilisation")]
 
 
@@ -156,12 +155,12 @@ class Meter:
     def __init__(self) -> None:
         self.reads, self.lock, self.twice = 0, threading.Lock(), threading.Event()
 
-    def read(self) -> list[Reading]:
+    def read(self) -> list[PowerSample]:
         with self.lock:
             self.reads += 1
             if self.reads == 3:
                 self.twice.set()
-            return [Reading("one", energy_j=float(self.reads)), Reading("other", power_w=2.0)]
+            return [PowerSample(device="one", energy_j=float(self.reads)), PowerSample(device="other", power_w=2.0)]
 
 
 def test_only_drafts_are_preceded_by_samples() -> None:

@@ -1,4 +1,4 @@
-"""The compiled loop gives the same tables and metrics with and without its rows."""
+"""The compiled loop writes the rows of the SimPy path, and gives the same tables and metrics without them."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip install 'specfleet[fast]'")
 
@@ -14,17 +15,20 @@ from fleet.errors import InputError
 from fleet.records.columns import Table, Words
 from fleet.records.metrics.findings import Findings, findings_of, needs_rows
 from fleet.records.metrics.measure import measure
+from fleet.records.replay import replay
+from fleet.records.run import Run
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from sim.fast import run
 from sim.fast.findings import allocate_log
 from sim.fast.kernel import run_star
-from sim.fast.run import allocate_parts, simulate_findings
+from sim.fast.plain import unsupported_in
+from sim.fast.run import allocate_parts, simulate_findings, simulate_records
 from sim.fast.serving import run_serving
 from sim.run import observe, simulate
+from tests.helpers.compiled_fleets import fleets_with_drafters, plain_stars, serving_fleets
 from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable, star
-from tests.sim.test_fast import plain_stars, serving_fleets
 from tests.sim.test_keys import CORNERS, corner
 
 
@@ -51,26 +55,32 @@ def check_tables(table: Table | None, expected: Table | None) -> None:
 
 def check(scenario: Scenario) -> None:
     fleet = resolve(scenario)
-    recorded = simulate(scenario, path="fast")
-    expected, findings = findings_of(recorded), simulate_findings(fleet)
+    assert unsupported_in(fleet) == ""
+    by_simpy = simulate(scenario, path="simpy")
+    table, rows = simulate_records(fleet)
+    assert rows == by_simpy.header.rows
+    by_loop = Run(by_simpy.header, table)
+    assert by_loop.digest() == by_simpy.digest()
+    assert replay(by_loop) == []
+    expected, findings = findings_of(by_loop), simulate_findings(fleet)
     tables = ("commits", "requests", "rounds", "verified", "draft_steps", "other_steps")
-    for table in tables if findings.rows is None else (*tables, "rows"):
-        check_tables(getattr(findings, table), getattr(expected, table))
+    for name in tables if findings.rows is None else (*tables, "rows"):
+        check_tables(getattr(findings, name), getattr(expected, name))
     assert findings.drafters == expected.drafters
     if findings.rows is not None or not needs_rows(fleet):
         assert measured(findings) == measured(expected)
 
 
-@settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
-@given(scenario=plain_stars())
-def test_the_loop_makes_equal_tables_without_rows(scenario: Scenario) -> None:
-    check(scenario)
+@pytest.mark.parametrize("fleets", [plain_stars, serving_fleets, fleets_with_drafters])
+@settings(repeatable, max_examples=100, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_the_loop_makes_the_rows_of_simpy_and_their_tables(fleets: Any, data: st.DataObject) -> None:
+    check(data.draw(fleets()))
 
 
-@settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
-@given(scenario=serving_fleets())
-def test_serving_targets_make_equal_tables(scenario: Scenario) -> None:
-    check(scenario)
+def test_a_step_of_more_rows_than_drawn_ratios_sends_in_order() -> None:
+    link = {"latency_s": 0.5, "spread": "exponential"}
+    check(star(link=link, verifiers={"count": 1}, workload={"requests": 90, "streams": 90, "new_tokens": 9}))
 
 
 @pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])

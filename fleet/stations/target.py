@@ -1,0 +1,363 @@
+"""The rounds of a target as a state machine; it has the authoritative state of its sessions."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from fleet.policies.continuous import Schedule
+from fleet.policies.order import Fifo
+from fleet.policies.outcome import Outcome
+from fleet.policies.overlap import Ahead
+from fleet.policies.shapes import reach
+from fleet.scenario.resolved import ResolvedVerifiers
+from fleet.stations.buffer import Work
+from fleet.stations.grants import Grants
+from fleet.stations.messages import (
+    Draft,
+    DraftRequest,
+    Finished,
+    Ignored,
+    Instruction,
+    Join,
+    Leave,
+    Released,
+    StationEvent,
+    StepDone,
+)
+from fleet.stations.rows import Rows
+from fleet.stations.session import ERA, Session, commit, extend
+from fleet.stations.station import Station
+from fleet.stations.timeouts import Silence
+from fleet.times.step import Member, Step, StepKind
+
+
+class TargetStation(Station):
+    """M_p with a drafter that answers: prefills prompts, verifies drafts and commits tokens.
+
+    Without a drafter (`alone`) it decodes one token in a step: the standalone baseline. With a rule in `allocate` it
+    grants each draft its depth, after every verified round (GoodSpeed, step 5 of figure 1); `rng` is for random grants.
+    A drafter that drafts ahead is granted the rest of the request, so that a tail ends with its request.
+
+    Its running requests share each step: some prefill, others verify or decode (`rows.py`). Requests beyond the limits
+    wait; a request that loses its KV cache is prefilled again, with the text that it has.
+    """
+
+    def __init__(self, name: str, verifiers: ResolvedVerifiers, rng: np.random.Generator | None = None) -> None:
+        super().__init__(name, Fifo())
+        self.rows = Rows(verifiers.batching, verifiers.late)
+        self.kinds: dict[int, StepKind] = {}  # of the parts of the next step
+        self.planned: Schedule | None = None
+        self.is_planned = False  # whether `planned` holds for the present state
+        self.ahead = verifiers.overlap if isinstance(verifiers.overlap, Ahead) else None
+        self.grants = Grants(verifiers.allocate, rng) if verifiers.allocate else None
+        self.silence = Silence(verifiers.patience, verifiers.drafters)
+        self.alone = not verifiers.speculates
+        self.drafts = verifiers.drafts
+        self.passed: dict[int, int] = {}  # tokens by which the text is ahead of the draft on its way, by tag
+        self.results: list[Instruction] = []  # of the step before a running draft
+        self.unanswered: set[int] = set()  # tags with a request that no draft has answered
+        self.owed: dict[int, int] = {}  # epoch of a request before a preemption, until its draft arrives, by tag
+        self.held: dict[int, int] = {}  # granted lengths of requests that wait for that, by tag
+        self.granted: dict[int, int] = {}  # lengths of the drafts that follow the running step, by tag
+        self.fed: dict[int, int] = {}  # tokens of the last step, by tag
+        self._handlers |= {Join: self._join, Draft: self._draft}
+
+    def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
+        """Process an event at `now_s`; return the instructions that follow."""
+        self.is_planned = False
+        return super().handle(event, now_s)
+
+    @property
+    def ready(self) -> bool:
+        """Whether `plan` would start a step now."""
+        return self.running is None and (bool(self.program) or self._next_step() is not None)
+
+    def _next_step(self) -> Schedule | None:
+        if not self.is_planned:
+            self.planned = self.rows.next_step(self.sessions, self._ready())
+            self.is_planned = True
+        return self.planned
+
+    def _ready(self) -> dict[int, StepKind]:
+        """Return what each session could do now, by tag."""
+        ready = {work.tag: work.kind for work in self.waiting}
+        if self.rows.late == "decode":
+            ready |= {tag: "decode" for tag in self.rows.running if tag not in ready}
+        return ready
+
+    def _plan_program(self) -> bool:
+        step = self._next_step()
+        if step is None:
+            return False
+        self.is_planned = False
+        ready = self._ready()
+        self.rows.begin(step)
+        for tag in step.preempted:
+            self._preempted(tag)
+        shares = self.rows.shares
+        self.kinds = {tag: kind if shares[tag].samples else "chunk" for tag, kind in ready.items() if tag in shares}
+        for share in step.shares:
+            if share.samples:
+                self.waiting.drop(share.tag)
+        kinds = set(self.kinds.values())
+        self.program.append((kinds.pop() if len(kinds) == 1 else "mixed", tuple(self.kinds)))
+        return True
+
+    def _preempted(self, tag: int) -> None:
+        """Prefill a session anew, since its cache is lost; drafts on the way are stale."""
+        session = self.sessions[tag]
+        self.held.pop(tag, None)
+        if not has_not_asked(session):
+            if tag in self.unanswered:
+                self.owed.setdefault(tag, session.epoch)
+            session = msgspec.structs.replace(session, epoch=session.epoch + 1, tail=0)
+            self.sessions[tag] = session
+        self.silence.heard(tag)
+        if self.grants:
+            self.grants.withdraw(tag)
+        self.waiting.drop(tag)
+        self.waiting.append(Work("prefill", tag, session.priority))
+
+    def _join(self, event: Join, now_s: float) -> list[Instruction]:
+        refused = super()._join(event, now_s)
+        if not refused:
+            self.rows.join(event.tag, event.prompt_tokens)
+            if self.grants and self.grants.by_client and len(self.grants.states) < self.rows.batching.max_num_seqs:
+                self.grants.open(event.tag)  # its share waits for its prefill
+        return refused
+
+    def _forget(self, tag: int) -> None:
+        super()._forget(tag)
+        self.rows.forget(tag)
+        self._expect_nothing(tag)
+
+    def _expect_nothing(self, tag: int) -> None:
+        """Forget the requests of a session to its drafter."""
+        self.unanswered.discard(tag)
+        for kept in (self.owed, self.held, self.passed):
+            kept.pop(tag, None)
+
+    def _draft(self, event: Draft, now_s: float) -> list[Instruction]:
+        session = self.sessions.get(event.tag)
+        if session is None or session.request != event.request:
+            return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
+        if session.alone:
+            return self._answered(event, session, now_s)
+        if self.owed.get(event.tag) == event.epoch:
+            return self._came_after_all(event, session, now_s)
+        extended = extend(session, event.epoch, event.base + self.passed.get(event.tag, 0), event.tokens)
+        reason = extended if isinstance(extended, str) else self._unasked(event, session)
+        if isinstance(extended, str) or reason:
+            return [Ignored(event, reason)]
+        self.sessions[event.tag] = extended
+        self.unanswered.discard(event.tag)
+        self.silence.heard(event.tag)
+        if passed := self.passed.get(event.tag, 0):
+            return self._drop(event.tag, passed, now_s)
+        self._ask(extended, now_s)
+        return []
+
+    def _answered(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
+        """Ignore the draft of a session that decodes alone."""
+        return [Ignored(event, f"request {event.request} of tag {event.tag} decodes alone")]
+
+    def _came_after_all(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
+        """Drop the draft of a session that was preempted meanwhile; now its drafter may get the next request."""
+        tag = event.tag
+        del self.owed[tag]
+        self.unanswered.discard(tag)
+        self.passed.pop(tag, None)
+        self.silence.heard(tag)
+        if tag not in self.held:
+            return [Ignored(event, f"the cache of tag {tag} was lost since its request")]
+        return [self._request(session, False, self.held.pop(tag), now_s)]
+
+    def _drop(self, tag: int, tokens: int, now_s: float) -> list[Instruction]:
+        """Drop the first tokens of a late draft, which the text has passed; ask again if no token is left."""
+        session = self.sessions[tag]
+        self.waiting.drop(tag)
+        if session.tail > tokens:
+            session = self.sessions[tag] = msgspec.structs.replace(session, tail=session.tail - tokens)
+            self._ask(session, now_s)
+            return []
+        del self.passed[tag]
+        session = self.sessions[tag] = msgspec.structs.replace(session, tail=0, epoch=session.epoch + 1)
+        granted = -1
+        if self.grants:
+            self.grants.withdraw(tag)
+            granted = self.grants.grant([tag])[tag]
+        return [self._request(session, False, granted, now_s)]
+
+    def _unasked(self, event: Draft, session: Session) -> str:
+        """Return why no honest drafter sends this draft, which continues its session; empty if one may."""
+        if has_not_asked(session):
+            return f"request {event.request} of tag {event.tag} has asked for no draft yet"
+        decodes = self._runs(event.tag) and self.kinds[event.tag] == "decode" and not session.tail
+        if event.tokens == 0 if self.ahead else self._under_way(event.tag) and not decodes:
+            return f"the draft of epoch {event.epoch} of tag {event.tag} is empty, or came before"
+        if self.ahead and session.base + session.tail + event.tokens > session.goal:
+            return f"the tail of tag {event.tag} is complete"
+        return ""
+
+    def _request(self, session: Session, opening: bool, granted: int, now_s: float) -> DraftRequest:
+        """Request a draft, and start its timeout."""
+        self.silence.waits(session.tag, now_s)
+        if not self.ahead:
+            self.unanswered.add(session.tag)
+        tag, request, base = session.tag, session.request, session.base
+        granted = session.goal - base if self.ahead else granted
+        return DraftRequest(tag, request, session.epoch, base, opening, session.priority, granted)
+
+    def _ask(self, session: Session, now_s: float) -> None:
+        """Queue a verification of the tail, once it is long enough, unless one is queued or runs."""
+        if self.ahead:
+            if self._under_way(session.tag):
+                return
+            complete = session.base + session.tail >= session.goal  # the tail is complete
+            if session.tail < self.ahead.least and not complete:
+                self.silence.waits(session.tag, now_s)
+                return
+        self.waiting.append(Work("verify", session.tag, session.priority))
+
+    def _under_way(self, tag: int) -> bool:
+        """Return whether work for a session is queued or runs."""
+        return self.waiting.holds(tag) or self._runs(tag)
+
+    def _runs(self, tag: int) -> bool:
+        """Return whether a step for a session runs."""
+        return self.running is not None and any(member.tag == tag for member in self.running.members)
+
+    def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
+        parts = list(zip(step.members, event.outcomes, strict=True))
+        if step.kind in ("draft", "draft_prefill"):
+            self._drafted(parts)
+            results, self.results = self.results, []
+            return results
+        self.fed = {tag: share.tokens for tag, share in self.rows.shares.items()}
+        for member, outcome in parts:
+            self.rows.end(member.tag, outcome.accepted)
+        parts = [part for part in parts if step.kind_of(part[0]) != "chunk"]
+        grants = self._learn(step, parts) if self.grants else {}
+        followed: list[Instruction] = []
+        for member, outcome in parts:
+            followed += self._commit(step.kind_of(member), member, outcome, grants.get(member.tag, -1), now_s)
+        if self.drafts and self._draft_next(step):
+            self.results = followed  # they leave after the draft
+            return []
+        return followed
+
+    def _draft_next(self, step: Step) -> bool:
+        """Let the drafter on this device read what the target's step has fed, and draft for the rows that go on.
+
+        Return whether it has something to do.
+        """
+        assert self.drafts is not None
+        tags = tuple([member.tag for member in step.members if member.tag in self.sessions])
+        if not self.drafts.reads_prompts:
+            tags = tuple([tag for tag in tags if tag in self.granted])
+        drafts = any(self.granted.values())
+        if tags and (drafts or self.drafts.reads_prompts):
+            self.program.append(("draft" if drafts else "draft_prefill", tags))
+            return True
+        self._drafted([(self._bind("draft", self.sessions[tag]), Outcome()) for tag in tags])
+        return False
+
+    def _drafted(self, parts: Sequence[tuple[Member, Outcome]]) -> None:
+        """Append the drafts of a step to their sessions, and queue their verification."""
+        for member, outcome in parts:
+            if member.tag in self.granted:
+                drafted = member.tokens if outcome.drafted < 0 else outcome.drafted
+                session = self.sessions[member.tag]
+                self.sessions[member.tag] = msgspec.structs.replace(session, tail=drafted)
+                self.waiting.append(Work("verify", member.tag, session.priority))
+        self.granted.clear()
+
+    def _learn(self, step: Step, parts: Sequence[tuple[Member, Outcome]]) -> dict[int, int]:
+        """Update the allocation with the outcomes, and get the lengths of the next drafts."""
+        assert self.grants is not None
+        for member, outcome in parts:
+            session = self.sessions[member.tag]
+            if session.alone or step.kind_of(member) == "decode":
+                continue
+            if step.kind_of(member) == "prefill":
+                self.grants.open(member.tag)
+            else:
+                self.grants.verified(member.tag, member.tokens, outcome)
+            if session.base + outcome.accepted + 1 >= session.goal:
+                self.grants.close(member.tag)
+        return self.grants.grant([member.tag for member, _ in parts if step.kind_of(member) != "decode"])
+
+    def _commit(
+        self, kind: StepKind, member: Member, outcome: Outcome, granted: int, now_s: float
+    ) -> list[Instruction]:
+        """Commit a session's tokens, and start its next round."""
+        verified = member.tokens if kind == "verify" else 0
+        before = self.sessions[member.tag]
+        if kind == "decode" and not before.alone and before.base + 1 < before.goal:
+            return self._went_on(before, now_s)
+        self.passed.pop(member.tag, None)
+        session = commit(before, verified, outcome.accepted, outcome.matches)
+        self.sessions[member.tag] = session
+        if session.finished:
+            return self._finish(kind, before, session)
+        return self._next_round(before, session, granted, now_s)
+
+    def _next_round(self, before: Session, session: Session, granted: int, now_s: float) -> list[Instruction]:
+        """Queue a session's next step, or get its next draft. `before`: the session before its last step."""
+        if session.alone:
+            self.waiting.append(Work("decode", session.tag, session.priority))
+            return []
+        if session.epoch == before.epoch:  # the rest of the tail stays valid, and the drafter needs no message
+            self._ask(session, now_s)
+            return []
+        if self.drafts:
+            self.granted[session.tag] = granted if granted >= 0 else self.drafts.depth
+            return []
+        opening = has_not_asked(before)
+        if self.ahead and self.ahead.busy and not opening:
+            self.waiting.append(Work("verify", session.tag, session.priority))  # of an empty tail: one token alone
+        if session.tag in self.owed:  # a drafter gets one request of a session at a time
+            self.silence.waits(session.tag, now_s)
+            self.held[session.tag] = granted
+            return []
+        return [self._request(session, opening, granted, now_s)]
+
+    def _went_on(self, before: Session, now_s: float) -> list[Instruction]:
+        """Commit a token of a session whose draft is late. A draft that came meanwhile, perhaps empty, loses its first
+        token."""
+        tag = before.tag
+        self.sessions[tag] = msgspec.structs.replace(before, base=before.base + 1)
+        self.passed[tag] = self.passed.get(tag, 0) + 1
+        return [] if tag in self.unanswered else self._drop(tag, 1, now_s)
+
+    def _finish(self, kind: StepKind, before: Session, session: Session) -> list[Instruction]:
+        """Release a complete request. `before`: its session before its last step."""
+        tag, request = session.tag, session.request
+        self._forget(tag)
+        self.silence.forget(tag)
+        if self.grants:
+            self.grants.close(tag)
+        # A drafter has the request only if a draft was requested: not after a first prefill, nor a refusal.
+        known = kind == "verify" or (not before.alone and not has_not_asked(before))
+        known |= session.epoch - self.first_epoch >= ERA
+        leave: list[Instruction] = [Leave(tag, request)] if known and not self.drafts else []
+        return [*leave, Released(tag, request), Finished(tag, request)]
+
+    def _bind(self, kind: StepKind, session: Session) -> Member:
+        tag = session.tag
+        if kind in ("draft", "draft_prefill"):
+            assert self.drafts is not None
+            depth = reach(self.granted.get(tag, 0), session.base, self.drafts.positions)
+            return Member(tag, session.request, session.epoch, session.base, depth, self.fed[tag])
+        part = self.kinds[tag]
+        share = self.rows.shares[tag]
+        base = share.computed if part in ("prefill", "chunk") else session.base
+        tokens = share.drafts if part == "verify" else share.tokens
+        behind = self.passed.get(tag, 0) if part == "verify" else 0
+        return Member(tag, session.request, session.epoch, base, tokens, behind, part if kind == "mixed" else "")
+
+
+def has_not_asked(session: Session) -> bool:
+    """Return whether a session has asked for no draft since it began: it has not ended its prefill."""
+    return session.epoch % ERA == 0
