@@ -17,6 +17,7 @@ from engine.decoding.checkpoints import load_whole
 from engine.decoding.feed import Feed, Joined, Nodes
 from engine.decoding.graphs import Graphs
 from engine.decoding.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
+from engine.decoding.pages import reads_pages
 from engine.decoding.placing import placed
 from engine.decoding.slots import ROWS, TOKENS, SlotCache
 from fleet.errors import InputError
@@ -75,7 +76,9 @@ class CausalLM:
 
     def new_cache(self, rows: int = ROWS, tokens: int = TOKENS, shape: CacheShape | None = None) -> SlotCache:
         """Return an empty cache for `rows` of `tokens` tokens; `shape`: of a head instead of the model."""
-        return SlotCache(shape or self.shape, self.dtype, self.device, rows, tokens)
+        shape = shape or self.shape
+        pages = self.lean and reads_pages(self.device, self.dtype, shape.size)
+        return SlotCache(shape, self.dtype, self.device, rows, tokens, pages)
 
     def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
         """Return an empty cache of rows with a common end, for the batch rules that need that."""

@@ -16,6 +16,7 @@ from engine.decoding.checkpoints import count_numbers
 from engine.decoding.eagle_files import read_head_config
 from engine.decoding.folders import read_config
 from engine.decoding.models import PRECISIONS, folder_of
+from engine.decoding.pages import whole_pages
 from engine.launch.placement import gpus_of
 from engine.node.build import borrowed_of, head_folder
 from fleet.scenario.names import verifier_name
@@ -69,7 +70,7 @@ def process_bytes(*held_bytes: int) -> int:
 
 def needs_of(fleet: Fleet, gpus: Sequence[str]) -> dict[str, int]:
     """Return the bytes that a run of the fleet on this host needs on each of its GPUs, by their names."""
-    drafters, verifiers, row = fleet.drafters, fleet.verifiers, fleet.room.longest_row
+    drafters, verifiers, row = fleet.drafters, fleet.verifiers, whole_pages(fleet.room.longest_row)
     if not gpus:
         return {}
     streams, places = max(fleet.streams or fleet.workload.requests, verifiers.count), gpus_of(fleet, gpus)
