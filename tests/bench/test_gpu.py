@@ -13,6 +13,7 @@ from bench.harness import Report
 from bench.steps import Point, card_of, estimated_ms, limit_ms
 from fleet.errors import InputError
 from fleet.files import write_file
+from tests.helpers.varlen import reading_pages
 
 
 def options(module: object, *words: str) -> argparse.Namespace:
@@ -36,11 +37,22 @@ def test_steps_go_on_after_the_kept_ones(tmp_path: Path, monkeypatch: pytest.Mon
     lines = path.read_text().splitlines()
     write_file(path, "\n".join(lines[:3]) + "\n")
     measured: list[Point] = []
-    monkeypatch.setattr(steps, "step_ms", lambda _model, point: measured.append(point) or {"ms": 1.0})
+    monkeypatch.setattr(steps, "step_ms", lambda _model, point, _pages: measured.append(point) or {"ms": 1.0})
     tiny_steps(tmp_path)
     assert [(point.step, point.rows) for point in measured] == [("verify", 2), ("prefill", 1)]
     monkeypatch.setattr(steps, "random_model", lambda *_: pytest.fail("loads a model"))
     assert [row["ms"] for row in next(iter(tiny_steps(tmp_path).tables.values()))][3:] == [1.0, 1.0]
+
+
+def test_both_ways_of_attention_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "reads_pages", lambda *_: True)
+    with reading_pages() as fed:
+        rows, ratios = tiny_steps(tmp_path).tables.values()
+    assert [row["attention"] for row in rows] == ["pages", "masks"] * 5
+    assert fed
+    ms = [row["ms"] for row in rows]
+    assert [row["step"] for row in ratios] == ["decode", "verify", "prefill"]
+    assert ratios[-1]["median"] == ms[-2] / ms[-1]
 
 
 def test_steps_of_another_device_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
