@@ -8,8 +8,8 @@ from bench import harness
 from experiments.console.exits import run
 
 STUDIES = (
-    "replayed", "shipped", "serving", "outside", "engines", "planned", "decoding", "exact", "steps", "star", "gpu",
-    "speed", "coverage", "zoo",
+    "replayed", "shipped", "serving", "outside", "engines", "planned", "decoding", "exact", "steps", "star", "pair",
+    "gpu", "speed", "coverage", "zoo",
 )  # fmt: skip
 
 

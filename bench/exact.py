@@ -1,10 +1,12 @@
 """Laws of decoding on this device, in float64: every way to draft gives the text of plain decoding, as the cpu does.
 
 Greedy texts are those of plain decoding, alone and four side by side, with CUDA graphs and without. Sampled texts are
-those of the cpu with the same random numbers.
+those of the cpu with the same random numbers. Attention over pages has half precision alone: its logits are held
+against those by masks.
 """
 
 import argparse
+from collections.abc import Sequence
 
 import torch
 
@@ -18,6 +20,8 @@ from engine.demo_pair.corpus import read_prompts
 
 PRECISION, PROMPT_TOKENS, NEW_TOKENS, DEPTH, SEED = "float64", 96, 48, 5, 3
 WARM = Sampling(1.0)
+
+HALF, APART, CLOSE = "bfloat16", "difference of logits over their deviation", 0.03
 
 Texts = list[list[int]]
 
@@ -38,7 +42,11 @@ def study(options: argparse.Namespace) -> Report:
     rows = [plain_row(here, prompts, plain), *(row_of(name, here, host, prompts, plain) for name in drafters_of(*host))]
     other = sum(value == "other" for row in rows for value in row.values())
     device = torch.cuda.get_device_name() if place == "cuda" else "cpu"
-    return Report({f"texts on {device}, {PRECISION}": rows}, [Aim("ways whose texts are others", other, 0)])
+    tables, aims = {f"texts on {device}, {PRECISION}": rows}, [Aim("ways whose texts are others", other, 0)]
+    if beside := beside_masks(load_model("demo", "target", HALF, place), prompts[0]):
+        tables[f"logits by pages on {device}, {HALF}"] = beside
+        aims.append(Aim(f"{APART}, most", max(row[APART] for row in beside), CLOSE))
+    return Report(tables, aims)
 
 
 def pair_on(device: str) -> tuple[CausalLM, CausalLM]:
@@ -89,6 +97,32 @@ def row_of(
     return {"way": name} | {
         what: verdict(found[f"{name}: {what}"][0], expected()) for what, (_, expected) in works.items()
     }
+
+
+def beside_masks(model: CausalLM, text: Sequence[int]) -> list[Row]:
+    """Feed rows of unequal length of a text by pages and by masks; nothing where attention reads no pages."""
+    if not model.new_cache().pages:
+        return []
+    tags, passes = [0, 1, 2, 3], {"prompt": [], "equal": [3] * 4, "again, captured": [3] * 4, "unequal": [1, 4, 2, 3]}
+
+    def logits_of(pages: bool) -> dict[str, torch.Tensor]:
+        cache = model.new_cache(len(tags))
+        cache.pages = pages
+        found: dict[str, torch.Tensor] = {}
+        for tag in tags:
+            cache.open(tag)
+            found["prompt"] = model.logits(model.prefill(cache, tag, text[: 20 + 9 * tag]))
+        for name, counts in list(passes.items())[1:]:
+            ends = [(cache.lengths[tag], count) for tag, count in zip(tags, counts, strict=True)]
+            tokens = [token for end, count in ends for token in text[end : end + count]]
+            hidden = model.feed(cache, tags, torch.tensor(tokens, device=model.device), counts)
+            found[name] = model.logits(hidden)
+            cache.keep(tags, [range(count) for count in counts])
+        return found
+
+    pages, masks = (logits_of(paged) for paged in (True, False))
+    apart = {name: float((pages[name] - masks[name]).float().std() / masks[name].float().std()) for name in passes}
+    return [{"pass": name, APART: value} for name, value in apart.items()]
 
 
 def verdict(texts: Texts, expected: Texts) -> str:

@@ -1,4 +1,4 @@
-"""Everything for one card, in parts of at most eight minutes: laws, step times, tokens/s, the star, a server.
+"""Everything for one card, in parts of at most eight minutes: laws, step times, tokens/s, the stars, a server.
 
 Each part is a study in a process of its own, which frees its memory at its end. Its results lie in a folder named after
 the card. A rerun goes on after the parts that are done there, also on another host of the same card.
@@ -34,10 +34,12 @@ PARTS: dict[str, tuple[str, ...]] = {  # words of `python -m bench`, by name; th
     "serving": (
         "serving", "--seconds", "5", "--drafts", "none", "small model", "--rows", "1", "8", "16", "--loads", "0.6",
     ),
+    "pair": ("pair",),
     "steps-14b": ("steps", "--models", "qwen3-14b"),
 }  # fmt: skip
 TINY: dict[str, tuple[str, ...]] = {  # words that make a part small
     "exact": ("--prompts", "1"), "steps": ("--tiny", "--precision", "float32"), "star": ("--tiny",),
+    "pair": ("--tiny", "--precision", "float32", "--counts", "1", "2"),
     "decoding": ("--precision", "float32", "--prompts", "1", "--sizes"),
     "serving": ("--seconds", "1", "--drafts", "none", "--rows", "4", "--runs", "1", "--seeds", "2"),
 }  # fmt: skip

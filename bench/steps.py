@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PretrainedConfig
 
 from bench.harness import Aim, Report, Row
 from calibrate.steps import stretched
+from engine.decoding.cache import shape_of
 from engine.decoding.grow import Drafts, no_drafts
 from engine.decoding.models import PRECISIONS, CausalLM
+from engine.decoding.pages import reads_pages
 from engine.decoding.telemetry import host_facts, timed
 from engine.decoding.verify import Target
 from engine.net.content import Content
@@ -37,7 +39,9 @@ PROMPTS = (512, 2048)
 REPEATS, COLD = 8, 3  # a shape is captured as a CUDA graph at its second pass
 FREE = 0.9  # share of free memory that a cache may take
 WITHIN = 1.25  # of the memory limit, for one row of few tokens
-KEYS = ("device", "torch", "model", "precision", "tiny", "step", "tokens", "rows", "context")
+WAYS = ("pages", "masks")  # of attention; the first one that the device has is the engine's
+COLUMNS = ("step", "tokens", "rows", "context", "ms", "from", "to", "no room")
+KEYS = ("device", "torch", "model", "precision", "tiny", "attention", "step", "tokens", "rows", "context")
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -81,7 +85,10 @@ def study(options: argparse.Namespace) -> Report:
             "tiny": options.tiny,
         }  # fmt: skip
         rows = list(measured(name, place, options, kept, about))
-        tables[f"{name} on {device}, {options.precision}"] = [beside(row, card) for row in rows]
+        title = f"{name} on {device}, {options.precision}"
+        tables[title] = [beside(row, card) for row in rows]
+        if ratios := quicker(rows):
+            tables[f"{title}: times by pages over times by masks"] = ratios
     return Report(tables, list(aims_of(tables)))
 
 
@@ -97,15 +104,18 @@ def grid(tiny: bool) -> Iterator[Point]:
 def measured(name: str, place: torch.device, options: argparse.Namespace, kept: "Kept", about: Row) -> Iterator[Row]:
     """Yield the points of a model's grid: kept ones, and others measured; the model is loaded for the first of them."""
     model: CausalLM | None = None
-    for point in grid(options.tiny):
-        key = about | msgspec.structs.asdict(point)
+    dtype = PRECISIONS[options.precision]
+    ways = WAYS if reads_pages(place, dtype, shape_of(config_of(name, options.tiny)).size) else WAYS[1:]
+    for point, attention in product(grid(options.tiny), ways):
+        key = about | {"attention": attention} | msgspec.structs.asdict(point)
         row = kept.find(key)
         if row is None:
             if model is None:
                 remark(f"{name}: random weights")
-                model = random_model(name, place, PRECISIONS[options.precision], options.tiny)
-            remark(f"{name}: {point.step}, {point.tokens} tokens, {point.rows} rows, context {point.context}")
-            row = key | step_ms(model, point)
+                model = random_model(name, place, dtype, options.tiny)
+            fed = f"{point.tokens} tokens, {point.rows} rows, context {point.context}"
+            remark(f"{name}: {point.step}, {fed}, attention by {attention}")
+            row = key | step_ms(model, point, attention == "pages")
             kept.add(row)
         yield row
 
@@ -127,29 +137,37 @@ class Kept:
         write_file(self.path, b"".join(msgspec.json.encode(each) + b"\n" for each in self.rows))
 
 
-def random_model(name: str, place: torch.device, dtype: torch.dtype, tiny: bool) -> CausalLM:
-    """Return a model of a shipped shape with random weights; InputError for an unknown name."""
+def config_of(name: str, tiny: bool) -> PretrainedConfig:
+    """Return the configuration of a shipped shape; InputError for an unknown name."""
     if name not in shipped_models():
         raise InputError(f"--models {name}: does not ship; allowed: {', '.join(shipped_models())}")
     sizes: dict[str, Any] = {**shipped_models()[name], "pad_token_id": None, "eos_token_id": None, "bos_token_id": None}
     if tiny:
         sizes |= {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 128}
         sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
-    config = CONFIG_MAPPING[sizes["model_type"]](
+    return CONFIG_MAPPING[sizes["model_type"]](
         **{key: size for key, size in sizes.items() if key not in ("source", "parameters")}
     )
+
+
+def random_model(name: str, place: torch.device, dtype: torch.dtype, tiny: bool) -> CausalLM:
+    """Return a model of a shipped shape with random weights."""
     with place:
-        return CausalLM(AutoModelForCausalLM.from_config(config, dtype=dtype))
+        return CausalLM(AutoModelForCausalLM.from_config(config_of(name, tiny), dtype=dtype))
 
 
-def step_ms(model: CausalLM, point: Point) -> Row:
-    """Return the median and the quartiles of a step in milliseconds; a reason where the device has no room."""
+def step_ms(model: CausalLM, point: Point, pages: bool) -> Row:
+    """Return the median and the quartiles of a step in milliseconds; a reason where the device has no room.
+
+    - `pages`: whether attention reads pages; else it has masks.
+    """
     longest = point.context + (REPEATS + COLD + 1) * point.tokens + 1
     shape = model.shape
     need = 2 * shape.layers * shape.heads * shape.size * point.rows * longest * model.dtype.itemsize
     if model.device.type == "cuda" and need > FREE * torch.cuda.mem_get_info(model.device)[0]:
         return {"no room": f"{need / 1e9:.1f} GB of cache"}
     target = Target(model, cache=model.new_cache(point.rows, longest))
+    target.cache.pages = pages
     times_s = list(prefills_s(target, point) if point.step == "prefill" else steps_s(target, point))
     low, middle, high = (1000 * float(np.quantile(times_s, level)) for level in (0.25, 0.5, 0.75))
     return {"ms": middle, "from": low, "to": high}
@@ -213,9 +231,7 @@ def limit_ms(model: str, point: Point, card: str) -> float:
 
 def beside(row: Row, card: str) -> Row:
     """Return a measured row beside its limit and its estimate, where the device ships."""
-    shown = {
-        name: row[name] for name in ("step", "tokens", "rows", "context", "ms", "from", "to", "no room") if name in row
-    }
+    shown = {name: row[name] for name in ("attention", *COLUMNS) if name in row}
     if not card or "ms" not in row:
         return shown
     point = Point(row["step"], row["tokens"], row["rows"], row["context"])
@@ -226,11 +242,30 @@ def beside(row: Row, card: str) -> Row:
     )
 
 
+def quicker(rows: Sequence[Row]) -> list[Row]:
+    """Return the quartiles of times by pages over those by masks, for each step; nothing where one way was measured."""
+    found: dict[str, list[float]] = {}
+    by_point = {tuple(row[name] for name in ("attention", *COLUMNS[:4])): row["ms"] for row in rows if "ms" in row}
+    for (attention, *point), ms in by_point.items():
+        if attention == "pages" and (masks := by_point.get(("masks", *point))):
+            found.setdefault(point[0], []).append(ms / masks)
+    return [
+        {"step": step, "points": len(each)}
+        | dict(zip(("from", "median", "to"), np.quantile(each, (0.25, 0.5, 0.75)).tolist(), strict=True))
+        for step, each in found.items()
+    ]
+
+
 def aims_of(tables: dict[str, list[Row]]) -> Iterator[Aim]:
     """Yield the bound of each model: verification of one row against the memory limit."""
     for title, rows in tables.items():
         ratios = [
-            row["over limit"] for row in rows if row.get("over limit") and row["rows"] == 1 and row["step"] != "prefill"
+            row["over limit"]
+            for row in rows
+            if row.get("over limit")
+            and row["rows"] == 1
+            and row["step"] != "prefill"
+            and row["attention"] == rows[0]["attention"]
         ]
         if ratios:
             yield Aim(f"{title}: one row over the memory limit, worst", max(ratios), WITHIN)

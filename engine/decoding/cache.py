@@ -54,6 +54,7 @@ class RowCache(Cache):
     views: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]
     uniform = False  # whether rows must be fed equally many tokens
     joins = False  # whether a pass may feed several groups of rows
+    pages = False  # whether attention reads rows in place, see `pages.py`
     erases = False  # whether closed rows become zeros: masked values must be finite, and some rows hold others
 
     def __init__(self, shape: CacheShape, dtype: torch.dtype, device: torch.device) -> None:
@@ -113,11 +114,16 @@ class RowCache(Cache):
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, feed: Feed
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Store new keys and values (N, heads, size); return those of the feed's rows (B, heads, width, size)."""
-        key_slots, value_slots, key_rows, value_rows = self.views[layer]
-        key_slots.index_copy_(0, feed.slots, keys)
-        value_slots.index_copy_(0, feed.slots, values)
+        self.write(keys, values, layer, feed.slots)
+        _, _, key_rows, value_rows = self.views[layer]
         rows, width = feed.rows, feed.width
         return key_rows[rows, :, :width], value_rows[rows, :, :width]
+
+    def write(self, keys: torch.Tensor, values: torch.Tensor, layer: int, slots: torch.Tensor) -> None:
+        """Store new keys and values (N, heads, size) at their places among all of the storage: `slots` (N,)."""
+        key_slots, value_slots, _, _ = self.views[layer]
+        key_slots.index_copy_(0, slots, keys)
+        value_slots.index_copy_(0, slots, values)
 
     def adopt(self, storage: torch.Tensor) -> None:
         """Use `storage`. Its views are made once, which saves noticeable time in a step of a small model."""

@@ -54,6 +54,11 @@ class Stored(NamedTuple):
     path: Path
     shape: tuple[int, ...]
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it has two dimensions."""
+        return len(self.shape) == 2
+
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:
     """Return the tensors of a folder's weights by name, without reading them; pickled files have no names."""

@@ -32,7 +32,6 @@ from engine.decoding.llama import Rotary, layer_of, rotary_table, run_layers
 from engine.decoding.models import CHUNK, POSITIONS, CausalLM
 from engine.decoding.placing import placed
 from engine.decoding.rules import Rule
-from engine.decoding.slots import SlotCache
 from fleet.policies.shapes import CHAIN, Shape
 
 
@@ -171,7 +170,7 @@ class EagleDrafter(Drafter):
         cache: RowCache | None = None,
     ) -> None:
         if cache is None:
-            cache = SlotCache(shape_of(head.config), target.dtype, target.device)
+            cache = target.new_cache(shape=shape_of(head.config))
         super().__init__(target, shape, rule, cache)
         self.cache.erases = True
         self.head = head

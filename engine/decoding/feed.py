@@ -43,7 +43,7 @@ class Feed:
     - `positions` (N,): the positions of the tokens.
     - `mask` (B, T, W): what each token sees; None for a chain, in which it sees all places up to its position.
     - `gather` (B x T,): the token of each query of the rectangle, if rows have different numbers of tokens.
-    - `scatter` (N,): the query of each token, in the same case.
+    - `scatter` (N,): the query of each token, in the same case; `counts` (B,): the tokens of each row.
     """
 
     rows: slice
@@ -53,6 +53,7 @@ class Feed:
     mask: torch.Tensor | None = None
     gather: torch.Tensor | None = None
     scatter: torch.Tensor | None = None
+    counts: Sequence[int] | None = None
 
     @property
     def feeds(self) -> "tuple[Feed, ...]":
@@ -63,6 +64,11 @@ class Feed:
     def batch(self) -> int:
         """B, the number of rows."""
         return int(self.rows.stop - self.rows.start)
+
+    @property
+    def each(self) -> Sequence[int]:
+        """The number of tokens of each row."""
+        return [len(self.slots) // self.batch] * self.batch if self.counts is None else self.counts
 
     @property
     def width(self) -> int:
@@ -78,7 +84,8 @@ class Feed:
 
     def up_to_itself(self) -> torch.Tensor:
         """What each token of a chain sees: (B, T, W)."""
-        return self.places <= self.positions.view(self.batch, -1, 1)
+        positions = self.positions if self.gather is None else self.positions[self.gather]
+        return self.places <= positions.view(self.batch, -1, 1)
 
     def within(self, window: int) -> torch.Tensor | None:
         """What each token sees of the last `window` tokens, itself included: (B, T, W); None for everything.
@@ -176,4 +183,4 @@ def ragged(feed: Feed, counts: Sequence[int], most: int) -> Feed:
     both = placed([*queries, *gather], feed.slots.device)
     scatter, gather = both[: len(queries)], both[len(queries) :]
     slots, positions = feed.slots[scatter], feed.positions[scatter]
-    return replace(feed, slots=slots, positions=positions, mask=feed.visible, gather=gather, scatter=scatter)
+    return replace(feed, slots=slots, positions=positions, gather=gather, scatter=scatter, counts=counts)

@@ -2,9 +2,9 @@
 
 A small model's step is mostly launches: some hundred kernels, each sent by Python. A captured graph sends them all at
 once, over fixed addresses. Tokens, slots, positions and a tree's mask are copied into buffers that stay. The width is
-padded to a bucket, and the mask hides the padding. A chain's mask follows from its positions and is made inside. Rare
-shapes stay eager. Results are equal in exact arithmetic; in half precision another width or mask may choose another
-attention kernel, so ties may fall differently.
+padded to a bucket, and the mask hides the padding. A chain's mask follows from its positions and is made inside, and so
+do the lengths of rows where attention reads pages. Rare shapes stay eager. Results are equal in exact arithmetic; in
+half precision another width or mask may choose another attention kernel, so ties may fall differently.
 
 Bounds: a shape is captured at its second pass over a storage, if the pass has at most `MOST_TOKENS` tokens and is no
 prefill. A storage has at most `MOST_GRAPHS`; a new one replaces one that was unused for `RESTED` passes. If a device
@@ -75,10 +75,10 @@ class _Graph:
             self.mask[..., : feed.width].copy_(feed.mask)
             self.mask[..., feed.width :].fill_(False)
 
-    def feed(self, rows: slice) -> Feed:
-        """Return the feed of the buffers, up to the end of the bucket."""
+    def feed(self, rows: slice, pages: bool) -> Feed:
+        """Return the feed of the buffers, up to the end of the bucket; attention over `pages` leaves out the rest."""
         feed = Feed(rows, self.inputs[1], self.inputs[2], self.places, self.mask)
-        return replace(feed, mask=feed.up_to_itself()) if self.mask is None else feed
+        return replace(feed, mask=feed.up_to_itself()) if self.mask is None and not pages else feed
 
 
 @dataclass(slots=True)
@@ -138,7 +138,9 @@ class Graphs:
         graph.fill(tokens, feed, states)
         if graph.replay is None:  # only now: a capture runs the pass, and the buffers decide where it writes
             try:
-                graph.replay = self.capture(lambda: work(cache, graph.inputs[0], graph.feed(feed.rows), *graph.states))
+                graph.replay = self.capture(
+                    lambda: work(cache, graph.inputs[0], graph.feed(feed.rows, cache.pages), *graph.states)
+                )
             except torch.OutOfMemoryError:  # a capture has memory of its own, which an eager pass shares
                 stored.full = True
                 del stored.graphs[form]

@@ -5,7 +5,7 @@ layer is one function over a flat batch of tokens, with fused projections. Resul
 types run through transformers itself (see `models.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -17,9 +17,14 @@ from engine.decoding.admitted import STATIC_ROPE, slides
 from engine.decoding.attention import attend, grouped
 from engine.decoding.cache import RowCache
 from engine.decoding.feed import Feed, Joined
+from engine.decoding.pages import attend_pages, packed_of
 
 MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3", "glm4"}
 IN_PAIRS = {"glm4"}  # types that rotate neighbours of a head, and not its halves
+
+
+Attention = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""From a layer's number, queries, keys and values (N, heads, size) to what its queries attend to (N, heads, size)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +158,7 @@ def run_layers(
     heads, kv_heads = config.num_attention_heads, cache.shape.heads
     size, epsilon, hidden = cache.shape.size, config.rms_norm_eps, x.shape[-1:]
     cosines, sines = rotary.cosines[feed.positions], rotary.sines[feed.positions]
-    masks = [grouped(each.visible, heads // kv_heads, x.dtype) for each in feed.feeds]
-    ends = list(accumulate(len(each.slots) for each in feed.feeds))
-    spans = list(zip([0, *ends], ends, feed.feeds, masks, strict=False))
+    attend_all = attention_of(feed, cache, heads // kv_heads, x.dtype)
     for number, layer in enumerate(layers):
         if tapped is not None and number in tapped:
             tapped[number] = x
@@ -165,11 +168,7 @@ def run_layers(
             normed = functional.rms_norm(x, hidden, layer.first_norm, epsilon)
         qkv = functional.linear(normed, layer.qkv, layer.qkv_bias).view(-1, heads + 2 * kv_heads, size)
         rotated = rotate(_queries_and_keys(qkv, layer, heads, kv_heads, epsilon), cosines, sines)
-        parts = []
-        for begin, end, each, mask in spans:
-            keys, values = cache.store(rotated[begin:end, heads:], qkv[begin:end, heads + kv_heads :], number, each)
-            parts.append(attend(rotated[begin:end, :heads], keys, values, each, mask))
-        attended = parts[0] if len(parts) == 1 else torch.cat(parts)
+        attended = attend_all(number, rotated[:, :heads], rotated[:, heads:], qkv[:, heads + kv_heads :])
         added = functional.linear(attended.reshape(-1, heads * size), layer.output, layer.output_bias)
         x = x + (
             added if layer.attended_norm is None else functional.rms_norm(added, hidden, layer.attended_norm, epsilon)
@@ -179,6 +178,34 @@ def run_layers(
         added = functional.linear(functional.silu(gate) * up, layer.down)
         x = x + _normed(added, layer.fed_norm, epsilon)
     return x
+
+
+def attention_of(feed: Feed | Joined, cache: RowCache, group: int, dtype: torch.dtype) -> Attention:
+    """Return the function that stores the keys and values of a layer's N tokens, and attends with their queries.
+
+    - `group`: query heads of a key-value head.
+    """
+    packed = packed_of(feed.feeds) if cache.pages else None
+    if packed is not None:
+        slots = torch.cat([each.slots for each in feed.feeds]) if len(feed.feeds) > 1 else feed.feeds[0].slots
+
+        def of_pages(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+            cache.write(keys, values, layer, slots)
+            return attend_pages(queries, cache.storage[layer, 0], cache.storage[layer, 1], packed)
+
+        return of_pages
+    masks = [grouped(each.visible, group, dtype) for each in feed.feeds]
+    ends = list(accumulate(len(each.slots) for each in feed.feeds))
+    spans = list(zip([0, *ends], ends, feed.feeds, masks, strict=False))
+
+    def of_masks(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        parts = [
+            attend(queries[begin:end], *cache.store(keys[begin:end], values[begin:end], layer, each), each, mask)
+            for begin, end, each, mask in spans
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    return of_masks
 
 
 def _queries_and_keys(qkv: torch.Tensor, layer: Layer, heads: int, kv_heads: int, epsilon: float) -> torch.Tensor:

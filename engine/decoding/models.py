@@ -16,8 +16,10 @@ from engine.decoding.cache import CacheShape, Group, RowCache, shape_of
 from engine.decoding.checkpoints import load_whole
 from engine.decoding.feed import Feed, Joined, Nodes
 from engine.decoding.graphs import Graphs
-from engine.decoding.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
+from engine.decoding.llama import MODEL_TYPES, Layer, Rotary, is_lean, layer_of, rotary_table, run_layers
+from engine.decoding.pages import reads_pages
 from engine.decoding.placing import placed
+from engine.decoding.quantised import BITS, quantised_layers
 from engine.decoding.slots import ROWS, TOKENS, SlotCache
 from fleet.errors import InputError
 from fleet.inputs.text import is_file
@@ -28,6 +30,8 @@ PRECISIONS = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
+    "int8": torch.bfloat16,  # of all but the weights of layers, see `quantised.py`
+    "int4": torch.bfloat16,
 }
 POSITIONS = 4096  # of the first rotary table; a longer one is made when it is needed
 CHUNK = 512  # prompt tokens a forward pass, so that a long prompt's mask stays small
@@ -39,9 +43,16 @@ class CausalLM:
     - `lean`: LLaMA types run by the lean forward pass of `llama.py`; False runs transformers' modules.
     - `graphs`: CUDA graphs of the lean pass, see `graphs.py`; None where there are none.
     - `device`: of a model that is loaded in part; None for that of its weights.
+    - `layers`: of a lean model, if they are made already.
     """
 
-    def __init__(self, model: torch.nn.Module, lean: bool = True, device: torch.device | None = None) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        lean: bool = True,
+        device: torch.device | None = None,
+        layers: Sequence[Layer] | None = None,
+    ) -> None:
         self.model = model.eval()
         self.config = model.config
         self.device = device or next(model.parameters()).device
@@ -59,7 +70,7 @@ class CausalLM:
         self.graphs = Graphs() if self.device.type == "cuda" and self.lean else None
         if self.lean:
             body = model.model
-            self.layers = [layer_of(layer) for layer in body.layers]
+            self.layers = [layer_of(layer) for layer in body.layers] if layers is None else layers
             self.embedding, self.norm = body.embed_tokens.weight, body.norm.weight
             self.rotary = Rotary(*torch.empty(2, 0))
         else:
@@ -75,7 +86,9 @@ class CausalLM:
 
     def new_cache(self, rows: int = ROWS, tokens: int = TOKENS, shape: CacheShape | None = None) -> SlotCache:
         """Return an empty cache for `rows` of `tokens` tokens; `shape`: of a head instead of the model."""
-        return SlotCache(shape or self.shape, self.dtype, self.device, rows, tokens)
+        shape = shape or self.shape
+        pages = self.lean and reads_pages(self.device, self.dtype, shape.size)
+        return SlotCache(shape, self.dtype, self.device, rows, tokens, pages)
 
     def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
         """Return an empty cache of rows with a common end, for the batch rules that need that."""
@@ -229,8 +242,16 @@ def _named(name: str, role: str) -> Path:
 def load_model(name: str, role: str, precision: str = "float32", device: str = "", lean: bool = True) -> CausalLM:
     """Load a model from a local folder, never from a hub. `device`: cpu, cuda, ...; cuda if there is one when empty."""
     folder = folder_of(name, role)
-    model = load_whole(folder, PRECISIONS[precision])
-    return CausalLM(model.to(place_of(device)), lean)
+    place = place_of(device)
+    model, layers = load_whole(folder, PRECISIONS[precision]), None
+    if precision in BITS:
+        if not is_lean(model.config):
+            raise InputError(
+                f"{folder}: precision = {precision!r} is for models of type {', '.join(sorted(MODEL_TYPES))}, and this "
+                f"is a {model.config.model_type}"
+            )
+        layers = quantised_layers(model, precision, place)
+    return CausalLM(model.to(place), lean, layers=layers)
 
 
 def place_of(device: str = "") -> torch.device:

@@ -9,6 +9,7 @@ import torch
 
 from engine.decoding.cache import CacheShape, Group, RowCache
 from engine.decoding.feed import Feed, Joined, Nodes, feed_of
+from engine.decoding.pages import whole_pages
 
 ROWS, TOKENS = 1, 512  # capacity at the start, if the need is unknown
 
@@ -19,14 +20,23 @@ class SlotCache(RowCache):
     A finished row leaves a hole for the next one; rows move into holes only for a pass of several rows.
 
     Memory for `rows` x `tokens` is allocated at once. It grows only if a row opens or gets longer than that.
+
+    - `pages`: whether attention reads rows in place, as pages; then a row has a multiple of `PAGE` places.
     """
 
     joins = True
 
     def __init__(
-        self, shape: CacheShape, dtype: torch.dtype, device: torch.device, rows: int = ROWS, tokens: int = TOKENS
+        self,
+        shape: CacheShape,
+        dtype: torch.dtype,
+        device: torch.device,
+        rows: int = ROWS,
+        tokens: int = TOKENS,
+        pages: bool = False,
     ) -> None:
         super().__init__(shape, dtype, device)
+        self.pages = pages
         self.tags: list[int | None] = []  # by row; None for a hole
         self.holes: list[int] = []
         self.rows: dict[int, int] = {}  # by tag
@@ -120,6 +130,8 @@ class SlotCache(RowCache):
     @torch.inference_mode()
     def _allocate(self, rows: int, tokens: int) -> None:
         """Allocate `rows` of `tokens`, and copy the current rows."""
+        if self.pages:
+            tokens = whole_pages(tokens)
         if not self.rows:  # the old storage is freed before the allocation
             self.adopt(self._zeros(0, 0))
         storage = self._zeros(rows, tokens)

@@ -61,7 +61,7 @@ def _in_one_pass(
     tokens = placed([token for text in texts for token in text], model.device, torch.long)
     of_prompts, fed = len(tokens), None
     if tags:
-        fed = target.fed_for(tags, drafts)
+        fed = target.fed_for(tags, drafts, beside=True)
         groups.append((tags, fed.counts, fed.nodes))
         tokens = torch.cat([tokens, fed.flat])
     last, hidden = target.split(model.feed_groups(cache, groups, tokens, target.taps))

@@ -9,6 +9,7 @@ import torch
 
 from engine.decoding.cache import RowCache
 from engine.decoding.feed import Nodes, in_rectangle
+from engine.decoding.graphs import MOST_TOKENS
 from engine.decoding.greedy import longest_path
 from engine.decoding.grow import BROKEN, Drafts, check_draft, no_drafts, no_numbers
 from engine.decoding.models import CausalLM
@@ -87,8 +88,9 @@ Kept = Callable[[Sequence[int]], Sequence[int]]
 class Target:
     """A target model with its rule of verification.
 
-    - `rectangular`: whether rows with shorter drafts are fed as many tokens as the longest. A CPU computes only the
-      real tokens, because each costs time; a GPU prefers a repeated shape, and reads the weights anyway.
+    - `rectangular`: whether rows with shorter drafts may be fed as many tokens as the longest. A CPU computes only the
+      real tokens, because each costs time; a GPU prefers a repeated shape, and reads the weights anyway. Where its
+      attention reads pages, a pass that no graph takes has the real tokens alone.
     - `taps`: layers with the inputs for a draft head; none for the last hidden states.
     """
 
@@ -172,8 +174,11 @@ class Target:
         last, hidden = self.split(states)  # (N, hidden) each
         return self.conclude(tags, drafts, fed, self.model.logits(last), hidden, kept, signals)
 
-    def fed_for(self, tags: Sequence[int], drafts: Drafts) -> Fed:
-        """Return what a verification feeds; InputError for drafts of another rule."""
+    def fed_for(self, tags: Sequence[int], drafts: Drafts, beside: bool = False) -> Fed:
+        """Return what a verification feeds; InputError for drafts of another rule.
+
+        - `beside`: whether other rows share its pass.
+        """
         if drafts.rule not in (None, self.rule):
             raise InputError(
                 f"{drafts.drafter} draws for verifiers.rule = {drafts.rule!r}, its target verifies by {self.rule!r}, "
@@ -184,7 +189,9 @@ class Target:
         tokens = torch.cat([roots, drafts.tokens], 1)  # (B, n + 1)
         nodes = None if tree.is_chain else Nodes(0, tree.ancestors, tree.depths)
         # Surplus tokens lie beyond all others of their row, within the capacity for the widest row, and are never kept.
-        counts = [tokens.shape[1]] * len(tags) if self.rectangular else [count + 1 for count in drafts.counts]
+        captured = self.model.graphs is not None and tokens.numel() <= MOST_TOKENS and not beside
+        real = not self.rectangular or (self.cache.pages and tree.is_chain and not captured)
+        counts = [count + 1 for count in drafts.counts] if real else [tokens.shape[1]] * len(tags)
         flat, inside = tokens.flatten().clamp(0, self.model.vocabulary - 1), None
         if min(counts) < tokens.shape[1]:
             inside = placed(in_rectangle(counts, tokens.shape[1]), flat.device)

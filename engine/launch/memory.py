@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 
 from engine.decoding.cache import shape_of
-from engine.decoding.checkpoints import count_numbers
+from engine.decoding.checkpoints import count_numbers, stored_tensors
 from engine.decoding.eagle_files import read_head_config
 from engine.decoding.folders import read_config
 from engine.decoding.models import PRECISIONS, folder_of
+from engine.decoding.pages import whole_pages
+from engine.decoding.quantised import BITS
 from engine.launch.placement import gpus_of
 from engine.node.build import borrowed_of, head_folder
 from fleet.scenario.names import verifier_name
@@ -69,7 +71,7 @@ def process_bytes(*held_bytes: int) -> int:
 
 def needs_of(fleet: Fleet, gpus: Sequence[str]) -> dict[str, int]:
     """Return the bytes that a run of the fleet on this host needs on each of its GPUs, by their names."""
-    drafters, verifiers, row = fleet.drafters, fleet.verifiers, fleet.room.longest_row
+    drafters, verifiers, row = fleet.drafters, fleet.verifiers, whole_pages(fleet.room.longest_row)
     if not gpus:
         return {}
     streams, places = max(fleet.streams or fleet.workload.requests, verifiers.count), gpus_of(fleet, gpus)
@@ -131,4 +133,8 @@ def lacking(needs: Mapping[str, int], free: Mapping[str, int]) -> str | None:
 
 def _model_bytes(model: str, role: str, precision: str) -> ModelBytes:
     folder, number_bytes = folder_of(model, role), PRECISIONS[precision].itemsize
-    return ModelBytes(number_bytes * count_numbers(folder), number_bytes * shape_of(read_config(folder)).numbers)
+    weights_bytes = number_bytes * count_numbers(folder)
+    if precision in BITS:
+        matrices = [name for name, stored in stored_tensors(folder).items() if ".layers." in name and stored.is_matrix]
+        weights_bytes -= int((number_bytes - BITS[precision] / 8) * count_numbers(folder, matrices))
+    return ModelBytes(weights_bytes, number_bytes * shape_of(read_config(folder)).numbers)

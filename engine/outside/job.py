@@ -155,8 +155,9 @@ def _refused(scenario: Scenario, engine: Engine) -> Iterator[str]:
         yield f"drafters.place = 'own': {engine} drafts on the target's device; allowed: 'target'"
     if drafters.count > 1:
         yield f"drafters.count = {drafters.count}: allowed on {engine}: 0 or 1"
-    if scenario.precision != "float32" and engine != "vllm":
-        yield f"precision = {scenario.precision!r}: allowed on {engine}: 'float32'"
+    if scenario.precision != "float32" and (engine != "vllm" or scenario.precision in ("int8", "int4")):
+        allowed = "no weights of int8 or int4" if engine == "vllm" else "'float32'"
+        yield f"precision = {scenario.precision!r}: allowed on {engine}: {allowed}"
     if drafters.count and drafters.kind not in KINDS[engine]:
         allowed = ", ".join(map(repr, KINDS[engine]))
         yield f"drafters.kind = {drafters.kind!r}: allowed on {engine}: {allowed}"

@@ -259,7 +259,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         measure: The measurement window.
         slo: Goals of each request. Left out, there are none.
         cost: Prices of devices. Left out, tokens have no price.
-        precision: Precision of the models' numbers in the real world.
+        precision: Precision of the models' numbers in the real world; with int8 and int4, of the weights of layers,
+            and the rest is bfloat16.
         faults: Fault script, entry by entry: stations that die or stall, messages that are lost, late, repeated or
             overtaken.
         version (number): Format of the file. A file of another format is refused.
@@ -277,7 +278,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measure: Measure = Measure()
     slo: Slo | None = None
     cost: Cost | None = None
-    precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+    precision: Literal["float32", "float64", "bfloat16", "float16", "int8", "int4"] = "float32"
     faults: tuple[Fault, ...] = ()
     version: Version = FORMAT
 

@@ -20,7 +20,7 @@ def calibrate(
     draft: Annotated[str, typer.Option(help="Folder of the draft model, or demo.")] = "demo",
     target: Annotated[str, typer.Option(help="Folder of the target model, or demo.")] = "demo",
     depth: Annotated[int, typer.Option(min=1, help="Depth at which acceptance is recorded.")] = 5,
-    precision: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
+    precision: Annotated[str, typer.Option(help="float32, float64, bfloat16, float16, int8 or int4.")] = "float32",
     prompts: Annotated[str, typer.Option(help="demo/calibration, or a JSON Lines file.")] = "demo/calibration",
     quick: Annotated[bool, typer.Option("--quick", help="A smaller grid and fewer repetitions.")] = False,
     scenario: Annotated[

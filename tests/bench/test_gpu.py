@@ -2,17 +2,23 @@
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
-from bench import gpu, steps
+from bench import exact, gpu, steps
 from bench.harness import Report
 from bench.steps import Point, card_of, estimated_ms, limit_ms
+from engine.decoding import pages
+from engine.decoding.graphs import Graphs
+from engine.decoding.models import load_model
+from engine.demo_pair.corpus import read_prompts
 from fleet.errors import InputError
 from fleet.files import write_file
+from tests.helpers.varlen import reading_pages, varlen_reference
 
 
 def options(module: object, *words: str) -> argparse.Namespace:
@@ -36,11 +42,22 @@ def test_steps_go_on_after_the_kept_ones(tmp_path: Path, monkeypatch: pytest.Mon
     lines = path.read_text().splitlines()
     write_file(path, "\n".join(lines[:3]) + "\n")
     measured: list[Point] = []
-    monkeypatch.setattr(steps, "step_ms", lambda _model, point: measured.append(point) or {"ms": 1.0})
+    monkeypatch.setattr(steps, "step_ms", lambda _model, point, _pages: measured.append(point) or {"ms": 1.0})
     tiny_steps(tmp_path)
     assert [(point.step, point.rows) for point in measured] == [("verify", 2), ("prefill", 1)]
     monkeypatch.setattr(steps, "random_model", lambda *_: pytest.fail("loads a model"))
     assert [row["ms"] for row in next(iter(tiny_steps(tmp_path).tables.values()))][3:] == [1.0, 1.0]
+
+
+def test_both_ways_of_attention_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "reads_pages", lambda *_: True)
+    with reading_pages() as fed:
+        rows, ratios = tiny_steps(tmp_path).tables.values()
+    assert [row["attention"] for row in rows] == ["pages", "masks"] * 5
+    assert fed
+    ms = [row["ms"] for row in rows]
+    assert [row["step"] for row in ratios] == ["decode", "verify", "prefill"]
+    assert ratios[-1]["median"] == ms[-2] / ms[-1]
 
 
 def test_steps_of_another_device_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,3 +111,17 @@ def test_an_estimate_is_no_quicker_than_the_memory_limit() -> None:
     assert estimated_ms("qwen3-14b", point, "rtx-4090") is None
     with pytest.raises(InputError, match="h101"):
         estimated_ms("qwen3-14b", point, "h101")
+
+
+def test_logits_by_pages_are_held_against_those_by_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, text = load_model("demo", "target", "float64", "cpu"), read_prompts("evaluation")[0]
+    assert exact.beside_masks(model, text) == []
+    model.graphs = Graphs(lambda work: work)
+    with reading_pages():
+        found = exact.beside_masks(model, text)
+    assert [row["pass"] for row in found] == ["prompt", "equal", "again, captured", "unequal"]
+    assert max(row[exact.APART] for row in found) < 1e-9
+    wrong = partial(varlen_reference, from_the_end=False)
+    with reading_pages():
+        monkeypatch.setattr(pages, "kernel", lambda: wrong)
+        assert exact.beside_masks(model, text)[-1][exact.APART] > exact.CLOSE

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from engine.decoding.checkpoints import count_numbers
+from engine.decoding.pages import whole_pages
 from engine.launch.memory import (
     borrowed_bytes,
     drafter_bytes,
@@ -93,7 +94,7 @@ def test_pickled_weights_count_by_their_files(tiny: Path, tmp_path: Path) -> Non
 
 def test_each_gpu_holds_its_own_stations(tiny: Path) -> None:
     fleet = fleet_of(tiny, verifiers={"count": 3})
-    row = fleet.room.longest_row
+    row = whole_pages(fleet.room.longest_row)
     verifying = process_bytes(target_bytes(fleet).with_cache(row))
     drafting = process_bytes(drafter_bytes(fleet).with_cache(3 * row))
     assert needs_of(fleet, ["0"]) == {"0": drafting + 3 * verifying}
@@ -104,14 +105,16 @@ def test_each_gpu_holds_its_own_stations(tiny: Path) -> None:
 def test_replayed_stations_need_no_memory(tiny: Path) -> None:
     step = {"base_s": 0.01}
     fleet = fleet_of(tiny, verifiers={"kind": "replayed", "verify": step, "count": 3})
-    assert needs_of(fleet, ["0"]) == {"0": process_bytes(drafter_bytes(fleet).with_cache(3 * fleet.room.longest_row))}
+    assert needs_of(fleet, ["0"]) == {
+        "0": process_bytes(drafter_bytes(fleet).with_cache(3 * whole_pages(fleet.room.longest_row)))
+    }
 
 
 def test_a_target_that_drafts_holds_both_models(tiny: Path) -> None:
     serving = {"place": "target"}, {"count": 1, "max_num_seqs": 4}
     for kind in ("", "EAGLE"):
         fleet = fleet_of(tiny, kind, drafters=serving[0], verifiers=serving[1], workload={"streams": 6})
-        tokens = 4 * fleet.room.longest_row
+        tokens = 4 * whole_pages(fleet.room.longest_row)
         both = target_bytes(fleet).with_cache(tokens), drafter_bytes(fleet).with_cache(tokens)
         assert needs_of(fleet, ["0"]) == {"0": process_bytes(*both)}, "a head shares the target of its process"
 

@@ -1,0 +1,110 @@
+"""Attention that reads rows in place: a row of a slot cache is one page of torch's attention of unequal lengths.
+
+It needs no mask and no filling up. It is flash attention, so it takes chains alone, in half precision, on cuda.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+
+from engine.decoding.feed import Feed
+from engine.decoding.placing import placed
+
+PAGE = 256  # places; flash attention takes pages of a multiple of it
+CLOSE = 0.05  # between outputs of a size near 1, in half precision and in float32
+
+
+class Packed(NamedTuple):
+    """The N new tokens of B rows, without filling up; all tensors are int32, as flash attention takes them.
+
+    - `starts` (B + 1,): where the tokens of each row begin and end.
+    - `used` (B,): places of each row up to its last new token.
+    - `pages` (B, 1): the rows in the cache.
+    - `most`, `width`: tokens and places of a row, at most.
+    """
+
+    starts: torch.Tensor
+    used: torch.Tensor
+    pages: torch.Tensor
+    most: int
+    width: int
+
+
+def packed_of(feeds: Sequence[Feed]) -> Packed | None:
+    """Return the rows of a pass as pages; None if a token sees something else than its row up to itself."""
+    if any(feed.mask is not None for feed in feeds):
+        return None
+    device = feeds[0].slots.device
+    counts = [count for feed in feeds for count in feed.each]
+    rows = [row for feed in feeds for row in range(feed.rows.start, feed.rows.stop)]
+    if len(feeds) == 1 and feeds[0].counts is None:  # a graph may capture this: it copies nothing from the host
+        starts = torch.arange(0, sum(counts) + 1, counts[0], dtype=torch.int32, device=device)
+        pages = torch.arange(rows[0], rows[-1] + 1, dtype=torch.int32, device=device)
+    else:
+        both = placed([0, *accumulate(counts), *rows], device, torch.int32)
+        starts, pages = both[: len(rows) + 1], both[len(rows) + 1 :]
+    positions = torch.cat([feed.positions for feed in feeds]) if len(feeds) > 1 else feeds[0].positions
+    used = (positions[starts[1:] - 1] + 1).int()
+    return Packed(starts, used, pages[:, None], max(counts), max(feed.width for feed in feeds))
+
+
+def whole_pages(places: int) -> int:
+    """Return the places of a row with at least so many, as whole pages."""
+    return -(-places // PAGE) * PAGE
+
+
+def attend_pages(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, packed: Packed) -> torch.Tensor:
+    """Attend with queries (N, heads, size) over pages (rows, places, kv heads, size); return (N, heads, size)."""
+    starts = packed.starts  # also as those of keys, which flash attention wants to have and does not read
+    return kernel()(
+        query, keys, values, starts, starts, packed.most, packed.width,
+        window_size=(-1, 0), enable_gqa=True, seqused_k=packed.used, block_table=packed.pages,
+    )  # fmt: skip
+
+
+def kernel() -> Callable[..., torch.Tensor]:
+    """Return torch's attention of unequal lengths; ImportError where torch has none."""
+    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415  (it imports torch's compiler, which takes 1.4 s)
+
+    return varlen_attn  # type: ignore[no-any-return]
+
+
+def reads_pages(device: torch.device, dtype: torch.dtype, size: int) -> bool:
+    """Whether attention reads pages; else it has masks. `size`: numbers of a head.
+
+    No card has decided which one is quicker: `bench steps` measures both.
+    """
+    return device.type == "cuda" and is_right(device, dtype, size)
+
+
+@cache
+@torch.inference_mode()
+def is_right(device: torch.device, dtype: torch.dtype, size: int) -> bool:
+    """Whether attention over pages runs here, and computes what a mask does: two rows, of 200 and 7 places.
+
+    Versions of torch differ in what they take, and so do devices and builds; this asks them.
+    """
+    numbers = torch.Generator(device).manual_seed(0)
+    query, keys, values = (
+        torch.randn(dimensions, generator=numbers, device=device).to(dtype)
+        for dimensions in ((4, 4, size), (3, PAGE, 2, size), (3, PAGE, 2, size))
+    )
+    counts, used, rows = (3, 1), (200, 7), (2, 0)
+    starts, ends, pages = (placed(each, device, torch.int32) for each in ((0, 3, 4), used, rows))
+    try:
+        found = attend_pages(query, keys, values, Packed(starts, ends, pages[:, None], max(counts), max(used)))
+    except (ImportError, RuntimeError, TypeError, ValueError):
+        return False
+    wanted = []
+    for part, row, count, end in zip(query.split(counts), rows, counts, used, strict=True):
+        mask = torch.ones(count, end, dtype=torch.bool, device=device).tril(end - count)
+        parts = (part, keys[row, :end], values[row, :end])
+        of_row = functional.scaled_dot_product_attention(
+            *(each.float().transpose(0, 1) for each in parts), attn_mask=mask, enable_gqa=True
+        )
+        wanted.append(of_row.transpose(0, 1))
+    return bool((found.float() - torch.cat(wanted)).abs().max() < CLOSE)
