@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from bench.harness import Aim, Report, Row
-from bench.scatter import draw
+from bench.scatter import Cell, draw
 from bench.serving import DRAFTS, JUDGED, SHOWN, judged_cell, total_row
 from calibrate.serving import depths_of, loop_of, profile_of_target, recording_loop, stages_of
 from engine.launch.serve import serve
@@ -45,7 +45,7 @@ WHOLE = {
     "prompt lookup": ((2, 4, 8), WHOLE_ROWS),
 }  # fmt: skip
 OPENED = {"none": 0, "small model": 4}  # drafts of the open loads
-DRAWN = "predicted.json"  # of an engine: measured and predicted tokens/s of its cells
+DRAWN = "predicted.json"  # tokens/s of an engine's cells
 RERUN = 0.08  # difference of two runs from which a cell is run once more
 
 Grid = Mapping[str, tuple[Sequence[int], Sequence[int]]]
@@ -70,14 +70,20 @@ def study(options: argparse.Namespace) -> Report:
     aims = list[Aim]()
     for engine in options.engine:
         title, errors, runs = judged(engine, options)
-        drawn = title, [(row["throughput"].engine, row["throughput"].sim) for row in errors.values()]
+        drawn = (
+            title,
+            [
+                Cell(row["throughput"].engine, row["throughput"].sim, len(runs[name]) > 2)
+                for name, row in errors.items()
+            ],
+        )
         (options.out / engine / DRAWN).write_bytes(msgspec.json.encode(drawn))
         tables[f"{title}: errors of tokens/s | TPOT"] = [cell_row(name, errors[name], runs[name]) for name in errors]
         tables[f"{title}: mean absolute errors"] = [total_row(quantity, errors) for quantity in SHOWN]
         of_engine = aims_of(errors, [run for own in runs.values() for run in own])
         aims += [msgspec.structs.replace(aim, name=f"{title}: {aim.name}") for aim in of_engine]
     every = (path.read_bytes() for path in sorted(options.out.glob(f"*/{DRAWN}")))
-    figure = draw(dict(msgspec.json.decode(one, type=tuple[str, list[tuple[float, float]]]) for one in every))
+    figure = draw(dict(msgspec.json.decode(one, type=tuple[str, list[Cell]]) for one in every))
     save(figure, options.out / "predicted.png", "Tokens a second, predicted from step times on other prompts.")
     return Report(tables, aims)
 
