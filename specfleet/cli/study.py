@@ -160,9 +160,13 @@ def reproduce(
     if not name:
         print("\n".join((*REPRODUCTIONS, EVERY)))
         return
-    parts = len(list(names(Inputs(str(trace) if trace else None)))) if name == EVERY else 1
-    with progress("reproduce", parts) as advance:
-        reproduction = reproduce(name, trace=trace, data=data, report=advance)
+    if name == EVERY:
+        inputs = Inputs(str(trace) if trace else None, str(data) if data else None)
+        with progress("reproduce", len(list(names(inputs)))) as advance:
+            reproduction = reproduce(name, trace=trace, data=data, report=advance)
+    else:
+        with busy(f"reproducing {name}"):
+            reproduction = reproduce(name, trace=trace, data=data)
     print_reproduction(name, reproduction, as_json)
 
 

@@ -113,7 +113,7 @@ def test_an_estimate_is_no_quicker_than_the_memory_limit() -> None:
         estimated_ms("qwen3-14b", point, "h101")
 
 
-def test_logits_by_pages_are_held_against_those_by_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_by_pages_are_held_against_those_by_masks() -> None:
     model, text = load_model("demo", "target", "float64", "cpu"), read_prompts("evaluation")[0]
     assert exact.beside_masks(model, text) == []
     model.graphs = Graphs(lambda work: work)
@@ -122,6 +122,6 @@ def test_logits_by_pages_are_held_against_those_by_masks(monkeypatch: pytest.Mon
     assert [row["pass"] for row in found] == ["prompt", "equal", "again, captured", "unequal"]
     assert max(row[exact.APART] for row in found) < 1e-9
     wrong = partial(varlen_reference, from_the_end=False)
-    with reading_pages():
-        monkeypatch.setattr(pages, "kernel", lambda: wrong)
+    with reading_pages(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "kernel", lambda: wrong)
         assert exact.beside_masks(model, text)[-1][exact.APART] > exact.CLOSE
