@@ -44,6 +44,6 @@ def draw(cells: Mapping[str, Sequence[Cell]], quantity: str = "tokens a second")
             axis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
         axes.set_xlabel(f"measured {quantity}")
         axes.set_ylabel(f"predicted {quantity}")
-        axes.plot([], [], "o", ms=5, color="#444444", mfc="none", label="two runs over 8 % apart")
+        axes.plot([], [], "o", ms=5, color="#444444", mfc="none", label="two runs over 8% apart")
         figure.legend(loc="outside upper center", ncols=2, fontsize=8)
     return figure
