@@ -66,6 +66,16 @@ def test_laws_of_answers_predict_other_rows_and_depths() -> None:
             assert ours[name].value == pytest.approx(theirs[name].value, rel=0.03), (rows, depth, name)
 
 
+@pytest.mark.parametrize("spread", ["constant", "exponential"])
+def test_the_context_is_in_a_law_where_it_explains_times(spread: str) -> None:
+    for slope_s in (0.0, 2e-5):
+        law = {"base_s": 0.002, "per_context_token_s": slope_s, "spread": {"spread": spread}}
+        known = change_scenario(SCENARIO, {"profile": PROFILE | {"decode": law}})
+        loops = [loop_of(known, rows, 0, rows) for rows in (1, 4)]
+        found = profile_of_target(known, [answered(simulate(loop)) for loop in loops]).decode.per_context_token_s
+        assert found == pytest.approx(slope_s, rel=0.1) or (spread == "exponential" and found == 0)
+
+
 @pytest.mark.parametrize("depths", [(4, 0), (4,)])
 def test_a_server_of_one_draft_length_has_drafts_within_verification(depths: tuple[int, ...]) -> None:
     loops = [loop_of(SCENARIO, rows, depth, seed) for seed, rows in stages_of(SCENARIO, 2) for depth in depths]
