@@ -42,7 +42,7 @@ def study(options: argparse.Namespace) -> Report:
     rows = [plain_row(here, prompts, plain), *(row_of(name, here, host, prompts, plain) for name in drafters_of(*host))]
     other = sum(value == "other" for row in rows for value in row.values())
     device = torch.cuda.get_device_name() if place == "cuda" else "cpu"
-    tables, aims = {f"texts on {device}, {PRECISION}": rows}, [Aim("ways whose texts are others", other, 0)]
+    tables, aims = {f"texts on {device}, {PRECISION}": rows}, [Aim("ways with other texts", other, 0)]
     if beside := beside_masks(load_model("demo", "target", HALF, place), prompts[0]):
         tables[f"logits by pages on {device}, {HALF}"] = beside
         aims.append(Aim(f"{APART}, most", max(row[APART] for row in beside), CLOSE))

@@ -70,14 +70,9 @@ def study(options: argparse.Namespace) -> Report:
     aims = list[Aim]()
     for engine in options.engine:
         title, errors, runs = judged(engine, options)
-        drawn = (
-            title,
-            [
-                Cell(row["throughput"].engine, row["throughput"].sim, len(runs[name]) > 2)
-                for name, row in errors.items()
-            ],
-        )
-        (options.out / engine / DRAWN).write_bytes(msgspec.json.encode(drawn))
+        rates = {name: row["throughput"] for name, row in errors.items()}
+        drawn = [Cell(rate.engine, rate.sim, len(runs[name]) > 2) for name, rate in rates.items()]
+        (options.out / engine / DRAWN).write_bytes(msgspec.json.encode((title, drawn)))
         tables[f"{title}: errors of tokens/s | TPOT"] = [cell_row(name, errors[name], runs[name]) for name in errors]
         tables[f"{title}: mean absolute errors"] = [total_row(quantity, errors) for quantity in SHOWN]
         of_engine = aims_of(errors, [run for own in runs.values() for run in own])

@@ -63,12 +63,8 @@ def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, fl
     """
     design = np.array([columns_of(*extent) for extent in np.asarray(extents, dtype=float)])
     coefficients, ratios = fit_relative(design, np.asarray(times_s, dtype=float))
-    return law_from(coefficients, spread_of(ratios)), mean_error(ratios)
-
-
-def mean_error(ratios: NDArray[np.float64]) -> float:
-    """Return the mean absolute error of fitted over measured times, without those beyond a factor of two."""
-    return float(np.abs(1 / ratios[(ratios > 1 / 2) & (ratios < 2)] - 1).mean())
+    kept = (ratios > 1 / 2) & (ratios < 2)
+    return law_from(coefficients, spread_of(ratios)), float(np.abs(1 / ratios - 1)[kept].mean())
 
 
 def columns_of(tokens: float, context: float, rows: float, row_tokens: float) -> list[float]:

@@ -1,7 +1,7 @@
 """Weights of 8 and 4 bits, by torchao: the matrices of the layers; embedding, head and activations keep 16 bits.
 
-The lean forward pass fuses matrices first and quantises the result, layer by layer, so that a device never has room to
-keep for all of the 16 bits.
+The lean forward pass fuses matrices first and quantises the result, layer by layer, so that a device never holds all
+layers in 16 bits.
 """
 
 from collections.abc import Mapping

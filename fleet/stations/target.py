@@ -324,7 +324,7 @@ class TargetStation(Station):
         return [self._request(session, opening, granted, now_s)]
 
     def _went_on(self, before: Session, now_s: float) -> list[Instruction]:
-        """Commit a token of a session whose draft is late. A draft that came meanwhile, perhaps empty, loses its first
+        """Commit a token of a session with a late draft. A draft that came meanwhile, perhaps empty, loses its first
         token."""
         tag = before.tag
         self.sessions[tag] = msgspec.structs.replace(before, base=before.base + 1)

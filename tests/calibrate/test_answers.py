@@ -3,11 +3,12 @@
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
-from calibrate.answers import gaps_of
+from calibrate.answers import gaps_of, mean_error
 from calibrate.servers import servers_of
 from calibrate.serving import depths_of, loop_of, profile_of_target, stages_of
 from engine.outside.answers import log_of
@@ -99,6 +100,11 @@ def test_servers_are_named_by_their_draft_lengths() -> None:
     ):
         with pytest.raises(InputError, match=said):
             servers_of(stated, scenario)
+
+
+def test_a_fit_that_misses_most_times_says_so() -> None:
+    assert mean_error(np.array([1.0] * 99 + [0.0])) == pytest.approx(0.01)
+    assert mean_error(np.array([1.0] + [1e4] * 99)) > 0.98
 
 
 def test_prompts_belong_to_the_step_that_read_them() -> None:
