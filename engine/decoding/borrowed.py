@@ -9,7 +9,7 @@ from engine.decoding.admitted import config_of
 from engine.decoding.checkpoints import read_named, read_tensors, stored_tensors
 from engine.decoding.eagle_files import EMBEDDING, LM_HEAD
 from engine.decoding.folders import explained
-from engine.decoding.llama import is_lean
+from engine.decoding.llama import SCALED, is_lean
 from engine.decoding.models import CausalLM, place_of
 
 INPUT, OUTPUT = f"model.{EMBEDDING}", LM_HEAD  # names in checkpoints of the types that the lean pass runs
@@ -22,7 +22,7 @@ def borrowed_names(head: Path, target: Path) -> frozenset[str] | None:
     no names.
     """
     config = config_of(target)
-    if not is_lean(config):
+    if not is_lean(config) or config.model_type in SCALED:
         return None
     own = {name.removeprefix("model.") for name in stored_tensors(head) or read_tensors(head)}
     last = INPUT if config.tie_word_embeddings else OUTPUT

@@ -1,4 +1,4 @@
-"""A lean forward pass of LLaMA-type models, Qwen3 and GLM-4: the weights of a transformers model without its modules.
+"""A lean forward pass of LLaMA-type models, Qwen3, GLM-4 and Gemma 2: a transformers model's weights, not its modules.
 
 transformers spends half of a small model's step on module calls, argument checks and projections one by one. Here a
 layer is one function over a flat batch of tokens, with fused projections. Results are the same numbers; other model
@@ -7,33 +7,44 @@ types run through transformers itself (see `models.py`).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 import torch
 from torch.nn import functional
 from transformers import PretrainedConfig
 
-from engine.decoding.admitted import STATIC_ROPE, slides
+from engine.decoding.admitted import STATIC_ROPE
 from engine.decoding.attention import attend, grouped
 from engine.decoding.cache import RowCache
 from engine.decoding.feed import Feed, Joined
 from engine.decoding.pages import attend_pages, packed_of
 
-MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3", "glm4"}
+MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3", "glm4", "gemma2"}
 IN_PAIRS = {"glm4"}  # types that rotate neighbours of a head, and not its halves
+SCALED = {"gemma2"}  # types that scale embeddings, cap logits, and norm by 1 + weight
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": functional.silu, "gelu_pytorch_tanh": partial(functional.gelu, approximate="tanh"),
+}  # fmt: skip
 
-
+NORMS = ("post_attention_layernorm", "post_self_attn_layernorm", "post_mlp_layernorm")
+"""Norms of a layer before its network, after attention and after the network."""
+SANDWICHED = ("pre_feedforward_layernorm", "post_attention_layernorm", "post_feedforward_layernorm")
+"""The same norms in Gemma 2."""
 Attention = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """From a layer's number, queries, keys and values (N, heads, size) to what its queries attend to (N, heads, size)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Weights of one decoder layer.
+    """Weights of one decoder layer, and the constants of its attention.
 
     - `first_norm`: missing in EAGLE's heads.
+    - `scale`: of products of queries and keys.
     - `query_norm`, `key_norm`: of each head, in Qwen3.
-    - `attended_norm`, `fed_norm`: of what attention and the network add, in GLM-4.
+    - `attended_norm`, `fed_norm`: of what attention and the network add, in GLM-4 and Gemma 2.
+    - `window`: how many of the last tokens a token sees; None for all.
+    - `softcap`: scores are bent to lie within plus and minus this.
     """
 
     first_norm: torch.Tensor | None
@@ -44,10 +55,14 @@ class Layer:
     second_norm: torch.Tensor
     gate_up: torch.Tensor
     down: torch.Tensor
+    activation: Callable[[torch.Tensor], torch.Tensor]
+    scale: float
     query_norm: torch.Tensor | None = None
     key_norm: torch.Tensor | None = None
     attended_norm: torch.Tensor | None = None
     fed_norm: torch.Tensor | None = None
+    window: int | None = None
+    softcap: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +79,13 @@ def is_lean(config: PretrainedConfig) -> bool:
     return (
         config.model_type in MODEL_TYPES
         and rope in STATIC_ROPE
-        and getattr(config, "hidden_act", "silu") == "silu"
+        and _activation(config) in ACTIVATIONS
         and not getattr(config, "mlp_bias", False)
-        and not slides(config)
     )
+
+
+def _activation(config: PretrainedConfig) -> str:
+    return str(getattr(config, "hidden_activation", None) or config.hidden_act)
 
 
 def layer_of(module: torch.nn.Module) -> Layer:
@@ -75,32 +93,50 @@ def layer_of(module: torch.nn.Module) -> Layer:
 
     Where heads are rotated in pairs, their numbers change places first, so that the module itself is of no more use.
     """
-    attention, mlp = module.self_attn, module.mlp
+    attention, mlp, config = module.self_attn, module.mlp, module.self_attn.config
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-    if attention.config.model_type in IN_PAIRS:
-        share = attention.config.rope_parameters.get("partial_rotary_factor", 1.0)
+    if config.model_type in IN_PAIRS:
+        share = config.rope_parameters.get("partial_rotary_factor", 1.0)
         for projection in projections[:2]:
             _rearrange(projection, attention.head_dim, int(share * attention.head_dim))
     biased = attention.q_proj.bias is not None
+    named = SANDWICHED if hasattr(module, SANDWICHED[0]) else NORMS
+
+    def factors(name: str, owner: torch.nn.Module = module) -> torch.Tensor | None:
+        norm = getattr(owner, name, None)
+        return None if getattr(norm, "weight", None) is None else factors_of(norm, config)
+
+    before_network, after_attention, after_network = (factors(name) for name in named)
+    assert before_network is not None
     return Layer(
-        _weight(module, "input_layernorm"),
+        factors("input_layernorm"),
         _fused([projection.weight for projection in projections]),
         torch.cat([projection.bias.data for projection in projections]) if biased else None,
         attention.o_proj.weight.data,
         None if attention.o_proj.bias is None else attention.o_proj.bias.data,
-        module.post_attention_layernorm.weight.data,
+        before_network,
         _fused([mlp.gate_proj.weight, mlp.up_proj.weight]) if hasattr(mlp, "up_proj") else mlp.gate_up_proj.weight.data,
         mlp.down_proj.weight.data,
-        _weight(attention, "q_norm"),
-        _weight(attention, "k_norm"),
-        _weight(module, "post_self_attn_layernorm"),
-        _weight(module, "post_mlp_layernorm"),
+        ACTIVATIONS[_activation(config)],
+        attention.scaling,
+        factors("q_norm", attention),
+        factors("k_norm", attention),
+        after_attention,
+        after_network,
+        getattr(config if config.model_type == "mistral" else attention, "sliding_window", None),
+        getattr(attention, "attn_logit_softcapping", None),
     )
 
 
-def _weight(module: torch.nn.Module, norm: str) -> torch.Tensor | None:
-    weight = getattr(getattr(module, norm, None), "weight", None)
-    return None if weight is None else weight.data
+def factors_of(module: torch.nn.Module, config: PretrainedConfig) -> torch.Tensor:
+    """Return the factors (n,) of a norm.
+
+    Where they are 1 + weight, they are in single precision: 1 + weight has fewer digits than the weight.
+    """
+    weight = module.weight.data
+    if config.model_type not in SCALED:
+        return weight
+    return 1 + weight.to(torch.promote_types(weight.dtype, torch.float32))
 
 
 def _rearrange(projection: torch.nn.Module, size: int, rotated: int) -> None:
@@ -156,31 +192,39 @@ def run_layers(
     - `tapped`: receives the inputs of the layers that are its keys.
     """
     heads, kv_heads = config.num_attention_heads, cache.shape.heads
-    size, epsilon, hidden = cache.shape.size, config.rms_norm_eps, x.shape[-1:]
+    size, epsilon = cache.shape.size, config.rms_norm_eps
     cosines, sines = rotary.cosines[feed.positions], rotary.sines[feed.positions]
-    attend_all = attention_of(feed, cache, heads // kv_heads, x.dtype)
+    attend_all = attention_of(feed, cache, layers, heads // kv_heads, x.dtype)
     for number, layer in enumerate(layers):
         if tapped is not None and number in tapped:
             tapped[number] = x
-        if layer.first_norm is None:
-            normed = x if read is None else read
-        else:
-            normed = functional.rms_norm(x, hidden, layer.first_norm, epsilon)
+        normed = x if read is None else read
+        if layer.first_norm is not None:
+            normed = norm(x, layer.first_norm, epsilon)
         qkv = functional.linear(normed, layer.qkv, layer.qkv_bias).view(-1, heads + 2 * kv_heads, size)
         rotated = rotate(_queries_and_keys(qkv, layer, heads, kv_heads, epsilon), cosines, sines)
         attended = attend_all(number, rotated[:, :heads], rotated[:, heads:], qkv[:, heads + kv_heads :])
         added = functional.linear(attended.reshape(-1, heads * size), layer.output, layer.output_bias)
-        x = x + (
-            added if layer.attended_norm is None else functional.rms_norm(added, hidden, layer.attended_norm, epsilon)
-        )
-        normed = functional.rms_norm(x, hidden, layer.second_norm, epsilon)
-        gate, up = functional.linear(normed, layer.gate_up).chunk(2, -1)
-        added = functional.linear(functional.silu(gate) * up, layer.down)
-        x = x + _normed(added, layer.fed_norm, epsilon)
+        x = x + (added if layer.attended_norm is None else norm(added, layer.attended_norm, epsilon))
+        gate, up = functional.linear(norm(x, layer.second_norm, epsilon), layer.gate_up).chunk(2, -1)
+        added = functional.linear(layer.activation(gate) * up, layer.down)
+        x = x + (added if layer.fed_norm is None else norm(added, layer.fed_norm, epsilon))
     return x
 
 
-def attention_of(feed: Feed | Joined, cache: RowCache, group: int, dtype: torch.dtype) -> Attention:
+def norm(values: torch.Tensor, factors: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """Norm values (..., n) by their root mean square, in the precision of the factors (n,)."""
+    return functional.rms_norm(values.to(factors.dtype), factors.shape, factors, epsilon).to(values.dtype)
+
+
+def attends_plainly(layer: Layer, size: int) -> bool:
+    """Whether attention has no window, no cap and the usual scale for heads of that size, as attention over pages."""
+    return layer.window is None and layer.softcap is None and layer.scale == size**-0.5
+
+
+def attention_of(
+    feed: Feed | Joined, cache: RowCache, layers: Sequence[Layer], group: int, dtype: torch.dtype
+) -> Attention:
     """Return the function that stores the keys and values of a layer's N tokens, and attends with their queries.
 
     - `group`: query heads of a key-value head.
@@ -194,15 +238,19 @@ def attention_of(feed: Feed | Joined, cache: RowCache, group: int, dtype: torch.
             return attend_pages(queries, cache.storage[layer, 0], cache.storage[layer, 1], packed)
 
         return of_pages
-    masks = [grouped(each.visible, group, dtype) for each in feed.feeds]
+    masks = {
+        window: [grouped(each.visible if window is None else each.within(window), group, dtype) for each in feed.feeds]
+        for window in {layer.window for layer in layers}
+    }
     ends = list(accumulate(len(each.slots) for each in feed.feeds))
-    spans = list(zip([0, *ends], ends, feed.feeds, masks, strict=False))
+    spans = list(zip([0, *ends], ends, feed.feeds, strict=False))
 
-    def of_masks(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        parts = [
-            attend(queries[begin:end], *cache.store(keys[begin:end], values[begin:end], layer, each), each, mask)
-            for begin, end, each, mask in spans
-        ]
+    def of_masks(number: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        layer = layers[number]
+        parts = []
+        for (begin, end, each), mask in zip(spans, masks[layer.window], strict=True):
+            rows = cache.store(keys[begin:end], values[begin:end], number, each)
+            parts.append(attend(queries[begin:end], *rows, each, mask, layer.scale, layer.softcap))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     return of_masks
@@ -212,9 +260,5 @@ def _queries_and_keys(qkv: torch.Tensor, layer: Layer, heads: int, kv_heads: int
     """Return what is rotated, queries and keys (N, heads + kv heads, size)."""
     if layer.query_norm is None:
         return qkv[:, : heads + kv_heads]
-    parts = ((qkv[:, :heads], layer.query_norm), (qkv[:, heads : heads + kv_heads], layer.key_norm))
-    return torch.cat([_normed(part, norm, epsilon) for part, norm in parts], 1)
-
-
-def _normed(values: torch.Tensor, norm: torch.Tensor | None, epsilon: float) -> torch.Tensor:
-    return values if norm is None else functional.rms_norm(values, values.shape[-1:], norm, epsilon)
+    parts = (qkv[:, :heads], layer.query_norm), (qkv[:, heads : heads + kv_heads], layer.key_norm)
+    return torch.cat([part if factors is None else norm(part, factors, epsilon) for part, factors in parts], 1)

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch.nn import functional
 from transformers import PreTrainedModel
 
 from engine.decoding.admitted import check, known_positions
@@ -16,7 +15,19 @@ from engine.decoding.cache import CacheShape, Group, RowCache, shape_of
 from engine.decoding.checkpoints import load_whole
 from engine.decoding.feed import Feed, Joined, Nodes
 from engine.decoding.graphs import Graphs
-from engine.decoding.llama import MODEL_TYPES, Layer, Rotary, is_lean, layer_of, rotary_table, run_layers
+from engine.decoding.llama import (
+    MODEL_TYPES,
+    SCALED,
+    Layer,
+    Rotary,
+    attends_plainly,
+    factors_of,
+    is_lean,
+    layer_of,
+    norm,
+    rotary_table,
+    run_layers,
+)
 from engine.decoding.pages import reads_pages
 from engine.decoding.placing import placed
 from engine.decoding.quantised import BITS, quantised_layers
@@ -66,12 +77,13 @@ class CausalLM:
         self.positions = known_positions(model)
         self.shape = shape_of(self.config)
         self.lean = lean and is_lean(self.config)
-        self.head = model.get_output_embeddings() if self.lean else head_of(model)
+        is_scaled = self.config.model_type in SCALED
+        self.head = model.get_output_embeddings() if self.lean and not is_scaled else head_of(model)
         self.graphs = Graphs() if self.device.type == "cuda" and self.lean else None
         if self.lean:
             body = model.model
             self.layers = [layer_of(layer) for layer in body.layers] if layers is None else layers
-            self.embedding, self.norm = body.embed_tokens.weight, body.norm.weight
+            self.embed, self.norm = body.embed_tokens, factors_of(body.norm, self.config)
             self.rotary = Rotary(*torch.empty(2, 0))
         else:
             self.body = body_of(model)
@@ -87,7 +99,8 @@ class CausalLM:
     def new_cache(self, rows: int = ROWS, tokens: int = TOKENS, shape: CacheShape | None = None) -> SlotCache:
         """Return an empty cache for `rows` of `tokens` tokens; `shape`: of a head instead of the model."""
         shape = shape or self.shape
-        pages = self.lean and reads_pages(self.device, self.dtype, shape.size)
+        plain = self.lean and all(attends_plainly(layer, self.shape.size) for layer in self.layers)
+        pages = plain and reads_pages(self.device, self.dtype, shape.size)
         return SlotCache(shape, self.dtype, self.device, rows, tokens, pages)
 
     def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
@@ -156,7 +169,7 @@ class CausalLM:
             return torch.cat([*states, output.last_hidden_state], -1)[0] if taps else output.last_hidden_state[0]
         if len(self.rotary.cosines) < feed.width:
             positions = max(2 * feed.width, POSITIONS)
-            self.rotary = rotary_table(self.model.model.rotary_emb, positions, self.embedding[:1], self.shape.size)
+            self.rotary = rotary_table(self.model.model.rotary_emb, positions, self.embed.weight[:1], self.shape.size)
             if self.graphs is not None:
                 self.graphs.forget()  # they use the old table
         lean_pass = partial(self._lean_pass, taps=taps)
@@ -178,10 +191,10 @@ class CausalLM:
     def _lean_pass(
         self, cache: RowCache, tokens: torch.Tensor, feed: Feed | Joined, taps: Sequence[int]
     ) -> torch.Tensor:
-        x = functional.embedding(tokens, self.embedding)
+        x = self.embed(tokens)
         tapped = dict.fromkeys(taps, x)
         x = run_layers(self.layers, x, feed, cache, self.rotary, self.config, tapped=tapped)
-        last = functional.rms_norm(x, x.shape[-1:], self.norm, self.config.rms_norm_eps)
+        last = norm(x, self.norm, self.config.rms_norm_eps)
         return torch.cat([*tapped.values(), last], -1) if taps else last
 
 

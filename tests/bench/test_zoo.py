@@ -23,7 +23,7 @@ IN_ALL_MODES = {"gpt2", "mistral"}  # in the quick loop; the numbers of these be
 IN_NUMBERS = [
     "cohere2", "gemma2", "gemma3_text", "gpt_bigcode", "gpt_oss", "granite_swa", "llama", "mixtral", "nemotron",
     "modernbert-decoder", "opt", "qwen2_moe", "llama, llama3 rope", "llama, biased attention", "phi3, longrope",
-    "opt, projected", "qwen3, no window", "glm4",
+    "opt, projected", "qwen3, no window", "glm4", "gemma2, no caps", "qwen3",
 ]  # fmt: skip
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
@@ -53,7 +53,7 @@ def test_next_token_probabilities_are_those_of_transformers(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "least"),
-    [("granite", 0.1), ("cohere", 0.1), ("gemma3_text", 0.1), ("nanochat", 0.1), ("hyperclovax", 0.1)],
+    [("granite", 0.1), ("cohere", 0.1), ("gemma2", 0.1), ("gemma3_text", 0.1), ("nanochat", 0.1), ("hyperclovax", 0.1)],
 )
 def test_a_head_without_its_final_scaling_is_noticed(kind: str, least: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "head_of", lambda model: model.get_output_embeddings())
