@@ -10,8 +10,8 @@ from fleet.hardware.shape import ModelShape
 
 NESTED = dict.fromkeys(("gemma3", "kimi_k25", "qwen3_5_moe"), "text_config")  # text part of a multimodal model
 MODEL_TYPES = (
-    "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma3", "gemma3_text", "glm4_moe", "deepseek_v3",
-    "kimi_k2", "kimi_k25", "gpt_oss", "minimax_m2", "qwen3_5_moe", "qwen3_5_moe_text",
+    "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3", "gemma3_text", "glm4", "glm4_moe",
+    "deepseek_v3", "kimi_k2", "kimi_k25", "gpt_oss", "minimax_m2", "qwen3_5_moe", "qwen3_5_moe_text",
     "eagle", "eagle3", "deepseek_mtp",
 )  # fmt: skip
 ALIKE = dict.fromkeys(("deepseek_mtp", "kimi_k2", "kimi_k25"), "deepseek_v3")  # types of the same form
@@ -60,9 +60,8 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         kind = str(content.get("model_type", kind))
     head, norms = HEADS.get(kind, ("", 2))
     kind = ALIKE.get(kind, kind)
-    gemma = kind.startswith("gemma3")
     renamed = {"num_experts": content.get("num_local_experts")}  # by transformers 5
-    config = _Config(renamed | (GEMMA_DEFAULTS if gemma else {}) | dict(content), origin)
+    config = _Config(renamed | (GEMMA_DEFAULTS if kind.startswith("gemma3") else {}) | dict(content), origin)
     heads = config.size("num_attention_heads")
     hidden = config.size("hidden_size")
     layers = config.size("num_hidden_layers")
@@ -78,9 +77,9 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         "vocabulary": config.size("vocab_size"),
         "tied": config.flag("tie_word_embeddings"),
         "query_bias": kind == "qwen2" or config.flag("attention_bias"),
-        "output_bias": config.flag("attention_bias") and kind != "glm4_moe",
-        "head_norms": gemma or kind in NORMED or (config.flag("use_qk_norm") and kind != "minimax_m2"),
-        "norms": 4 if gemma else norms,
+        "output_bias": config.flag("attention_bias") and not kind.startswith("glm4"),
+        "head_norms": kind.startswith("gemma3") or kind in NORMED or (config.flag("use_qk_norm") and kind != "minimax_m2"),
+        "norms": 4 if kind.startswith("gemma") or kind == "glm4" else norms,
         "window": window,
         "windowed_layers": windowed,
         "head": head,
@@ -144,7 +143,7 @@ def _windows(kind: str, config: "_Config", layers: int) -> tuple[int, int]:
         return window, min(sum(one == "sliding_attention" for one in types), layers)
     if kind.startswith("gemma3"):
         return window, layers - layers // config.size("sliding_window_pattern", 6)
-    if kind == "gpt_oss":  # every other layer, the first one too
+    if kind in {"gemma2", "gpt_oss"}:  # every other layer, the first one too
         return window, layers - layers // 2
     return window, layers
 

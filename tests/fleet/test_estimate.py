@@ -91,6 +91,8 @@ FAMILIES: dict[str, list[dict[str, Any]]] = {
     "mistral": [{}, {"sliding_window": 16}],
     "qwen2": [{"head_dim": 8}, {"tie_word_embeddings": True, "head_dim": 8}],
     "qwen3": [{}, {"num_key_value_heads": 1, "tie_word_embeddings": True}],
+    "gemma2": [{"tie_word_embeddings": True, "sliding_window": 16}],
+    "glm4": [{}, {"attention_bias": True}],
     "gemma3_text": [{"tie_word_embeddings": True, "sliding_window": 16}],
     "mixtral": [{"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8}],
     "qwen3_moe": [{"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}],
