@@ -52,13 +52,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def study(options: argparse.Namespace) -> Report:
     """Write and calibrate the pair, run its star, and predict each run."""
     folder, profile_file = options.out / "models", options.out / "profile.json"
-    if not (folder / "prompts.jsonl").exists():
+    kept = all(path.exists() for count in options.counts for path in runs_of(count, options))
+    if not (kept and profile_file.exists()) and not (folder / "prompts.jsonl").exists():
         write_pair(folder, options.tiny, PRECISIONS[options.precision])
     if not profile_file.exists():
         calibrate(star(folder, options, 1), str(folder / "prompts.jsonl"), profile_file)
     profile = read_profile(str(profile_file), Path())
     rows = [predicted(count, star(folder, options, count, profile), options) for count in options.counts]
-    shutil.rmtree(folder)  # 19 GB; only now, since a rerun reads it
+    shutil.rmtree(folder, ignore_errors=kept)  # 19 GB; only now, since a rerun reads it
     aims = []
     for quantity in JUDGED:
         for error, most in (("mechanism", MECHANISM_AIM), ("blind", BLIND_AIM)):
@@ -98,8 +99,7 @@ def star(folder: Path, options: argparse.Namespace, targets: int, profile: Hardw
 
 def predicted(targets: int, scenario: Scenario, options: argparse.Namespace) -> Row:
     """Run a star, or read its runs, and return its rates with the three errors in hundredths."""
-    numbers = range(1, (1 if options.tiny else RUNS) + 1)
-    runs = [options.out / f"N-{targets}.{number}.parquet" for number in numbers]
+    runs = runs_of(targets, options)
     for path in runs:
         if not path.exists():
             remark(f"{targets} targets: {path.name}")
@@ -115,6 +115,12 @@ def predicted(targets: int, scenario: Scenario, options: argparse.Namespace) -> 
                 for name, error in errors.items()
             }
     return found
+
+
+def runs_of(targets: int, options: argparse.Namespace) -> list[Path]:
+    """Return the files of a star's runs."""
+    numbers = range(1, (1 if options.tiny else RUNS) + 1)
+    return [options.out / f"N-{targets}.{number}.parquet" for number in numbers]
 
 
 def accepted_share(runs: Sequence[Path]) -> float:

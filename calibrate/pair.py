@@ -18,6 +18,7 @@ from calibrate.steps import (
 )
 from engine.decoding.draft import Drafter
 from engine.decoding.greedy import path_in_text
+from engine.decoding.pages import whole_pages
 from engine.launch.memory import borrowed_bytes, drafter_bytes, process_bytes, target_bytes
 from engine.node.build import load_target, new_drafter, new_target
 from engine.node.drafts import contents_of
@@ -36,7 +37,7 @@ def decode_continuations(fleet: Fleet, folder: Path) -> Measurements:
 
 def continuations_bytes(fleet: Fleet) -> int:
     """Return the bytes that `decode_continuations` needs on its device."""
-    return process_bytes(target_bytes(fleet).with_cache(BATCH * fleet.room.longest_row))
+    return process_bytes(target_bytes(fleet).with_cache(BATCH * whole_pages(fleet.room.longest_row)))
 
 
 def measure_steps(fleet: Fleet, effort: Effort) -> Measurements:
@@ -63,7 +64,7 @@ def measure_steps(fleet: Fleet, effort: Effort) -> Measurements:
 
 def steps_bytes(fleet: Fleet, effort: Effort) -> int:
     """Return the bytes that `measure_steps` needs on its device."""
-    tokens = grid_tokens(fleet, effort)
+    tokens = whole_pages(grid_tokens(fleet, effort))
     return process_bytes(target_bytes(fleet).with_cache(tokens), drafter_bytes(fleet).with_cache(tokens))
 
 
@@ -111,4 +112,4 @@ def accepted_lengths(drafter: Drafter, continuation: Continuation, new_tokens: i
 
 def acceptance_bytes(fleet: Fleet) -> int:
     """Return the bytes that `measure_acceptance` needs on its device."""
-    return process_bytes(drafter_bytes(fleet).with_cache(fleet.room.longest_row), borrowed_bytes(fleet))
+    return process_bytes(drafter_bytes(fleet).with_cache(whole_pages(fleet.room.longest_row)), borrowed_bytes(fleet))
