@@ -291,9 +291,9 @@ class VerifyExecutor(Executor):
 
 
 def with_means(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
-    """Return the outcome of a verification with the means of its tokens' signals, and the largest divergence."""
+    """Return the outcome of a verification with its tokens' signals."""
     if not tokens:
         return outcome
-    klds = [token.kld for token in tokens]
     ratio = sum(token.ratio for token in tokens) / len(tokens)
-    return Outcome(outcome.accepted, outcome.matches, outcome.drafted, ratio, sum(klds) / len(klds), max(klds))
+    klds = tuple(token.kld for token in tokens)
+    return Outcome(outcome.accepted, outcome.matches, outcome.drafted, ratio, klds)

@@ -100,8 +100,7 @@ class TokenSampler:
         return Outcome(
             accepted,
             ratio=sum(token.ratio for token in tokens) / drafted,
-            kld=sum(token.kld for token in tokens) / drafted,
-            kld_peak=max(token.kld for token in tokens),
+            klds=tuple(token.kld for token in tokens),
         )
 
     def _tokens(self, tag: int, rng: np.random.Generator) -> Iterator[Token]:

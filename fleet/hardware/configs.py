@@ -25,7 +25,8 @@ ROUTED = {
     "experts": "n_routed_experts", "experts_used": "num_experts_per_tok", "intermediate": "moe_intermediate_size",
     "dense_layers": "first_k_dense_replace", "dense_intermediate": "intermediate_size",
 }  # fmt: skip
-NORMED = ("qwen3", "qwen3_moe", "qwen3_5_moe_text")  # norms of each head, without a key that says so
+# Types with norms of each head, without a key that says so.
+NORMED = ("qwen3", "qwen3_moe", "qwen3_5_moe_text", "gemma3", "gemma3_text")
 EXPERTS = {  # keys of a mixture of experts, by ours
     "mixtral": {"experts": "num_local_experts", "experts_used": "num_experts_per_tok"},
     "qwen3_moe": {
@@ -78,7 +79,7 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         "tied": config.flag("tie_word_embeddings"),
         "query_bias": kind == "qwen2" or config.flag("attention_bias"),
         "output_bias": config.flag("attention_bias") and not kind.startswith("glm4"),
-        "head_norms": kind.startswith("gemma3") or kind in NORMED or (config.flag("use_qk_norm") and kind != "minimax_m2"),
+        "head_norms": kind in NORMED or (config.flag("use_qk_norm") and kind != "minimax_m2"),
         "norms": 4 if kind.startswith("gemma") or kind == "glm4" else norms,
         "window": window,
         "windowed_layers": windowed,

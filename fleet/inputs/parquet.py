@@ -53,7 +53,8 @@ def _column(column: pa.ChunkedArray, field: pa.Field, origin: str) -> pa.Chunked
         typed.validate(full=True)  # for example text that is not UTF-8
     except (pa.ArrowException, ValueError) as error:
         raise InputError(f"{place}: {reason(error)}") from error
-    if pa.types.is_floating(field.type) and not _all_finite(typed):
+    numbers = pc.list_flatten(typed) if pa.types.is_list(field.type) else typed
+    if pa.types.is_floating(numbers.type) and not _all_finite(numbers):
         raise InputError(f"{place} holds NaN or infinity; needs finite numbers")
     return typed
 

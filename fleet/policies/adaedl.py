@@ -15,9 +15,10 @@ from msgspec import Meta
 from fleet.policies.allocate import LengthAllocation, Needs
 from fleet.policies.outcome import Outcome
 
-GAMMA = 0.2  # per nat: weight of the entropy in the bound 1 - sqrt(gamma H)
-FIRST_THRESHOLD = 0.4  # lambda at the beginning of a sequence
-TARGET_SHARE = 0.9  # target share of accepted tokens; the smoothed share begins there
+# DSDE prints none of these; they are those of its authors' program.
+GAMMA = 0.1  # per nat: weight of the entropy in the bound 1 - sqrt(gamma H)
+FIRST_THRESHOLD = 0.5  # lambda at the beginning of a sequence
+TARGET_SHARE = 0.9  # target share of accepted tokens
 STEP = 0.01  # step of lambda after a verification, before smoothing
 SHARE_MEMORY = 0.5  # weight of the past in the smoothed share of accepted tokens
 THRESHOLD_MEMORY = 0.9  # weight of the past in the smoothed lambda
@@ -34,8 +35,8 @@ class AdaEdl(LengthAllocation, frozen=True, tag="adaedl", tag_field="policy", fo
     """AdaEDL: draft up to `base` tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
 
     H is the entropy of the draft distribution, in nats. The threshold lambda follows the acceptance: it rises while the
-    smoothed share of accepted tokens is below its target, and falls while it is above, as in Draft & Verify (Zhang et
-    al. 2024).
+    smoothed share of accepted tokens is below its target, and falls where it is above and all of `base` were accepted,
+    as in Draft & Verify (Zhang et al. 2024).
 
     Keys:
         base (tokens): Maximum draft length; DSDE's figure 6 varies it.
@@ -53,16 +54,19 @@ class AdaEdl(LengthAllocation, frozen=True, tag="adaedl", tag_field="policy", fo
 
     def start(self) -> Threshold:
         """Return the state of a new sequence."""
-        return Threshold(FIRST_THRESHOLD, TARGET_SHARE)
+        return Threshold(FIRST_THRESHOLD, 0.0)
 
     def learn(self, state: Threshold, drafted: int, outcome: Outcome) -> Threshold:
         """Update lambda and the smoothed share by the outcome of the last draft."""
         if not drafted:
             return state
         share = SHARE_MEMORY * state.accepted_share + (1 - SHARE_MEMORY) * outcome.accepted / drafted
-        moved = state.threshold + (STEP if share < TARGET_SHARE else -STEP)
-        threshold = THRESHOLD_MEMORY * state.threshold + (1 - THRESHOLD_MEMORY) * moved
-        return Threshold(min(max(threshold, 0.0), 1.0), share)
+        moved = state.threshold
+        if share < TARGET_SHARE:
+            moved += STEP
+        elif share > TARGET_SHARE and outcome.accepted == self.base:
+            moved -= STEP
+        return Threshold(THRESHOLD_MEMORY * state.threshold + (1 - THRESHOLD_MEMORY) * moved, share)
 
     def lengths(self, states: Sequence[Threshold], rng: np.random.Generator) -> list[int]:
         """Return the maximum length for each sequence."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import ClassVar
 
 import msgspec
@@ -10,29 +11,31 @@ import numpy as np
 from fleet.policies.allocate import LengthAllocation, Needs
 from fleet.policies.outcome import Outcome
 
-SHORT_STEPS = 10  # the short window of equation (4)
-LONG_STEPS = 30  # the long window of equation (4)
-DECAY = 0.85  # delta: decay of a step's weight with each later step, equation (5)
+SHORT_TOKENS = 10  # the short window of equation (4)
+LONG_TOKENS = 30  # the long window of equation (4)
+DECAY = 0.85  # delta: decay of a token's weight with each later token, equation (5)
 SL_MIN = 2  # tokens of the shortest draft
 EPSILON = 1e-6  # of equation (1)
-# The paper does not print these two: the number of first steps that set SL_max by equation (1), and their depth.
-CALIBRATION_STEPS = 4
-CALIBRATION_TOKENS = 8
+# The paper does not print these. They are those of the authors' program, as are integer lengths, rounded up.
+SL_FIRST, SL_LONGEST = 5, 20  # tokens of the first draft, and of the longest
+CALIBRATION_TOKENS = 30  # draft tokens until equation (1) sets SL_max
+STILL, OF_STILL = 1e-6, 20.0  # a long-window variance that counts as 0, and the ratio (4) that stands for x / 0
 
 
 class Stability(msgspec.Struct, frozen=True):
-    """State of one sequence: mean divergences of its steps, newest last, and calibration sums.
+    """State of one sequence.
 
-    - `longest`: SL_A,max, the most tokens accepted in a step.
-    - `kld_sum`: sum over `tokens` tokens. `kld_peak`: maximum over single tokens.
+    - `klds`: divergences of its newest draft tokens, the newest last; `last`: their mean in the last step.
+    - `longest`: SL_A,max, the most tokens accepted in a step of the calibration.
+    - `length`: of the next draft during the calibration.
+    - `sl_max`: SL_max; 0 during the calibration.
     """
 
     klds: tuple[float, ...] = ()
-    steps: int = 0
+    last: float = 0.0
     longest: int = 0
-    tokens: int = 0
-    kld_sum: float = 0.0
-    kld_peak: float = 0.0
+    length: int = SL_FIRST
+    sl_max: int = 0
 
 
 class Dsde(LengthAllocation, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fields=True):
@@ -48,62 +51,49 @@ class Dsde(LengthAllocation, frozen=True, tag="dsde", tag_field="policy", forbid
 
     @property
     def longest(self) -> int:
-        """Maximum draft length: (1) at most doubles the accepted length of the first drafts."""
-        return 2 * CALIBRATION_TOKENS
+        """Maximum draft length."""
+        return SL_LONGEST
 
     def start(self) -> Stability:
         """Return the state of a new sequence."""
         return Stability()
 
     def learn(self, state: Stability, drafted: int, outcome: Outcome) -> Stability:
-        """Add a step's divergences to the history, and to the calibration during the first steps."""
-        klds = (*state.klds, outcome.kld)[-LONG_STEPS:]
-        steps = state.steps + 1
-        if steps > CALIBRATION_STEPS:
-            return msgspec.structs.replace(state, klds=klds, steps=steps)
-        return Stability(
-            klds,
-            steps,
-            max(state.longest, outcome.accepted),
-            state.tokens + drafted,
-            state.kld_sum + outcome.kld * drafted,
-            max(state.kld_peak, outcome.kld_peak),
-        )
+        """Add a step's divergences; during the calibration also its accepted length, which may double the next."""
+        if not outcome.klds:
+            return state
+        klds = (*state.klds, *outcome.klds)[-LONG_TOKENS:]
+        state, before = msgspec.structs.replace(state, klds=klds, last=fmean(outcome.klds)), state
+        if state.sl_max:
+            return state
+        if len(klds) >= CALIBRATION_TOKENS:
+            return msgspec.structs.replace(state, sl_max=sl_max(before))
+        length = min(2 * state.length, SL_LONGEST) if outcome.accepted >= state.length else state.length
+        return msgspec.structs.replace(state, longest=max(state.longest, outcome.accepted), length=length)
 
     def lengths(self, states: Sequence[Stability], rng: np.random.Generator) -> list[int]:
-        """Return one length for each sequence."""
-        predicted = [self.predicted(state) for state in states]
-        if self.cap and predicted:
-            limit = sum(predicted) / len(predicted)  # (11)
-            predicted = [min(length, limit) for length in predicted]
-        return [max(SL_MIN, round(length)) for length in predicted]
-
-    def predicted(self, state: Stability) -> float:
-        """SL-hat of equations (2) and (8)."""
-        if state.steps < CALIBRATION_STEPS:
-            return CALIBRATION_TOKENS
-        spread = max(sl_max(state) - SL_MIN, 0.0)
-        penalty = scale_factor(state.klds[-1]) * wvir(state.klds)
-        return (1 - penalty) * spread + SL_MIN if penalty <= 1 else SL_MIN
+        """Return one length for each sequence; the cap is of those that are calibrated."""
+        calibrated = [predicted(state) for state in states if state.sl_max]
+        most = math.ceil(fmean(calibrated)) if self.cap and calibrated else SL_LONGEST  # (11)
+        return [min(predicted(state), most) if state.sl_max else state.length for state in states]
 
 
-def sl_max(state: Stability) -> float:
-    """SL_A,max (1 + mean KLD / (peak KLD + epsilon)): equation (1)."""
-    mean = state.kld_sum / state.tokens if state.tokens else 0.0
-    return state.longest * (1 + mean / (state.kld_peak + EPSILON))
+def predicted(state: Stability) -> int:
+    """SL-hat of equations (2) and (8)."""
+    penalty = scale_factor(state.last) * wvir(state.klds)
+    return max(SL_MIN, math.ceil((1 - penalty) * (state.sl_max - SL_MIN)) + SL_MIN)
+
+
+def sl_max(state: Stability) -> int:
+    """SL_A,max (1 + mean KLD / (peak KLD + epsilon)): equation (1), of a sequence at the end of its calibration."""
+    surplus = fmean(state.klds) / (max(state.klds) + EPSILON) if state.klds else 0.0
+    return min(max(round(state.longest * (1 + surplus)), SL_MIN), SL_LONGEST)
 
 
 def wvir(klds: Sequence[float]) -> float:
-    """Return Var_w of the short window over Var_w of the long window, equation (4).
-
-    The paper does not define 0 / 0, where nothing varies: 1 here, so that the scale factor alone decides. Rounding
-    errors do not count as variation.
-    """
-    recent = klds[-LONG_STEPS:]
-    long = weighted_variance(recent, DECAY)
-    if long <= (1e-12 * max(recent, default=0.0)) ** 2:
-        return 1.0
-    return weighted_variance(klds[-SHORT_STEPS:], DECAY) / long
+    """Return Var_w of the short window over Var_w of the long window, equation (4)."""
+    long = weighted_variance(klds[-LONG_TOKENS:], DECAY)
+    return weighted_variance(klds[-SHORT_TOKENS:], DECAY) / long if long >= STILL else OF_STILL
 
 
 def scale_factor(last_kld: float) -> float:

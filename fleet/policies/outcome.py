@@ -9,13 +9,12 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     - `accepted`: draft tokens that passed verification.
     - `matches`: all passed, and the target's own token equals the next one of the tail, which stays valid (AMUSD).
     - `drafted`: tokens of a draft that a stop rule cut short; negative: as planned.
-    - `ratio`, `kld`: means over the drafted tokens of min(1, p/q) and of KL(p||q); 0 if unknown.
-    - `kld_peak`: the largest KL(p||q); 0 if unknown.
+    - `ratio`: mean of min(1, p/q) over the drafted tokens; 0 if unknown.
+    - `klds`: KL(p||q) of each drafted token, in nats; none if unknown.
     """
 
     accepted: int = 0
     matches: bool = False
     drafted: int = -1
     ratio: float = 0.0
-    kld: float = 0.0
-    kld_peak: float = 0.0
+    klds: tuple[float, ...] = ()

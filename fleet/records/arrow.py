@@ -15,12 +15,16 @@ DTYPES = {pa.float64(): np.dtype(np.float64), pa.int64(): np.dtype(np.int64)}
 
 
 def array_of(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Return an Arrow array of 64-bit numbers, booleans or words."""
+    """Return an Arrow array of 64-bit numbers, booleans, words, or lists of 64-bit numbers."""
     if pa.types.is_string(kind):
         words = list(dict.fromkeys(values))
         place = {word: number for number, word in enumerate(words)}
         codes = np.fromiter(map(place.__getitem__, values), dtype=np.int64, count=len(values))
         return _of_words(words).take(array_of(codes, pa.int64()))
+    if pa.types.is_list(kind):
+        ends = np.cumsum([0, *map(len, values)], dtype=np.int32)
+        inner = array_of([number for each in values for number in each], kind.value_type)
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends)], children=[inner])
     if pa.types.is_boolean(kind):
         bits = np.packbits(np.asarray(values, dtype=bool), bitorder="little")
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(bits)])

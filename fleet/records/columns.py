@@ -71,7 +71,7 @@ class Table:
 
     @classmethod
     def of_arrow(cls, table: pa.Table) -> "Table":
-        """Return the table of an Arrow table of numbers, booleans and words without nulls."""
+        """Return the table of an Arrow table of numbers, booleans, words and lists without nulls."""
         return cls(table.num_rows, table.column_names, lambda name: _of_arrow(table.column(name)))
 
     def __len__(self) -> int:
@@ -104,4 +104,6 @@ class Table:
 
 
 def _of_arrow(column: pa.ChunkedArray) -> Column:
+    if pa.types.is_list(column.type):
+        return np.fromiter(map(tuple, column.to_pylist()), dtype=object, count=len(column))
     return Words(*codes_of(column)) if pa.types.is_string(column.type) else numbers_of(column)

@@ -81,7 +81,7 @@ def _replay_station(station: Station, rows: list[Row], again: Callable[[str], St
 def outcome_of(row: Row) -> Outcome:
     """Return the outcome of the row's member in the step."""
     drafted = row.tokens if row.kind == "draft" else -1
-    return Outcome(row.accepted, row.matches, drafted, row.ratio, row.kld, row.kld_peak)
+    return Outcome(row.accepted, row.matches, drafted, row.ratio, tuple(row.klds))
 
 
 def _step_of(rows: list[Row]) -> tuple[object, ...]:

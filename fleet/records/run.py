@@ -91,6 +91,9 @@ class Run(msgspec.Struct, frozen=True):
             column = self.table.column(name)
             if pa.types.is_string(column.type):
                 digest.update("\n".join(column.to_pylist()).encode())
+            elif pa.types.is_list(column.type):
+                for part in (pc.list_value_length(column).cast(pa.int64()), pc.list_flatten(column)):
+                    digest.update(numbers_of(part).tobytes())
             else:
                 digest.update(numbers_of(column).tobytes())
         return digest.hexdigest()[:16]

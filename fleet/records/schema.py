@@ -40,8 +40,7 @@ class Row(NamedTuple):
         note: The reason of a refusal.
         matches: Whether the target's own token is the next one of the tail (done of verify).
         ratio (share): Mean of min(1, p/q) over the draft (done of verify); 0 where unknown.
-        kld (nats): Mean of KL(p||q) over the draft (done of verify); 0 where unknown.
-        kld_peak (nats): The largest KL(p||q) of the draft's tokens (done of verify); 0 where unknown.
+        klds (nats): KL(p||q) of each token of the draft, in order (done of verify); empty where unknown.
     """
 
     time_s: float
@@ -66,8 +65,7 @@ class Row(NamedTuple):
     note: str = ""
     matches: bool = False
     ratio: float = 0.0
-    kld: float = 0.0
-    kld_peak: float = 0.0
+    klds: tuple[float, ...] = ()
 
 
 class PowerSample(NamedTuple):
@@ -97,8 +95,11 @@ class PowerSample(NamedTuple):
 
 
 def schema_of(row: type[tuple[Any, ...]]) -> pa.Schema:
-    """Return the columns of a named tuple of numbers, words and booleans."""
-    stored = {float: pa.float64(), str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+    """Return the columns of a named tuple of numbers, words, booleans and lists of numbers."""
+    stored = {
+        float: pa.float64(), str: pa.string(), int: pa.int64(), bool: pa.bool_(),
+        tuple[float, ...]: pa.list_(pa.float64()),
+    }  # fmt: skip
     return pa.schema([(name, stored[kind]) for name, kind in row.__annotations__.items()])
 
 

@@ -1,5 +1,7 @@
 """The event table and the tables of metrics, from the step log of the compiled loop of serving targets."""
 
+from itertools import repeat
+
 import numpy as np
 
 from fleet.records.columns import Column, Table, Words
@@ -113,6 +115,8 @@ def _table(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, fu
         value = "simulated" if name == "origin" else Row._field_defaults[name]
         if isinstance(value, str):
             return Words(np.zeros(len(rows.block), dtype=np.int32), [value])
+        if isinstance(value, tuple):
+            return np.fromiter(repeat((), len(rows.block)), dtype=object)
         return np.full(len(rows.block), value)
 
     return Table(len(rows.block), (*SCHEMA.names, *further), column)

@@ -41,7 +41,7 @@ def test_defaults_are_those_of_the_papers(rule: Any, defaults: dict[str, Any]) -
     ("rule", "longest"),
     [
         (Fixed(7), 7), (FixedShare(7), 7), (RandomShare(7), 7),
-        (GoodSpeed(7), 7), (Dsde(), 16), (AdaEdl(), 7), (AdaEdl(base=3), 3),
+        (GoodSpeed(7), 7), (Dsde(), 20), (AdaEdl(), 7), (AdaEdl(base=3), 3),
     ],
 )  # fmt: skip
 def test_rules_report_their_longest_draft(rule: Any, longest: int) -> None:

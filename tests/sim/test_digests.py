@@ -24,8 +24,7 @@ FILE = Path(__file__).with_name("digests.json")
 DIGITS = 9
 COLUMNS = (
     "time_s", "station", "seq", "event", "step", "kind", "tag", "request", "epoch", "base", "tokens", "goal",
-    "accepted", "flag", "priority", "duration_s", "idle_gap_s", "payload_bytes", "note", "matches", "ratio", "kld",
-    "kld_peak",
+    "accepted", "flag", "priority", "duration_s", "idle_gap_s", "payload_bytes", "note", "matches", "ratio", "klds",
 )  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {  # of the star, beyond the shipped scenarios
     "star, time-sliced": {"devices.host": {}, "drafters.device": "host", "verifiers.device": "host"},
@@ -56,6 +55,8 @@ def digest(run: Run) -> str:
             text = "\n".join(column.to_pylist())
         elif pa.types.is_floating(column.type):
             text = " ".join(f"{value:.{DIGITS - 1}e}" for value in column.to_pylist())
+        elif pa.types.is_list(column.type):
+            text = " ".join(f"{value:.{DIGITS - 1}e}" for values in column.to_pylist() for value in values)
         else:
             text = " ".join(map(str, np.asarray(column.to_numpy()).astype(int).tolist()))
         sha.update(f"{name}\n{text}\n".encode())

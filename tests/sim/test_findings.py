@@ -41,7 +41,9 @@ def measured(found: Findings) -> str:
 
 
 def in_words(column: Any) -> list[Any]:
-    return column.to_numpy().tolist() if isinstance(column, Words) else np.asarray(column, dtype=float).tolist()
+    if isinstance(column, Words):
+        return column.to_numpy().tolist()
+    return (column if column.dtype == object else np.asarray(column, dtype=float)).tolist()
 
 
 def check_tables(table: Table | None, expected: Table | None) -> None:

@@ -134,7 +134,7 @@ def _of_next_round(rows: Table, rounds: Groups, values: Floats) -> Floats:
 def verifications_of(rows: Table) -> Table:
     """Return one row for each session and verification: verified_s, draft_tokens, and acceptance_length.
 
-    Lengths are not cut at the request's goal. `ratio` and `kld` are the verifier's signals, 0 if unknown.
+    Lengths are not cut at the request's goal. `ratio` is the verifier's signal, 0 if unknown.
     """
     done = rows.where(rows.event.among("done") & rows.kind.among("verify"))
     done = done.where(np.sort(Groups(done.tag, done.request, done.base).first))
@@ -149,7 +149,6 @@ def verifications_of(rows: Table) -> Table:
         draft_tokens=done.tokens,
         acceptance_length=done.accepted,
         ratio=done.ratio,
-        kld=done.kld,
     )
 
 
