@@ -152,14 +152,14 @@ SYMBOLS = (
             "X <- (1 - beta) X + beta x", "GoodSpeed, equation (4)"),
     Meaning("S_i", "tokens", "Speculation length that the verifier grants to client i; all together at most C.", "S_i",
             "maximise sum x-hat_i(S_i) / X_i", "GoodSpeed, equation (5)"),
-    Meaning("SL_max", "tokens", "The longest length of a sequence, set by its calibration steps.", "SL_max",
+    Meaning("SL_max", "tokens", "The longest length of a sequence, set at the end of its calibration.", "SL_max",
             "SL_A,max (1 + mean KLD / (peak KLD + epsilon))", "DSDE, equation (1)"),
     Meaning("SL-hat", "tokens", "The predicted length of a sequence's next draft.", "SL-hat",
             "(1 - SF WVIR) (SL_max - SL_min) + SL_min, at least SL_min", "DSDE, equations (2) and (8)"),
     Meaning("SF", "factor", "Scale factor: how far drafter and target disagreed in the last step.", "SF",
             "SF = exp(2 mean KLD) - 1", "DSDE, equation (3)"),
-    Meaning("WVIR", "factor", "How much the divergence varied of late, over how much it varied for longer; 1 where it "
-            "never varied.", "WVIR", "Var_w(short) / Var_w(long)", "DSDE, equations (4) to (7)"),
+    Meaning("WVIR", "factor", "How much the divergence varied of late, over how much it varied for longer; 20 where "
+            "that is nearly 0.", "WVIR", "Var_w(short) / Var_w(long)", "DSDE, equations (4) to (7)"),
     Meaning("p", "probability", "The target's probability of a token.", "p"),
     Meaning("q", "probability", "The drafter's probability of a token.", "q"),
     Meaning("KLD", "nats", "Divergence of the drafter's distribution from the target's at a place: KL(p||q).", "KLD",
