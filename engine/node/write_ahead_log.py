@@ -110,7 +110,7 @@ def read_log(path: Path) -> Served:
             break
         what, *values = msgspec.msgpack.decode(content[place - size : place])
         if what == "rows":
-            kept.log += values[0]
+            kept.log += (tuple(value) if isinstance(value, list) else value for value in values[0])
         else:
             kept.outputs[values[0]] = values[1]
     return kept

@@ -42,8 +42,10 @@ ASSUMED = [
     "signals are synthetic, with parameters from tables I and II alone; the entropy's median, 0.5 nats, is not printed",
     "a token's divergence is Pinsker's bound 2 TV^2 of its total variation, with lognormal noise of sigma 0.5",
     "token acceptance spreads as Beta with concentration 1; regions last 20 tokens on average",
-    "constants that the paper does not print are those of its authors' program: the first draft and the longest one, "
-    "when (1) is computed, a variance ratio x / 0, and AdaEDL's",
+    (
+        "constants that the paper does not print are those of its authors' program: the first draft and the longest "
+        "one, when (1) is computed, a variance ratio x / 0, and AdaEDL's"
+    ),
     "one sequence at a time where the paper prints no batch size",
     (
         "128 new tokens each: of 64, 128, 256 and 512, the length that gives AdaEDL's growth on GSM8K in table IV; its "

@@ -64,7 +64,8 @@ def test_every_topology_decodes_as_plain_decoding(
         assert ((drafted.ratio > 0) & (drafted.ratio < 1)).any()
     if verifiers == DSDE:
         drafted = verified.query("tokens > 0")
-        assert (drafted.kld > 0).all()
+        assert (drafted.klds.map(len) == drafted.tokens).all()
+        assert (drafted.klds.map(min) > 0).all()
         assert verified.tokens.nunique() > 2
     if drafters.get("route") == "round-robin":
         assert rows.query("event == 'draft-request' and flag and epoch > 1").station.nunique() == 2
