@@ -16,7 +16,7 @@ LONG_TOKENS = 30  # the long window of equation (4)
 DECAY = 0.85  # delta: decay of a token's weight with each later token, equation (5)
 SL_MIN = 2  # tokens of the shortest draft
 EPSILON = 1e-6  # of equation (1)
-# The paper does not print these. They are those of the authors' program, as are integer lengths, rounded up.
+# The paper prints none of these; they are defaults of the authors' program. Lengths are rounded up, as there.
 SL_FIRST, SL_LONGEST = 5, 20  # tokens of the first draft, and of the longest
 CALIBRATION_TOKENS = 30  # draft tokens until equation (1) sets SL_max
 STILL, OF_STILL = 1e-6, 20.0  # a long-window variance that counts as 0, and the ratio (4) that stands for x / 0
@@ -73,9 +73,12 @@ class Dsde(LengthAllocation, frozen=True, tag="dsde", tag_field="policy", forbid
 
     def lengths(self, states: Sequence[Stability], rng: np.random.Generator) -> list[int]:
         """Return one length for each sequence; the cap is of those that are calibrated."""
-        calibrated = [predicted(state) for state in states if state.sl_max]
-        most = math.ceil(fmean(calibrated)) if self.cap and calibrated else SL_LONGEST  # (11)
-        return [min(predicted(state), most) if state.sl_max else state.length for state in states]
+        lengths = [predicted(state) if state.sl_max else state.length for state in states]
+        calibrated = [length for length, state in zip(lengths, states, strict=True) if state.sl_max]
+        if not self.cap or not calibrated:
+            return lengths
+        most = math.ceil(fmean(calibrated))  # (11)
+        return [min(length, most) if state.sl_max else length for length, state in zip(lengths, states, strict=True)]
 
 
 def predicted(state: Stability) -> int:
