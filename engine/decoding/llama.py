@@ -108,23 +108,25 @@ def layer_of(module: torch.nn.Module) -> Layer:
 
     before_network, after_attention, after_network = (factors(name) for name in named)
     assert before_network is not None
+    split = hasattr(mlp, "up_proj")
+    gate_up = _fused([mlp.gate_proj.weight, mlp.up_proj.weight]) if split else mlp.gate_up_proj.weight.data
     return Layer(
-        factors("input_layernorm"),
-        _fused([projection.weight for projection in projections]),
-        torch.cat([projection.bias.data for projection in projections]) if biased else None,
-        attention.o_proj.weight.data,
-        None if attention.o_proj.bias is None else attention.o_proj.bias.data,
-        before_network,
-        _fused([mlp.gate_proj.weight, mlp.up_proj.weight]) if hasattr(mlp, "up_proj") else mlp.gate_up_proj.weight.data,
-        mlp.down_proj.weight.data,
-        ACTIVATIONS[_activation(config)],
-        attention.scaling,
-        factors("q_norm", attention),
-        factors("k_norm", attention),
-        after_attention,
-        after_network,
-        getattr(config if config.model_type == "mistral" else attention, "sliding_window", None),
-        getattr(attention, "attn_logit_softcapping", None),
+        first_norm=factors("input_layernorm"),
+        qkv=_fused([projection.weight for projection in projections]),
+        qkv_bias=torch.cat([projection.bias.data for projection in projections]) if biased else None,
+        output=attention.o_proj.weight.data,
+        output_bias=None if attention.o_proj.bias is None else attention.o_proj.bias.data,
+        second_norm=before_network,
+        gate_up=gate_up,
+        down=mlp.down_proj.weight.data,
+        activation=ACTIVATIONS[_activation(config)],
+        scale=attention.scaling,
+        query_norm=factors("q_norm", attention),
+        key_norm=factors("k_norm", attention),
+        attended_norm=after_attention,
+        fed_norm=after_network,
+        window=getattr(config if config.model_type == "mistral" else attention, "sliding_window", None),
+        softcap=getattr(attention, "attn_logit_softcapping", None),
     )
 
 
@@ -214,7 +216,9 @@ def run_layers(
 
 def norm(values: torch.Tensor, factors: torch.Tensor, epsilon: float) -> torch.Tensor:
     """Norm values (..., n) by their root mean square, in the precision of the factors (n,)."""
-    return functional.rms_norm(values.to(factors.dtype), factors.shape, factors, epsilon).to(values.dtype)
+    if values.dtype is factors.dtype:
+        return torch.rms_norm(values, factors.shape, factors, epsilon)
+    return torch.rms_norm(values.to(factors.dtype), factors.shape, factors, epsilon).to(values.dtype)
 
 
 def attends_plainly(layer: Layer, size: int) -> bool:
