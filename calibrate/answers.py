@@ -72,7 +72,7 @@ def fit_answers(runs: Sequence[Run]) -> Fitted:
     return Fitted(laws, fits, 0.0)
 
 
-def untold(depths: Sequence[int]) -> dict[str, str]:
+def not_separated(depths: Sequence[int]) -> dict[str, str]:
     """Return the sources of the laws that answers do not have, for loops with drafts of those lengths in tokens."""
     sources, drafted = {}, [depth for depth in depths if depth]
     if len(drafted) == 1:

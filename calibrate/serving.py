@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from calibrate.answers import fit_answers, untold
+from calibrate.answers import fit_answers, not_separated
 from calibrate.overheads import delays_of, overhead_of
 from calibrate.pass_laws import fit_aligned, fit_passes
 from calibrate.stages import Report, Stage, silent, stages_on_host
@@ -214,7 +214,7 @@ def profile_of_target(
         | provenance_of(scenario),
         measured={"steps": fitted.fits, "passes_differ": fitted.apart}
         | ({"left_out": dict(left_out)} if left_out else {}),
-        sources={} if seen else untold(list(dict.fromkeys(depths))),
+        sources={} if seen else not_separated(list(dict.fromkeys(depths))),
         **laws,
     )
 

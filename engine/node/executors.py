@@ -149,8 +149,8 @@ class VerifyExecutor(Executor):
         self.in_turn = in_turn
         self.verdicts: dict[int, Verdict] = {}
         self.states: dict[int, list[torch.Tensor]] = {}  # hidden states of all committed tokens but the last, in parts
-        self.told: dict[int, int] = {}  # tokens of a text that its drafter knows, by tag
-        self.untold_states: dict[int, list[torch.Tensor]] = {}  # hidden states before the tokens after these, in parts
+        self.sent: dict[int, int] = {}  # tokens of a text that its drafter knows, by tag
+        self.unsent_states: dict[int, list[torch.Tensor]] = {}  # hidden states before the tokens after these, in parts
         self.paths: dict[int, list[int]] = {}  # accepted nodes of the last draft, by tag
         self.pending = pending
         self.open_requests: dict[int, Join] = {}
@@ -212,8 +212,8 @@ class VerifyExecutor(Executor):
         self.verdicts[tag] = verdict
         if self.sends_hidden and self.rejoins:
             self.states.setdefault(tag, []).append(verdict.committed_hidden)
-        if self.sends_hidden and tag in self.told:
-            self.untold_states[tag].append(verdict.committed_hidden)
+        if self.sends_hidden and tag in self.sent:
+            self.unsent_states[tag].append(verdict.committed_hidden)
 
     def _begin_part(self, member: Member) -> None:
         """Prepare a part of a text; a first part begins anew."""
@@ -231,9 +231,9 @@ class VerifyExecutor(Executor):
         tag = part.tag
         if verdict is not None:
             self.verdicts[tag] = replace(verdict, hidden=hidden[-1:])
-            if self.sends_hidden and tag in self.told:  # it had a cache before
-                self.untold_states[tag].append(hidden[-1:])
-        if self.sends_hidden and (self.rejoins or tag not in self.told):
+            if self.sends_hidden and tag in self.sent:  # it had a cache before
+                self.unsent_states[tag].append(hidden[-1:])
+        if self.sends_hidden and (self.rejoins or tag not in self.sent):
             self.states.setdefault(tag, []).append(hidden)
 
     def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
@@ -258,8 +258,8 @@ class VerifyExecutor(Executor):
         said = self.pending.tokens_sent(message)
         if not (message.opening or self.in_turn):
             return Content(committed[base - said : base])
-        known = 0 if message.opening else self.told[tag]
-        self.told[tag] = base
+        known = 0 if message.opening else self.sent[tag]
+        self.sent[tag] = base
         path, passed = self.paths.pop(tag, []), self.pending.take(tag)
         if passed.tokens:  # a draft that the text has passed
             path = said_by(passed, committed[known : base - 1])
@@ -271,12 +271,12 @@ class VerifyExecutor(Executor):
     def _untold(self, tag: int, known: int, base: int) -> np.ndarray:
         """Return the hidden states of the tokens before each one between these lengths of a text, as they are sent."""
         if known:
-            count, states = base - known, torch.cat(self.untold_states[tag])
+            count, states = base - known, torch.cat(self.unsent_states[tag])
         else:
             count, states = base - 1, torch.cat(self.states[tag])
             if not self.rejoins:
                 del self.states[tag]
-        self.untold_states[tag] = [states[count:].clone()] if len(states) > count else []
+        self.unsent_states[tag] = [states[count:].clone()] if len(states) > count else []
         return states_sent(states[:count].float().cpu().numpy())
 
     def release(self, tag: int) -> None:
@@ -286,7 +286,7 @@ class VerifyExecutor(Executor):
         self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
         self.target.release(tag)
         self.pending.forget(tag)
-        for kept in (self.verdicts, self.states, self.told, self.untold_states, self.paths):
+        for kept in (self.verdicts, self.states, self.sent, self.unsent_states, self.paths):
             kept.pop(tag, None)
 
 

@@ -67,7 +67,7 @@ class Continued:
     def __init__(self, continuations: Sequence[Continuation]) -> None:
         self.continuations = continuations
         self.paths: dict[int, list[int]] = {}  # accepted nodes of the last drafts, by tag
-        self.told: dict[int, int] = {}  # tokens of the texts that drafters know, by tag
+        self.sent: dict[int, int] = {}  # tokens of the texts that drafters know, by tag
 
     def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
         """Compare drafts with continuations."""
@@ -87,8 +87,8 @@ class Continued:
         """Return the prefix of an opening request, the target's own token of a later one."""
         continuation, base = self.continuations[request.request], request.base
         text = [*continuation.prompt, *continuation.tokens][:base]
-        path, known = self.paths.pop(request.tag, []), 0 if request.opening else self.told[request.tag]
-        self.told[request.tag] = base
+        path, known = self.paths.pop(request.tag, []), 0 if request.opening else self.sent[request.tag]
+        self.sent[request.tag] = base
         # of each new token, the state before it
         hidden = None if continuation.hidden is None else continuation.hidden[max(known - 1, 0) : base - 1]
         if request.opening:
@@ -108,7 +108,7 @@ class Drawn:
     def __init__(self, outcomes: Outcomes, outruns: bool, station: Station) -> None:
         self.draw: Callable[[Step], tuple[Outcome, ...]] = outcomes.at(station)
         self.outruns = outruns
-        self.told: dict[int, int] = {}  # tokens of the texts that drafters know, by tag
+        self.sent: dict[int, int] = {}  # tokens of the texts that drafters know, by tag
 
     def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
         """Draw outcomes; the content of drafts is not used."""
@@ -116,8 +116,8 @@ class Drawn:
 
     def content_of(self, request: DraftRequest) -> Content:
         """Return a prefix, or what is new, of zeros."""
-        known = 0 if request.opening else self.told[request.tag]
-        self.told[request.tag] = request.base
+        known = 0 if request.opening else self.sent[request.tag]
+        self.sent[request.tag] = request.base
         return Content([0] * (request.base - known if request.opening or self.outruns else 1))
 
 

@@ -36,8 +36,8 @@ ASSUMED = [
 SERVED = ("throughput", "P50 latency", "P90 latency", "P99 latency")  # columns of table 3
 CUT_SHORTER = 640  # tokens: set so that the tails of table 3 have the paper's order at every batch size
 
-NOBODY_WAITS = (
-    "at batch size 1 nobody is grouped and nobody waits: both methods run the same rounds of the same requests, so "
+NO_WAITS = (
+    "at batch size 1 no row is grouped and none waits: both methods run the same rounds of the same requests, so "
     "their latencies differ by the time of a round alone, and throughput (1.04) and P50 (0.91) exclude 0.64 and 0.57"
 )
 MORE_THAN_THREE = (
@@ -159,10 +159,10 @@ def batch_fig5c(_inputs: Inputs) -> Iterator[PaperRow]:
     "a request is a turn of Spec-Bench: prompts as long as its turns, in tokens of 4 characters, in random order",
     (
         "prompts are cut at 1024 tokens, the default of the authors' program: rows begun as a group of equally "
-        "long prompts wait until they are among the oldest, which makes the tails; how many prompts are equally "
-        f"long decides for whom, and fitted rows show a limit at which all orders are the paper's ({CUT_SHORTER})"
+        "long prompts wait until they are among the oldest, which makes the tails; these hang on how many prompts are "
+        f"equally long, and fitted rows show a limit at which all orders are the paper's ({CUT_SHORTER})"
     ),
-    "answers spread as EqSpec's latencies at batch size 1, where nobody waits; their mean is table 2's",
+    "answers spread as EqSpec's latencies at batch size 1, where no row waits; their mean is table 2's",
     "at batch size 1 the ratio of latencies is that of the throughputs again",
     "P50 at B = 1 is the time of one answer alone, so latency runs from a request's first draft to its last token",
     "ExSpec's window is 32 rows, the default of the authors' program; its README runs with 48",
@@ -179,7 +179,7 @@ def batch_table3(_inputs: Inputs) -> Iterator[PaperRow]:
         for place, quantity in enumerate(SERVED):
             paper, ratio = of_exspec[place] / of_eqspec[place], exspec_ours[place] / eqspec_ours[place]
             kind: Kind = "predicted" if B > 1 or place == 0 else "identity"
-            note = NOBODY_WAITS if B == 1 and place > 1 else ""  # of the tails
+            note = NO_WAITS if B == 1 and place > 1 else ""  # of the tails
             yield row(f"{quantity}, ExSpec over EqSpec", {"B": B}, kind, paper, ratio, note=note)
         alone = alone or eqspec_ours[0]
         if B > 1:

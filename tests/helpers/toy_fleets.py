@@ -34,7 +34,7 @@ class TailTarget(ToyTarget):
         super().__init__()
         self.pending = PendingDrafts(repeats(fleet))
         self.outruns = fleet.verifiers.outruns_drafts and fleet.in_turn
-        self.told: dict[int, int] = {}  # tokens that the drafter knows, by tag
+        self.sent: dict[int, int] = {}  # tokens that the drafter knows, by tag
         self.verified = 0
 
     def receive(self, event: StationEvent, content: Content) -> None:
@@ -74,8 +74,8 @@ class TailTarget(ToyTarget):
         said = self.pending.tokens_sent(message)
         if self.outruns:
             self.pending.take(message.tag)
-            said = message.base - (0 if message.opening else self.told[message.tag])
-            self.told[message.tag] = message.base
+            said = message.base - (0 if message.opening else self.sent[message.tag])
+            self.sent[message.tag] = message.base
         return Content(self.texts[message.tag][1][message.base - said : message.base])
 
     def release(self, tag: int) -> None:
