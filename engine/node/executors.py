@@ -263,12 +263,12 @@ class VerifyExecutor(Executor):
         path, passed = self.paths.pop(tag, []), self.pending.take(tag)
         if passed.tokens:  # a draft that the text has passed
             path = said_by(passed, committed[known : base - 1])
-        hidden = self._untold(tag, known, base) if self.sends_hidden else None
+        hidden = self._unsent(tag, known, base) if self.sends_hidden else None
         if message.opening:
             return Content(committed[:base], hidden=hidden)
         return Content(committed[known + len(path) : base], path_sent(path), hidden=hidden)
 
-    def _untold(self, tag: int, known: int, base: int) -> np.ndarray:
+    def _unsent(self, tag: int, known: int, base: int) -> np.ndarray:
         """Return the hidden states of the tokens before each one between these lengths of a text, as they are sent."""
         if known:
             count, states = base - known, torch.cat(self.unsent_states[tag])

@@ -28,7 +28,7 @@ def lines_of(
     tokens, cost, tpot = (ranges[name] for name in ("throughput", "cost_per_million", "tpot_p99_s"))
     what = "cheapest that reaches the goals" if question.goals else "cheapest for a token"
     same = [one.title for one in choice.level]
-    told_apart = f"; not told apart from it: {', '.join(same[:3])}{' ...' * (len(same) > 3)}" if same else ""
+    level = f"; level with it within chance: {', '.join(same[:3])}{' ...' * (len(same) > 3)}" if same else ""
     carried = f"all of {question.offered_tokens_per_s:.4g}" if question.arrivals_per_s else _range(tokens)
     gives = [
         f"{carried} tokens/s",
@@ -43,9 +43,9 @@ def lines_of(
     if choice.perhaps:
         cheaper = min(choice.perhaps, key=lambda one: one.cost_per_hour)
         price = "is cheaper" if cheaper.cost_per_hour < (1 - SAME_COST) * leader.cost_per_hour else "costs as much"
-        told_apart += f"; {cheaper.title} {price}, and misses a goal, but not beyond chance"
+        level += f"; {cheaper.title} {price}, and misses a goal, but not beyond chance"
     return (
-        f"fleet: {leader.title}: {what} ({counts}){told_apart}",
+        f"fleet: {leader.title}: {what} ({counts}){level}",
         f"gives: {'; '.join(gives)}",
         f"limit: {_bottleneck(leader)}{_rule_text(rule_of(question, leader.shape))}",
         f"instead: {_rivals(question, choice, leader)}",
