@@ -195,8 +195,15 @@ def test_a_csv_names_its_missing_columns_and_its_broken_lines(tmp_path: Path) ->
         list(read_csv(tmp_path / "a.csv", ("x", "y")))
 
 
-KINDS = pa.schema([("whole", pa.int64()), ("number", pa.float64()), ("text", pa.string()), ("flag", pa.bool_())])
-GOOD = {"whole": [1, 2], "number": [0.5, 1.0], "text": ["a", "b"], "flag": [True, False]}
+KINDS = pa.schema(
+    [
+        ("whole", pa.int64()), ("number", pa.float64()), ("text", pa.string()), ("flag", pa.bool_()),
+        ("numbers", pa.list_(pa.float64())),
+    ]
+)  # fmt: skip
+GOOD = {
+    "whole": [1, 2], "number": [0.5, 1.0], "text": ["a", "b"], "flag": [True, False], "numbers": [[0.5, 1.0], []],
+}  # fmt: skip
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a text for a number": ({"number": ["0.5", "1"]}, "column 'number' holds string"),
     "a fraction for a whole number": ({"whole": [1.5, 2.0]}, "column 'whole' holds double"),
@@ -204,6 +211,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "NaN": ({"number": [math.nan, 1.0]}, "column 'number' holds NaN or infinity"),
     "infinity": ({"number": [math.inf, 1.0]}, "column 'number' holds NaN or infinity"),
     "a hole": ({"text": ["a", None]}, "column 'text' lacks 1 of its 2 values"),
+    "NaN in a list": ({"numbers": [[0.5, math.nan], []]}, "column 'numbers' holds NaN or infinity"),
+    "a hole in a list": ({"numbers": [[0.5, None], []]}, "column 'numbers' lacks 1 of its 2 values"),
+    "a list of texts": ({"numbers": [["a"], []]}, "column 'numbers' holds list"),
 }
 
 
