@@ -12,7 +12,7 @@ from engine.decoding.grow import Drafts
 from engine.decoding.verify import Target
 from engine.net.content import Content
 from engine.node.build import AnyDrafter, Streams
-from engine.node.executors import with_means
+from engine.node.executors import with_signals
 from engine.node.signals import Watch, note_signals
 from engine.node.worker import Executor
 from fleet.acceptance.token import Token
@@ -126,7 +126,7 @@ class AlignedExecutor(Executor):
                 continue
             outcome = Outcome(verdict.accepted)
             if verdict.signals:
-                outcome = with_means(outcome, verdict.signals)
+                outcome = with_signals(outcome, verdict.signals)
                 note_signals(self.recorded, self.joins[tag], len(self.target.committed(tag)), verdict)
             outcomes[tag] = outcome
         return tuple([outcomes[tag] for tag in tags])

@@ -184,7 +184,7 @@ class VerifyExecutor(Executor):
             self._committed(tag, verdict)
         return tuple(
             [
-                Outcome() if tag not in taken else with_means(Outcome(verdicts[tag].accepted), verdicts[tag].signals)
+                Outcome() if tag not in taken else with_signals(Outcome(verdicts[tag].accepted), verdicts[tag].signals)
                 for tag in kinds
             ]
         )
@@ -290,7 +290,7 @@ class VerifyExecutor(Executor):
             kept.pop(tag, None)
 
 
-def with_means(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
+def with_signals(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
     """Return the outcome of a verification with its tokens' signals."""
     if not tokens:
         return outcome

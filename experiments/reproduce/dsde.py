@@ -48,7 +48,7 @@ ASSUMED = [
     ),
     "one sequence at a time where the paper prints no batch size",
     (
-        "128 new tokens each: of 64, 128, 256 and 512, the length that gives AdaEDL's growth on GSM8K in table IV; its "
+        "128 new tokens each: of 64, 128 and 256, the longest that gives AdaEDL's growth on GSM8K in table IV; its "
         "lambda and DSDE's longest draft begin anew with each answer, and have learnt the less the shorter it is"
     ),
 ]
