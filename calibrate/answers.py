@@ -72,9 +72,16 @@ def fit_answers(runs: Sequence[Run]) -> Fitted:
     return Fitted(laws, fits, 0.0)
 
 
-def not_separated(depths: Sequence[int]) -> dict[str, str]:
-    """Return the sources of the laws that answers do not have, for loops with drafts of those lengths in tokens."""
+def not_separated(depths: Sequence[int], prompts: object) -> dict[str, str]:
+    """Return the sources of the laws that answers do not have.
+
+    - `depths`, `prompts` (tokens): lengths of the loops' drafts, and of their prompts.
+    """
     sources, drafted = {}, [depth for depth in depths if depth]
+    if isinstance(prompts, int):
+        sources["verify_prefill"] = (
+            f"fitted: at prompts of {prompts} tokens: one length does not tell a prompt's fixed time"
+        )
     if len(drafted) == 1:
         sources["draft"] = f"fitted: within verify, for {drafted[0]} tokens: one length does not tell them apart"
     if drafted and len(drafted) == len(depths):
@@ -117,7 +124,7 @@ def gaps_of(run: Run) -> Iterator[Gap]:
     frame, fleet = run.frame(), run.header.fleet
     depth = fleet.drafters.depth if fleet.drafters.count else 0
     joins = frame[frame.event == "join"].set_index("request")
-    done = frame[(frame.event == "done") & (frame.kind != "chunk")]
+    done = frame[(frame.event == "done") & frame.kind.isin(["prefill", "verify", "decode"])]  # those with tokens
     rounds = done.groupby("request").time_s
     first_s, last_s = rounds.min(), rounds.max()
     prompts = joins.tokens.loc[first_s.index].to_numpy()

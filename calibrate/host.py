@@ -60,8 +60,7 @@ def calibrate(
     from calibrate.effort import QUICK, Effort
     from calibrate.kept import clear
     from calibrate.run import calibrate as calibrate_pair
-    from calibrate.servers import Servers, servers_of
-    from engine.outside.engines import OutsideEngine, packages_of
+    from calibrate.servers import other_engine, servers_of
 
     own = fitted_scenario(scenario, changes, prompts, keys)
     urls = servers_of([server] if isinstance(server, str) else server, own) if server else {}
@@ -76,18 +75,11 @@ def calibrate(
         beside = Path(scratch) if file is None else file.parent
         kept = stages_folder(file) or Path(scratch)
         effort = serving.QUICK if quick else serving.WHOLE
-        if urls:
-            servers = Servers(urls)
-            elsewhere = serving.Elsewhere(servers.run, " ".join(urls.values()), tuple(urls), servers.notes)
-            profile = serving.calibrate_serving(measured, beside, kept, effort, report, note, elsewhere)
-        elif engine is not None:
-            with OutsideEngine(engine) as outside:
-                elsewhere = serving.Elsewhere(outside.run, packages_of(engine))
+        with other_engine(engine, urls) as elsewhere:
+            if elsewhere or (own.drafters.place == "target" and own.drafters.count):
                 profile = serving.calibrate_serving(measured, beside, kept, effort, report, note, elsewhere)
-        elif measured.drafters.place == "target" and measured.drafters.count:
-            profile = serving.calibrate_serving(measured, beside, kept, effort, report, note)
-        else:
-            profile = calibrate_pair(measured, kept, QUICK if quick else Effort(), report, note)
+            else:
+                profile = calibrate_pair(measured, kept, QUICK if quick else Effort(), report, note)
     if file is not None:
         try:
             write_profile(profile, file)

@@ -1,11 +1,15 @@
-"""Running servers as the engine of a calibration: one for each draft length, since a server keeps its own."""
+"""Engines of others that a calibration runs on; of running servers one for each draft length, which a server keeps."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
+from calibrate.serving import Elsewhere
 from engine.outside.answers import run_on_server
+from engine.outside.engines import OutsideEngine, packages_of
 from fleet.errors import InputError
 from fleet.records.run import Run
+from fleet.scenario.names import Engine
 from fleet.scenario.scenario import Scenario
 
 STATED = re.compile(r"(\d{1,4})=(.+)", re.DOTALL)
@@ -33,17 +37,22 @@ def servers_of(stated: Sequence[str], scenario: Scenario) -> dict[int, str]:
     return found
 
 
-class Servers:
-    """Sends loops to the server of their draft length; `notes` has what did not add up."""
+@contextmanager
+def other_engine(engine: Engine | None, urls: Mapping[int, str]) -> Iterator[Elsewhere | None]:
+    """Yield what runs the loops of a calibration: an engine of others, or servers by their draft lengths; else None."""
+    notes = list[str]()
 
-    def __init__(self, urls: Mapping[int, str]) -> None:
-        self.urls = urls
-        self.notes: list[str] = []
+    def report(line: str) -> None:
+        if line.startswith("note: "):  # other lines are of progress
+            notes.append(line.removeprefix("note: "))
 
-    def run(self, loop: Scenario) -> Run:
-        """Run a loop; InputError as `run_on_server`."""
-        return run_on_server(loop, self.urls[loop.drafters.depth if loop.drafters.count else 0], self._note)
+    def run(loop: Scenario) -> Run:
+        return run_on_server(loop, urls[loop.drafters.depth if loop.drafters.count else 0], report)
 
-    def _note(self, line: str) -> None:
-        if line.startswith("note"):
-            self.notes.append(line.removeprefix("note: "))
+    if urls:
+        yield Elsewhere(run, " ".join(urls.values()), tuple(urls), notes)
+    elif engine is not None:
+        with OutsideEngine(engine, report) as outside:
+            yield Elsewhere(outside.run, packages_of(engine), notes=notes)
+    else:
+        yield None

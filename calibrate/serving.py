@@ -214,7 +214,7 @@ def profile_of_target(
         | provenance_of(scenario),
         measured={"steps": fitted.fits, "passes_differ": fitted.apart}
         | ({"left_out": dict(left_out)} if left_out else {}),
-        sources={} if seen else not_separated(list(dict.fromkeys(depths))),
+        sources={} if seen else not_separated(list(dict.fromkeys(depths)), scenario.workload.prompt_tokens),
         **laws,
     )
 

@@ -56,12 +56,15 @@ def answers_of(served: Served) -> Answers:
 def between_rounds_s(answers: Answers, fleet: Fleet) -> float:
     """Return the time from which on tokens are of different rounds; a server may send those of a round one by one.
 
-    Where it counts its rounds, as many of the longest gaps are those between rounds. With prompt lookup it does not
-    count its steps without a draft.
+    Where it counts its drafts, as many of the longest gaps as it had steps are those between rounds. A step has one
+    token that is not of a draft, so the accepted tokens give steps without a draft, too. They are too few where a
+    server counts tokens beyond the end of an answer, as vLLM does; with prompt lookup no count is right.
     """
     gaps_s = sorted(after[0] - before[0] for each in answers.answers for before, after in pairwise(each.chunks))
-    rounds = answers.counted.get("rounds", 0) if fleet.drafters.kind != "lookup" else 0
-    return gaps_s[-rounds] if 0 < rounds <= len(gaps_s) else TOGETHER_S
+    drafts = answers.counted.get("rounds", 0) if fleet.drafters.kind != "lookup" else 0
+    later = sum(tokens for each in answers.answers for _, tokens in each.chunks) - len(answers.answers)
+    steps = max(drafts, later - answers.counted.get("accepted", later))
+    return gaps_s[-steps] if drafts and 0 < steps <= len(gaps_s) else TOGETHER_S
 
 
 def rounds_of(answer: Answer, between_s: float = TOGETHER_S, most: int = MOST) -> tuple[tuple[float, int], ...]:

@@ -91,8 +91,12 @@ class Server:
     """A server by its address, such as http://localhost:8000; each request has a connection of its own."""
 
     def __init__(self, url: str) -> None:
-        self.url: SplitResult = urlsplit(url)
-        if self.url.scheme not in ("http", "https") or not self.url.hostname:
+        try:
+            self.url: SplitResult = urlsplit(url)
+            is_address = self.url.scheme in ("http", "https") and self.url.hostname and self.url.port != 0
+        except ValueError:  # of brackets, or of a port
+            is_address = False
+        if not is_address:
             raise InputError(f"--server {url}: needs an address such as http://localhost:8000")
         self.name = f"{self.url.scheme}://{self.url.netloc}"
         self.root = self.url.path.rstrip("/").removesuffix("/v1")

@@ -115,11 +115,12 @@ def test_prompts_belong_to_the_step_that_read_them() -> None:
     assert sum(gap.read > 0 for gap in at_once) > 20
 
 
-def test_parts_of_prompts_are_no_rounds() -> None:
-    """Plain runs of an engine may have steps where its runs with drafts have none; both are fitted together."""
-    loop = change_scenario(loop_of(SCENARIO, 2, 0, 7), {"verifiers.max_num_batched_tokens": 48})
+@pytest.mark.parametrize(("depth", "kind"), [(0, "chunk"), (4, "draft")])
+def test_only_steps_with_tokens_are_rounds(depth: int, kind: str) -> None:
+    """Some runs of an engine may have their steps where others have answers alone; both are fitted together."""
+    loop = change_scenario(loop_of(SCENARIO, 2, depth, 7), {"verifiers.max_num_batched_tokens": 48})
     stepped = simulate(loop)
-    assert (stepped.frame().kind == "chunk").any()
+    assert (stepped.frame().kind == kind).any()
     ours, theirs = list(gaps_of(stepped)), list(gaps_of(answered(stepped)))
     assert [gap[1:] for gap in ours] == [gap[1:] for gap in theirs]
     assert [gap.time_s for gap in ours] == pytest.approx([gap.time_s for gap in theirs])

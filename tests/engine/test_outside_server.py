@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 pytest.importorskip("torch")
 
 import specfleet
+from calibrate.servers import other_engine
 from engine.outside import answers
 from engine.outside.answers import between_rounds_s, rounds_of, run_on_server
 from engine.outside.client import Answer, Answers
@@ -110,6 +112,9 @@ def test_a_server_that_counts_its_rounds_says_which_tokens_are_of_one() -> None:
     counted = between_rounds_s(Answers((answer,), {"rounds": 3}), fleet)
     assert rounds_of(answer, counted) == ((0.1, 1), (0.108, 1), (0.12, 3), (0.13, 2))
     assert [tokens for _, tokens in rounds_of(answer, counted, 2)] == [1, 1, 2, 1, 2]  # no round has more
+    plain = msgspec.structs.replace(answer, chunks=(*answer.chunks, (0.138, 1), (0.146, 1)))
+    apart_s = between_rounds_s(Answers((plain,), {"rounds": 3, "accepted": 3}), fleet)  # two steps without a draft
+    assert [tokens for _, tokens in rounds_of(plain, apart_s)] == [1, 1, 3, 2, 1, 1]
     lookup = resolve(change_scenario(scenario(), {"drafters.kind": "lookup"}))  # steps without a draft do not count
     for answers_, of in ((Answers((answer,), {}), fleet), (Answers((answer,), {"rounds": 3}), lookup)):
         assert between_rounds_s(answers_, of) == answers.TOGETHER_S
@@ -170,17 +175,32 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.parametrize("engine", DRIVERS)
-def test_engines_of_which_answers_are_seen(
-    url: str, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program, python = tmp_path / "driver.py", tmp_path / engine / "bin" / "python"
-    facts = DRIVERS[engine].replace("@URL", repr(url))
-    program.write_text(DRIVER.replace("@FACTS", facts).replace("@SERVED", repr(SERVED)))
-    python.parent.mkdir(parents=True)
-    python.write_text(f"#!/bin/sh\nexec {sys.executable} {program}\n")
-    python.chmod(0o755)
+@pytest.fixture
+def stubs(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a program in the place of each engine's environment."""
+    for engine, facts in DRIVERS.items():
+        program, python = tmp_path / f"{engine}.py", tmp_path / engine / "bin" / "python"
+        program.write_text(DRIVER.replace("@FACTS", facts.replace("@URL", repr(url))).replace("@SERVED", repr(SERVED)))
+        python.parent.mkdir(parents=True)
+        python.write_text(f"#!/bin/sh\nexec {sys.executable} {program}\n")
+        python.chmod(0o755)
     monkeypatch.setenv(FOLDER, str(tmp_path))
+
+
+@pytest.mark.usefixtures("stubs")
+def test_a_calibration_keeps_the_notes_of_its_engine() -> None:
+    Handler.fault = "miscounted"
+    with other_engine("llama-cpp", {}) as elsewhere:
+        assert elsewhere is not None
+        elsewhere.run(scenario())
+        assert elsewhere.notes == [
+            f"request {number} has 10 tokens in chunks, and 11 by `usage`" for number in range(6)
+        ]
+
+
+@pytest.mark.usefixtures("stubs")
+@pytest.mark.parametrize("engine", DRIVERS)
+def test_engines_of_which_answers_are_seen(engine: Engine) -> None:
     with OutsideEngine(engine) as outside:
         run = outside.run(scenario())
         (driver,) = outside.drivers.values()
@@ -252,8 +272,9 @@ def test_a_failing_server_is_an_error_of_one_line(url: str, fault: str, line: st
 def test_no_server_is_an_error_of_one_line() -> None:
     with pytest.raises(InputError, match=r"127.0.0.1:1/v1/models: ConnectionRefusedError"):
         run_on_server(scenario(), "http://127.0.0.1:1")
-    with pytest.raises(InputError, match="needs an address"):
-        run_on_server(scenario(), "localhost")
+    for address in ("localhost", "http://localhost:80a0", "http://[::1", "http://localhost:70000"):
+        with pytest.raises(InputError, match="needs an address"):
+            run_on_server(scenario(), address)
 
 
 def test_without_metrics_acceptance_is_unknown(url: str) -> None:
@@ -278,6 +299,7 @@ def test_servers_are_calibrated_each_at_its_draft_length(url: str) -> None:
     assert profile.provenance["engine"] == f"server {url}"
     assert "the client saw" not in profile.provenance.get("notes", "")
     assert profile.sources["draft"].startswith("fitted: within verify, for 5 tokens")
+    assert profile.sources["verify_prefill"].startswith("fitted: at prompts of 16 tokens")
     assert isinstance(profile.acceptance, Recorded)
     assert set(profile.acceptance.sessions[0]) <= {tokens - 1 for tokens in CHUNKS}
     for law in (profile.verify, profile.decode):  # a host may be slow, and no clock is quick
