@@ -20,6 +20,7 @@ STEP_COLOURS = {
     "draft": "#56B4E9",
     "verify": "#E69F00",
     "prefill": "#999999",
+    "chunk": "#777777",
     "decode": "#F0E442",
     "warm_up": "#CC79A7",
     "draft_prefill": "#BBBBBB",

@@ -36,9 +36,11 @@ def draw(frames: dict[str, pd.DataFrame], iterations: float = 3.0) -> Figure:
 
 def steps_of(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row a step: station, kind, tag, begin_s, end_s."""
-    starts = frame[frame.event == "start"].drop_duplicates(["station", "step"])
-    dones = frame[frame.event == "done"].drop_duplicates(["station", "step"])[["station", "step", "time_s"]]
-    steps = starts.merge(dones, on=["station", "step"], suffixes=("", "_end"))
+    one = ["station", "life", "step"]  # a station that is started again numbers its steps from 0
+    lives = frame.assign(life=(frame.event == "killed").groupby(frame.station).cumsum())
+    starts = lives[lives.event == "start"].drop_duplicates(one)
+    dones = lives[lives.event == "done"].drop_duplicates(one)[[*one, "time_s"]]
+    steps = starts.merge(dones, on=one, suffixes=("", "_end"))
     return steps.rename(columns={"time_s": "begin_s", "time_s_end": "end_s"})
 
 
@@ -47,8 +49,11 @@ def middle(frame: pd.DataFrame, iterations: float) -> tuple[float, float]:
     steps = steps_of(frame)
     drafts = steps[steps.kind == "draft"]
     drafts = (drafts if len(drafts) else steps).sort_values("begin_s").reset_index()
+    lasting = drafts.groupby("tag").agg(begin_s=("begin_s", "min"), end_s=("end_s", "max"))
+    span_s = lasting.end_s.max() - lasting.begin_s.min()
+    streams = max(1.0, (lasting.end_s - lasting.begin_s).sum() / span_s) if span_s > 0 else 1.0
     # Ahead of its target a drafter drafts several times for each verification.
-    per_iteration = drafts.tag.nunique() * max(1.0, len(drafts) / max(1, (steps.kind == "verify").sum()))
+    per_iteration = streams * max(1.0, len(drafts) / max(1, (steps.kind == "verify").sum()))
     length = max(2, round(iterations * per_iteration))
     prefills_s = steps.loc[steps.kind == "prefill", "begin_s"].to_numpy()
     candidates = sorted(range(max(1, len(drafts) - length)), key=lambda place: abs(place - len(drafts) // 2))

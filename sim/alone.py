@@ -33,7 +33,7 @@ def alone(scenario: Scenario, target: int) -> Scenario:
     tiers = () if tier < 0 else (msgspec.structs.replace(scenario.verifiers.tiers[tier], first=1),)
     verifiers = msgspec.structs.replace(scenario.verifiers, count=1, tiers=tiers, priorities=())
     drafters = msgspec.structs.replace(scenario.drafters, limits_per_s=(limit_per_s,) if limit_per_s else ())
-    workload = msgspec.structs.replace(scenario.workload, streams=0)
+    workload = msgspec.structs.replace(scenario.workload, streams=1)
     return msgspec.structs.replace(scenario, drafters=drafters, verifiers=verifiers, workload=workload, faults=())
 
 

@@ -17,7 +17,8 @@ def without_drafts(scenario: Scenario) -> Scenario:
     defaults = {field.name: field.default for field in msgspec.structs.fields(type(scenario.verifiers))}
     verifiers = replace(scenario.verifiers, **{name: defaults[name] for name in names})
     drafters = Drafters(count=0, depth=scenario.drafters.depth, profile=scenario.drafters.profile)
-    return replace(scenario, drafters=drafters, verifiers=verifiers, link=None, faults=())
+    workload = replace(scenario.workload, streams=scenario.workload.streams or resolve(scenario).streams)
+    return replace(scenario, drafters=drafters, verifiers=verifiers, workload=workload, link=None, faults=())
 
 
 def plain_tpot_s(scenario: Scenario) -> float:

@@ -91,8 +91,6 @@ class Result(Shown):
     @cached_property
     def _assessed(self) -> tuple[dict[str, Metric], Overload | None]:
         metrics, overload = assess(self.run)
-        if self.run.header.world == "engine" and self.run.header.fleet.basis != "measured":
-            metrics.pop("speedup", None)  # another machine's plain step
         header = self.run.header
         has_load = "tpot_s" in metrics and self.scenario.drafters.count > 0 and overload is None
         simulated = header.world == "sim" and not header.played  # measured steps have no baseline

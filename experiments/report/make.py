@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
-from experiments.draw import read_plan
+from experiments.draw import read_methods, read_plan
+from experiments.plan.advice import FleetPlan
 from experiments.report.page import ReportPage, html_of
 from experiments.report.pages import plan_page, run_page, sweep_page
+from experiments.report.plans import fleet_page, methods_page
 from experiments.sweep.sweep import SCENARIO, TABLE, kept_cells
 from experiments.sweep.table import read_sweep
 from fleet.errors import InputError
@@ -14,8 +16,8 @@ from fleet.inputs.text import is_file, read_json
 from fleet.records.run import read_run
 from fleet.scenario.scenario import Scenario
 
-PLAN = "plan.json"
-ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.csv) or of a plan (plan.json)"
+PLAN, METHODS = "plan.json", "methods.json"
+ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.csv) or of a plan (plan.json, methods.json)"
 
 
 def report(results: str | Path, out: str | Path | None = None) -> str:
@@ -43,13 +45,23 @@ def report(results: str | Path, out: str | Path | None = None) -> str:
 def page_of(path: Path) -> ReportPage:
     """Return the page of the results at a path; InputError where they are of no known kind, or damaged."""
     if is_file(path):
-        return plan_page(read_plan(path)) if path.suffix == ".json" else run_page(read_run(path))
+        return page_of_plan(path) if path.suffix == ".json" else run_page(read_run(path))
     if not path.is_dir():
         raise InputError(f"{path}: is neither file nor folder; {ALLOWED}")
-    if is_file(path / PLAN):
-        return page_of(path / PLAN)
+    for name in (PLAN, METHODS):
+        if is_file(path / name):
+            return page_of_plan(path / name)
     if is_file(path / TABLE):
         file = path / SCENARIO
         scenario = convert(read_json(file), Scenario, str(file)) if is_file(file) else None
         return sweep_page(path.resolve().name, read_sweep(path), kept_cells(path), scenario)
     raise InputError(f"{path}: holds no results; {ALLOWED}")
+
+
+def page_of_plan(path: Path) -> ReportPage:
+    """Return the page of the answer of a plan; InputError for anything else."""
+    content = read_json(path)
+    names = content.keys() if isinstance(content, dict) else ()
+    if "commands" in names:  # of devices
+        return fleet_page(convert(content, FleetPlan, str(path)))
+    return methods_page(read_methods(path)) if "cells" in names else plan_page(read_plan(path))

@@ -11,6 +11,7 @@ from experiments.console.printing import case_text
 from experiments.draw import Drawn, plan_of
 from experiments.plan.answer import Plan
 from experiments.report.page import Grid, ReportPage
+from experiments.report.plans import answers
 from experiments.report.tables import facts_grid, known_as, metrics_grid, profile_grid, run_grid, scenario_grids, warned
 from experiments.sweep.cell import CellResult
 from experiments.sweep.figure import sweep_figure, unit_of_metric
@@ -35,7 +36,7 @@ TABLED = ("throughput", "tpot_p50_s", "tpot_p99_s", "ttft_p99_s", "wait_p99_s", 
 
 def plan_page(plan: Plan) -> ReportPage:
     """Return the page of a plan."""
-    answer = tuple((head, text) for head, _, text in (line.partition(": ") for line in plan.lines))
+    answer = tuple(answers(plan.lines))
     grids = [_goals(plan)] if plan.goals else []
     metrics = [(name, one.value, one.low, one.high, "simulated") for name, one in plan.metrics.items()]
     grids += [_fleets(plan), Grid("Metrics of the chosen fleet", ("metric", "value", "low", "high", "label"), metrics)]
@@ -155,6 +156,8 @@ def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scen
     numbers = in_numbers(table)
     simulated = numbers[numbers.world != ANALYTIC]
     keys = keys_of(numbers)
+    empty = {key: numbers[key].astype(object).where(numbers[key].notna(), "none") for key in keys}
+    simulated = simulated.assign(**{key: values for key, values in empty.items() if numbers[key].isna().any()})
     wide = simulated.pivot_table(index=keys, columns="quantity", values="value", sort=False).reset_index()
     worlds = [str(world) for world in simulated.world.unique()]
     bases = [str(basis) for basis in simulated.basis.dropna().unique()] if "basis" in simulated else ["unknown"]
@@ -187,7 +190,9 @@ def _of_sweep(table: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str]) -> t
         wide.loc[wide.throughput.idxmax()] if "throughput" in wide and wide.throughput.notna().any() else wide.iloc[0]
     )
     where = {key: text_of(best[key]) for key in keys[2:]}
-    return tuple(sweep_figure(table, name, where) for name in DRAWN if name in wide)
+    chosen = wide[[all(text_of(row[key]) == where[key] for key in where) for _, row in wide.iterrows()]]
+    drawn = [name for name in DRAWN if name in chosen and chosen[name].notna().any()]
+    return tuple(sweep_figure(table, name, where) for name in drawn)
 
 
 def _best_cells(

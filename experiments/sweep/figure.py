@@ -81,6 +81,8 @@ def unit_of_metric(name: str, rows: pd.DataFrame) -> str:
     """Return a metric's unit as its run wrote it, or as the glossary has it."""
     said = [str(unit) for unit in rows.unit.dropna() if unit] if "unit" in rows else []
     meaning = meanings().get(name)
+    if len(set(said)) > 1:  # each names the station that it is of
+        return said[0].partition(",")[0]
     return said[0] if said else meaning.unit if meaning is not None else ""
 
 

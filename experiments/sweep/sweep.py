@@ -93,7 +93,7 @@ def cells_of(vary: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
 def cell_file(folder: Path, cell: Cell) -> Path:
     """Return where a cell's result lives; its name says what varies."""
     name = ",".join(f"{key}={value}" for key, value in cell.items()).replace("/", "_") or "cell"
-    if len(name) > LONGEST_NAME:  # whole tables were varied
+    if len(name.encode()) > LONGEST_NAME:  # whole tables were varied
         name = hashlib.sha256(name.encode()).hexdigest()[:16]
     return folder / "cells" / f"{name}.json"
 

@@ -31,6 +31,8 @@ def read_sweep(folder: Path) -> pd.DataFrame:
     missing = [name for name in ("world", "quantity", *NUMBERS) if name not in table]
     if missing:
         raise InputError(f"{file}: lacks the column {missing[0]!r}; give the folder of a sweep")
+    if table.empty:
+        raise InputError(f"{file}: has no cell that succeeded; `specfleet sweep` prints why when it is called again")
     for name in (*NUMBERS, "verifiers.count"):
         if name in table and not pd.api.types.is_numeric_dtype(table[name]):
             raise InputError(f"{file}: column {name!r} does not hold numbers only")
@@ -92,7 +94,7 @@ def points_of(table: pd.DataFrame, metric: str, x: str, lines: str) -> pd.DataFr
 def text_of(value: Any) -> str:
     """Return a value of a key as a user writes it: whole numbers without a point."""
     if isinstance(value, (float, np.floating)):
-        return "none" if math.isnan(value) else f"{value:g}"
+        return "none" if math.isnan(value) else f"{value:.0f}" if value == round(value) else f"{value:g}"
     return str(value)
 
 

@@ -70,7 +70,6 @@ def make_findings(fleet: Fleet, star: StarArrays, log: StepLog) -> Findings:
         verified=_verified(log) if speculates else None,
         draft_steps=_draft_steps(fleet, drafters, log),
         other_steps=_other_steps(fleet, targets, log),
-        drafters=len(np.unique(drafters[log.prefilled[0]])),
     )
 
 

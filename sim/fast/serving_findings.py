@@ -83,7 +83,6 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
     ended = _table(fleet, serving, log, ends, FURTHER)
     kinds, speculates, targets = log.parts["kind"][ends["first"]], fleet.drafters.count > 0, fleet.verifiers.count
     drafts = (kinds == DRAFTING) | (ends["station"] >= targets)
-    drafters = np.count_nonzero(serving.stations["written"][targets:]) or len(np.unique(ends["station"][drafts]))
     tags = np.repeat(serving.streams["tag"], np.diff(serving.streams["last"], prepend=-1))
     verified, committing = ended.where(ended.kind.among("verify")), ended.kind.among(*COMMITTING) & ~at_drafter(ended)
     accepted, left = ended.accepted[committing], ended.left[committing]
@@ -96,7 +95,6 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
         verified=_verified(verified) if speculates else None,
         draft_steps=_steps(fleet, ends[drafts], kinds[drafts]),
         other_steps=_steps(fleet, ends[~drafts], kinds[~drafts]),
-        drafters=int(drafters),
         rows=_table(fleet, serving, log, log.blocks),
     )
 

@@ -53,12 +53,18 @@ def simulate(
     """Run a scenario in simulated time."""
     from specfleet import simulate
 
+    _one_output(by, as_json)
     with keeping(out):
         if of is not None or play_back is not None or scenario is None:
             result = _played_back(scenario, of, play_back, settings(changes), path)
         else:
             result = simulate(scenario, settings(changes), path=path)
         show_run(result, as_json, out, everything, by)
+
+
+def _one_output(by: Part | None, as_json: bool) -> None:
+    if by is not None and as_json:
+        raise InputError(f"--by {by}: prints a table; leave --json out, or see `targets()` of a result in Python")
 
 
 def _played_back(
@@ -103,6 +109,7 @@ def run(
     from specfleet import run, scenario_of
     from specfleet.cli.watching import watched
 
+    _one_output(by, as_json)
     with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything, by)):
         chosen = scenario_of(scenario, settings(changes))
         if engine is not None or server is not None:

@@ -14,7 +14,9 @@ from calibrate.serving import depths_of, loop_of, profile_of_target, stages_of
 from engine.outside.answers import log_of
 from engine.outside.client import Answer, Answers
 from fleet.errors import InputError
-from fleet.records.metrics.measure import measure
+from fleet.records.metrics.findings import findings_of
+from fleet.records.metrics.measure import measure, window_of
+from fleet.records.metrics.steady import relaxation_s
 from fleet.records.run import Run, make_run
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.workload import streams_of
@@ -105,6 +107,14 @@ def test_servers_are_named_by_their_draft_lengths() -> None:
 def test_a_fit_that_misses_most_times_says_so() -> None:
     assert mean_error(np.array([1.0] * 99 + [0.0])) == pytest.approx(0.01)
     assert mean_error(np.array([1.0] + [1e4] * 99)) > 0.98
+
+
+def test_open_loads_of_answers_alone_relax_as_slowly_as_with_their_steps() -> None:
+    opened = {"workload.requests": 400, "workload.arrivals": {"process": "poisson", "per_s": 18.0}}
+    run = simulate(change_scenario(SCENARIO, opened))
+    seen, known = (findings_of(one) for one in (answered(run), run))
+    relaxed_s = [relaxation_s(findings, window_of(findings)) for findings in (seen, known)]
+    assert relaxed_s[0] == pytest.approx(relaxed_s[1], rel=0.3)
 
 
 def test_prompts_belong_to_the_step_that_read_them() -> None:

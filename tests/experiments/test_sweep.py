@@ -95,6 +95,10 @@ def test_results_have_the_order_of_cells(tmp_path: Path) -> None:
     assert list(pd.read_csv(tmp_path / "out" / "sweep.csv")["verifiers.count"].unique()) == [1, 2, 3]
 
 
+def test_names_beyond_what_file_systems_take_are_shortened(tmp_path: Path) -> None:
+    assert len(cell_file(tmp_path, {"name": "\u540d" * 90}).name.encode()) < 255
+
+
 def test_whole_tables_can_be_varied(tmp_path: Path) -> None:
     policies = ["everyone", {"policy": "at-most", "sessions": 3}]
     cells = [({"drafters.admit": policy}, star(drafters={"admit": policy})) for policy in policies]

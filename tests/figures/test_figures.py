@@ -94,6 +94,22 @@ def test_a_run_without_drafts_has_a_timeline() -> None:
     assert len(timeline.draw({"plain": plain}).axes) == 1
 
 
+def test_prompts_in_parts_have_a_timeline() -> None:
+    target = {"max_num_seqs": 8, "max_num_batched_tokens": 48}
+    parts = star(verifiers=target, drafters={"place": "target"}, workload={"prompt_tokens": 100})
+    run = simulate(parts)
+    assert (run.frame().kind == "chunk").any()
+    assert len(timeline.draw({"parts": run.frame()}).axes) == 1
+
+
+def test_open_loads_show_the_iterations_of_the_streams_at_once() -> None:
+    run = simulate(star(workload={"requests": 60, "arrivals": {"process": "poisson", "per_s": 0.02}}))
+    steps = timeline.steps_of(run.frame())
+    drafts = steps[steps.kind == "draft"]
+    begin_s, end_s = timeline.middle(run.frame(), 3.0)
+    assert drafts.begin_s.between(begin_s, end_s).sum() < 0.2 * len(drafts)
+
+
 def test_the_timeline_draws_as_many_boxes_as_steps_it_shows() -> None:
     frame = RUN.frame()
     begin_s, end_s = timeline.middle(frame, 3.0)

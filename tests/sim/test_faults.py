@@ -6,10 +6,13 @@ import msgspec
 import pytest
 from simpy import Environment
 
+from figures.timeline import steps_of
+from fleet.records.metrics.findings import findings_of
 from fleet.records.playback import playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
 from fleet.scenario.faults import Kill, Stall
+from fleet.scenario.reading import scenario_of
 from fleet.scenario.resolve import resolve
 from fleet.stations.session import ERA, INCARNATION
 from sim.network import Network
@@ -17,6 +20,7 @@ from sim.run import simulate
 from tests.helpers.faulty import FLEETS, NEW_TOKENS, faulty, plain_fleet
 from tests.helpers.marks import slow
 
+KILLED = [{"what": "kill", "node": "drafter", "at_s": 5.0, "for_s": 2.0}]
 FEW, ALL = range(16), range(77)  # scripts of each fleet; more than 1,000 in all
 END_S = 1000.0  # simulated time, a hundred times what a fleet needs
 STEPS = 200_000  # events, a hundred times what a fleet needs
@@ -75,6 +79,19 @@ def test_every_request_finishes_under_any_faults(name: str, seeds: range) -> Non
 def test_timeouts_change_nothing_without_faults(name: str) -> None:
     watched, unwatched = (plain_fleet(name, 1, wait_s, lease_s=wait_s) for wait_s in (900.0, 0.0))
     assert simulate(watched).digest() == simulate(unwatched).digest()
+
+
+def test_a_station_that_starts_again_worked_as_long_as_its_steps_lasted() -> None:
+    """A fresh station numbers its steps from 0, as the one before did."""
+    scenario = scenario_of("dying-drafter", {"workload.requests": 100, "measure.warm_up_share": 0.0, "faults": KILLED})
+    run = simulate(scenario)
+    rows = run.frame()
+    steps = rows[(rows.event == "done") & (rows.station == "drafter")].drop_duplicates("time_s")
+    found = findings_of(run).draft_steps
+    assert (found.ended_s - found.begun_s).sum() == pytest.approx(steps.duration_s.sum(), rel=0.01)
+    assert len(found) == len(steps)
+    drawn = steps_of(rows)
+    assert len(drawn[drawn.station == "drafter"]) == len(steps)
 
 
 def test_equal_seeds_give_equal_faults() -> None:

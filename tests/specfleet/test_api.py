@@ -250,6 +250,13 @@ def test_figures_are_drawn_from_results_and_written_on_demand(
         specfleet.figure("sweep", result)
 
 
+def test_a_baseline_has_as_many_streams() -> None:
+    """Without a number of streams there is one for each drafter, and its target decodes them, too, without drafts."""
+    fleet = {"drafters.place": "own", "drafters.count": 8, "workload.requests": 24}
+    by_count, stated = ({"workload.streams": streams} | fleet for streams in (0, 8))
+    assert specfleet.simulate("serving", by_count).metrics == specfleet.simulate("serving", stated).metrics
+
+
 def test_a_run_that_is_played_back_has_no_simulated_baseline() -> None:
     """Measured steps against the profile's plain ones would be no speedup."""
     first = specfleet.simulate("serving", workload={"requests": 12, "streams": 12})

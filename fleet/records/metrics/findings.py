@@ -8,7 +8,15 @@ import numpy as np
 
 from fleet.records.columns import Bools, Integers, Table
 from fleet.records.metrics.grouped import Groups, at, find
-from fleet.records.metrics.tables import at_drafter, commits_of, left_s_of, requests_of, rounds_table, verifications_of
+from fleet.records.metrics.tables import (
+    at_drafter,
+    commits_of,
+    left_s_of,
+    numbered_on,
+    requests_of,
+    rounds_table,
+    verifications_of,
+)
 from fleet.records.power import DeviceCurve
 from fleet.records.run import Run
 from fleet.scenario.resolved import Fleet
@@ -21,7 +29,6 @@ class Findings(msgspec.Struct, frozen=True):
     - `commits`, `rounds`, `verified`: see `tables.py`; the last two are None without a drafter.
     - `requests`: see `requests_table`.
     - `draft_steps`: the drafts, and all steps of stations that only draft; `other_steps`: the rest; see `steps_of`.
-    - `drafters`: number of drafting stations.
     - `devices`: measured counters of devices.
     - `rows`: the run's rows; None if there are none and no metric needs them (`needs_rows`).
     """
@@ -31,7 +38,6 @@ class Findings(msgspec.Struct, frozen=True):
     requests: Table
     draft_steps: Table
     other_steps: Table
-    drafters: int
     rounds: Table | None = None
     verified: Table | None = None
     devices: tuple[DeviceCurve, ...] = ()
@@ -40,7 +46,7 @@ class Findings(msgspec.Struct, frozen=True):
 
 def findings_of(run: Run) -> Findings:
     """Return the findings of a run from its rows."""
-    rows, fleet = run.columns(), run.header.fleet
+    rows, fleet = numbered_on(run.columns()), run.header.fleet
     commits = commits_of(rows)
     drafting = at_drafter(rows) | rows.kind.among("draft")
     findings = Findings(
@@ -49,7 +55,6 @@ def findings_of(run: Run) -> Findings:
         requests=requests_table(fleet, rows, commits),
         draft_steps=steps_of(rows.where(drafting)),
         other_steps=steps_of(rows.where(~drafting)),
-        drafters=len(rows.station[drafting].present()),
         devices=run.header.devices,
         rows=rows,
     )

@@ -52,6 +52,8 @@ def assess(run: Run | Findings) -> tuple[dict[str, Metric], Overload | None]:
     metrics, overload = _metrics(findings), overload_of(findings)
     if isinstance(run, Run) and not run.header.steps:
         metrics = {name: metric for name, metric in metrics.items() if name in OF_ANSWERS}
+    if isinstance(run, Run) and run.header.world == "engine" and run.header.fleet.basis != "measured":
+        metrics.pop("speedup", None)  # another machine's plain step
     return metrics if overload is None else without_intervals(metrics, math.inf), overload
 
 
@@ -201,7 +203,8 @@ def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict
 def _load(window: Window, findings: Findings, rounds: Table, streams: int) -> dict[str, Metric]:
     """Load of the drafters, the time T_gamma of an iteration (8), in which each stream has a round, and the idle time
     T_idle in it (9)."""
-    working_s = busy_s(window, findings.draft_steps) / max(findings.drafters, 1)
+    drafters = findings.fleet.drafters.stations or findings.fleet.verifiers.count
+    working_s = busy_s(window, findings.draft_steps) / drafters
     iterations = window.sums(rounds.drafted_s) / streams
     return {
         "load": window.rate(working_s, "share of time"),

@@ -51,8 +51,7 @@ def relaxation_s(findings: Findings, window: Window) -> float:
         per_s, variability = fleet.workload.arrivals.per_s, 1 / fleet.workload.arrivals.burstiness
     else:
         per_s, variability = float(1 / gaps_s.mean()), float(gaps_s.var() / gaps_s.mean() ** 2)
-    times_s = [of_device_s(work_s, per_s, variability, len(arrivals_s)) for work_s in work]
-    return max(times_s, default=window.length_s / CELLS)  # nothing queues without work
+    return max(of_device_s(work_s, per_s, variability, len(arrivals_s)) for work_s in work)
 
 
 def places_of(fleet: Fleet) -> int:
@@ -62,12 +61,12 @@ def places_of(fleet: Fleet) -> int:
 
 
 def _work_s(fleet: Fleet, rows: Table) -> list[Floats] | None:
-    """Work of each arrival on each device, device by device; None if steps are shared.
+    """Work of each arrival on each device, device by device; None if steps are shared or not known.
 
     Its mean on each side is the expected one, where the scenario gives one that the run does not contradict.
     """
     done = rows.where(rows.event.among("done") & (rows.duration_s > 0))
-    if len(Groups(done.station, done.step)) < len(done):
+    if not len(done) or len(Groups(done.station, done.step)) < len(done):
         return None
     duration_s, streams = done.duration_s.copy(), len(Groups(done.tag))
     for side, expected_s in zip((at_drafter(done), ~at_drafter(done)), _expected_work_s(fleet), strict=True):

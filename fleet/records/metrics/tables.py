@@ -37,6 +37,18 @@ def commits_of(rows: Table) -> Table:
     return done.plus(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
 
 
+def numbered_on(rows: Table) -> Table:
+    """Return the rows with the steps of a killed station's next life numbered on; a fresh station begins at 0 again."""
+    killed, step = rows.event.among("killed"), rows.step.astype(np.int64)
+    if not killed.any():
+        return rows
+    beyond = step.max() + 2
+    for station in np.unique(rows.station.codes[killed]):
+        own = rows.station.codes == station
+        step[own] += beyond * np.cumsum(killed[own])
+    return rows.plus(step=step)
+
+
 def left_s_of(fleet: Fleet, rows: Table, commits: Table) -> Floats:
     """Return when the tokens of each commit left its target, in seconds.
 

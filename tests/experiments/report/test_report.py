@@ -148,6 +148,31 @@ def test_large_tables_are_cut_and_say_so() -> None:
     assert f"{20_000 - MAX_ROWS} more rows are in the results" in page
 
 
+@pytest.mark.parametrize("third", [{"drafters.count": [0, 1]}, {"link.bandwidth_bytes_per_s": [125000000, 125000001]}])
+def test_a_sweep_of_three_keys_has_figures_of_what_its_best_cell_has(
+    third: dict[str, list[int]], tmp_path: Path
+) -> None:
+    vary = {"verifiers.count": [1, 2], "drafters.depth": [3, 5]} | third
+    specfleet.sweep("star", vary, {"workload.requests": 24}, out=tmp_path, seeds=1, jobs=1)
+    assert 1 <= Parsed(specfleet.report(tmp_path)).count("img") <= 3
+
+
+def test_plans_by_devices_and_of_methods_have_pages(tmp_path: Path) -> None:
+    devices = specfleet.plan_devices("2xh100", "llama-3.1-8b:bf16", in_flight=4)
+    methods = specfleet.compare_methods("llama-3.1-8b@h100", ["lookup"], acceptance=["0.5"], in_flight=[1])
+    for name, found in (("plan.json", devices), ("methods.json", methods)):
+        write_file(tmp_path / name / name, msgspec.json.encode(found))
+        page = specfleet.report(tmp_path / name)
+        assert Parsed(page).misfits == []
+        assert found.title in Parsed(page).text
+
+
+def test_a_sweep_without_a_cell_that_succeeded_says_so(tmp_path: Path) -> None:
+    write_file(tmp_path / "sweep.csv", "verifiers.count,world,seeds,quantity,value,low,high,unit\n")
+    with pytest.raises(InputError, match="has no cell that succeeded"):
+        specfleet.report(tmp_path)
+
+
 def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"rows": 3}')
     (tmp_path / "text.parquet").write_text("no")
