@@ -14,9 +14,11 @@ from bench.decoding import drafters_of
 from bench.harness import Aim, Report, Row, run
 from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
 from engine.decoding.models import CausalLM, load_model
+from engine.decoding.pages import fault_of
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
 from engine.demo_pair.corpus import read_prompts
+from experiments.console.printing import remark
 
 PRECISION, PROMPT_TOKENS, NEW_TOKENS, DEPTH, SEED = "float64", 96, 48, 5, 3
 WARM = Sampling(1.0)
@@ -102,6 +104,8 @@ def row_of(
 def beside_masks(model: CausalLM, text: Sequence[int]) -> list[Row]:
     """Feed rows of unequal length of a text by pages and by masks; nothing where attention reads no pages."""
     if not model.new_cache().pages:
+        if model.device.type == "cuda":
+            remark(f"no attention by pages: {fault_of(model.device, model.dtype, model.shape.size)}")
         return []
     tags, passes = [0, 1, 2, 3], {"prompt": [], "equal": [3] * 4, "again, captured": [3] * 4, "unequal": [1, 4, 2, 3]}
 

@@ -30,7 +30,7 @@ PARTS: dict[str, tuple[str, ...]] = {  # words of `python -m bench`, by name; th
     "steps-1b": ("steps", "--models", "llama-3.2-1b"),
     "steps-8b": ("steps", "--models", "llama-3.1-8b"),
     "star": ("star",),
-    "decoding": ("decoding", "--precision", "bfloat16", "--sizes", "1", "8"),
+    "decoding": ("decoding", "--precision", "bfloat16", "--sizes", "1", "8", "--repetitions", "3"),
     "serving": (
         "serving", "--seconds", "5", "--drafts", "none", "small model", "--rows", "1", "8", "16", "--loads", "0.6",
     ),
@@ -107,7 +107,7 @@ def run_part(name: str, folder: Path, tiny: bool) -> int:
     try:
         status = process.wait(PART_S)
     except subprocess.TimeoutExpired:
-        remark(f"{name}: cut off; a rerun goes on after what it kept")
+        remark(f"{name}: cut off; a rerun of steps or pair goes on after what it kept")
         status = 124
     finally:
         stop(process)

@@ -140,9 +140,10 @@ def write_pair(folder: Path, tiny: bool, dtype: torch.dtype) -> None:
         torch.manual_seed(seed)
         config = config_of(name, tiny)
         config.tie_word_embeddings = False  # a head of its own; a step reads as much
+        following = next_tokens(config.vocab_size, 1.0 if role == "target" else ACCEPTED)  # from numbers of the cpu
         with place_of():
             model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-            set_next(model, next_tokens(config.vocab_size, 1.0 if role == "target" else ACCEPTED))
+            set_next(model, following)
         logging.disable_progress_bar()
         model.save_pretrained(folder / role)
         del model

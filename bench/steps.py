@@ -20,7 +20,7 @@ from calibrate.steps import stretched
 from engine.decoding.cache import shape_of
 from engine.decoding.grow import Drafts, no_drafts
 from engine.decoding.models import PRECISIONS, CausalLM
-from engine.decoding.pages import reads_pages
+from engine.decoding.pages import fault_of, reads_pages
 from engine.decoding.telemetry import host_facts, timed
 from engine.decoding.verify import Target
 from engine.net.content import Content
@@ -105,7 +105,10 @@ def measured(name: str, place: torch.device, options: argparse.Namespace, kept: 
     """Yield the points of a model's grid: kept ones, and others measured; the model is loaded for the first of them."""
     model: CausalLM | None = None
     dtype = PRECISIONS[options.precision]
-    ways = WAYS if reads_pages(place, dtype, shape_of(config_of(name, options.tiny)).size) else WAYS[1:]
+    size = shape_of(config_of(name, options.tiny)).size
+    ways = WAYS if reads_pages(place, dtype, size) else WAYS[1:]
+    if place.type == "cuda" and len(ways) < len(WAYS):
+        remark(f"{name}: no attention by pages: {fault_of(place, dtype, size)}")
     for point, attention in product(grid(options.tiny), ways):
         key = about | {"attention": attention} | msgspec.structs.asdict(point)
         row = kept.find(key)
@@ -164,8 +167,10 @@ def step_ms(model: CausalLM, point: Point, pages: bool) -> Row:
     longest = point.context + (REPEATS + COLD + 1) * point.tokens + 1
     shape = model.shape
     need = 2 * shape.layers * shape.heads * shape.size * point.rows * longest * model.dtype.itemsize
-    if model.device.type == "cuda" and need > FREE * torch.cuda.mem_get_info(model.device)[0]:
-        return {"no room": f"{need / 1e9:.1f} GB of cache"}
+    if model.device.type == "cuda":
+        torch.cuda.empty_cache()  # the caches of points before count as used
+        if need > FREE * torch.cuda.mem_get_info(model.device)[0]:
+            return {"no room": f"{need / 1e9:.1f} GB of cache"}
     target = Target(model, cache=model.new_cache(point.rows, longest))
     target.cache.pages = pages
     times_s = list(prefills_s(target, point) if point.step == "prefill" else steps_s(target, point))

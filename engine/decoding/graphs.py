@@ -197,14 +197,16 @@ class CudaCapture:
             self.pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            work()
-            graph.capture_begin(self.pool, "thread_local")  # other threads of the process may go on allocating
-            try:
-                output = work()
-            finally:
-                graph.capture_end()
-        torch.cuda.current_stream().wait_stream(self.stream)
+        try:
+            with torch.cuda.stream(self.stream):
+                work()
+                graph.capture_begin(self.pool, "thread_local")  # other threads of the process may go on allocating
+                try:
+                    output = work()
+                finally:
+                    graph.capture_end()
+        finally:  # without memory, too: the pass is run again, on the same cache
+            torch.cuda.current_stream().wait_stream(self.stream)
         self.alive.add(graph)
 
         def replay() -> torch.Tensor:

@@ -17,7 +17,7 @@ from engine.decoding.draft import Drafter
 from engine.decoding.eagle import EagleDrafter, EagleHead
 from engine.decoding.graphs import Graphs
 from engine.decoding.models import load_model
-from engine.decoding.pages import is_right, reads_pages
+from engine.decoding.pages import fault_of, reads_pages
 from engine.decoding.together import PromptPart, run_together
 from engine.decoding.verify import Target
 from engine.node import real
@@ -133,12 +133,12 @@ def test_an_eagle_head_reads_pages() -> None:
 
 
 def test_pages_are_read_where_a_small_case_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask = partial(is_right.__wrapped__, CPU, torch.bfloat16, 16)
-    assert not ask()  # torch has no such kernel for a cpu
+    ask = partial(fault_of.__wrapped__, CPU, torch.bfloat16, 16)
+    assert "Error" in ask()  # torch has no such kernel for a cpu
     monkeypatch.setattr(pages, "kernel", lambda: varlen_reference)
-    assert ask()
+    assert ask() == ""
     monkeypatch.setattr(pages, "kernel", lambda: partial(varlen_reference, from_the_end=False))
-    assert not ask()
+    assert "off" in ask()
     monkeypatch.setattr(pages, "kernel", lambda: lambda query, _key, _value: query)  # an older torch
-    assert not ask()
+    assert ask().startswith("TypeError: ")
     assert not reads_pages(CPU, torch.bfloat16, 16)

@@ -24,6 +24,7 @@ def varlen_reference(
     enable_gqa: bool,
     seqused_k: torch.Tensor,
     block_table: torch.Tensor,
+    num_splits: int | None,
     from_the_end: bool = True,
 ) -> torch.Tensor:
     """Attention over paged rows, without reading a number on the host: a graph may capture it.
@@ -33,6 +34,7 @@ def varlen_reference(
     N, heads, size = query.shape
     B, page_size = len(block_table), key.shape[1]
     assert window_size == (-1, 0)
+    assert num_splits == (None if len(block_table) == 1 else 1), "split rows are wrong beyond the first"
     assert enable_gqa
     assert page_size % 256 == 0
     assert all(each.dtype == torch.int32 for each in (cu_seq_q, cu_seq_k, seqused_k, block_table))
