@@ -16,6 +16,8 @@ from transformers.cache_utils import Cache
 from engine.decoding.feed import Feed, Joined, Nodes
 from engine.decoding.placing import placed
 
+WARM_UP = -1  # tag of the row of warm-up steps
+
 Group = tuple[Sequence[int], Sequence[int], Nodes | None]
 """Rows that are fed alike: their tags, the number of new tokens of each, and the nodes of these."""
 

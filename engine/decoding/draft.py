@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 import torch
 
-from engine.decoding.cache import RowCache
+from engine.decoding.cache import WARM_UP, RowCache
 from engine.decoding.feed import Nodes
 from engine.decoding.grow import ChildSampling, Drafts, Stops, grow_dynamic, grow_static, no_drafts
 from engine.decoding.models import CausalLM
@@ -18,7 +18,6 @@ from engine.decoding.sampling import GREEDY, Sampling, uniforms
 from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape
 
-WARM_UP = -1  # tag of the row of warm-up steps
 EVEN = 4  # tokens that rows may be fed again, so that all rows have the same shape, for which a graph exists
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from engine.decoding.cache import RowCache
+from engine.decoding.cache import WARM_UP, RowCache
 from engine.decoding.feed import Nodes, in_rectangle
 from engine.decoding.graphs import MOST_TOKENS
 from engine.decoding.greedy import longest_path
@@ -112,6 +112,13 @@ class Target:
         """Begin a stream with its prompt; `room`: maximum tokens of its cache. ValueError if it is open."""
         self.cache.open(tag, room)
         self.streams[tag] = _Stream(list(prompt), sampling, np.random.default_rng(seed))
+
+    def warm_up(self, tokens: int) -> None:
+        """Read a prompt of so many tokens, decode one, and forget both: the first steps of a process load libraries."""
+        self.open(WARM_UP, [0] * tokens)
+        self.prefill(WARM_UP)
+        self.decode([WARM_UP])
+        self.release(WARM_UP)
 
     def committed(self, tag: int) -> list[int]:
         """Return the stream's committed tokens, prompt included."""

@@ -27,6 +27,8 @@ from fleet.stations.aligned import AlignedStation
 from fleet.stations.build import verifier_station
 from fleet.stations.verifier import VerifierStation
 
+WARM_UP_TOKENS = 8  # the first steps of a process are slow
+
 
 def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, site: Site = HERE) -> Node:
     """Return the node of drafter `number` (from 0), with its model loaded.
@@ -39,7 +41,7 @@ def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, s
     log = RateLimitedLog(site.say, now_s())
     say = None if site.say is say_nothing else lambda line: log.log(line, now_s())
     executor = DraftExecutor(drafter, new_streams(fleet), not fleet.in_turn, say)
-    drafter.warm_up(8)  # the first steps of a process are slow
+    drafter.warm_up(WARM_UP_TOKENS)
     inputs = (drafter.model.vocabulary, drafter.state_numbers) if isinstance(drafter, Drafter) else (0, 0)
     on_device = partial(timed, device=drafter.device)
     return drafting_node(fleet, number, executor, "real", site, *inputs, on_device, device_lock(lock_file))
@@ -102,6 +104,8 @@ def executor_of(
     rows = min(streams, verifiers.batching.max_num_seqs) if fleet.workload.arrivals is None else 1  # they vary
     room, signals = (max(rows, 1), fleet.room.longest_row), signals or fleet.needs != "lengths"
     target, opens = new_target(fleet, model, room), new_streams(fleet, prompts)
+    if not isinstance(station, AlignedStation):  # its rows stand in a rectangle
+        target.warm_up(WARM_UP_TOKENS)
     if verifiers.drafts is None:
         pending, rejoins = PendingDrafts(repeats(fleet)), verifiers.patience.patience_s > 0
         return VerifyExecutor(target, opens, pending, fleet.drafters.kind == "eagle", signals, rejoins, fleet.in_turn)
