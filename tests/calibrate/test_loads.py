@@ -267,6 +267,19 @@ def test_a_log_counts_intervals_between_running_requests(tmp_path: Path) -> None
     assert read_vllm_log([write(tmp_path / "s.log", log_text([4, 4]) + log_text([4, 4], engine=1))]).load is None
 
 
+def test_a_logs_steps_without_a_draft_accept_nothing(tmp_path: Path) -> None:
+    for idle, plain_per_s, steps_per_s in ((0, 200.0, 360), (1, 200.0, 360), (0, 8.0, 160)):
+        drafting, waiting = log_text([4, 4, 4], plain_per_s=plain_per_s), log_text([4] * idle, plain_per_s, depth=0)
+        if idle:  # the line of drafts after it covers twenty seconds
+            drafting = drafting.replace("Accepted throughput: 240", "Accepted throughput: 120", 1)
+        recording = read_vllm_log([write(tmp_path / "s.log", waiting + drafting)])
+        steps = 30 * steps_per_s + 2000 * idle
+        assert (recording.rounds, recording.accepted) == (steps, 3 * 2400)
+        assert mean_of(recording) == pytest.approx(1 + 3 * 2400 / steps, rel=1e-3)
+        assert len(recording.notes) == (plain_per_s > 100)  # few may be first tokens of answers
+        assert load_in(recording).round_s == pytest.approx(4 / steps_per_s, rel=1e-3)
+
+
 def test_sglangs_log_has_a_load_and_a_mean_length(tmp_path: Path) -> None:
     recording = read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4, 4, 4]))])
     load = load_in(recording)

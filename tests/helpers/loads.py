@@ -181,15 +181,20 @@ def aiperf_text(each: Sequence[Served], depth: int = DEPTH) -> str:
     return "".join(lines)
 
 
-def log_text(running: Sequence[int], tokens_per_s: float = 400.0, engine: int = 0, depth: int = DEPTH) -> str:
-    """Lines of vLLM's log, ten seconds each: of the load, and of drafts of which half are accepted to the end."""
+def log_text(
+    running: Sequence[int], tokens_per_s: float = 400.0, engine: int = 0, depth: int = DEPTH, plain_per_s: float = 0.0
+) -> str:
+    """Lines of vLLM's log, ten seconds each: of the load, and of drafts of which half are accepted to the end.
+
+    - `plain_per_s`: tokens of steps without a draft, beside those of drafts.
+    """
     lines = ["non-default args: {'max_num_seqs': 8}", "Chunked prefill is enabled with max_num_batched_tokens=512."]
     drafts = round(10 * tokens_per_s / (1 + depth / 2))
     session = [(depth, depth * (number % 2)) for number in range(drafts)]
     for now in running:
         lines.append(
             f"INFO Engine {engine:03}: Avg prompt throughput: {2 * tokens_per_s:.1f} tokens/s, Avg generation "
-            f"throughput: {tokens_per_s:.1f} tokens/s, Running: {now} reqs, Waiting: 1 reqs, "
+            f"throughput: {tokens_per_s + plain_per_s:.1f} tokens/s, Running: {now} reqs, Waiting: 1 reqs, "
             f"GPU KV cache usage: 25.0%, Prefix cache hit rate: 0.0%"
         )
         if depth:
