@@ -16,6 +16,7 @@ from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_json
 
+AT_ONCE = "inf"  # the rate of requests that come as soon as the limit allows
 Share = Annotated[float, Meta(ge=0, le=1)]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
 
@@ -24,6 +25,8 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     """The keys that are read; a request that failed has a text in `errors`."""
 
     completed: Count
+    request_rate: Annotated[float, Meta(gt=0)] | str | None = None
+    max_concurrency: Annotated[int, Meta(ge=1)] | None = None
     input_lens: list[Length] = []
     output_lens: list[Length] = []
     ttfts: list[Time] = []
@@ -48,7 +51,8 @@ def read_vllm_bench(files: Sequence[Path]) -> Recording:
         if bench.spec_decode_num_drafts
         else Recording(format="vllm bench serve, without speculation", acceptance=None, depth=0)
     )
-    load = load_of(_timed(origin, bench), recording.rounds, 1 + recording.mean_accepted, "`vllm bench serve`")
+    timed, length = _timed(origin, bench), 1 + recording.mean_accepted
+    load = load_of(timed, recording.rounds, length, "`vllm bench serve`", _is_closed(bench))
     if load is None and not recording.rounds:
         raise InputError(f"{origin}: has neither acceptance nor times of requests; run it with --save-detailed")
     return msgspec.structs.replace(
@@ -57,6 +61,14 @@ def read_vllm_bench(files: Sequence[Path]) -> Recording:
         lengths=tuple(zip(bench.input_lens, bench.output_lens, strict=True)) if load and not load.arrivals else (),
         sources=recording.sources | {"lengths": "of the requests"},
     )
+
+
+def _is_closed(bench: Bench) -> bool | None:
+    """Return whether requests follow each other, by the settings; None where those do not say."""
+    rate, limit = bench.request_rate, bench.max_concurrency
+    if rate is None or (limit is not None and rate != AT_ONCE):
+        return None
+    return limit is not None and limit < bench.completed
 
 
 def _acceptance(origin: str, bench: Bench) -> Recording:

@@ -1,11 +1,13 @@
 """Readers take a server's load, and a server comes back from its records: what was known before is read again."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import specfleet
@@ -326,6 +328,50 @@ def test_what_a_scrape_lacks_is_left_out(tmp_path: Path) -> None:
     assert load.ways[0].name == "rows / (rounds/s)"
     with pytest.raises(InputError, match="and a load"):
         read_vllm_metrics([write(tmp_path / "x.txt", NOTHING.partition("vllm:spec")[0])])
+
+
+DRAWN = np.random.default_rng(0)
+CAME = {  # starts, latencies and the rate of requests that do not follow each other
+    "a burst": (np.linspace(0.0, 0.1, 100), np.full(100, 5.0), 100 / 5.1),
+    "at once": (np.zeros(100), np.full(100, 5.0), 20.0),
+    "evenly": (0.25 * np.arange(200), DRAWN.uniform(0.9, 1.0, 200), 4.0),
+    "at random": (DRAWN.exponential(1 / 200, 16000).cumsum(), np.full(16000, 5.0), 200.0),
+}
+
+
+@pytest.mark.parametrize("how", CAME)
+def test_requests_that_do_not_follow_each_other_arrive(how: str) -> None:
+    starts_s, latencies_s, per_s = CAME[how]
+    ends_s = starts_s + latencies_s
+    load = load_of([Timed(start, start, end, 9, 50) for start, end in zip(starts_s, ends_s, strict=True)], 0, 1.0, "")
+    assert load is not None
+    assert len(load.arrivals) == len(starts_s)
+    assert load.requests_per_s == pytest.approx(per_s, rel=0.03)
+    assert load.tokens_per_s == pytest.approx(50 * per_s, rel=0.12)  # the server fills up at first
+    assert load.in_flight == pytest.approx(per_s * latencies_s.mean(), rel=0.12)
+
+
+def test_few_requests_that_follow_each_other_keep_their_rate(tmp_path: Path) -> None:
+    load = load_in(read_vllm_bench([write(tmp_path / "b.json", bench_text(served(requests=16)))]))
+    assert load.in_flight == 4
+    assert load.requests_per_s == pytest.approx(len(KNOWN) / KNOWN[-1].end_s, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_closed"),
+    [
+        ({"request_rate": "inf"}, True),
+        ({"request_rate": "inf", "max_concurrency": None}, False),
+        ({"request_rate": "inf", "max_concurrency": 120}, False),
+        ({"request_rate": 3.0, "max_concurrency": None}, False),
+        ({"request_rate": 3.0}, True),
+        ({}, True),
+    ],
+)
+def test_settings_of_a_client_say_how_requests_came(tmp_path: Path, settings: dict[str, Any], is_closed: bool) -> None:
+    content = json.loads(bench_text(KNOWN)) | settings
+    load = load_in(read_vllm_bench([write(tmp_path / "b.json", json.dumps(content))]))
+    assert (not load.arrivals) == is_closed
 
 
 def test_gaps_of_joined_chunks_are_no_rounds() -> None:
