@@ -52,13 +52,14 @@ def read_vllm_bench(files: Sequence[Path]) -> Recording:
         else Recording(format="vllm bench serve, without speculation", acceptance=None, depth=0)
     )
     timed, length = _timed(origin, bench), 1 + recording.mean_accepted
+    lengths = tuple((round(one.prompt), round(one.answer)) for one in timed)
     load = load_of(timed, recording.rounds, length, "`vllm bench serve`", _is_closed(bench))
     if load is None and not recording.rounds:
         raise InputError(f"{origin}: has neither acceptance nor times of requests; run it with --save-detailed")
     return msgspec.structs.replace(
         recording,
         load=load,
-        lengths=tuple(zip(bench.input_lens, bench.output_lens, strict=True)) if load and not load.arrivals else (),
+        lengths=() if load is None or load.arrivals or not all(map(min, lengths)) else lengths,
         sources=recording.sources | {"lengths": "of the requests"},
     )
 

@@ -374,6 +374,16 @@ def test_settings_of_a_client_say_how_requests_came(tmp_path: Path, settings: di
     assert (not load.arrivals) == is_closed
 
 
+def test_requests_that_failed_leave_no_lengths(tmp_path: Path) -> None:
+    content = json.loads(bench_text(KNOWN))
+    failed = {"output_lens": 0, "ttfts": 0.0, "itls": [], "errors": "Bad Request"}
+    for name, value in failed.items():
+        content[name][5] = value
+    recording = read_vllm_bench([write(tmp_path / "b.json", json.dumps(content | {"completed": len(KNOWN) - 1}))])
+    assert len(recording.lengths) == load_in(recording).requests == len(KNOWN) - 1
+    assert all(map(min, recording.lengths))
+
+
 def test_gaps_of_joined_chunks_are_no_rounds() -> None:
     each = [
         Timed(start_s=one.start_s, first_s=one.first_s, end_s=one.end_s, prompt=200, answer=one.answer, gaps_s=[0.1])
