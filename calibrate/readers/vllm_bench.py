@@ -17,6 +17,7 @@ from fleet.inputs.strict import convert
 from fleet.inputs.text import read_json
 
 AT_ONCE = "inf"  # the rate of requests that come as soon as the limit allows
+CHAT = "openai-chat"  # whose first chunk has the role alone, and comes with the first token
 Share = Annotated[float, Meta(ge=0, le=1)]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
 
@@ -25,6 +26,8 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     """The keys that are read; a request that failed has a text in `errors`."""
 
     completed: Count
+    backend: str = ""
+    endpoint_type: str = ""
     request_rate: Annotated[float, Meta(gt=0)] | str | None = None
     max_concurrency: Annotated[int, Meta(ge=1)] | None = None
     input_lens: list[Length] = []
@@ -101,8 +104,9 @@ def _timed(origin: str, bench: Bench) -> list[Timed]:
         raise InputError(
             f"{origin}: start_times, ttfts, itls, input_lens, output_lens have {lengths} entries; needs equally many"
         )
+    roles = int(CHAT in (bench.backend, bench.endpoint_type))
     return [
-        Timed(start_s, start_s + ttft_s, start_s + ttft_s + sum(gaps_s), prompt, answer, gaps_s)
+        Timed(start_s, start_s + ttft_s, start_s + ttft_s + sum(gaps_s), prompt, answer, gaps_s[roles:])
         for start_s, ttft_s, gaps_s, prompt, answer, error in zip(*lists, bench.errors or [""] * count, strict=True)
         if not error and answer
     ]

@@ -384,6 +384,15 @@ def test_requests_that_failed_leave_no_lengths(tmp_path: Path) -> None:
     assert all(map(min, recording.lengths))
 
 
+def test_the_chunk_of_a_chats_role_is_no_round(tmp_path: Path) -> None:
+    content = json.loads(bench_text(KNOWN))
+    chat = content | {"backend": "openai-chat", "itls": [[1e-4, *gaps_s] for gaps_s in content["itls"]]}
+    plain_s, chat_s = (
+        load_in(read_vllm_bench([write(tmp_path / "b.json", json.dumps(each))])).round_s for each in (content, chat)
+    )
+    assert chat_s == plain_s
+
+
 def test_gaps_of_joined_chunks_are_no_rounds() -> None:
     each = [
         Timed(start_s=one.start_s, first_s=one.first_s, end_s=one.end_s, prompt=200, answer=one.answer, gaps_s=[0.1])
