@@ -294,6 +294,22 @@ def test_sglangs_log_has_a_load_and_a_mean_length(tmp_path: Path) -> None:
         read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4]))])
 
 
+def test_prompts_of_sglangs_log_end_in_their_last_chunk(tmp_path: Path) -> None:
+    whole = sglang_log_text([4, 4, 4])
+    for batches, cached, prompt in (
+        ([(1, 512), (1, 512), (1, 226)], 0, 1250),
+        ([(3, 512), (2, 400)], 64, 228),
+        ([(1, 512), (1, 512)], 0, 512),
+    ):
+        lines = [f"Prefill batch. #new-seq: {seqs}, #new-token: {tokens}, #cached-token: " for seqs, tokens in batches]
+        text = "\n".join([re.sub("Prefill.*", "", whole), *(f"{line}{cached}" for line in lines)])
+        load = load_in(read_sglang_log([write(tmp_path / "s.log", text)]))
+        assert load.prompt_tokens is not None
+        assert load.prompt_tokens.mean == prompt
+        said = f"{cached * len(batches)} tokens of prompts came from a cache, and are left out of their lengths"
+        assert load.notes == ((said,) if cached else ())
+
+
 WRONG = {  # beside what `test_contradictions.py` has of any scrape
     "restart": (r"(vllm:generation_tokens_total\{.*\}) \S+", r"\1 3", "is below the scrape before it, .*: a restart?"),
     "NaN": (
