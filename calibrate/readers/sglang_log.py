@@ -16,6 +16,7 @@ from fleet.errors import InputError
 from fleet.inputs.text import read_lines
 
 LOAD = {
+    "engine": rf"\[[^\]]* DP{WHOLE}\b",
     "tokens_per_s": rf"gen throughput \(token/s\): {NUMBER}",
     "running": rf"Decode batch.*#running-req: {WHOLE}",
     "waiting": rf"#queue-req: {WHOLE}",
@@ -59,7 +60,7 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     prompt, cached = _mean_prompt(read, settings.get("max_num_batched_tokens", math.inf))
     load = msgspec.structs.replace(
         load,
-        ways=(*load.ways, *_by_clock([line for line, _ in decoding], stated["steps"])),
+        ways=(*load.ways, *_by_clock([line for line, _ in decoding], stated["steps"], load.engines)),
         prompt_tokens=prompt,
         notes=(f"{cached} tokens of prompts came from a cache, and are left out of their lengths",) if cached else (),
     )
@@ -89,11 +90,12 @@ def _mean_prompt(read: Sequence[str], chunk: float) -> tuple[Spread | None, int]
     return Spread(max(tokens / ends, 1.0)), cached
 
 
-def _by_clock(lines: Sequence[str], steps: int) -> list[Way]:
-    """Return the way to the time of a step by the times of the lines, each of which follows so many steps, if any."""
+def _by_clock(lines: Sequence[str], steps: int, engines: int) -> list[Way]:
+    """Return the way to the time of a step by the times of the lines, each after so many steps of its engine."""
     try:
         times = [datetime.fromisoformat(one[1]) for line in lines if (one := re.search(TIME, line))]
     except ValueError:  # a day or an hour that is none
         return []
     span_s = (times[-1] - times[0]).total_seconds() if len(times) == len(lines) else 0.0
-    return [Way("time between lines / steps", "inferred", span_s / (steps * (len(times) - 1)))] if span_s > 0 else []
+    step_s = span_s * engines / (steps * (len(lines) - engines))
+    return [Way("time between lines / steps", "inferred", step_s)] if span_s > 0 else []

@@ -93,10 +93,8 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
     names = ", ".join(map(str, files))
     weights = [interval.drafts for interval in intervals]
     drafts, accepted = sum(weights), sum(interval.accepted for interval in intervals)
-    plain, load = _count_plain_steps(loads, intervals), None
-    if len({line["engine"] for line in loads}) == 1:
-        settings = numbers_in((line for _, line in read), SETTINGS)
-        load = load_between(loads, 1 + accepted / (drafts + plain) if intervals else 1.0, settings)
+    plain, settings = _count_plain_steps(loads, intervals), numbers_in((line for _, line in read), SETTINGS)
+    load = load_between(loads, 1 + accepted / (drafts + plain) if intervals else 1.0, settings)
     if not intervals:
         if load is None:
             wanted = f"{MARK!r}, which a server with speculative decoding writes, nor two of its load in turn"

@@ -149,13 +149,16 @@ def test_requests_that_arrive_by_themselves_are_a_trace(tmp_path: Path) -> None:
         ({"max_concurrency": None, "request_rate": 2.5}, "poisson", 0),
         ({"max_concurrency": None}, "trace", 0),
         ({"max_concurrency": None, "request_rate": "trace"}, "poisson", 0),
+        ({"server_info": {"dp_size": 2, "speculative_num_steps": DEPTH}}, None, 4),
     ],
 )
 def test_sglangs_benchmark_says_how_requests_came(
     tmp_path: Path, settings: dict[str, Any], arrivals: str | None, in_flight: int
 ) -> None:
     file = write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, **settings))
-    workload = specfleet.import_record("sglang-bench", file, tmp_path / "made.toml").scenario.workload
+    scenario = specfleet.import_record("sglang-bench", file, tmp_path / "made.toml").scenario
+    workload = scenario.workload
+    assert scenario.verifiers.count == settings.get("server_info", {}).get("dp_size", 1)
     process = None if workload.arrivals is None else workload.arrivals.__struct_config__.tag
     assert process == arrivals
     assert not in_flight or workload.streams == in_flight
@@ -260,13 +263,30 @@ def test_engines_of_one_server_share_its_requests(tmp_path: Path) -> None:
     assert made.load.kv_share == 0.25
 
 
+LOGS: dict[str, tuple[Callable[[Sequence[Path]], Recording], str, str]] = {
+    "vLLM": (read_vllm_log, log_text([4, 4, 4], 400.0), log_text([2, 2, 2], 200.0, engine=1)),
+    "SGLang": (read_sglang_log, sglang_log_text([4, 4, 4], rank=" DP0"), sglang_log_text([2, 2, 2], rank=" DP1")),
+}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_engines_of_one_log_are_added_up(tmp_path: Path, name: str) -> None:
+    read, *texts = LOGS[name]
+    *settings, _, _, _, _, _, _ = texts[0].splitlines()
+    lines = [line for place in (-6, -4, -2) for text in texts for line in [*text.splitlines(), ""][place - 1 :][:2]]
+    each = [load_in(read([write(tmp_path / f"{number}.log", text)])) for number, text in enumerate(texts)]
+    both = load_in(read([write(tmp_path / "both.log", "\n".join([*settings, *lines]))]))
+    assert (both.engines, both.running, both.kv_share, both.prompt_tokens) == (2, 6, 0.25, each[0].prompt_tokens)
+    assert both.tokens_per_s == pytest.approx(sum(one.tokens_per_s or 0 for one in each))
+    assert [way.time_s for way in both.ways] == pytest.approx([way.time_s for way in each[0].ways])
+
+
 def test_a_log_counts_intervals_between_running_requests(tmp_path: Path) -> None:
     load = load_in(read_vllm_log([write(tmp_path / "s.log", log_text([0, 4, 4, 2, 0, 4]))]))
     assert load.over.startswith("2 intervals")
     assert (load.running, load.waiting, load.kv_share) == (3.5, 1.0, 0.25)
     assert (load.max_num_seqs, load.max_num_batched_tokens) == (8, 512)
     assert load.round_s == pytest.approx(3.5 * (1 + DEPTH / 2) / 400, rel=0.01)
-    assert read_vllm_log([write(tmp_path / "s.log", log_text([4, 4]) + log_text([4, 4], engine=1))]).load is None
 
 
 def test_a_logs_steps_without_a_draft_accept_nothing(tmp_path: Path) -> None:

@@ -207,11 +207,11 @@ def log_text(
     return "\n".join(lines) + "\n"
 
 
-def sglang_log_text(running: Sequence[int], length: float = 2.5, step_s: float = 0.025) -> str:
-    """Lines of SGLang's log, 40 steps of `step_s` each."""
+def sglang_log_text(running: Sequence[int], length: float = 2.5, step_s: float = 0.025, rank: str = "") -> str:
+    """Lines of SGLang's log, 40 steps of `step_s` each; `rank`: of several, as ` DP0`."""
     lines = ["server_args=ServerArgs(speculative_num_steps=3, max_running_requests=48, chunked_prefill_size=512)"]
     for number, now in enumerate(running):
-        at = f"[2026-05-27 20:14:{round(40 * step_s * number):02} TP0]"
+        at = f"[2026-05-27 20:14:{round(40 * step_s * number):02}{rank} TP0]"
         lines += [
             f"{at} Prefill batch. #new-seq: 2, #new-token: 230, #cached-token: 0, token usage: 0.02, #running-req: 0",
             (
