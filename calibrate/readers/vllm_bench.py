@@ -17,7 +17,7 @@ from fleet.inputs.strict import convert
 from fleet.inputs.text import read_json
 
 AT_ONCE = "inf"  # the rate of requests that come as soon as the limit allows
-CHAT = "openai-chat"  # whose first chunk has the role alone, and comes with the first token
+CHAT = "openai-chat"  # the first chunk has the role alone, and comes with the first token
 Share = Annotated[float, Meta(ge=0, le=1)]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
 

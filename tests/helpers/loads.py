@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrate.readers.load import Load
+from calibrate.readers.recording import Recording
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -220,6 +222,12 @@ def sglang_log_text(running: Sequence[int], length: float = 2.5, step_s: float =
             ),
         ]
     return "\n".join(lines) + "\n"
+
+
+def load_in(recording: Recording) -> Load:
+    """The load, which is there."""
+    assert recording.load is not None
+    return recording.load
 
 
 def mean(values: Sequence[float]) -> float:
