@@ -12,7 +12,9 @@ from calibrate.readers.load import Load, Spread, in_flight_of, spread_of, ways_o
 from fleet.inputs.strict import convert
 
 SOON = 0.1  # share of requests that wait for hardly anything before their prefill
-CLOSED = 0.9  # mean over most requests in flight, from which on requests follow each other
+CLOSED = 0.9  # mean over most requests in flight, from which on requests may follow each other
+FOLLOWS = 0.3  # time since the last end, of a start over that of any time, up to which they do
+BRIEF = 20  # mean latencies for which requests come, below which those in flight at its ends count in parts
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Length = Annotated[float, Meta(ge=0, le=1e7)]
 
@@ -108,11 +110,14 @@ def timed_by_aiperf(origin: str, entry: Any) -> Timed | None:
     return convert(times, Timed, origin)
 
 
-def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, where: str) -> Load | None:
+def load_of(
+    requests: Sequence[Timed], rounds: int, tokens_per_round: float, where: str, is_closed: bool | None = None
+) -> Load | None:
     """Return the load of requests that a client timed; None without one.
 
     - `rounds`, `tokens_per_round`: verifications of all rows, and their mean acceptance length.
     - `where`: what they were timed by, in words.
+    - `is_closed`: whether requests follow each other, by the client's settings; None where the times have to show it.
     """
     if not requests:
         return None
@@ -133,22 +138,26 @@ def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, whe
             f"{joined:.0%} of the rounds came in a chunk with others: gaps between chunks are longer than rounds"
         )
         ways = (*ways[1:], ways[0])
-    is_closed = mean >= CLOSED * most
+    if is_closed is None:
+        is_closed = mean >= CLOSED * most and _follow(starts_s, ends_s)
     # A request that follows another comes when a step has just begun, and waits for it.
     waited_s = float(np.quantile(gaps_s, SOON)) if is_closed and gaps_s else 0.0
     order = np.argsort(starts_s, kind="stable")
     arrivals = [(float(starts_s[one] - starts_s.min()), int(prompts[one]), int(answers[one])) for one in order]
-    ttft_s, until_s = firsts_s - starts_s, float(starts_s.max())
-    begun_s = until_s - float(starts_s.min())  # in which requests still came: the rest of the time empties the server
+    ttft_s, begun_s, latency_s = firsts_s - starts_s, float(np.ptp(starts_s)), float((ends_s - starts_s).mean())
+    until_s, over_s = float(starts_s.max()), begun_s  # in which requests still came: the rest empties the server
+    if begun_s < latency_s:
+        mean, until_s, over_s = latency_s * len(requests) / span_s, float(ends_s.max()), span_s
     came = np.where(
         decoding_s > 0, np.clip((until_s - firsts_s) / np.maximum(decoding_s, 1e-12), 0, 1), firsts_s <= until_s
     )
+    began = came.sum() if is_closed and begun_s < BRIEF * latency_s else (starts_s < until_s).sum()
     return Load(
         over=f"{span_s:.4g} s, timed by {where}",
         seconds=span_s,
         requests=len(requests),
-        requests_per_s=int((starts_s < until_s).sum()) / begun_s if begun_s else None,
-        tokens_per_s=float((answers * came).sum()) / begun_s if begun_s else None,
+        requests_per_s=float(began) / over_s if over_s else None,
+        tokens_per_s=float((answers * came).sum()) / over_s if over_s else None,
         prompt_tokens=spread_of(prompts),
         new_tokens=spread_of(answers),
         in_flight=most if is_closed else mean,
@@ -163,3 +172,14 @@ def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, whe
         arrivals=() if is_closed or table[:, 3:].min() < 1 else tuple(arrivals),
         notes=tuple(notes),
     )
+
+
+def _follow(starts_s: np.ndarray, ends_s: np.ndarray) -> bool:
+    """Return whether requests start when others end: sooner after an end than times by chance."""
+    ended_s = np.sort(ends_s)
+    later_s = starts_s[starts_s >= ended_s[0]]
+
+    def since_s(times_s: np.ndarray) -> float:
+        return float(np.median(times_s - ended_s[np.searchsorted(ended_s, times_s + 1e-6) - 1]))
+
+    return later_s.size > 0 and since_s(later_s) <= FOLLOWS * since_s(np.linspace(ended_s[0], ended_s[-1], 1000))

@@ -40,6 +40,12 @@ def steps_without_draft(origin: str, key: str, tokens: int, firsts: int, rounds:
     return max(tokens - counted, 0)
 
 
+def plain_note(plain: int, steps: int) -> str:
+    """Say how many of the steps had no draft."""
+    share = f"{plain} of {steps} steps had no draft, by the answers' tokens"
+    return f"{share}: they count as rounds that accept nothing, and take as long as those here"
+
+
 def recording_of_rounds(
     format_: str, origin: str, source: str, rounds: Rounds, plain: int = 0, notes: tuple[str, ...] = (), **more: Any
 ) -> Recording:
@@ -50,8 +56,7 @@ def recording_of_rounds(
     - `more`: further fields of the recording.
     """
     if plain:
-        share = f"{plain} of {plain + rounds.total()} steps had no draft, by the answers' tokens"
-        notes = (*notes, f"{share}: they count as rounds that accept nothing, and take as long as those here")
+        notes = (*notes, plain_note(plain, plain + rounds.total()))
         rounds = rounds + Counter({(max((drafted for drafted, _ in rounds), default=0), 0): plain})
     model, depth = model_of(rounds, origin)
     count, accepted = rounds.total(), sum(accepted * count for (_, accepted), count in rounds.items())

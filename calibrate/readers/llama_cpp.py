@@ -8,7 +8,7 @@ draft cuts off accepted tokens, which the server has counted.
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from math import ceil
+from math import ceil, nan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,7 +44,7 @@ class Timings(msgspec.Struct, frozen=True):
     - `prompt_n`: tokens of the prompt that were read; `cache_n`: those that a cache had.
     - `predicted_n`: tokens of the answer; `predicted_ms`: from the first to the last.
     - `draft_n`, `draft_n_accepted`: tokens of its drafts.
-    - `ended_s`: when it ended, by a log's clock. `passed`: share of drafts that passed each place, by a log.
+    - `ended_s`: when it ended, by a log's clock, or NaN. `passed`: share of drafts that passed each place, by a log.
     - `is_whole`: whether it ended at its limit of tokens, at which nothing is cut off.
     """
 
@@ -56,7 +56,7 @@ class Timings(msgspec.Struct, frozen=True):
     draft_n: Count = 0
     draft_n_accepted: Count = 0
     cache_n: Length = 0
-    ended_s: float | None = None
+    ended_s: float = nan
     rate: Real | None = None
     mean_length: Real | None = None
     passed: tuple[float, ...] = ()
@@ -65,6 +65,11 @@ class Timings(msgspec.Struct, frozen=True):
     def steps(self, depth: int) -> int:
         """Return the steps after the first token, at least those that so many drafted tokens take."""
         return max(self.predicted_n - 1 - self.draft_n_accepted, ceil(self.draft_n / depth))
+
+    @property
+    def begun_s(self) -> float:
+        """When a slot took it, by a log's clock, or NaN."""
+        return self.ended_s - self.predicted_ms / 1e3 - self.prompt_ms / 1e3
 
 
 def read_llama_cpp(files: Sequence[Path], depth: int | None = None) -> Recording:
@@ -91,12 +96,20 @@ def read_llama_cpp_log(files: Sequence[Path], depth: int | None = None) -> Recor
     for path in files:
         lines = list(read_lines(path))
         read = list(_printed(path, lines))
-        timed += [(origin, convert(one, Timings, origin)) for origin, one in read if one is not None]
+        timed += _after(timed, [(origin, convert(one, Timings, origin)) for origin, one in read if one is not None])
         cut += sum(one is None for _, one in read)
         slots = next((int(one[1]) for _, line in lines if (one := re.search(SLOTS, line))), slots)
     recording = _recording("llama.cpp's log", files, timed, depth, slots)
     notes = (f"ends of the log cut off {cut} answers, which are left out",) if cut else ()
     return msgspec.structs.replace(recording, notes=(*recording.notes, *notes))
+
+
+def _after(timed: Sequence[tuple[str, Timings]], more: list[tuple[str, Timings]]) -> list[tuple[str, Timings]]:
+    """Return the requests of a further log as if it began at the end of those before: each server has its own clock."""
+    if not timed or not more:
+        return more
+    shift_s = max(one.ended_s for _, one in timed) - min(one.begun_s for _, one in more)
+    return [(origin, msgspec.structs.replace(one, ended_s=one.ended_s + shift_s)) for origin, one in more]
 
 
 def _printed(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[str, dict[str, Any] | None]]:
@@ -238,10 +251,9 @@ def _by_mean(format_: str, names: str, steps: int, accepted: int, depth: int) ->
 def _load(requests: Sequence[Timings], rounds: int, tokens_per_round: float, slots: int | None) -> Load:
     """Return the load: by a log's clock, from when a slot takes a request; else lengths and times alone."""
     by_clock = [
-        Timed(ended_s - decoding_s - prompt_s, ended_s - decoding_s, ended_s, one.prompt_n, one.predicted_n)
+        Timed(one.begun_s, one.ended_s - one.predicted_ms / 1e3, one.ended_s, one.prompt_n, one.predicted_n)
         for one in requests
-        if (ended_s := one.ended_s) is not None
-        and (decoding_s := one.predicted_ms / 1e3) + (prompt_s := one.prompt_ms / 1e3) <= ended_s
+        if one.begun_s >= 0
     ]
     if len(by_clock) == len(requests) and (load := load_of(by_clock, rounds, tokens_per_round, "the server's log")):
         note = "requests count from when a slot takes them: what they waited before is not in the log"

@@ -15,7 +15,7 @@ from fleet.errors import InputError
 PREFIX = "llamacpp:"
 DRAFTS = f"{PREFIX}spec_decode_num_"
 COUNTERS = ("prompt_tokens", "tokens_predicted", "tokens_predicted_seconds")
-SLOTS = f"{PREFIX}n_busy_slots_per_decode"
+SLOTS, STEPS = f"{PREFIX}n_busy_slots_per_decode", f"{PREFIX}n_decode_total"
 
 
 def read_llama_cpp_metrics(files: Sequence[Path]) -> Recording:
@@ -62,8 +62,7 @@ def _load(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> tuple[i
     prompts, tokens, tokens_s = (counted[f"{PREFIX}{name}"] for name in COUNTERS)
     if not tokens or not tokens_s:
         raise InputError(f"{files[-1]}: {PREFIX}tokens_predicted_total = {tokens:g}; needs answers")
-    tpot_s, rows = Spread(tokens_s / tokens), next((number_of(one) for one in scrapes[-1] if one.name == SLOTS), 1.0)
-    rows = max(rows, 1.0)
+    tpot_s, rows = Spread(tokens_s / tokens), _rows(scrapes)
     return round(tokens), Load(
         over="since the server's start" if len(files) == 1 else "between two scrapes",
         tokens_per_s=rows / tpot_s.mean,
@@ -72,3 +71,12 @@ def _load(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> tuple[i
         prompts_per_token=prompts / tokens,
         ways=ways_of(None, tpot_s, None, None, None, 1.0),
     )
+
+
+def _rows(scrapes: Sequence[Sequence[Sample]]) -> float:
+    """Return the busy slots of a step, which the server averages since its start: between scrapes, by their steps."""
+    each = [{one.name: number_of(one) for one in scrape if one.name in (SLOTS, STEPS)} for scrape in scrapes]
+    steps = [one.get(STEPS, 0.0) for one in each]
+    busy = [one.get(SLOTS, 1.0) * count for one, count in zip(each, steps, strict=True)]
+    is_between = steps[0] < steps[-1]
+    return max((busy[-1] - busy[0]) / (steps[-1] - steps[0]) if is_between else each[-1].get(SLOTS, 1.0), 1.0)

@@ -12,9 +12,9 @@ WHOLE, NUMBER = r"([0-9]{1,12})", r"([0-9]{1,12}(?:\.[0-9]{1,9})?)"
 LoadLine = dict[str, float]
 """The fields of a line of the load by the names in `FIELDS`: rates since the line before it, and requests at its time.
 
-`rounds_per_s` are verifications of all rows, where the log has them apart from `tokens_per_s`.
+`engine`: which of several. `rounds_per_s`: verifications of all rows, if the log has them apart from `tokens_per_s`.
 """
-FIELDS = ("tokens_per_s", "running", "waiting", "kv_share", "preemptions", "prompts_per_s", "rounds_per_s")
+FIELDS = ("engine", "tokens_per_s", "running", "waiting", "kv_share", "preemptions", "prompts_per_s", "rounds_per_s")
 
 
 def numbers_in(lines: Iterable[str], patterns: Mapping[str, str]) -> dict[str, float]:
@@ -25,24 +25,26 @@ def numbers_in(lines: Iterable[str], patterns: Mapping[str, str]) -> dict[str, f
 
 
 def load_between(lines: Sequence[LoadLine], tokens_per_round: float, settings: Mapping[str, float]) -> Load | None:
-    """Return the load over the intervals that began and ended with requests running; None without one."""
+    """Return the load over the intervals that began and ended with requests running, engines added up; None without."""
     table = pd.DataFrame(lines, columns=FIELDS, dtype=float).fillna(0.0)
-    before = table.shift(fill_value=0.0)
+    before = table.groupby("engine").shift(fill_value=0.0)
     is_kept = (before.running > 0) & (table.running > 0)
     if not is_kept.any():
         return None
-    kept = table[is_kept].mean()
-    ends = ((before + table) / 2)[is_kept].mean()
+    by_engine = table.engine[is_kept]
+    kept = table[is_kept].groupby(by_engine).mean().sum()
+    ends = ((before + table) / 2)[is_kept].groupby(by_engine).mean().sum()
     load = Load(
         over=f"{is_kept.sum()} intervals of the log that began and ended with requests running; requests at their ends",
         tokens_per_s=float(kept.tokens_per_s),
         in_flight=float(ends.running + ends.waiting),
         running=float(ends.running),
         waiting=float(ends.waiting),
-        kv_share=float(kept.kv_share),
+        kv_share=float(table.kv_share[is_kept].mean()),
         preemptions=int(table.preemptions[is_kept].sum()),
         prompts_per_token=float(kept.prompts_per_s / kept.tokens_per_s) if kept.tokens_per_s else 0.0,
         tokens_per_round=tokens_per_round,
+        engines=table.engine.nunique(),
         ways=ways_of(
             None, None, float(ends.running), float(kept.tokens_per_s), float(kept.rounds_per_s), tokens_per_round
         ),

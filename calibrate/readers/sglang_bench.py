@@ -33,6 +33,7 @@ class Server(msgspec.Struct, frozen=True):
     chunked_prefill_size: int | None = None
     max_total_num_tokens: int | None = None
     speculative_num_steps: Tokens | None = None
+    dp_size: Annotated[int, Meta(ge=1, le=10**4)] | None = None
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +102,7 @@ def _load(origin: str, bench: Bench, length: float, server: Server) -> Load:
     several = answers > 1
     tpot_s = spread_of(decoding_s[several] / (answers[several] - 1))
     rows, tokens_per_s = float(decoding_s.sum()) / bench.duration, float(answers.sum()) / bench.duration
+    engines = server.dp_size or 1
     limit, at_once = bench.max_concurrency, bench.max_concurrency is None and bench.request_rate is None
     ways = ways_of(None, tpot_s, rows, tokens_per_s, None, length)
     round_s, follows = ways[0].time_s if ways else 0.0, limit is not None and bench.concurrency >= FULL * limit
@@ -121,11 +123,12 @@ def _load(origin: str, bench: Bench, length: float, server: Server) -> Load:
         tokens_per_round=length,
         ways=ways,
         prefill_s=Spread(prefill_s),
-        prompts_per_round=float(prompts.sum()) * round_s / bench.duration,
+        prompts_per_round=float(prompts.sum()) * round_s / bench.duration / engines,
         max_num_seqs=_setting(server.max_running_requests),
         max_num_batched_tokens=_setting(server.chunked_prefill_size),
         kv_tokens=_setting(server.max_total_num_tokens),
         arrivals=tuple(arrivals) if at_once and prompts.min() >= 1 else (),
+        engines=engines,
         is_open=limit is None and bench.request_rate is not None,
         has_prefill=False,
     )

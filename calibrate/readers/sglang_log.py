@@ -1,5 +1,6 @@
 """SGLang's log: its lines `Decode batch` (load, mean acceptance length) and `Prefill batch` (lengths of prompts)."""
 
+import math
 import re
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,6 +16,7 @@ from fleet.errors import InputError
 from fleet.inputs.text import read_lines
 
 LOAD = {
+    "engine": rf"\[[^\]]* DP{WHOLE}\b",
     "tokens_per_s": rf"gen throughput \(token/s\): {NUMBER}",
     "running": rf"Decode batch.*#running-req: {WHOLE}",
     "waiting": rf"#queue-req: {WHOLE}",
@@ -28,7 +30,7 @@ SETTINGS = {
     "kv_tokens": rf"max_total_num_tokens=\s*{WHOLE}",
 }
 DRAFTS = {"depth": rf"speculative_num_steps=\s*{WHOLE}", "steps": rf"decode_log_interval=\s*{WHOLE}"}
-PREFILL = rf"Prefill batch.*#new-seq: {WHOLE}, #new-token: {WHOLE}"
+PREFILL = rf"Prefill batch.*#new-seq: {WHOLE}, #new-token: {WHOLE}(?:, #cached-token: {WHOLE})?"
 STEPS_KEY = "speculative_num_steps"
 TIME = r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)"
 STEPS = 40  # of each line, unless decode_log_interval says otherwise
@@ -51,13 +53,16 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     lengths = [(one["length"], int(one["running"])) for _, one in decoding if "length" in one]
     rows = sum(running for _, running in lengths)
     mean = sum(length * running for length, running in lengths) / rows if rows else 1.0
-    load = load_between([one for _, one in decoding], mean, numbers_in(read, SETTINGS))
+    settings = numbers_in(read, SETTINGS)
+    load = load_between([one for _, one in decoding], mean, settings)
     if load is None:
         raise InputError(f"{names}: holds no two lines `Decode batch` in turn with requests running and a throughput")
+    prompt, cached = _mean_prompt(read, settings.get("max_num_batched_tokens", math.inf))
     load = msgspec.structs.replace(
         load,
-        ways=(*load.ways, *_by_clock([line for line, _ in decoding], stated["steps"])),
-        prompt_tokens=_mean_prompt(read),
+        ways=(*load.ways, *_by_clock([line for line, _ in decoding], stated["steps"], load.engines)),
+        prompt_tokens=prompt,
+        notes=(f"{cached} tokens of prompts came from a cache, and are left out of their lengths",) if cached else (),
     )
     if not rows:
         return Recording(format="SGLang's log, without speculation", acceptance=None, depth=0, load=load)
@@ -74,17 +79,23 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     )
 
 
-def _mean_prompt(read: Sequence[str]) -> Spread | None:
-    found = [one for line in read if (one := re.search(PREFILL, line))]
-    prompts, tokens = (sum(int(one[group]) for one in found if int(one[1])) for group in (1, 2))
-    return Spread(max(tokens / prompts, 1.0)) if prompts else None
+def _mean_prompt(read: Sequence[str], chunk: float) -> tuple[Spread | None, int]:
+    """Return the mean prompt, and the tokens of all that a cache had; a batch of a full chunk ends within a prompt."""
+    found = [tuple(map(int, one.groups("0"))) for line in read if (one := re.search(PREFILL, line))]
+    batches = [batch for batch in found if batch[0]]
+    if not batches:
+        return None, 0
+    prompts, tokens, cached = map(sum, zip(*batches, strict=True))
+    ends = prompts - sum(batch[1] >= chunk for batch in batches) or prompts  # where all are full, each is of a prompt
+    return Spread(max(tokens / ends, 1.0)), cached
 
 
-def _by_clock(lines: Sequence[str], steps: int) -> list[Way]:
-    """Return the way to the time of a step by the times of the lines, each of which follows so many steps, if any."""
+def _by_clock(lines: Sequence[str], steps: int, engines: int) -> list[Way]:
+    """Return the way to the time of a step by the times of the lines, each after so many steps of its engine."""
     try:
         times = [datetime.fromisoformat(one[1]) for line in lines if (one := re.search(TIME, line))]
     except ValueError:  # a day or an hour that is none
         return []
     span_s = (times[-1] - times[0]).total_seconds() if len(times) == len(lines) else 0.0
-    return [Way("time between lines / steps", "inferred", span_s / (steps * (len(times) - 1)))] if span_s > 0 else []
+    step_s = span_s * engines / (steps * (len(lines) - engines))
+    return [Way("time between lines / steps", "inferred", step_s)] if span_s > 0 else []

@@ -16,6 +16,8 @@ from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_json
 
+AT_ONCE = "inf"  # the rate of requests that come as soon as the limit allows
+CHAT = "openai-chat"  # the first chunk has the role alone, and comes with the first token
 Share = Annotated[float, Meta(ge=0, le=1)]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
 
@@ -24,6 +26,10 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     """The keys that are read; a request that failed has a text in `errors`."""
 
     completed: Count
+    backend: str = ""
+    endpoint_type: str = ""
+    request_rate: Annotated[float, Meta(gt=0)] | str | None = None
+    max_concurrency: Annotated[int, Meta(ge=1)] | None = None
     input_lens: list[Length] = []
     output_lens: list[Length] = []
     ttfts: list[Time] = []
@@ -48,15 +54,25 @@ def read_vllm_bench(files: Sequence[Path]) -> Recording:
         if bench.spec_decode_num_drafts
         else Recording(format="vllm bench serve, without speculation", acceptance=None, depth=0)
     )
-    load = load_of(_timed(origin, bench), recording.rounds, 1 + recording.mean_accepted, "`vllm bench serve`")
+    timed, length = _timed(origin, bench), 1 + recording.mean_accepted
+    lengths = tuple((round(one.prompt), round(one.answer)) for one in timed)
+    load = load_of(timed, recording.rounds, length, "`vllm bench serve`", _is_closed(bench))
     if load is None and not recording.rounds:
         raise InputError(f"{origin}: has neither acceptance nor times of requests; run it with --save-detailed")
     return msgspec.structs.replace(
         recording,
         load=load,
-        lengths=tuple(zip(bench.input_lens, bench.output_lens, strict=True)) if load and not load.arrivals else (),
+        lengths=() if load is None or load.arrivals or not all(map(min, lengths)) else lengths,
         sources=recording.sources | {"lengths": "of the requests"},
     )
+
+
+def _is_closed(bench: Bench) -> bool | None:
+    """Return whether requests follow each other, by the settings; None where those do not say."""
+    rate, limit = bench.request_rate, bench.max_concurrency
+    if rate is None or (limit is not None and rate != AT_ONCE):
+        return None
+    return limit is not None and limit < bench.completed
 
 
 def _acceptance(origin: str, bench: Bench) -> Recording:
@@ -88,8 +104,9 @@ def _timed(origin: str, bench: Bench) -> list[Timed]:
         raise InputError(
             f"{origin}: start_times, ttfts, itls, input_lens, output_lens have {lengths} entries; needs equally many"
         )
+    roles = int(CHAT in (bench.backend, bench.endpoint_type))
     return [
-        Timed(start_s, start_s + ttft_s, start_s + ttft_s + sum(gaps_s), prompt, answer, gaps_s)
+        Timed(start_s, start_s + ttft_s, start_s + ttft_s + sum(gaps_s), prompt, answer, gaps_s[roles:])
         for start_s, ttft_s, gaps_s, prompt, answer, error in zip(*lists, bench.errors or [""] * count, strict=True)
         if not error and answer
     ]

@@ -1,5 +1,6 @@
 """vLLM's log: lines `SpecDecoding metrics: ...` (acceptance) and `Engine 000: ...` (load), each over an interval."""
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.readers.counts import MOST
+from calibrate.readers.counts import MOST, plain_note
 from calibrate.readers.laws import at_most, falls
 from calibrate.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
 from calibrate.readers.recording import Recording
@@ -37,6 +38,8 @@ SETTINGS = {
     "max_num_batched_tokens": rf"max_num_batched_tokens={WHOLE}",
     "kv_tokens": r"KV cache size: ([0-9][0-9,]{0,11}) tokens",
 }
+EVERY_S = 10.0  # between lines, unless VLLM_LOG_STATS_INTERVAL says less
+FEW = 0.05  # share of steps without a draft up to which first tokens of answers may be all of them
 HALF = {"Mean acceptance length": 0.00501, "rate": 0.000501, "Avg Draft acceptance rate": 0.0501}  # of the last digit
 
 
@@ -62,12 +65,12 @@ class Interval(NamedTuple):
         return full if full.is_integer() and abs(by_rates / full - 1) <= slack else by_rates
 
     @property
-    def rounds_per_s(self) -> float:
-        """Drafts in a second, by the accepted or drafted tokens and their throughput."""
+    def lasted_s(self) -> float:
+        """Time since the line before it, by the accepted or drafted tokens and their throughput; infinite without."""
         for name, tokens in (("Accepted", self.accepted), ("Drafted", self.drafted)):
-            if tokens and name in self.speeds:
-                return self.drafts * self.speeds[name] / tokens
-        return 0.0
+            if tokens and self.speeds.get(name):
+                return tokens / self.speeds[name]
+        return math.inf
 
 
 def read_vllm_log(files: Sequence[Path]) -> Recording:
@@ -82,17 +85,16 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
         if MARK in line:
             intervals.append(_interval(origin, line[line.index(MARK) :]))
             if loads:
-                loads[-1]["rounds_per_s"] = intervals[-1].rounds_per_s
+                loads[-1]["accepted"] = intervals[-1].accepted
+                loads[-1]["rounds_per_s"] = intervals[-1].drafts / intervals[-1].lasted_s
         elif LOAD.keys() == (found := numbers_in([line], LOAD)).keys():
             more = numbers_in([line], MORE_LOAD)
             loads.append({**found, **more, "kv_share": more.get("kv_percent", 0.0) / 100})
     names = ", ".join(map(str, files))
     weights = [interval.drafts for interval in intervals]
     drafts, accepted = sum(weights), sum(interval.accepted for interval in intervals)
-    load = None
-    if len({line["engine"] for line in loads}) == 1:
-        settings = numbers_in((line for _, line in read), SETTINGS)
-        load = load_between(loads, 1 + accepted / drafts if intervals else 1.0, settings)
+    plain, settings = _count_plain_steps(loads, intervals), numbers_in((line for _, line in read), SETTINGS)
+    load = load_between(loads, 1 + accepted / (drafts + plain) if intervals else 1.0, settings)
     if not intervals:
         if load is None:
             wanted = f"{MARK!r}, which a server with speculative decoding writes, nor two of its load in turn"
@@ -102,20 +104,42 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
     if len(depths) > 1:
         raise InputError(f"{names}: lines with {depths[0]} and with {depths[1]} positions; give the log of one server")
     survival = np.average([interval.rates for interval in intervals], axis=0, weights=weights)
+    survival *= drafts / (drafts + plain)
     short = sum(interval.drafted < 0.999 * interval.drafts * depths[0] for interval in intervals)
     lines = f"{len(intervals)} lines" if len(intervals) > 1 else "a line"
     shares = f"{lines}, weighted by their drafts; a share is written to 3 digits"
+    notes = {
+        f"{short} lines have drafts that were not full: later places come out low": short,
+        plain_note(round(plain), round(drafts + plain)): plain,
+    }
     return Recording(
         format="vLLM's log",
         acceptance=PerPosition(survival=tuple(survival.round(6).clip(max=1.0).tolist())),
         depth=depths[0],
-        rounds=round(drafts),
+        rounds=round(drafts + plain),
         accepted=accepted,
         stated=float(np.average([interval.mean for interval in intervals], weights=weights)),
         sources={"acceptance": shares},
         load=load,
-        notes=(f"{short} lines have drafts that were not full: later places come out low",) if short else (),
+        notes=tuple(note for note, is_so in notes.items() if is_so),
     )
+
+
+def _count_plain_steps(loads: Sequence[LoadLine], intervals: Sequence[Interval]) -> float:
+    """Return the steps of rows without a draft, and count them in the loads; 0 where they are few or not known.
+
+    Each step has a token beside the accepted ones; so has each prompt, which a log does not count. Lines of the load
+    are equally far apart; one of drafts covers the time without a draft before it, too.
+    """
+    if not intervals or sum("accepted" in line for line in loads) < len(intervals):
+        return 0.0
+    lasted_s, drafts = min(EVERY_S, *(one.lasted_s for one in intervals)), sum(one.drafts for one in intervals)
+    steps = [max(line["tokens_per_s"] * lasted_s - line.get("accepted", 0), 0.0) for line in loads]
+    if sum(steps) - drafts <= FEW * sum(steps):
+        return 0.0
+    for line, count in zip(loads, steps, strict=True):
+        line["rounds_per_s"] = count / lasted_s
+    return sum(steps) - drafts
 
 
 def _interval(origin: str, line: str) -> Interval:

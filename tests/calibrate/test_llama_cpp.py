@@ -29,8 +29,11 @@ def test_a_real_scrape_has_acceptance_and_the_time_of_a_token(tmp_path: Path) ->
 
 def test_counts_between_two_scrapes_are_differences(tmp_path: Path) -> None:
     before, after = write(tmp_path / "before.txt", SCRAPE), re.sub(r"(_total\S* )([\d.]+)", _doubled, SCRAPE)
+    after = after.replace("n_busy_slots_per_decode 1", "n_busy_slots_per_decode 2.5")  # a mean since the start
     recording = read_llama_cpp_metrics([before, write(tmp_path / "after.txt", after)])
     assert (recording.rounds, recording.accepted) == (155, 210)
+    assert recording.load is not None
+    assert recording.load.running == 4
     with pytest.raises(InputError, match="a restart"):
         read_llama_cpp_metrics([tmp_path / "after.txt", before])
 

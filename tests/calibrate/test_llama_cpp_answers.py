@@ -34,6 +34,15 @@ def test_answers_and_log_agree_with_the_counters(tmp_path: Path) -> None:
     assert specfleet.simulate(made.scenario).metrics["tpot_s"].value == pytest.approx(0.00736, rel=0.06)
 
 
+def test_logs_of_several_servers_follow_each_other(tmp_path: Path) -> None:
+    again = write(tmp_path / "again.log", LOG.read_text())
+    one, two = (read_llama_cpp_log(files, depth=4).load for files in ([LOG], [LOG, again]))
+    assert one is not None
+    assert two is not None
+    assert (two.requests, two.in_flight, two.seconds) == (24, one.in_flight, pytest.approx(2 * (one.seconds or 0)))
+    assert two.tokens_per_s == pytest.approx(one.tokens_per_s, rel=0.1)
+
+
 def test_rates_per_position_are_read(tmp_path: Path) -> None:
     recording = read_llama_cpp_log([write(tmp_path / "server.log", BY_PLACE)])
     assert isinstance(recording.acceptance, PerPosition)  # 87 drafts, of which 70, 55, 42 passed each place

@@ -4,17 +4,13 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import specfleet
-from calibrate.readers.clients import Timed, load_of
-from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf
 from calibrate.readers.served import inferred_profile
-from calibrate.readers.sglang_bench import read_sglang_bench
 from calibrate.readers.sglang_log import read_sglang_log
 from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
@@ -27,6 +23,7 @@ from tests.helpers.loads import (
     Served,
     aiperf_text,
     bench_text,
+    load_in,
     log_text,
     mean,
     metrics_text,
@@ -55,11 +52,6 @@ READ: dict[str, Callable[[Path], Recording]] = {
     "vllm bench serve": lambda folder: read_vllm_bench([write(folder / "bench.json", bench_text(KNOWN))]),
     "AIPerf": lambda folder: read_aiperf([write(folder / "export.jsonl", aiperf_text([KNOWN[0], *KNOWN]))]),
 }
-
-
-def load_in(recording: Recording) -> Load:
-    assert recording.load is not None
-    return recording.load
 
 
 @pytest.mark.parametrize("name", READ)
@@ -138,42 +130,6 @@ def test_requests_that_arrive_by_themselves_are_a_trace(tmp_path: Path) -> None:
     assert comparison is not None
     in_flight = next(row for row in comparison.rows if row.quantity == "in flight")
     assert (in_flight.kind, in_flight.error) == ("predicted", pytest.approx(0, abs=0.2))
-
-
-@pytest.mark.parametrize(
-    ("settings", "arrivals", "in_flight"),
-    [
-        ({}, None, 4),
-        ({"max_concurrency": None, "request_rate": 2.5}, "poisson", 0),
-        ({"max_concurrency": None}, "trace", 0),
-        ({"max_concurrency": None, "request_rate": "trace"}, "poisson", 0),
-    ],
-)
-def test_sglangs_benchmark_says_how_requests_came(
-    tmp_path: Path, settings: dict[str, Any], arrivals: str | None, in_flight: int
-) -> None:
-    file = write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, **settings))
-    workload = specfleet.import_record("sglang-bench", file, tmp_path / "made.toml").scenario.workload
-    process = None if workload.arrivals is None else workload.arrivals.__struct_config__.tag
-    assert process == arrivals
-    assert not in_flight or workload.streams == in_flight
-
-
-def test_a_run_of_sglangs_benchmark_adds_up(tmp_path: Path) -> None:
-    for wrong, said in (
-        ({"completed": 3}, "completed = 3 contradicts the entries of output_lens above 0 = 120"),
-        ({"total_output_tokens": 5}, "total_output_tokens = 5 contradicts the sum of output_lens"),
-        ({"mean_ttft_ms": 1.25}, "mean_ttft_ms = 1.25 contradicts the mean of ttfts, in ms"),
-        ({"ttfts": []}, "needs equally many, which --output-details writes"),
-        ({"accept_length": 5.5}, "accept_length = 5.5, speculative_num_steps = 3; needs 1 to 4"),
-        ({"server_info": None}, "lacks speculative_num_steps"),
-    ):
-        with pytest.raises(InputError, match=re.escape(said)):
-            read_sglang_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, **wrong))])
-    text = sglang_bench_text(KNOWN)
-    with pytest.raises(InputError, match="holds 2 runs"):
-        read_sglang_bench([write(tmp_path / "b.jsonl", text + text)])
-    assert read_sglang_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, server_info=None))], 3).depth == 3
 
 
 def test_older_versions_names_are_read(tmp_path: Path) -> None:
@@ -258,13 +214,43 @@ def test_engines_of_one_server_share_its_requests(tmp_path: Path) -> None:
     assert made.load.kv_share == 0.25
 
 
+LOGS: dict[str, tuple[Callable[[Sequence[Path]], Recording], str, str]] = {
+    "vLLM": (read_vllm_log, log_text([4, 4, 4], 400.0), log_text([2, 2, 2], 200.0, engine=1)),
+    "SGLang": (read_sglang_log, sglang_log_text([4, 4, 4], rank=" DP0"), sglang_log_text([2, 2, 2], rank=" DP1")),
+}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_engines_of_one_log_are_added_up(tmp_path: Path, name: str) -> None:
+    read, *texts = LOGS[name]
+    *settings, _, _, _, _, _, _ = texts[0].splitlines()
+    lines = [line for place in (-6, -4, -2) for text in texts for line in [*text.splitlines(), ""][place - 1 :][:2]]
+    each = [load_in(read([write(tmp_path / f"{number}.log", text)])) for number, text in enumerate(texts)]
+    both = load_in(read([write(tmp_path / "both.log", "\n".join([*settings, *lines]))]))
+    assert (both.engines, both.running, both.kv_share, both.prompt_tokens) == (2, 6, 0.25, each[0].prompt_tokens)
+    assert both.tokens_per_s == pytest.approx(sum(one.tokens_per_s or 0 for one in each))
+    assert [way.time_s for way in both.ways] == pytest.approx([way.time_s for way in each[0].ways])
+
+
 def test_a_log_counts_intervals_between_running_requests(tmp_path: Path) -> None:
     load = load_in(read_vllm_log([write(tmp_path / "s.log", log_text([0, 4, 4, 2, 0, 4]))]))
     assert load.over.startswith("2 intervals")
     assert (load.running, load.waiting, load.kv_share) == (3.5, 1.0, 0.25)
     assert (load.max_num_seqs, load.max_num_batched_tokens) == (8, 512)
     assert load.round_s == pytest.approx(3.5 * (1 + DEPTH / 2) / 400, rel=0.01)
-    assert read_vllm_log([write(tmp_path / "s.log", log_text([4, 4]) + log_text([4, 4], engine=1))]).load is None
+
+
+def test_a_logs_steps_without_a_draft_accept_nothing(tmp_path: Path) -> None:
+    for idle, plain_per_s, steps_per_s in ((0, 200.0, 360), (1, 200.0, 360), (0, 8.0, 160)):
+        drafting, waiting = log_text([4, 4, 4], plain_per_s=plain_per_s), log_text([4] * idle, plain_per_s, depth=0)
+        if idle:  # the line of drafts after it covers twenty seconds
+            drafting = drafting.replace("Accepted throughput: 240", "Accepted throughput: 120", 1)
+        recording = read_vllm_log([write(tmp_path / "s.log", waiting + drafting)])
+        steps = 30 * steps_per_s + 2000 * idle
+        assert (recording.rounds, recording.accepted) == (steps, 3 * 2400)
+        assert mean_of(recording) == pytest.approx(1 + 3 * 2400 / steps, rel=1e-3)
+        assert len(recording.notes) == (plain_per_s > 100)  # few may be first tokens of answers
+        assert load_in(recording).round_s == pytest.approx(4 / steps_per_s, rel=1e-3)
 
 
 def test_sglangs_log_has_a_load_and_a_mean_length(tmp_path: Path) -> None:
@@ -277,6 +263,22 @@ def test_sglangs_log_has_a_load_and_a_mean_length(tmp_path: Path) -> None:
         read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4, 4], length=5))])
     with pytest.raises(InputError, match="holds no two lines `Decode batch`"):
         read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4]))])
+
+
+def test_prompts_of_sglangs_log_end_in_their_last_chunk(tmp_path: Path) -> None:
+    whole = sglang_log_text([4, 4, 4])
+    for batches, cached, prompt in (
+        ([(1, 512), (1, 512), (1, 226)], 0, 1250),
+        ([(3, 512), (2, 400)], 64, 228),
+        ([(1, 512), (1, 512)], 0, 512),
+    ):
+        lines = [f"Prefill batch. #new-seq: {seqs}, #new-token: {tokens}, #cached-token: " for seqs, tokens in batches]
+        text = "\n".join([re.sub("Prefill.*", "", whole), *(f"{line}{cached}" for line in lines)])
+        load = load_in(read_sglang_log([write(tmp_path / "s.log", text)]))
+        assert load.prompt_tokens is not None
+        assert load.prompt_tokens.mean == prompt
+        said = f"{cached * len(batches)} tokens of prompts came from a cache, and are left out of their lengths"
+        assert load.notes == ((said,) if cached else ())
 
 
 WRONG = {  # beside what `test_contradictions.py` has of any scrape
@@ -313,18 +315,6 @@ def test_what_a_scrape_lacks_is_left_out(tmp_path: Path) -> None:
     assert load.ways[0].name == "rows / (rounds/s)"
     with pytest.raises(InputError, match="and a load"):
         read_vllm_metrics([write(tmp_path / "x.txt", NOTHING.partition("vllm:spec")[0])])
-
-
-def test_gaps_of_joined_chunks_are_no_rounds() -> None:
-    each = [
-        Timed(start_s=one.start_s, first_s=one.first_s, end_s=one.end_s, prompt=200, answer=one.answer, gaps_s=[0.1])
-        for one in KNOWN
-    ]
-    load = load_of(each, sum(len(one.session) for one in KNOWN), 2.0, "a client")
-    assert load is not None
-    assert load.ways[0].name == "rows / (rounds/s)"
-    assert "came in a chunk with others" in load.notes[0]
-    assert "disagree" in load.disagreement()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrate.readers.load import Load
+from calibrate.readers.recording import Recording
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -181,15 +183,20 @@ def aiperf_text(each: Sequence[Served], depth: int = DEPTH) -> str:
     return "".join(lines)
 
 
-def log_text(running: Sequence[int], tokens_per_s: float = 400.0, engine: int = 0, depth: int = DEPTH) -> str:
-    """Lines of vLLM's log, ten seconds each: of the load, and of drafts of which half are accepted to the end."""
+def log_text(
+    running: Sequence[int], tokens_per_s: float = 400.0, engine: int = 0, depth: int = DEPTH, plain_per_s: float = 0.0
+) -> str:
+    """Lines of vLLM's log, ten seconds each: of the load, and of drafts of which half are accepted to the end.
+
+    - `plain_per_s`: tokens of steps without a draft, beside those of drafts.
+    """
     lines = ["non-default args: {'max_num_seqs': 8}", "Chunked prefill is enabled with max_num_batched_tokens=512."]
     drafts = round(10 * tokens_per_s / (1 + depth / 2))
     session = [(depth, depth * (number % 2)) for number in range(drafts)]
     for now in running:
         lines.append(
             f"INFO Engine {engine:03}: Avg prompt throughput: {2 * tokens_per_s:.1f} tokens/s, Avg generation "
-            f"throughput: {tokens_per_s:.1f} tokens/s, Running: {now} reqs, Waiting: 1 reqs, "
+            f"throughput: {tokens_per_s + plain_per_s:.1f} tokens/s, Running: {now} reqs, Waiting: 1 reqs, "
             f"GPU KV cache usage: 25.0%, Prefix cache hit rate: 0.0%"
         )
         if depth:
@@ -202,11 +209,11 @@ def log_text(running: Sequence[int], tokens_per_s: float = 400.0, engine: int = 
     return "\n".join(lines) + "\n"
 
 
-def sglang_log_text(running: Sequence[int], length: float = 2.5, step_s: float = 0.025) -> str:
-    """Lines of SGLang's log, 40 steps of `step_s` each."""
+def sglang_log_text(running: Sequence[int], length: float = 2.5, step_s: float = 0.025, rank: str = "") -> str:
+    """Lines of SGLang's log, 40 steps of `step_s` each; `rank`: of several, as ` DP0`."""
     lines = ["server_args=ServerArgs(speculative_num_steps=3, max_running_requests=48, chunked_prefill_size=512)"]
     for number, now in enumerate(running):
-        at = f"[2026-05-27 20:14:{round(40 * step_s * number):02} TP0]"
+        at = f"[2026-05-27 20:14:{round(40 * step_s * number):02}{rank} TP0]"
         lines += [
             f"{at} Prefill batch. #new-seq: 2, #new-token: 230, #cached-token: 0, token usage: 0.02, #running-req: 0",
             (
@@ -215,6 +222,12 @@ def sglang_log_text(running: Sequence[int], length: float = 2.5, step_s: float =
             ),
         ]
     return "\n".join(lines) + "\n"
+
+
+def load_in(recording: Recording) -> Load:
+    """The load, which is there."""
+    assert recording.load is not None
+    return recording.load
 
 
 def mean(values: Sequence[float]) -> float:

@@ -1,0 +1,133 @@
+"""Clients' files say how requests came: one after another, at once, or by themselves, and at which rates."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import specfleet
+from calibrate.readers.clients import Timed, load_of
+from calibrate.readers.sglang_bench import read_sglang_bench
+from calibrate.readers.vllm_bench import read_vllm_bench
+from fleet.errors import InputError
+from tests.helpers.loads import DEPTH, bench_text, load_in, served, sglang_bench_text
+from tests.helpers.readings import write
+
+KNOWN = served()
+
+
+@pytest.mark.parametrize(
+    ("settings", "arrivals", "in_flight"),
+    [
+        ({}, None, 4),
+        ({"max_concurrency": None, "request_rate": 2.5}, "poisson", 0),
+        ({"max_concurrency": None}, "trace", 0),
+        ({"max_concurrency": None, "request_rate": "trace"}, "poisson", 0),
+        ({"server_info": {"dp_size": 2, "speculative_num_steps": DEPTH}}, None, 4),
+    ],
+)
+def test_sglangs_benchmark_says_how_requests_came(
+    tmp_path: Path, settings: dict[str, Any], arrivals: str | None, in_flight: int
+) -> None:
+    file = write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, **settings))
+    scenario = specfleet.import_record("sglang-bench", file, tmp_path / "made.toml").scenario
+    workload = scenario.workload
+    assert scenario.verifiers.count == settings.get("server_info", {}).get("dp_size", 1)
+    process = None if workload.arrivals is None else workload.arrivals.__struct_config__.tag
+    assert process == arrivals
+    assert not in_flight or workload.streams == in_flight
+
+
+def test_a_run_of_sglangs_benchmark_adds_up(tmp_path: Path) -> None:
+    for wrong, said in (
+        ({"completed": 3}, "completed = 3 contradicts the entries of output_lens above 0 = 120"),
+        ({"total_output_tokens": 5}, "total_output_tokens = 5 contradicts the sum of output_lens"),
+        ({"mean_ttft_ms": 1.25}, "mean_ttft_ms = 1.25 contradicts the mean of ttfts, in ms"),
+        ({"ttfts": []}, "needs equally many, which --output-details writes"),
+        ({"accept_length": 5.5}, "accept_length = 5.5, speculative_num_steps = 3; needs 1 to 4"),
+        ({"server_info": None}, "lacks speculative_num_steps"),
+    ):
+        with pytest.raises(InputError, match=re.escape(said)):
+            read_sglang_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, **wrong))])
+    text = sglang_bench_text(KNOWN)
+    with pytest.raises(InputError, match="holds 2 runs"):
+        read_sglang_bench([write(tmp_path / "b.jsonl", text + text)])
+    assert read_sglang_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, server_info=None))], 3).depth == 3
+
+
+DRAWN = np.random.default_rng(0)
+CAME = {  # starts, latencies and the rate of requests that do not follow each other
+    "a burst": (np.linspace(0.0, 0.1, 100), np.full(100, 5.0), 100 / 5.1),
+    "at once": (np.zeros(100), np.full(100, 5.0), 20.0),
+    "evenly": (0.25 * np.arange(200), DRAWN.uniform(0.9, 1.0, 200), 4.0),
+    "at random": (DRAWN.exponential(1 / 200, 16000).cumsum(), np.full(16000, 5.0), 200.0),
+}
+
+
+@pytest.mark.parametrize("how", CAME)
+def test_requests_that_do_not_follow_each_other_arrive(how: str) -> None:
+    starts_s, latencies_s, per_s = CAME[how]
+    ends_s = starts_s + latencies_s
+    load = load_of([Timed(start, start, end, 9, 50) for start, end in zip(starts_s, ends_s, strict=True)], 0, 1.0, "")
+    assert load is not None
+    assert len(load.arrivals) == len(starts_s)
+    assert load.requests_per_s == pytest.approx(per_s, rel=0.03)
+    assert load.tokens_per_s == pytest.approx(50 * per_s, rel=0.12)  # the server fills up at first
+    assert load.in_flight == pytest.approx(per_s * latencies_s.mean(), rel=0.12)
+
+
+def test_few_requests_that_follow_each_other_keep_their_rate(tmp_path: Path) -> None:
+    load = load_in(read_vllm_bench([write(tmp_path / "b.json", bench_text(served(requests=16)))]))
+    assert load.in_flight == 4
+    assert load.requests_per_s == pytest.approx(len(KNOWN) / KNOWN[-1].end_s, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_closed"),
+    [
+        ({"request_rate": "inf"}, True),
+        ({"request_rate": "inf", "max_concurrency": None}, False),
+        ({"request_rate": "inf", "max_concurrency": 120}, False),
+        ({"request_rate": 3.0, "max_concurrency": None}, False),
+        ({"request_rate": 3.0}, True),
+        ({}, True),
+    ],
+)
+def test_settings_of_a_client_say_how_requests_came(tmp_path: Path, settings: dict[str, Any], is_closed: bool) -> None:
+    content = json.loads(bench_text(KNOWN)) | settings
+    load = load_in(read_vllm_bench([write(tmp_path / "b.json", json.dumps(content))]))
+    assert (not load.arrivals) == is_closed
+
+
+def test_requests_that_failed_leave_no_lengths(tmp_path: Path) -> None:
+    content = json.loads(bench_text(KNOWN))
+    failed = {"output_lens": 0, "ttfts": 0.0, "itls": [], "errors": "Bad Request"}
+    for name, value in failed.items():
+        content[name][5] = value
+    recording = read_vllm_bench([write(tmp_path / "b.json", json.dumps(content | {"completed": len(KNOWN) - 1}))])
+    assert len(recording.lengths) == load_in(recording).requests == len(KNOWN) - 1
+    assert all(map(min, recording.lengths))
+
+
+def test_the_chunk_of_a_chats_role_is_no_round(tmp_path: Path) -> None:
+    content = json.loads(bench_text(KNOWN))
+    chat = content | {"backend": "openai-chat", "itls": [[1e-4, *gaps_s] for gaps_s in content["itls"]]}
+    plain_s, chat_s = (
+        load_in(read_vllm_bench([write(tmp_path / "b.json", json.dumps(each))])).round_s for each in (content, chat)
+    )
+    assert chat_s == plain_s
+
+
+def test_gaps_of_joined_chunks_are_no_rounds() -> None:
+    each = [
+        Timed(start_s=one.start_s, first_s=one.first_s, end_s=one.end_s, prompt=200, answer=one.answer, gaps_s=[0.1])
+        for one in KNOWN
+    ]
+    load = load_of(each, sum(len(one.session) for one in KNOWN), 2.0, "a client")
+    assert load is not None
+    assert load.ways[0].name == "rows / (rounds/s)"
+    assert "came in a chunk with others" in load.notes[0]
+    assert "disagree" in load.disagreement()
