@@ -59,6 +59,8 @@ def test_every_division_of_the_devices_that_holds_the_model_is_tried() -> None:
     assert {
         one.fleet.candidate.target for one in fleets(question("8xa100-80gb", "llama-3.1-8b", Load(in_flight=8)))
     } == {f"llama-3.1-8b@{n}xa100-80gb:bf16" for n in (1, 2, 4, 8)}  # no fp8 there
+    (published,) = {one.fleet.candidate.target for one in fleets(question("1xh100", "gpt-oss-20b", Load(in_flight=8)))}
+    assert published == "gpt-oss-20b@1xh100:bf16"  # with experts in mxfp4, which servers do not quantise again
     (fixed,) = {
         one.fleet.candidate.target for one in fleets(question("8xh100", "llama-3.1-70b@4xh100:fp8", Load(in_flight=8)))
     }
@@ -169,7 +171,7 @@ def test_the_written_fleet_gives_what_the_plan_says(fastest: FleetPlan, cheapest
 
 @pytest.mark.slow
 def test_commands_have_the_plans_numbers(cheapest: FleetPlan) -> None:
-    vllm, sglang, bench = map(shlex.split, cheapest.commands)
+    vllm, sglang, bench = (shlex.split(command, comments=True) for command in cheapest.commands)
     assert vllm[:3] == ["vllm", "serve", "llama-3.1-8b"]
     depth = cheapest.rows[0].depth
     assert json.loads(vllm[-1])["num_speculative_tokens"] == depth
