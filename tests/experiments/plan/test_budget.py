@@ -26,6 +26,7 @@ from fleet.scenario.scenario import Scenario, Workload
 from specfleet.cli.plans import write_answer
 
 SHORT = Scenario(workload=Workload(prompt_tokens=200, new_tokens=60))
+ONE_TOKEN = Scenario(workload=Workload(new_tokens=1))
 DRAFTS = ("eagle3-llama-3.1-8b", "lookup")
 SHARES = ("0.6", "eagle3-llama-3.1-8b=.75,.55,.4", "lookup=.2")
 OPTIONS: dict[str, Any] = {"acceptance": SHARES, "scenario": SHORT}
@@ -196,6 +197,8 @@ def test_a_target_of_a_fleet_in_turn_sees_gamma_gaps() -> None:
         ("2xh100,2xh100", "llama-3.1-8b", {"in_flight": 1}, "write COUNTxDEVICE"),
         ("2xh900", "llama-3.1-8b", {"in_flight": 1}, "does not ship, and is no file"),
         ("1xh100", "llama-3.1-405b", {"in_flight": 1}, "weights of"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "least": ["slo_attainment=1"]}, r"that meet \[slo\]"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "scenario": ONE_TOKEN}, "answers of one token have no time"),
         ("1xh100", "llama-3.1-8b", {}, "either --arrivals 16/s, or --in-flight 64"),
         ("1xh100", "llama-3.1-8b@2xh100", {"in_flight": 1}, "takes 2 x h100"),
         ("1xh100", "llama-3.1-8b", {"in_flight": 1, "drafts": ["llama-3.2-1b@l4"]}, "which --devices does not have"),
