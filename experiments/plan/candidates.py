@@ -58,7 +58,8 @@ class Candidate(msgspec.Struct, frozen=True):
 
     def depths_to_try(self, asked: int) -> tuple[int, ...]:
         """Return the depth that is asked for, as far as acceptance is known; of 0, all of them; 0 without drafts."""
-        return (min(asked, self.depths[-1]),) if asked and self.depths else self.depths or (0,)
+        known = _known_depth(self.base.acceptance) or asked
+        return (min(asked, known),) if asked and self.depths else self.depths or (0,)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -77,6 +78,11 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
     """Return the candidates, plain decoding first, and the unit of their prices; InputError for what cannot be read."""
     target = placed_of(asked.target)
     accepted = acceptance_of(asked.acceptance)
+    models = ["", *dict.fromkeys(draft.rpartition("@")[0] or draft for draft in asked.drafts)]
+    for name in accepted.keys() - models:
+        raise InputError(
+            f"--acceptance {name}=...: no drafter is called so; allowed: {', '.join(models[1:]) or 'none'}"
+        )
     devices = [asked.target, *(draft for draft in asked.drafts if "@" in draft), *asked.priced]
     prices, unit = prices_of(asked.cost, devices)
     made = [_candidate(asked, "no speculation", "none", target, None, prices)]
@@ -136,6 +142,8 @@ def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
     models: dict[str, AcceptanceModel] = {}
     for text in texts:
         name, _, values = text.rpartition("=")
+        if name in models:
+            raise InputError(f"--acceptance {text}: {name or 'all drafters'} got one before; leave one of them out")
         if Path(values).suffix in (".toml", ".json"):
             models[name] = acceptance_in(Path(values))
             continue

@@ -130,7 +130,7 @@ def test_goals_make_the_cheapest_fleet_the_best(fastest: FleetPlan, cheapest: Fl
 
 @pytest.mark.slow
 def test_unmet_goals_are_said_with_the_closest_fleet() -> None:
-    found = specfleet.plan_devices("1xl40s", "llama-3.1-8b", (), arrivals_per_s=1.0, slo=["tpot_p90=1ms"], **OPTIONS)
+    found = specfleet.plan_devices("1xl40s", "llama-3.1-8b", arrivals_per_s=1.0, slo=["tpot_p90=1ms"], scenario=SHORT)
     assert found.lines[0].startswith("fleet: none of the budget meets the goals; closest: 1 x ")
     assert found.scenario is None
     assert found.commands == ()

@@ -83,6 +83,12 @@ def test_a_model_on_two_devices_is_once_on_the_targets() -> None:
     assert [one.method for one in made] == ["none", "beside", "apart", "apart"]
 
 
+def test_an_asked_depth_ends_where_acceptance_is_known() -> None:
+    for acceptance, depth in ((".9", 12), (".9,.8,.7", 3)):
+        made, _ = candidates_of(Asked(TARGET, ("lookup",), (acceptance,), Scenario()))
+        assert [one.depths_to_try(12) for one in made] == [(0,), (depth,)]
+
+
 def test_a_module_of_the_checkpoint_drafts_beside_its_target() -> None:
     target = "deepseek-r1@8xb200:bf16:mlp-nvfp4"
     made, _ = candidates_of(Asked(target, ("deepseek-mtp",), ("0.8",), Scenario()))
@@ -138,6 +144,11 @@ def test_texts_are_read_or_refused_in_one_line() -> None:
         ("0.5,0.8", lambda: acceptance_of(["0.5,0.8"])),
         ("neither", lambda: link_of("fast")),
         ("neither", lambda: link_of("0Gbit")),
+        ("got one before", lambda: acceptance_of(["a=0.5", "a=0.6"])),
+        (
+            "no drafter is called so; allowed: lookup",
+            lambda: specfleet.compare_methods(TARGET, ["lookup"], acceptance=["0.5", "look=0.9"]),
+        ),
         ("give the share", lambda: specfleet.compare_methods(TARGET, ["lookup"])),
         ("whole numbers from 1", lambda: specfleet.compare_methods(TARGET, in_flight=[0])),
         ("up to 4096 requests", lambda: specfleet.compare_methods(TARGET, in_flight=[10**5])),
