@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from experiments.plan.prices import prices_of
+from experiments.plan.prices import FREE, prices_of
 from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, Recorded, survival
 from fleet.acceptance.places import ByPlace
 from fleet.errors import InputError
@@ -85,6 +85,8 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
         )
     devices = [asked.target, *(draft for draft in asked.drafts if "@" in draft), *asked.priced]
     prices, unit = prices_of(asked.cost, devices)
+    if not prices[asked.target]:
+        raise InputError(f"--cost {','.join(asked.cost)}: {FREE}")
     made = [_candidate(asked, "no speculation", "none", target, None, prices)]
     for text in asked.drafts:
         model, _, where = text.rpartition("@") if "@" in text else (text, "", "")

@@ -199,6 +199,7 @@ def test_a_target_of_a_fleet_in_turn_sees_gamma_gaps() -> None:
         ("1xh100", "llama-3.1-405b", {"in_flight": 1}, "weights of"),
         ("1xh100", "llama-3.1-8b", {"in_flight": 1, "least": ["slo_attainment=1"]}, r"that meet \[slo\]"),
         ("1xh100", "llama-3.1-8b", {"in_flight": 1, "scenario": ONE_TOKEN}, "answers of one token have no time"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "cost": ["h100=0"]}, "give it a price above 0"),
         ("1xh100", "llama-3.1-8b", {}, "either --arrivals 16/s, or --in-flight 64"),
         ("1xh100", "llama-3.1-8b@2xh100", {"in_flight": 1}, "takes 2 x h100"),
         ("1xh100", "llama-3.1-8b", {"in_flight": 1, "drafts": ["llama-3.2-1b@l4"]}, "which --devices does not have"),

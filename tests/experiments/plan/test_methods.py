@@ -149,6 +149,7 @@ def test_texts_are_read_or_refused_in_one_line() -> None:
             "no drafter is called so; allowed: lookup",
             lambda: specfleet.compare_methods(TARGET, ["lookup"], acceptance=["0.5", "look=0.9"]),
         ),
+        ("give it a price above 0", lambda: specfleet.compare_methods(TARGET, cost=["h100=0"])),
         ("give the share", lambda: specfleet.compare_methods(TARGET, ["lookup"])),
         ("whole numbers from 1", lambda: specfleet.compare_methods(TARGET, in_flight=[0])),
         ("up to 4096 requests", lambda: specfleet.compare_methods(TARGET, in_flight=[10**5])),
