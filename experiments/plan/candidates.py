@@ -124,7 +124,7 @@ def _candidate(
     base = replace(
         asked.load, name=name, profile=profile, acceptance=accepted, drafters=DRAFTERS[method],
         verifiers=Verifiers(max_num_seqs=seqs, max_num_batched_tokens=tokens),
-        link=link_of(asked.link) if method == "apart" else None,
+        link=None if method != "apart" else link_of(asked.link) if asked.link else asked.load.link or LinkTime(),
     )  # fmt: skip
     depths = () if method == "none" else DEPTHS[: _known_depth(accepted)]
     of_drafter = prices[name] if method == "apart" else 0.0

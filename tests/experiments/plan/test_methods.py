@@ -83,6 +83,13 @@ def test_a_model_on_two_devices_is_once_on_the_targets() -> None:
     assert [one.method for one in made] == ["none", "beside", "apart", "apart"]
 
 
+def test_a_link_is_the_options_else_the_scenarios() -> None:
+    load = Scenario(link=LinkTime(0.005))
+    for option, latency_s in (("", 0.005), ("1ms", 0.001)):
+        made, _ = candidates_of(Asked(TARGET, ("llama-3.2-1b@l4",), ("0.7",), load, option))
+        assert [one.base.link for one in made] == [None, None, LinkTime(latency_s)]
+
+
 def test_an_asked_depth_ends_where_acceptance_is_known() -> None:
     for acceptance, depth in ((".9", 12), (".9,.8,.7", 3)):
         made, _ = candidates_of(Asked(TARGET, ("lookup",), (acceptance,), Scenario()))
