@@ -84,7 +84,7 @@ def _refused(one: Candidate) -> str:
         return ELSEWHERE
     parallel, heads = devices_of(one.target)[1], shape_of(one.drafter).heads if one.method == "beside" else 0
     if heads % parallel:
-        return f"vLLM and SGLang split a drafter as its target; {heads} heads of {one.drafter} are not {parallel} parts"
+        return f"vLLM and SGLang split a drafter as its target; {parallel} devices cannot share {heads} heads"
     return ""
 
 

@@ -31,7 +31,7 @@ def candidate(target: str, draft: str = "") -> Candidate:
         ("llama-3.1-70b@h100:fp8:kv-fp8", "", 8, "llama-3.1-70b --quantization fp8 --kv-cache-dtype fp8 ",
          "--kv-cache-dtype fp8_e5m2 "),
         ("gpt-oss-20b@h100:fp8", "", 8, "serve gpt-oss-20b --max-model-len", "checkpoints: gpt-oss-20b in fp8"),
-        ("qwen2.5-72b@4xh100", "qwen2.5-0.5b", 8, "14 heads of qwen2.5-0.5b", "are not 4 parts"),
+        ("qwen2.5-72b@4xh100", "qwen2.5-0.5b", 8, "a drafter as its target", "4 devices cannot share 14 heads"),
         ("qwen2.5-72b@2xh100:fp8", "qwen2.5-0.5b", 8, '"use_heterogeneous_vocab": true', "STANDALONE"),
         ("qwen2.5-3b@h100", "qwen2.5-0.5b", 8, '"model": "qwen2.5-0.5b"}', "STANDALONE"),
         ("deepseek-r1@8xb200:bf16:mlp-nvfp4", "deepseek-mtp", 8, '{"method": "mtp", "num_speculative_tokens": 2}',
