@@ -14,7 +14,7 @@ from experiments.plan.candidates import Asked
 from experiments.plan.commands import bench_command, serve_command, sglang_command
 from experiments.plan.doubt import STEP_ERROR, STEPS, slowed
 from experiments.plan.fleets import Simulations, find
-from experiments.plan.goals import Goal, parse_least, parse_slo
+from experiments.plan.goals import Goal, goals_of
 from experiments.plan.methods import about
 from experiments.plan.prices import prices_of
 from experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
@@ -105,7 +105,7 @@ def plan_devices(
     asked = Asked(target, tuple(drafts), tuple(acceptance), msgspec.structs.replace(scenario, workload=workload), link,
                   tuple(cost))  # fmt: skip
     load = Load(arrivals_per_s, in_flight)
-    question = FleetQuestion(budget_of(devices), asked, load, (*parse_slo(slo), *parse_least(least)), depth)
+    question = FleetQuestion(budget_of(devices), asked, load, goals_of(scenario, slo, least), depth)
     found = find(question, jobs, done)
     prompt, answer = mean_lengths(workload)
     budget = ", ".join(f"{count} x {kind}" for kind, count in question.devices.items())

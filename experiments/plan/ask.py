@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.plan.answer import Plan, Reached, approximation_of, goals_reached, rows_of, rule_of
 from experiments.plan.doubt import STEP_ERROR, Doubts, Range, doubts_of, ranges_of
-from experiments.plan.goals import ATTAINMENT, parse_least, parse_slo
+from experiments.plan.goals import goals_of
 from experiments.plan.lines import lines_of
 from experiments.plan.places import Named, pairs_of, places_of
 from experiments.plan.question import DEPTH, Question, check
@@ -73,12 +73,10 @@ def plan(
         M or DRAFTERS[open_loop],
         N or tuple(range(1, TARGETS + 1)),
         {DEPTH: DEPTHS} | {key: tuple(values) for key, values in wanted.items()},
-        (*parse_slo(_texts(slo)), *parse_least(_texts(least))),
+        goals_of(base, _texts(slo), _texts(least)),
         _title(base, targets, drafts),
         apart,
     )
-    if base.slo is None and any(goal.metric == ATTAINMENT for goal in question.goals):
-        raise InputError(f"plan: {ATTAINMENT} is the share of requests that meet [slo], which the scenario has not")
     for name, counts in zip(COUNTS, (question.drafters, question.targets), strict=True):
         if not all(isinstance(count, int) and count >= 1 for count in counts):
             raise InputError(f"plan: {name} = {list(counts)}: a plan varies it from 1 on")

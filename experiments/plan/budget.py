@@ -171,9 +171,9 @@ def _target_places(question: FleetQuestion) -> Iterator[str]:
         yield text
         return
     model, colon, precision = text.partition(":")
-    shape_of(model)
+    tried = PRECISIONS[:1] if shape_of(model).experts_in else PRECISIONS  # published ones are not quantised again
     for kind, count in question.devices.items():
-        own = [precision] if colon else [one for one in PRECISIONS if one in precisions_of(device_of(kind))]
+        own = [precision] if colon else [one for one in tried if one in precisions_of(device_of(kind))]
         yield from (f"{model}@{n}x{kind}:{one}" for n in PARALLEL if n <= count for one in own)
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from experiments.plan.prices import prices_of
+from experiments.plan.prices import FREE, prices_of
 from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, Recorded, survival
 from fleet.acceptance.places import ByPlace
 from fleet.errors import InputError
@@ -58,7 +58,8 @@ class Candidate(msgspec.Struct, frozen=True):
 
     def depths_to_try(self, asked: int) -> tuple[int, ...]:
         """Return the depth that is asked for, as far as acceptance is known; of 0, all of them; 0 without drafts."""
-        return (min(asked, self.depths[-1]),) if asked and self.depths else self.depths or (0,)
+        known = _known_depth(self.base.acceptance) or asked
+        return (min(asked, known),) if asked and self.depths else self.depths or (0,)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -77,8 +78,15 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
     """Return the candidates, plain decoding first, and the unit of their prices; InputError for what cannot be read."""
     target = placed_of(asked.target)
     accepted = acceptance_of(asked.acceptance)
+    models = ["", *dict.fromkeys(draft.rpartition("@")[0] or draft for draft in asked.drafts)]
+    for name in accepted.keys() - models:
+        raise InputError(
+            f"--acceptance {name}=...: no drafter is called so; allowed: {', '.join(models[1:]) or 'none'}"
+        )
     devices = [asked.target, *(draft for draft in asked.drafts if "@" in draft), *asked.priced]
     prices, unit = prices_of(asked.cost, devices)
+    if not prices[asked.target]:
+        raise InputError(f"--cost {','.join(asked.cost)}: {FREE}")
     made = [_candidate(asked, "no speculation", "none", target, None, prices)]
     for text in asked.drafts:
         model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
@@ -116,7 +124,7 @@ def _candidate(
     base = replace(
         asked.load, name=name, profile=profile, acceptance=accepted, drafters=DRAFTERS[method],
         verifiers=Verifiers(max_num_seqs=seqs, max_num_batched_tokens=tokens),
-        link=link_of(asked.link) if method == "apart" else None,
+        link=None if method != "apart" else link_of(asked.link) if asked.link else asked.load.link or LinkTime(),
     )  # fmt: skip
     depths = () if method == "none" else DEPTHS[: _known_depth(accepted)]
     of_drafter = prices[name] if method == "apart" else 0.0
@@ -136,6 +144,8 @@ def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
     models: dict[str, AcceptanceModel] = {}
     for text in texts:
         name, _, values = text.rpartition("=")
+        if name in models:
+            raise InputError(f"--acceptance {text}: {name or 'all drafters'} got one before; leave one of them out")
         if Path(values).suffix in (".toml", ".json"):
             models[name] = acceptance_in(Path(values))
             continue

@@ -6,46 +6,49 @@ from typing import Any
 from experiments.plan.budget import Deployment, Load
 from experiments.plan.candidates import Candidate
 from experiments.plan.prices import devices_of
+from fleet.hardware.shipped import device_of, shape_of
 from fleet.scenario.lengths import Between
 from fleet.scenario.scenario import Workload
-from fleet.scenario.workload import mean_lengths
+from fleet.scenario.workload import longest_of, mean_lengths
 
-METHODS = {"lookup": "ngram", "head": "eagle", "beside": "draft_model"}  # vLLM's names
-SGLANG = {"lookup": "NGRAM", "head": "EAGLE", "beside": "STANDALONE"}
+NAMES = {  # of methods, at vLLM and at SGLang
+    "lookup": ("ngram", "NGRAM"), "beside": ("draft_model", "STANDALONE"), "eagle": ("eagle", "EAGLE"),
+    "eagle3": ("eagle3", "EAGLE3"), "mtp": ("mtp", "EAGLE"),
+}  # fmt: skip
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
+ROUND = 1024  # to multiples of which the longest text is rounded up
 
 
 def serve_command(one: Candidate, depth: int, in_flight: int) -> str:
     """Return vLLM's command for a method at a depth, with so many requests in flight; a line if it has none."""
-    if one.method == "apart":
-        return ELSEWHERE
-    parts = ["vllm serve", *_model(one, "", "--tensor-parallel-size", "fp8")]
-    parts.append(f"--max-num-seqs {in_flight} --max-num-batched-tokens {one.base.verifiers.max_num_batched_tokens}")
+    if refused := _refused(one):
+        return refused
+    limits = one.base.verifiers
+    parts = ["vllm serve", *_model(one, "", "--tensor-parallel-size", "fp8"), f"--max-model-len {_longest(one, depth)}"]
+    parts.append(f"--max-num-seqs {_rows(one, in_flight)} --max-num-batched-tokens {limits.max_num_batched_tokens}")
     if depth:
-        config: dict[str, Any] = {"method": METHODS[one.method], "num_speculative_tokens": depth}
-        if one.drafter:
-            config["model"] = one.drafter
-        if one.drafter.startswith("eagle3"):
-            config["method"] = "eagle3"
-        if one.drafter.endswith("-mtp"):  # a part of the target's checkpoint
-            config = {"method": "mtp", "num_speculative_tokens": depth}
+        method, drafter = _method(one), _drafter(one)
+        config: dict[str, Any] = {"method": NAMES[method][0], "num_speculative_tokens": depth}
+        config |= {"model": drafter} if drafter else {}
+        if method == "beside" and shape_of(drafter).vocabulary != shape_of(one.target.rpartition("@")[0]).vocabulary:
+            config["use_heterogeneous_vocab"] = True  # one tokenizer, padded to two sizes, which vLLM else refuses
         parts.append(f"--speculative-config '{json.dumps(config)}'")
-    return " ".join(parts)
+    return " ".join((*parts, _names(one)))
 
 
 def sglang_command(one: Candidate, depth: int, in_flight: int) -> str:
     """Return SGLang's command for the same server; its scheduler differs, so its times do."""
-    if one.method == "apart":
-        return ELSEWHERE
+    if refused := _refused(one):
+        return refused
     parts = ["python -m sglang.launch_server", *_model(one, "--model-path ", "--tp", "fp8_e5m2")]
-    parts.append(f"--max-running-requests {in_flight}")
+    parts.append(f"--context-length {_longest(one, depth)} --max-running-requests {_rows(one, in_flight)}")
     if depth:
-        algorithm = SGLANG[one.method] + "3" * one.drafter.startswith("eagle3")
-        parts.append(f"--speculative-algorithm {algorithm} --speculative-num-draft-tokens {depth + 1}")
-        if one.drafter:
-            parts.append(f"--speculative-draft-model-path {one.drafter}")
+        method, drafter = _method(one), _drafter(one)
+        parts.append(f"--speculative-algorithm {NAMES[method][1]} --speculative-num-draft-tokens {depth + 1}")
+        if method != "lookup":
+            parts += [f"--speculative-draft-model-path {drafter}"] if drafter else []
             parts.append(f"--speculative-num-steps {depth} --speculative-eagle-topk 1")
-    return " ".join(parts)
+    return " ".join((*parts, _names(one)))
 
 
 def bench_command(fleet: Deployment, load: Load, workload: Workload) -> str:
@@ -59,12 +62,10 @@ def bench_command(fleet: Deployment, load: Load, workload: Workload) -> str:
     rate = f"--max-concurrency {-(-load.in_flight // replicas)}"
     if load.per_s:
         rate = f"--request-rate {load.per_s / replicas:.4g} --burstiness {replicas}"
-    spread = 0.0
-    if isinstance(workload.new_tokens, Between):
-        spread = (workload.new_tokens.high - workload.new_tokens.low) / 2 / answer
+    spreads = {"input": _spread(workload.prompt_tokens), "output": _spread(workload.new_tokens)}
     random = f"--dataset-name random --random-input-len {prompt:.0f} --random-output-len {answer:.0f}"
-    if spread:
-        random += f" --random-range-ratio {spread:.2g}"
+    if any(spreads.values()):
+        random += f" --random-range-ratio '{json.dumps(spreads)}'"
     own = f"--dataset-name custom --dataset-path PROMPTS.jsonl --custom-output-len {answer:.0f}"
     return (
         f"vllm bench serve --model {model} {rate} {own if fleet.depth else random} --ignore-eos "
@@ -73,14 +74,62 @@ def bench_command(fleet: Deployment, load: Load, workload: Workload) -> str:
     )
 
 
+def _spread(tokens: int | Between) -> float:
+    return 0 if isinstance(tokens, int) else round((tokens.high - tokens.low) / (tokens.high + tokens.low), 2)
+
+
+def _refused(one: Candidate) -> str:
+    """Say why no server runs a candidate; nothing of one that servers run."""
+    if one.method == "apart":
+        return ELSEWHERE
+    parallel, heads = devices_of(one.target)[1], shape_of(one.drafter).heads if one.method == "beside" else 0
+    if heads % parallel:
+        return f"vLLM and SGLang split a drafter as its target; {parallel} devices cannot share {heads} heads"
+    return ""
+
+
+def _method(one: Candidate) -> str:
+    return shape_of(one.drafter).head or one.method if one.drafter else one.method
+
+
+def _drafter(one: Candidate) -> str:
+    """Return the checkpoint of the drafter; nothing where it is a part of the target's, or none."""
+    return "" if _method(one) == "mtp" else one.drafter
+
+
+def _rows(one: Candidate, in_flight: int) -> int:
+    """Return the requests that share a step, as they were simulated; a step has at least a token for each."""
+    limits = one.base.verifiers
+    return min(in_flight, limits.max_num_seqs, limits.max_num_batched_tokens)
+
+
+def _longest(one: Candidate, depth: int) -> int:
+    """Return the tokens of the longest text with its drafts, rounded up: the model's own limit may exceed the cache."""
+    return -(-(longest_of(one.base.workload)[0] + depth + 1) // ROUND) * ROUND
+
+
 def _model(one: Candidate, flag: str, parallel: str, cache: str) -> list[str]:
     """Return a server's options for the model, the devices that share it, and precisions."""
     model, _, where = one.target.rpartition("@")
-    precisions = where.split(":")[1:]
-    count = devices_of(one.target)[1]
+    kind, count = devices_of(one.target)
     return [
         f"{flag}{model}",
         *([f"{parallel} {count}"] if count > 1 else []),
-        *(["--quantization fp8"] if "fp8" in precisions else []),
-        *([f"--kv-cache-dtype {cache}"] if "kv-fp8" in precisions else []),
+        *(["--dtype half"] if "bf16" not in device_of(kind).compute else []),
+        *(["--quantization fp8"] if "fp8" in where.split(":") and not _published_in(one) else []),
+        *([f"--kv-cache-dtype {cache}"] if "kv-fp8" in where.split(":") else []),
     ]
+
+
+def _published_in(one: Candidate) -> str:
+    """Return the precisions that only a checkpoint brings; a server makes fp8 of weights in 16 bits."""
+    model, _, where = one.target.rpartition("@")
+    precisions = [each for each in where.split(":")[1:] if each not in ("bf16", "kv-bf16", "kv-fp8")]
+    return "" if precisions == ["fp8"] and not shape_of(model).experts_in else ", ".join(precisions)
+
+
+def _names(one: Candidate) -> str:
+    """Say, in a comment of the shell, for which checkpoints the names stand."""
+    model, precisions = one.target.rpartition("@")[0], _published_in(one)
+    names = [f"{model} in {precisions}" if precisions else model, _drafter(one)]
+    return f"# names stand for folders or hub names of checkpoints: {', '.join(filter(None, names))}"

@@ -9,6 +9,7 @@ from fleet.errors import InputError
 from fleet.inputs.quantities import quantity
 from fleet.records.metrics.glossary import PERCENTILES, percentile_name
 from fleet.scenario.changes import parts_of
+from fleet.scenario.scenario import Scenario
 from fleet.scenario.slo import miss
 
 TIMES = {"ttft": "ttft", "tpot": "tpot", "latency": "latency", "e2el": "latency"}  # e2el: as vLLM's users call it
@@ -33,6 +34,16 @@ class Goal(msgspec.Struct, frozen=True):
         """Say whether a whole range of values meets the goal: met, at its edge, or missed."""
         sides = [self.miss(value) <= 0 for value in (low, high)]
         return "met" if all(sides) else "at its edge" if any(sides) else "missed"
+
+
+def goals_of(scenario: Scenario, slo: Iterable[str], least: Iterable[str]) -> tuple[Goal, ...]:
+    """Read the goals of a plan of a scenario; InputError where its requests have no such metric."""
+    goals = (*parse_slo(slo), *parse_least(least))
+    if scenario.slo is None and any(goal.metric == ATTAINMENT for goal in goals):
+        raise InputError(f"plan: {ATTAINMENT} is the share of requests that meet [slo], which the scenario has not")
+    if scenario.workload.new_tokens == 1:
+        raise InputError("plan: answers of one token have no time per output token; raise workload.new_tokens")
+    return goals
 
 
 def parse_slo(texts: Iterable[str]) -> list[Goal]:

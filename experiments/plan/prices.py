@@ -10,6 +10,7 @@ PER_HOUR = {  # assumed: rounded prices of cloud providers for an hour, in dolla
     "rtx-4090": 0.45, "rtx-5090": 0.8, "jetson-orin": 0.1, "b200": 5.0, "b300": 6.0, "gb200": 6.0, "gb300": 7.0,
     "h20": 2.0, "mi300x": 2.5, "mi355x": 4.0,
 }  # fmt: skip
+FREE = "an hour of a target costs 0, and then fleets without drafters are free; give it a price above 0"
 ASSUMED = "$ (assumed prices)"
 
 

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from experiments.plan.goals import Goal
+from experiments.plan.prices import FREE
 from fleet.errors import InputError
 from fleet.scenario.arrivals import Poisson
 from fleet.scenario.cost import Cost
@@ -187,7 +188,4 @@ def check(question: Question) -> None:
             if refused:
                 raise InputError(f"scenario {base.name!r}: {why}")
         if not pair.prices.target_per_hour:
-            raise InputError(
-                "plan: an hour of a target costs 0, and then fleets without drafters are free; give it a price above 0"
-                " (--cost, [cost] target_per_hour)"
-            )
+            raise InputError(f"plan: {FREE} (--cost, [cost] target_per_hour)")

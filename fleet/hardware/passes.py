@@ -87,12 +87,11 @@ class Placed(msgspec.Struct, frozen=True):
 
 def computes_in(precision: str, device: Accelerator) -> str:
     """Return the precision of arithmetic for weights of a precision: 16 bits for 4-bit ones where a device has no fp4,
-    8 bits for mxfp4, whose activations engines keep in fp8."""
-    if precision not in ("int4", "mxfp4", "nvfp4"):
-        return precision
-    if precision == "int4" or "fp4" not in device.compute:
-        return "bf16"
-    return "fp8" if precision == "mxfp4" else "fp4"
+    8 bits for mxfp4, which engines multiply with activations in fp8; 16 bits are fp16 where a device has no bf16."""
+    if precision in ("int4", "mxfp4", "nvfp4"):
+        as_int4 = precision == "int4" or "fp4" not in device.compute
+        precision = "bf16" if as_int4 else "fp8" if precision == "mxfp4" else "fp4"
+    return "fp16" if precision == "bf16" and "bf16" not in device.compute else precision
 
 
 def precisions_of(device: Accelerator) -> list[str]:

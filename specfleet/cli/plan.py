@@ -18,14 +18,20 @@ if TYPE_CHECKING:
     from experiments.plan.methods import Methods
 
 FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4."
+STAR = Path("star")
 OF_LOAD = {"drafters.depth", "workload.prompt_tokens", "workload.new_tokens", "workload.lengths"}  # keys that count
+IDLE = ("profile", "drafters", "verifiers", "acceptance", "cost")  # keys of a file that do not count
 
 
 def plan(
     scenario: Annotated[
         Path,
-        typer.Argument(metavar="SCENARIO", help="Load, link, acceptance, policies: a file (TOML), or a shipped name."),
-    ] = Path("star"),
+        typer.Argument(
+            metavar="SCENARIO",
+            help="Load, link, acceptance, policies: a file (TOML), or a shipped name. "
+            "With --in-flight its lengths alone, with --devices its lengths, [slo] and [link].",
+        ),
+    ] = STAR,
     target: Annotated[
         list[str] | None, typer.Option(metavar="PLACE", help=f"The target: {FORM} Several: one is chosen.")
     ] = None,
@@ -131,11 +137,12 @@ def plan(
 def by_method(
     scenario: Path, changes: dict[str, Any], target: Sequence[str], in_flight: str | None, **options: Any
 ) -> "Methods | FleetPlan":
-    """Compare methods for one target, or plan a budget of devices, with the lengths of the scenario.
+    """Compare methods for one target, or plan a budget of devices, for the scenario's requests; name its unused keys.
 
     `options`: of `compare_methods`, or of `plan_devices` if `devices` is among them.
     """
     from fleet.scenario.reading import scenario_of
+    from fleet.scenario.scenario import Scenario
     from fleet.scenario.workload import mean_lengths
     from specfleet import compare_methods, plan_devices
 
@@ -152,6 +159,9 @@ def by_method(
     if of_budget and len(flights) > 1:
         raise InputError(f"--in-flight {in_flight}: --devices plans for one load; give one number")
     load = scenario_of(scenario, changes)
+    idle = IDLE if of_budget else (*IDLE, "link", "slo", "devices", "faults")
+    if scenario != STAR and (found := [key for key in idle if getattr(load, key) != getattr(Scenario(), key)]):
+        remark(f"{scenario}: without effect here: {', '.join(found)}; options say them (specfleet plan --help)")
     options |= {"target": target[0], "depth": load.drafters.depth if "drafters.depth" in changes else 0}
     if of_budget:
         return plan_devices(scenario=load, in_flight=flights[0], **options)

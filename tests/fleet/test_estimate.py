@@ -143,6 +143,16 @@ def test_passes_are_not_faster_than_the_devices_peaks(model: str, device: str) -
                     assert time_s >= max(least_s(place, fed, context)), (precision, parallel, fed, context)
 
 
+def test_sixteen_bits_are_fp16_on_a_device_without_bf16() -> None:
+    both = on("qwen3-30b-a3b", "l4")
+    rate = both.device.compute["fp16"]
+    old = msgspec.structs.replace(both, device=msgspec.structs.replace(both.device, compute={"fp16": rate}))
+    assert roofline_of(old) == roofline_of(both)
+    assert precisions_of(old.device) == ["bf16", "fp16", "int4", "mxfp4", "nvfp4"]
+    with pytest.raises(ValueError, match="needs compute of 16 bits"):
+        msgspec.structs.replace(both.device, compute={"fp8": rate})
+
+
 GROWING = ("layers", "hidden", "heads", "intermediate", "vocabulary")
 
 

@@ -110,6 +110,15 @@ def test_the_equations_begin_with_N_full_and_have_units(say: Say) -> None:
     assert "None" not in printed
 
 
+def test_a_comparison_names_the_keys_of_a_file_without_effect(say: Say, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("[link]\nlatency_s = 1\n[workload]\nprompt_tokens = 8\nnew_tokens = 4\n")
+    status, printed, remarks = say("plan", tmp_path / "mine.toml", "--target", "llama-3.2-1b@l4", "--in-flight", "1")
+    assert (status, printed.partition(",")[0]) == (0, "llama-3.2-1b@l4: prompts of 8 tokens")
+    assert remarks.splitlines()[0].endswith(
+        "mine.toml: without effect here: link; options say them (specfleet plan --help)"
+    )
+
+
 def test_help_lists_the_commands(say: Say) -> None:
     for words in (["--help"], []):
         status, printed, _ = say(*words)

@@ -26,6 +26,7 @@ from fleet.scenario.scenario import Scenario, Workload
 from specfleet.cli.plans import write_answer
 
 SHORT = Scenario(workload=Workload(prompt_tokens=200, new_tokens=60))
+ONE_TOKEN = Scenario(workload=Workload(new_tokens=1))
 DRAFTS = ("eagle3-llama-3.1-8b", "lookup")
 SHARES = ("0.6", "eagle3-llama-3.1-8b=.75,.55,.4", "lookup=.2")
 OPTIONS: dict[str, Any] = {"acceptance": SHARES, "scenario": SHORT}
@@ -59,6 +60,8 @@ def test_every_division_of_the_devices_that_holds_the_model_is_tried() -> None:
     assert {
         one.fleet.candidate.target for one in fleets(question("8xa100-80gb", "llama-3.1-8b", Load(in_flight=8)))
     } == {f"llama-3.1-8b@{n}xa100-80gb:bf16" for n in (1, 2, 4, 8)}  # no fp8 there
+    (published,) = {one.fleet.candidate.target for one in fleets(question("1xh100", "gpt-oss-20b", Load(in_flight=8)))}
+    assert published == "gpt-oss-20b@1xh100:bf16"  # with experts in mxfp4, which servers do not quantise again
     (fixed,) = {
         one.fleet.candidate.target for one in fleets(question("8xh100", "llama-3.1-70b@4xh100:fp8", Load(in_flight=8)))
     }
@@ -127,7 +130,7 @@ def test_goals_make_the_cheapest_fleet_the_best(fastest: FleetPlan, cheapest: Fl
 
 @pytest.mark.slow
 def test_unmet_goals_are_said_with_the_closest_fleet() -> None:
-    found = specfleet.plan_devices("1xl40s", "llama-3.1-8b", (), arrivals_per_s=1.0, slo=["tpot_p90=1ms"], **OPTIONS)
+    found = specfleet.plan_devices("1xl40s", "llama-3.1-8b", arrivals_per_s=1.0, slo=["tpot_p90=1ms"], scenario=SHORT)
     assert found.lines[0].startswith("fleet: none of the budget meets the goals; closest: 1 x ")
     assert found.scenario is None
     assert found.commands == ()
@@ -169,7 +172,7 @@ def test_the_written_fleet_gives_what_the_plan_says(fastest: FleetPlan, cheapest
 
 @pytest.mark.slow
 def test_commands_have_the_plans_numbers(cheapest: FleetPlan) -> None:
-    vllm, sglang, bench = map(shlex.split, cheapest.commands)
+    vllm, sglang, bench = (shlex.split(command, comments=True) for command in cheapest.commands)
     assert vllm[:3] == ["vllm", "serve", "llama-3.1-8b"]
     depth = cheapest.rows[0].depth
     assert json.loads(vllm[-1])["num_speculative_tokens"] == depth
@@ -194,6 +197,9 @@ def test_a_target_of_a_fleet_in_turn_sees_gamma_gaps() -> None:
         ("2xh100,2xh100", "llama-3.1-8b", {"in_flight": 1}, "write COUNTxDEVICE"),
         ("2xh900", "llama-3.1-8b", {"in_flight": 1}, "does not ship, and is no file"),
         ("1xh100", "llama-3.1-405b", {"in_flight": 1}, "weights of"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "least": ["slo_attainment=1"]}, r"that meet \[slo\]"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "scenario": ONE_TOKEN}, "answers of one token have no time"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "cost": ["h100=0"]}, "give it a price above 0"),
         ("1xh100", "llama-3.1-8b", {}, "either --arrivals 16/s, or --in-flight 64"),
         ("1xh100", "llama-3.1-8b@2xh100", {"in_flight": 1}, "takes 2 x h100"),
         ("1xh100", "llama-3.1-8b", {"in_flight": 1, "drafts": ["llama-3.2-1b@l4"]}, "which --devices does not have"),

@@ -9,7 +9,6 @@ import pytest
 import specfleet
 from experiments.draw import draw
 from experiments.plan.candidates import Asked, acceptance_of, candidates_of, link_of
-from experiments.plan.commands import serve_command
 from experiments.plan.methods import Methods
 from fleet.acceptance.models import Geometric, PerPosition
 from fleet.acceptance.places import write_places
@@ -68,7 +67,7 @@ def test_the_best_costs_least_and_has_a_command(found: Methods) -> None:
         best = next(cell for cell in own if cell.standing == "best")
         assert best.per_million == min(cell.per_million for cell in own)
         assert f"in flight: {best.method}" in found.lines[0]
-    assert any(line.startswith("serve: vllm serve llama-3.1-8b --max-num-seqs 8 ") for line in found.lines)
+    assert any(line.startswith("serve: vllm serve llama-3.1-8b --max-model-len 1024 ") for line in found.lines)
     assert any('"method": "eagle3"' in line for line in found.lines)
 
 
@@ -82,14 +81,25 @@ def test_a_model_on_two_devices_is_once_on_the_targets() -> None:
     drafts = ("llama-3.2-1b@l4", "llama-3.2-1b@l40s:fp8:kv-fp8")
     made, _ = candidates_of(Asked(f"{TARGET}:fp8:kv-fp8", drafts, ("0.7",), Scenario()))
     assert [one.method for one in made] == ["none", "beside", "apart", "apart"]
-    assert "--quantization fp8 --kv-cache-dtype fp8" in serve_command(made[0], 0, 8)
+
+
+def test_a_link_is_the_options_else_the_scenarios() -> None:
+    load = Scenario(link=LinkTime(0.005))
+    for option, latency_s in (("", 0.005), ("1ms", 0.001)):
+        made, _ = candidates_of(Asked(TARGET, ("llama-3.2-1b@l4",), ("0.7",), load, option))
+        assert [one.base.link for one in made] == [None, None, LinkTime(latency_s)]
+
+
+def test_an_asked_depth_ends_where_acceptance_is_known() -> None:
+    for acceptance, depth in ((".9", 12), (".9,.8,.7", 3)):
+        made, _ = candidates_of(Asked(TARGET, ("lookup",), (acceptance,), Scenario()))
+        assert [one.depths_to_try(12) for one in made] == [(0,), (depth,)]
 
 
 def test_a_module_of_the_checkpoint_drafts_beside_its_target() -> None:
     target = "deepseek-r1@8xb200:bf16:mlp-nvfp4"
     made, _ = candidates_of(Asked(target, ("deepseek-mtp",), ("0.8",), Scenario()))
     assert [one.method for one in made] == ["none", "head"]
-    assert '\'{"method": "mtp", "num_speculative_tokens": 2}\'' in serve_command(made[1], 2, 8)
 
 
 def test_a_short_kv_cache_is_said() -> None:
@@ -141,6 +151,12 @@ def test_texts_are_read_or_refused_in_one_line() -> None:
         ("0.5,0.8", lambda: acceptance_of(["0.5,0.8"])),
         ("neither", lambda: link_of("fast")),
         ("neither", lambda: link_of("0Gbit")),
+        ("got one before", lambda: acceptance_of(["a=0.5", "a=0.6"])),
+        (
+            "no drafter is called so; allowed: lookup",
+            lambda: specfleet.compare_methods(TARGET, ["lookup"], acceptance=["0.5", "look=0.9"]),
+        ),
+        ("give it a price above 0", lambda: specfleet.compare_methods(TARGET, cost=["h100=0"])),
         ("give the share", lambda: specfleet.compare_methods(TARGET, ["lookup"])),
         ("whole numbers from 1", lambda: specfleet.compare_methods(TARGET, in_flight=[0])),
         ("up to 4096 requests", lambda: specfleet.compare_methods(TARGET, in_flight=[10**5])),
