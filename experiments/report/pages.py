@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -15,6 +16,7 @@ from experiments.report.plans import answers
 from experiments.report.tables import facts_grid, known_as, metrics_grid, profile_grid, run_grid, scenario_grids, warned
 from experiments.sweep.cell import CellResult
 from experiments.sweep.figure import sweep_figure, unit_of_metric
+from experiments.sweep.sweep import shown
 from experiments.sweep.table import ANALYTIC, in_numbers, keys_of, text_of
 from figures import timeline
 from figures.timeline import lanes, steps_of
@@ -150,7 +152,7 @@ def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scen
 
     - `name`: of its folder.
     - `table`: all cells' metrics.
-    - `cells`: say which cells failed.
+    - `cells`: those that its folder keeps; they say which failed.
     - `scenario`: that of the first cell.
     """
     numbers = in_numbers(table)
@@ -162,6 +164,7 @@ def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scen
     worlds = [str(world) for world in simulated.world.unique()]
     bases = [str(basis) for basis in simulated.basis.dropna().unique()] if "basis" in simulated else ["unknown"]
     label = "measured" if worlds == ["engine"] else "simulated"
+    cells = _of_table(table, keys, cells)
     seeds = max((cell.seeds for cell in cells), default=1)
     grids = [_cells(simulated, wide, keys, label)]
     if scenario is not None:
@@ -182,6 +185,17 @@ def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scen
     return ReportPage(
         f"Sweep {name}", "a sweep", answer, sources, _of_sweep(table, wide, keys), (*grids, facts_grid(facts))
     )
+
+
+def _of_table(table: pd.DataFrame, keys: Sequence[str], cells: Sequence[CellResult]) -> list[CellResult]:
+    """Return the cells of the table, and failed ones of its keys; a folder keeps those of earlier sweeps, too."""
+    listed = {tuple(map(text_of, row)) for row in table[list(keys)].itertuples(index=False)}
+    own = [cell for cell in cells if list(cell.cell) == list(keys)]
+    return [cell for cell in own if cell.error or tuple(map(_text, shown(cell.cell).values())) in listed]
+
+
+def _text(value: Any) -> str:
+    return text_of(value) or "none"
 
 
 def _of_sweep(table: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str]) -> tuple[Drawn, ...]:

@@ -157,6 +157,14 @@ def test_a_sweep_of_three_keys_has_figures_of_what_its_best_cell_has(
     assert 1 <= Parsed(specfleet.report(tmp_path)).count("img") <= 3
 
 
+def test_a_page_has_the_cells_of_the_last_sweep_alone(tmp_path: Path) -> None:
+    for seeds, vary in ((3, {"verifiers.count": [1, 2]}), (1, {"drafters.depth": [2, 3]})):
+        specfleet.sweep("star", vary, {"workload.requests": 24}, out=tmp_path, seeds=seeds, jobs=1)
+    cells = re.search(r"seeds a cell</td><td[^>]*>(\d)", specfleet.report(tmp_path))
+    assert cells is not None
+    assert cells[1] == "1"
+
+
 def test_plans_by_devices_and_of_methods_have_pages(tmp_path: Path) -> None:
     devices = specfleet.plan_devices("2xh100", "llama-3.1-8b:bf16", in_flight=4)
     methods = specfleet.compare_methods("llama-3.1-8b@h100", ["lookup"], acceptance=["0.5"], in_flight=[1])
