@@ -114,6 +114,7 @@ def test_littles_law_holds_on_a_curve() -> None:
         rows = per_s * curve.request_at(per_s)
         assert curve.request_with(rows) == pytest.approx(curve.request_at(per_s), rel=0.05)
     assert math.isinf(curve.request_at(2 * curve.per_s[-1]))
+    assert curve.request_at(1e-3 * curve.per_s[0]) == pytest.approx(curve.request_s[0])  # a request alone, not 1 / rate
 
 
 @pytest.mark.slow
