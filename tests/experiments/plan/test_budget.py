@@ -14,7 +14,7 @@ pytest.importorskip("numba")
 
 import specfleet
 from experiments.plan.advice import FleetPlan
-from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, budget_of, estimates
+from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, budget_of, estimates, mean_request_s
 from experiments.plan.candidates import Asked
 from experiments.plan.methods import about
 from experiments.plan.serving import load_curve
@@ -76,6 +76,15 @@ def test_no_fleet_takes_more_than_the_budget() -> None:
     for one in made:
         assert all(count <= asked.devices[kind] for kind, count in one.devices.items()), one.title
     assert any(one.devices == {"h100": 6, "l40s": 3} for one in made)
+
+
+def test_no_target_is_without_a_request() -> None:
+    for in_flight, drafts in ((1, ()), (3, ("llama-3.2-1b",))):
+        asked = question("16xh100", "llama-3.1-8b:bf16", Load(in_flight=in_flight), *drafts)
+        assert max(one.fleet.replicas for one in fleets(asked)) == in_flight
+    (one,) = fleets(question("8xh100", "llama-3.1-8b@h100", Load(in_flight=4)))
+    assert one.fleet.replicas == 4
+    assert mean_request_s(one.curve, Load(in_flight=2), 4) == one.curve.request_s[0]  # two targets are idle
 
 
 def test_a_short_kv_cache_limits_the_load() -> None:
