@@ -246,7 +246,7 @@ def _speculate(found: Simulations) -> Iterator[str]:
         for one in found.estimates.values()
         if msgspec.structs.replace(one.fleet, depth=0).title == msgspec.structs.replace(fleet, depth=0).title
     } | ({0: plain} if plain else {})
-    loads = [at for at in map(load.times, FACTORS) if at.in_flight <= MOST_IN_FLIGHT]
+    loads = [at for at in map(load.times, FACTORS) if 0 < at.in_flight <= MOST_IN_FLIGHT]
     if load.per_s:
         most = fleet.replicas * max(float(one.curve.per_s[-1]) for one in options.values())
         loads = [Load(share * most) for share in SHARES]
