@@ -178,7 +178,7 @@ def _target_places(question: FleetQuestion) -> Iterator[str]:
 
 
 def _draft_places(question: FleetQuestion) -> Iterator[str]:
-    """Yield the drafters; a small model without a place may run on any kind of the budget."""
+    """Yield the drafters; a small model without a place may run on any kind of the budget that holds it."""
     for text in question.asked.drafts:
         if "@" in text:
             _check_fits(question, "--draft", text)
@@ -186,7 +186,16 @@ def _draft_places(question: FleetQuestion) -> Iterator[str]:
         elif text == LOOKUP or shape_of(text).head:
             yield text
         else:
-            yield from (f"{text}@{kind}" for kind in question.devices)
+            yield from [place for kind in question.devices if _holds(place := f"{text}@{kind}")] or [text]
+
+
+def _holds(place: str) -> bool:
+    """Whether a model fits on its device."""
+    try:
+        placed_of(place)
+    except InputError:
+        return False
+    return True
 
 
 def _check_fits(question: FleetQuestion, option: str, place: str) -> None:

@@ -78,6 +78,13 @@ def test_no_fleet_takes_more_than_the_budget() -> None:
     assert any(one.devices == {"h100": 6, "l40s": 3} for one in made)
 
 
+def test_drafters_are_elsewhere_where_a_device_holds_them() -> None:
+    for devices, elsewhere in (("8xh100", set()), ("8xh100,1xb200", {"llama-3.1-70b@b200"})):
+        asked = question(devices, "llama-3.1-405b@8xh100:fp8", Load(in_flight=8), "llama-3.1-70b")
+        names = {one.fleet.candidate.name for one in fleets(asked)}
+        assert names == {"no speculation", "llama-3.1-70b on the target's device"} | elsewhere
+
+
 def test_no_target_is_without_a_request() -> None:
     for in_flight, drafts in ((1, ()), (3, ("llama-3.2-1b",))):
         asked = question("16xh100", "llama-3.1-8b:bf16", Load(in_flight=in_flight), *drafts)
