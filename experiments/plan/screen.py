@@ -5,7 +5,6 @@ vary (`sim/approximate.py`). Arrivals: the mean rates of rounds decide how many 
 can carry the load at all; work that arrives between steps waits for half of one.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 
@@ -56,11 +55,10 @@ def screen(question: Question) -> list[Screened]:
     """
     found: list[Screened] = []
     speeds = _serving if question.arrivals_per_s else _decoding
-    every = [dict(zip(question.vary, values, strict=True)) for values in itertools.product(*question.vary.values())]
     families: set[Family] = set()
     for pair in question.pairs:
-        kinds = [APART] if pair.colocated is None else [APART, COLOCATED]
-        fleets = [(levers, kind) for levers in every for kind in kinds] + [({}, PLAIN)]
+        kinds = [APART, PLAIN] if pair.colocated is None else [APART, COLOCATED, PLAIN]
+        fleets = [(levers, kind) for kind in kinds for levers in pair.levers(kind, question.vary)]
         for levers, kind in fleets:
             if pair.family(kind) in families:
                 continue
