@@ -16,6 +16,7 @@ import specfleet
 from experiments.plan.advice import FleetPlan
 from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, budget_of, estimates, mean_request_s
 from experiments.plan.candidates import Asked
+from experiments.plan.fleets import Simulations
 from experiments.plan.methods import about
 from experiments.plan.serving import load_curve
 from experiments.plan.trials import simulated
@@ -92,6 +93,15 @@ def test_no_target_is_without_a_request() -> None:
     (one,) = fleets(question("8xh100", "llama-3.1-8b@h100", Load(in_flight=4)))
     assert one.fleet.replicas == 4
     assert mean_request_s(one.curve, Load(in_flight=2), 4) == one.curve.request_s[0]  # two targets are idle
+
+
+def test_simulations_are_longer_than_their_beginning() -> None:
+    for in_flight in (8, 8000):
+        asked = question("8xh100", "llama-3.1-8b@h100", Load(in_flight=in_flight), "llama-3.2-1b@h100")
+        every = fleets(asked)
+        found = Simulations(asked, every, 1, lambda _what: None)
+        requests = [found.scenario(one.fleet).workload.requests for one in every]
+        assert set(requests) == ({1000, 250} if in_flight == 8 else {24_000})  # drafters elsewhere: a fourth
 
 
 def test_a_short_kv_cache_limits_the_load() -> None:
@@ -207,6 +217,7 @@ def test_a_target_of_a_fleet_in_turn_sees_gamma_gaps() -> None:
 @pytest.mark.parametrize(
     ("devices", "target", "options", "said"),
     [
+        ("1xh100", "llama-3.1-8b", {"in_flight": 8193}, "up to 8192; plan for a part of the devices"),
         ("eight", "llama-3.1-8b", {"in_flight": 1}, "write COUNTxDEVICE"),
         ("2xh100,2xh100", "llama-3.1-8b", {"in_flight": 1}, "write COUNTxDEVICE"),
         ("2xh900", "llama-3.1-8b", {"in_flight": 1}, "does not ship, and is no file"),
