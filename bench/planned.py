@@ -65,13 +65,13 @@ def question_of(number: int) -> FleetQuestion:
     devices = budget_of(f"{count}x{kind}")
     if number % 3 == 0:
         return FleetQuestion(devices, asked, Load(in_flight=int(count * np.exp(rng.uniform(0, math.log(48))))))
-    trial = FleetQuestion(devices, asked, Load(in_flight=1))
+    trial = FleetQuestion(devices, asked, Load(in_flight=count))
     every = estimates(trial)
     most = max(one.fleet.replicas * float(one.curve.per_s[-1]) for one in every)
     load = Load(per_s=float(f"{rng.uniform(0.15, 0.8) * most:.3g}"))
     if number % 3 == 1:
         return FleetQuestion(devices, asked, load)
-    tpot_s = float(rng.uniform(1.5, 6)) * min(one.request_s for one in every) / 80
+    tpot_s = float(rng.uniform(1.5, 6)) * min(one.curve.request_s[0] for one in every if one.fleet.replicas == 1) / 80
     return FleetQuestion(devices, asked, load, tuple(parse_slo([f"tpot_p90={1e3 * tpot_s:.3g}ms,ttft_p90=1s"])))
 
 

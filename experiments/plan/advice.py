@@ -17,7 +17,7 @@ from experiments.plan.fleets import Simulations, find
 from experiments.plan.goals import Goal, goals_of
 from experiments.plan.methods import about
 from experiments.plan.prices import prices_of
-from experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
+from experiments.plan.trials import EACH, INDIFFERENT, Interval, Values, simulated
 from fleet.errors import InputError
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.scenario import Scenario, Workload
@@ -30,7 +30,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # the same of closed loops, of the pl
 HALVINGS = 4  # of the gap between a load that is carried and one that is not
 MOST = 16.0  # times the planned load
 LOOK = 1500  # requests of a simulation of another load, at most
-MOST_IN_FLIGHT, EACH = 2048, 3  # requests at once that are simulated to see a limit, and simulated for each of them
+MOST_IN_FLIGHT = 2048  # requests at once that are simulated to see a limit
 GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}  # times that are said
 
 
@@ -99,6 +99,8 @@ def plan_devices(
     """
     if (arrivals_per_s > 0) == (in_flight > 0):
         raise InputError("--devices: give the load of the fleet: either --arrivals 16/s, or --in-flight 64")
+    if in_flight > (most := int(MOST_IN_FLIGHT / FACTORS[0])):
+        raise InputError(f"--in-flight {in_flight}: simulated up to {most}; plan for a part of the devices and load")
     workload = scenario.workload
     if isinstance(workload.new_tokens, int) and not workload.lengths:  # equally long answers would stay in step
         workload = msgspec.structs.replace(workload, new_tokens=about(workload.new_tokens))
@@ -246,7 +248,7 @@ def _speculate(found: Simulations) -> Iterator[str]:
         for one in found.estimates.values()
         if msgspec.structs.replace(one.fleet, depth=0).title == msgspec.structs.replace(fleet, depth=0).title
     } | ({0: plain} if plain else {})
-    loads = [at for at in map(load.times, FACTORS) if at.in_flight <= MOST_IN_FLIGHT]
+    loads = [at for at in map(load.times, FACTORS) if 0 < at.in_flight <= MOST_IN_FLIGHT]
     if load.per_s:
         most = fleet.replicas * max(float(one.curve.per_s[-1]) for one in options.values())
         loads = [Load(share * most) for share in SHARES]

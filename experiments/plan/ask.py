@@ -13,7 +13,7 @@ from experiments.plan.question import DEPTH, Question, check
 from experiments.plan.screen import screen
 from experiments.plan.search import search
 from experiments.sweep.sweep import Vary, vary_of
-from fleet.acceptance.models import Geometric
+from fleet.acceptance.models import Geometric, deepest
 from fleet.errors import InputError
 from fleet.scenario.arrivals import Poisson
 from fleet.scenario.changes import Changes
@@ -65,7 +65,9 @@ def plan(
     base = scenario_of(scenario, changes, **keys)
     targets, drafts = (places_of(value, what) for value, what in ((target, "target"), (draft, "draft")))
     base = _with_load(base, link_s, acceptance, arrivals_per_s)
-    wanted = vary_of(vary) if vary is not None else {}
+    depths = _depths(base)
+    base = scenario_of(base, {DEPTH: min(base.drafters.depth, depths[-1])})
+    wanted = {DEPTH: depths} | (vary_of(vary) if vary is not None else {})
     open_loop = base.workload.arrivals is not None
     M, N = (tuple(wanted.pop(key, ())) for key in COUNTS)
     question = Question(
@@ -146,6 +148,13 @@ def _with_load(
         if base.verifiers.max_num_seqs == 1:
             changes["verifiers.max_num_seqs"] = Verifiers().max_num_seqs
     return scenario_of(base, changes)
+
+
+def _depths(base: Scenario) -> Sequence[int]:
+    """Return the depths to try, as far as the acceptance of drafts is known."""
+    measured = base.profile.acceptance if isinstance(base.profile, HardwareProfile) else None
+    known = base.acceptance or measured
+    return [depth for depth in DEPTHS if known is None or depth <= deepest(known)]
 
 
 def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) -> str:

@@ -178,7 +178,7 @@ def _target_places(question: FleetQuestion) -> Iterator[str]:
 
 
 def _draft_places(question: FleetQuestion) -> Iterator[str]:
-    """Yield the drafters; a small model without a place may run on any kind of the budget."""
+    """Yield the drafters; a small model without a place may run on any kind of the budget that holds it."""
     for text in question.asked.drafts:
         if "@" in text:
             _check_fits(question, "--draft", text)
@@ -186,7 +186,16 @@ def _draft_places(question: FleetQuestion) -> Iterator[str]:
         elif text == LOOKUP or shape_of(text).head:
             yield text
         else:
-            yield from (f"{text}@{kind}" for kind in question.devices)
+            yield from [place for kind in question.devices if _holds(place := f"{text}@{kind}")] or [text]
+
+
+def _holds(place: str) -> bool:
+    """Whether a model fits on its device."""
+    try:
+        placed_of(place)
+    except InputError:
+        return False
+    return True
 
 
 def _check_fits(question: FleetQuestion, option: str, place: str) -> None:
@@ -204,6 +213,8 @@ def _of_candidate(question: FleetQuestion, one: Candidate) -> Iterator[Estimate]
             curve = load_curve(fleet, depth, sharing)
             group = Deployment(one, sharing, depth, sharing)  # a drafter and its targets, or one target
             most = min(question.devices.get(kind, 0) // count for kind, count in group.devices.items())
+            if question.load.in_flight:
+                most = min(most, question.load.in_flight // sharing)  # no target is without a request
             for groups in range(1 if question.by_cost else max(most, 1), most + 1):
                 for late in LATE if apart else LATE[:1]:
                     made = Deployment(one, groups * sharing, depth, sharing, late)
@@ -212,6 +223,4 @@ def _of_candidate(question: FleetQuestion, one: Candidate) -> Iterator[Estimate]
 
 def mean_request_s(curve: LoadCurve, load: Load, replicas: int) -> float:
     """Return the mean time of a request at that many targets under a load; infinite if they do not carry it."""
-    if load.per_s:
-        return curve.request_at(load.per_s / replicas)
-    return curve.request_with(load.in_flight / replicas) if replicas <= load.in_flight else float("inf")
+    return curve.request_at(load.per_s / replicas) if load.per_s else curve.request_with(load.in_flight / replicas)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, estimates
-from experiments.plan.trials import SAME_COST, Gap, Interval, Sample, Trials, gap_between
+from experiments.plan.trials import EACH, SAME_COST, Gap, Interval, Sample, Trials, gap_between
 from fleet.scenario.scenario import Scenario
 from sim.fast.choice import import_failure
 
@@ -40,19 +40,22 @@ class Simulations:
         first_seed: int = 0,
     ) -> None:
         load = question.load
-        in_flight = load.per_s * every[0].request_s if load.per_s else load.in_flight
-        self.question, self.jobs, self.requests = question, jobs, int(np.clip(SPAN * in_flight, *REQUESTS))
+        self.in_flight = load.per_s * every[0].request_s if load.per_s else load.in_flight
+        self.question, self.jobs, self.requests = question, jobs, int(np.clip(SPAN * self.in_flight, *REQUESTS))
         self.trials = Trials(done, first_seed)
         self.estimates = {one.fleet.title: one for one in every}
         self.best: list[Deployment] = []
         import_failure()  # loads the compiled loop, if it can be
 
     def scenario(self, fleet: Deployment, load: Load | None = None, most: int = REQUESTS[1]) -> Scenario:
-        """Return the scenario that is simulated, under the question's load or another one, with `most` requests."""
+        """Return the scenario that is simulated, under the question's load or another one.
+
+        It has `most` requests, or EACH for each one in flight: with fewer, most of them would begin at once.
+        """
         own = load or self.question.load
         share = own.per_s / self.question.load.per_s if own.per_s else 1.0
         requests = int(np.clip(share * self.requests, REQUESTS[0], most)) // (SLOW_SHARE if fleet.drafters else 1)
-        return fleet.scenario(own, requests)
+        return fleet.scenario(own, max(requests, math.ceil(EACH * share * self.in_flight)))
 
     def run(self, fleets: Sequence[Deployment], seeds: int) -> None:
         """Give each fleet that many seeds."""

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from experiments.plan.prices import devices_of, prices_of
-from experiments.plan.question import Place, PlannedPair
+from experiments.plan.question import Place, PlannedPair, without_unused
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed
 from fleet.hardware.profile import beside, estimated_profile, placed_of
@@ -97,7 +97,7 @@ def _colocated(base: Scenario, verifying: Placed, beside: Placed) -> Scenario:
     """Return the fleet of one target with its drafter on the target's own device."""
     replace, drafters = msgspec.structs.replace, base.drafters
     kind = "eagle" if beside.shape.head else drafters.kind
-    return replace(
+    return without_unused(replace(
         base, profile=estimated_profile(verifying, beside), verifiers=replace(base.verifiers, count=1), link=None,
         drafters=Drafters(depth=drafters.depth, shape=drafters.shape, place="target", kind=kind),
-    )  # fmt: skip
+    ))  # fmt: skip

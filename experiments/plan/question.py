@@ -1,6 +1,7 @@
 """The question of a plan: allowed fleets, devices, load, goals and prices; and a fleet as a scenario."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any, Literal
 
 import msgspec
@@ -10,9 +11,10 @@ from experiments.plan.goals import Goal
 from experiments.plan.prices import FREE
 from fleet.errors import InputError
 from fleet.scenario.arrivals import Poisson
+from fleet.scenario.conflicts import unused_keys
 from fleet.scenario.cost import Cost
 from fleet.scenario.reading import change_scenario
-from fleet.scenario.scenario import Drafters, Scenario, Workload
+from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
 from fleet.scenario.workload import mean_lengths
 from fleet.times.profile import HardwareProfile
 
@@ -93,6 +95,18 @@ class PlannedPair(msgspec.Struct, frozen=True):
         assert base is not None
         return change_scenario(base, levers) if levers else base
 
+    def levers(self, kind: Kind, vary: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+        """Yield every choice of values of the varied keys that mean something to fleets of a kind here."""
+        keys = [key for key in vary if kind == APART or (kind == COLOCATED and self._takes(key, vary[key]))]
+        yield from (dict(zip(keys, values, strict=True)) for values in product(*(vary[key] for key in keys)))
+
+    def _takes(self, key: str, values: tuple[Any, ...]) -> bool:
+        """Whether fleets without drafters apart know a key."""
+        try:
+            return all(self.fleet(COLOCATED, {key: value}) for value in values)
+        except InputError:
+            return False
+
     def family(self, kind: Kind) -> Family:
         """What all fleets of a kind here have in common; pairs with the same target's place share those of a kind."""
         return kind, self.target_place, {APART: self.draft_place, COLOCATED: self.beside, PLAIN: UNSET}[kind]
@@ -161,10 +175,18 @@ class Question(msgspec.Struct, frozen=True):
         verifiers = replace(base.verifiers, count=targets)
         named = replace(base, name=shape.title, workload=workload, verifiers=verifiers)
         if shape.kind == PLAIN:
-            return replace(named, drafters=Drafters(count=0))
+            return without_unused(replace(named, drafters=Drafters(count=0, depth=base.drafters.depth)))
         drafters = replace(base.drafters, count=1 if shape.kind == COLOCATED else shape.drafters)
         named = replace(named, drafters=drafters)
         return change_scenario(named, shape.levers) if shape.levers else named
+
+
+def without_unused(scenario: Scenario) -> Scenario:
+    """Return a scenario with those keys of its targets at their defaults that have no effect in it."""
+    replace, usual = msgspec.structs.replace, msgspec.structs.asdict(Verifiers())
+    names = [key.removeprefix("verifiers.") for key, _ in unused_keys(scenario)]
+    unused = {name: usual[name] for name in names if name in usual}
+    return replace(scenario, verifiers=replace(scenario.verifiers, **unused))
 
 
 def check(question: Question) -> None:

@@ -5,7 +5,6 @@ vary (`sim/approximate.py`). Arrivals: the mean rates of rounds decide how many 
 can carry the load at all; work that arrives between steps waits for half of one.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 
@@ -24,6 +23,7 @@ from sim.approximate import rounds_per_s
 
 MOST_ROWS = 256  # of a step; beyond, a station does not come after its work
 MOST_TURNS = 200
+OFF = 0.10  # by how much equations may take a target that drafts for itself for faster than it is, as a share
 STEADY = 1e-6  # relative change of the rows at which their iteration ends
 
 Speeds = Iterator[tuple[int, int, float, float]]
@@ -55,11 +55,10 @@ def screen(question: Question) -> list[Screened]:
     """
     found: list[Screened] = []
     speeds = _serving if question.arrivals_per_s else _decoding
-    every = [dict(zip(question.vary, values, strict=True)) for values in itertools.product(*question.vary.values())]
     families: set[Family] = set()
     for pair in question.pairs:
-        kinds = [APART] if pair.colocated is None else [APART, COLOCATED]
-        fleets = [(levers, kind) for levers in every for kind in kinds] + [({}, PLAIN)]
+        kinds = [APART, PLAIN] if pair.colocated is None else [APART, COLOCATED, PLAIN]
+        fleets = [(levers, kind) for kind in kinds for levers in pair.levers(kind, question.vary)]
         for levers, kind in fleets:
             if pair.family(kind) in families:
                 continue
@@ -77,14 +76,20 @@ def _counts_apart(question: Question) -> list[tuple[int, int]]:
 
 
 def _decoding(question: Question, kind: Kind, fleet: Fleet) -> Speeds:
-    """Fleets of targets that decode all the time; one target stands for those that draft for themselves, or not.
+    """Fleets of targets that decode all the time: of those that draft for themselves, or not, the fewest for the goals.
 
     Each of the drafters apart has its share of the targets: a star of its own.
     """
     inputs, counts = star_inputs(fleet), _counts_apart(question)
     if kind != APART:
-        tokens_per_s = inputs.colocated_tokens_per_s if kind == COLOCATED else inputs.standalone_tokens_per_s
-        yield 0, 1, tokens_per_s, 1 / tokens_per_s
+        rate = inputs.colocated_tokens_per_s if kind == COLOCATED else inputs.standalone_tokens_per_s
+        if math.isinf(rate):
+            return  # nothing says what a plain step takes
+        prompt, new_tokens = mean_lengths(fleet.workload)
+        steps = [fleet.verifier_times(0).prefill, *([fleet.drafter_times(0).prefill] if kind == COLOCATED else [])]
+        tokens_per_s = 1 / (1 / rate + sum(step.mean_s(prompt) for step in steps) / new_tokens)
+        for N in _fewest(question, tokens_per_s):
+            yield 0, N, N * tokens_per_s, 1 / rate
     elif counts and inputs.service_s > 0:
         M, N = np.array(counts).T
         scv, return_scv = _variabilities(fleet, inputs)
@@ -94,6 +99,13 @@ def _decoding(question: Question, kind: Kind, fleet: Fleet) -> Speeds:
         rounds = (M - larger) * fewer_rounds + larger * more_rounds
         tokens = rounds * (inputs.accepted_per_round + 1)
         yield from zip(M.tolist(), N.tolist(), tokens.tolist(), (N / tokens).tolist(), strict=True)
+
+
+def _fewest(question: Question, tokens_per_s: float) -> list[int]:
+    """Numbers of targets that may be the fewest to reach the goals of all tokens, if each decodes as many."""
+    least = max((goal.limit for goal in question.goals if goal.metric == "throughput"), default=0.0) / tokens_per_s
+    surely = min((N for N in question.targets if (1 + OFF) * least <= N), default=max(question.targets))
+    return [N for N in question.targets if least <= N <= surely] or [surely]
 
 
 def _variabilities(fleet: Fleet, inputs: StarInputs) -> tuple[float, float]:

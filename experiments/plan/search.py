@@ -8,6 +8,8 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
+from msgspec.structs import replace
+
 from experiments.plan.goals import Goal
 from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, Question
 from experiments.plan.screen import Screened
@@ -57,8 +59,15 @@ class Contest:
 
     @property
     def leader(self) -> Entrant | None:
-        """The best fleet that meets the goals, so far; None if none of those simulated does."""
-        return leader_of(self.contenders(), self.goals, self.open_loop)
+        """The best fleet that meets the goals, so far; None if none of those simulated does.
+
+        Targets that have nothing to do with each other give tokens at the same cost, however many: the fewest are best.
+        """
+        best = leader_of(self.contenders(), self.goals, self.open_loop)
+        if best is None or self.question.copies(best.shape) == 1:
+            return best
+        alike = [one for one in self.contenders() if replace(one.shape, targets=best.shape.targets) == best.shape]
+        return min((one for one in alike if one.worst_miss(self.goals) <= 0), key=lambda one: one.shape.targets)
 
     def simulate(self, shapes: Sequence[FleetShape], seeds: int = 1) -> None:
         """Give fleets that many seeds."""

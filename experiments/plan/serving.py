@@ -45,8 +45,7 @@ class LoadCurve(NamedTuple):
         """Time of a request at a load, by Little's law; infinite for a load that the target cannot carry."""
         if per_s > self.per_s[-1]:
             return math.inf
-        rows = float(np.interp(per_s, self.per_s, self.rows))
-        return max(rows / per_s, float(self.request_s[0]))
+        return float(np.interp(per_s, [0.0, *self.per_s], [0.0, *self.rows])) / per_s
 
     def request_with(self, in_flight: float) -> float:
         """Time of a request with so many in flight; those beyond the last row wait for their turn."""

@@ -289,14 +289,21 @@ def _play_back(first: int, sessions: list[Lengths], new_rng: Callable[[], np.ran
         yield sessions[rng.integers(len(sessions))]
 
 
+def deepest(model: LengthModel) -> float:
+    """Return the depth up to which a model knows acceptance; infinite without an end."""
+    match model:
+        case PerPosition():
+            return len(model.reached())
+        case Recorded(recorded) | ByPlace(_, recorded):
+            return recorded
+    return math.inf
+
+
 def check_depth(model: LengthModel, depth: int) -> None:
     """Raise InputError for a depth beyond the model's."""
-    match model:
-        case PerPosition() if depth > len(model.reached()):
-            key, values = next((key, values) for key, values in msgspec.structs.asdict(model).items() if values)
-            known, deepest = f"{key} = {list(values)}", len(model.reached())
-        case Recorded(recorded) | ByPlace(_, recorded) if depth > recorded:
-            known, deepest = f"the recorded depth = {recorded}", recorded
-        case _:
-            return
-    raise InputError(f"acceptance: depth = {depth} goes beyond {known}; allowed: up to {deepest}")
+    if depth <= deepest(model):
+        return
+    known = f"the recorded depth = {deepest(model)}"
+    if isinstance(model, PerPosition):
+        known = next(f"{key} = {list(values)}" for key, values in msgspec.structs.asdict(model).items() if values)
+    raise InputError(f"acceptance: depth = {depth} goes beyond {known}; allowed: up to {deepest(model)}")

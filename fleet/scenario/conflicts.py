@@ -46,12 +46,17 @@ def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
         )
 
 
-def _unused_keys(scenario: Scenario) -> Iterator[str]:
-    """Yield a line for each unused key: the reason, and what to do."""
+def unused_keys(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Yield each set key without effect, and the reason."""
     changed_keys = _given(scenario)
     for reason, holds, unused in _cases(scenario, changed_keys):
         if holds:
-            yield from (f"{reason}; leave {key} out" for key in changed_keys if key in unused)
+            yield from ((key, reason) for key in changed_keys if key in unused)
+
+
+def _unused_keys(scenario: Scenario) -> Iterator[str]:
+    """Yield a line for each unused key: the reason, and what to do."""
+    yield from (f"{reason}; leave {key} out" for key, reason in unused_keys(scenario))
     for side in ("drafters", "verifiers"):
         tiers = getattr(scenario, side).tiers
         for tier in tiers:

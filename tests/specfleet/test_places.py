@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from experiments.plan.question import APART, COLOCATED, PLAIN, PlannedPair, Ques
 from experiments.plan.screen import screen
 from fleet.errors import InputError
 from fleet.scenario.cost import Cost
-from fleet.scenario.reading import read_scenario, scenario_of
+from fleet.scenario.reading import change_scenario, read_scenario, scenario_of
 from specfleet.cli.plans import TABLED, tabled, write_answer
 
 TARGET, DRAFTER = "llama-3.1-8b", "llama-3.2-1b"
@@ -81,6 +82,30 @@ def test_co_located_targets_are_one_candidate_per_draft_model() -> None:
     assert [kinds(DRAFTS).count(kind) for kind in (APART, COLOCATED, PLAIN)] == [6, 2, 2]
     two_models = [*DRAFTS, "llama-3.2-3b@l4"]
     assert [kinds(two_models).count(kind) for kind in (APART, COLOCATED, PLAIN)] == [8, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "values", "co_located"),
+    [
+        ({}, "drafters.order", ("fifo", "priority"), ""),
+        ({}, "link.latency_s", (1e-3, 1e-2), ""),
+        ({}, "verifiers.max_num_seqs", (1, 2), ", max_num_seqs 2"),
+        ({"verifiers.late": "decode", "verifiers.patience_s": 1.0}, "drafters.lease_s", (0.0, 5.0), ""),
+        ({"drafters.order": "priority", "verifiers.priorities": [1, 2]}, "drafters.depth", (2, 4), ""),
+    ],
+)
+def test_keys_of_drafters_apart_are_left_out_without_them(
+    changes: dict[str, Any], key: str, values: tuple[Any, ...], co_located: str
+) -> None:
+    places = places_of(f"{TARGET}@h100", "target"), places_of(DRAFTS[0], "draft")
+    found = pairs_of(scenario_of("star", changes), *places, ())
+    question = Question(found, (1,), (2,), {"drafters.depth": (4,), key: values}, ())
+    shapes = [one.shape for one in screen(question)]
+    assert [one.kind for one in shapes].count(APART) == 2
+    assert f"2 targets that draft for themselves, depth 4{co_located}" in [one.title for one in shapes]
+    assert len({one.title for one in shapes}) == len(shapes)
+    for scenario in map(question.scenario, shapes):
+        assert change_scenario(scenario, {}) == scenario  # it is read again from its file
 
 
 def test_a_co_located_drafter_may_take_the_targets_precision() -> None:

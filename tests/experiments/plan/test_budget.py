@@ -14,8 +14,9 @@ pytest.importorskip("numba")
 
 import specfleet
 from experiments.plan.advice import FleetPlan
-from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, budget_of, estimates
+from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, budget_of, estimates, mean_request_s
 from experiments.plan.candidates import Asked
+from experiments.plan.fleets import Simulations
 from experiments.plan.methods import about
 from experiments.plan.serving import load_curve
 from experiments.plan.trials import simulated
@@ -81,6 +82,31 @@ def test_no_fleet_takes_more_than_the_budget() -> None:
     assert any(one.devices == {"h100": 6, "l40s": 3} for one in made)
 
 
+def test_drafters_are_elsewhere_where_a_device_holds_them() -> None:
+    for devices, elsewhere in (("8xh100", set()), ("8xh100,1xb200", {"llama-3.1-70b@b200"})):
+        asked = question(devices, "llama-3.1-405b@8xh100:fp8", Load(in_flight=8), "llama-3.1-70b")
+        names = {one.fleet.candidate.name for one in fleets(asked)}
+        assert names == {"no speculation", "llama-3.1-70b on the target's device"} | elsewhere
+
+
+def test_no_target_is_without_a_request() -> None:
+    for in_flight, drafts in ((1, ()), (3, ("llama-3.2-1b",))):
+        asked = question("16xh100", "llama-3.1-8b:bf16", Load(in_flight=in_flight), *drafts)
+        assert max(one.fleet.replicas for one in fleets(asked)) == in_flight
+    (one,) = fleets(question("8xh100", "llama-3.1-8b@h100", Load(in_flight=4)))
+    assert one.fleet.replicas == 4
+    assert mean_request_s(one.curve, Load(in_flight=2), 4) == one.curve.request_s[0]  # two targets are idle
+
+
+def test_simulations_are_longer_than_their_beginning() -> None:
+    for in_flight in (8, 8000):
+        asked = question("8xh100", "llama-3.1-8b@h100", Load(in_flight=in_flight), "llama-3.2-1b@h100")
+        every = fleets(asked)
+        found = Simulations(asked, every, 1, lambda _what: None)
+        requests = [found.scenario(one.fleet).workload.requests for one in every]
+        assert set(requests) == ({1000, 250} if in_flight == 8 else {24_000})  # drafters elsewhere: a fourth
+
+
 def test_a_short_kv_cache_limits_the_load() -> None:
     asked = question("2xh100", "llama-3.1-70b:bf16", Load(per_s=0.5))
     (one,) = fleets(asked)
@@ -117,6 +143,7 @@ def test_littles_law_holds_on_a_curve() -> None:
         rows = per_s * curve.request_at(per_s)
         assert curve.request_with(rows) == pytest.approx(curve.request_at(per_s), rel=0.05)
     assert math.isinf(curve.request_at(2 * curve.per_s[-1]))
+    assert curve.request_at(1e-3 * curve.per_s[0]) == pytest.approx(curve.request_s[0])  # a request alone, not 1 / rate
 
 
 @pytest.mark.slow
@@ -150,12 +177,12 @@ def test_every_question_of_the_reader_has_a_line(fastest: FleetPlan, cheapest: F
 @pytest.mark.slow
 def test_drafts_that_never_pass_are_not_chosen() -> None:
     found = specfleet.plan_devices(
-        "1xl40s", "llama-3.1-8b:bf16", ["lookup"], in_flight=8, acceptance=["0"], scenario=SHORT
+        "1xl40s", "llama-3.1-8b:bf16", ["lookup"], in_flight=1, acceptance=["0"], scenario=SHORT
     )
     assert found.rows[0].method == "no speculation"
     assert found.rows[1].standing == "level" or found.rows[1].standing.endswith("% time")
     (line,) = [line for line in found.lines if line.startswith("speculate")]
-    assert "off from" in line
+    assert "off from 1 to 8 in flight" in line
     assert "depth" not in line
 
 
@@ -193,6 +220,7 @@ def test_a_target_of_a_fleet_in_turn_sees_gamma_gaps() -> None:
 @pytest.mark.parametrize(
     ("devices", "target", "options", "said"),
     [
+        ("1xh100", "llama-3.1-8b", {"in_flight": 8193}, "up to 8192; plan for a part of the devices"),
         ("eight", "llama-3.1-8b", {"in_flight": 1}, "write COUNTxDEVICE"),
         ("2xh100,2xh100", "llama-3.1-8b", {"in_flight": 1}, "write COUNTxDEVICE"),
         ("2xh900", "llama-3.1-8b", {"in_flight": 1}, "does not ship, and is no file"),

@@ -107,6 +107,22 @@ def test_dearer_drafters_drive_them_out() -> None:
     assert plan.chosen.kind != APART
 
 
+@pytest.mark.parametrize(("tokens_per_s", "targets"), [(400, 2), (640, 3), (665, 4)])  # 221 of each
+def test_goals_of_all_tokens_are_met_by_more_targets(tokens_per_s: int, targets: int) -> None:
+    keys = PAIR | {"cost": "h100=1,l4=50", "least": f"tokens_per_s={tokens_per_s}"}
+    plan = specfleet.plan("star", SMALL, vary=["drafters.depth=6", "verifiers.count=1:5"], jobs=1, **keys)
+    assert (plan.chosen.kind, plan.chosen.targets) == (COLOCATED, targets)
+    assert plan.metrics["throughput"].value >= tokens_per_s
+
+
+def test_depths_end_where_acceptance_does() -> None:
+    known = {"acceptance": {"model": "per-position", "survival": [0.8, 0.6, 0.3]}}
+    plan = specfleet.plan("star", SMALL | known, vary="verifiers.count=2", jobs=1)
+    assert {row.levers["drafters.depth"] for row in plan.rows if row.kind == APART} == {1, 2, 3}
+    with pytest.raises(InputError, match=r"depth = 4 goes beyond survival"):
+        specfleet.plan("star", SMALL | known, vary="drafters.depth=2:4", jobs=1)
+
+
 def test_the_chosen_scenario_simulates_to_the_plans_numbers(closed: Plan, tmp_path: Path) -> None:
     write_answer(closed, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"chosen.toml", "pareto.png", "plan.json", "profile.json"}
