@@ -154,7 +154,7 @@ def _depths(base: Scenario) -> Sequence[int]:
     """Return the depths to try, as far as the acceptance of drafts is known."""
     measured = base.profile.acceptance if isinstance(base.profile, HardwareProfile) else None
     known = base.acceptance or measured
-    return [depth for depth in DEPTHS if known is None or depth <= deepest(known)]
+    return [depth for depth in DEPTHS if depth <= deepest(known)]
 
 
 def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) -> str:

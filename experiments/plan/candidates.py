@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from experiments.plan.prices import FREE, prices_of
-from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, Recorded, survival
+from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, deepest, survival
 from fleet.acceptance.places import ByPlace
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, precisions_of
@@ -58,8 +58,8 @@ class Candidate(msgspec.Struct, frozen=True):
 
     def depths_to_try(self, asked: int) -> tuple[int, ...]:
         """Return the depth that is asked for, as far as acceptance is known; of 0, all of them; 0 without drafts."""
-        known = _known_depth(self.base.acceptance) or asked
-        return (min(asked, known),) if asked and self.depths else self.depths or (0,)
+        known = int(min(asked, deepest(self.base.acceptance)))
+        return (known,) if asked and self.depths else self.depths or (0,)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ def _candidate(
         verifiers=Verifiers(max_num_seqs=seqs, max_num_batched_tokens=tokens),
         link=None if method != "apart" else link_of(asked.link) if asked.link else asked.load.link or LinkTime(),
     )  # fmt: skip
-    depths = () if method == "none" else DEPTHS[: _known_depth(accepted)]
+    depths = () if method == "none" else tuple(depth for depth in DEPTHS if depth <= deepest(accepted))
     of_drafter = prices[name] if method == "apart" else 0.0
     return Candidate(name, method, base, depths, prices[asked.target], of_drafter, asked.target, model)
 
@@ -180,13 +180,6 @@ def acceptance_in(path: Path) -> AcceptanceModel:
     if not isinstance(model, AcceptanceModel):
         raise InputError(f"--acceptance {path}: has no acceptance of drafts; `specfleet import` writes files that have")
     return model
-
-
-def _known_depth(model: AcceptanceModel | None) -> int | None:
-    """Return the last position whose acceptance is known; None without an end."""
-    if isinstance(model, PerPosition):
-        return len(model.reached())
-    return model.depth if isinstance(model, Recorded) else None
 
 
 def _known(model: str, accepted: Mapping[str, AcceptanceModel]) -> AcceptanceModel:

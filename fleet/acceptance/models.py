@@ -289,8 +289,8 @@ def _play_back(first: int, sessions: list[Lengths], new_rng: Callable[[], np.ran
         yield sessions[rng.integers(len(sessions))]
 
 
-def deepest(model: LengthModel) -> float:
-    """Return the depth up to which a model knows acceptance; infinite without an end."""
+def deepest(model: object) -> float:
+    """Return the depth up to which a model of acceptance knows it; infinite without an end, or without a model."""
     match model:
         case PerPosition():
             return len(model.reached())
