@@ -42,7 +42,7 @@ class Outcomes:
         self.lengths: Sampler | PlaceSampler | None = None
         self.drafts: dict[str, list[int]] = {}  # draft tokens of the rows of a running draft step, by station
         self.prompts: dict[tuple[int, int], int] = {}  # tokens of prompts, by tag and request
-        if not fleet.drafters.count and fleet.acceptance is None:
+        if not fleet.drafters.count:
             return
         model = fleet.acceptance_model()
         if fleet.needs == "signals" and not isinstance(model, SignalFile | Regional):
