@@ -10,10 +10,8 @@ from itertools import pairwise
 
 import msgspec
 
-from fleet.acceptance.signals import Regional, SignalFile
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.aligned import SameLength
-from fleet.policies.allocate import Needs
 from fleet.policies.goodput import Goodput
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
@@ -32,18 +30,12 @@ OF_A_DRAFTER = {"count", "place", "depth", "shape", "kind", "model", "profile", 
 OF_A_SHAPE = {"chain": set[str](), "tree": {"branching"}, "dynamic": {"width", "most"}}
 
 
-def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
-    """Yield one line for each conflict, with the keys. `needs`: signals of draft tokens that the length rule uses."""
+def conflicts(scenario: Scenario) -> Iterator[str]:
+    """Yield one line for each conflict, with the keys."""
     yield from _unused_keys(scenario)
     yield from _of_stations(scenario)
     yield from _of_goals_and_prices(scenario)
     yield from _of_faults(scenario)
-    model = scenario.acceptance
-    if needs == "signals" and model is not None and not isinstance(model, SignalFile | Regional):
-        yield (
-            f"acceptance.model = {model.__struct_config__.tag!r} knows neither divergence nor entropy, and the length "
-            "rule looks at them; allowed: signals, synthetic-signals"
-        )
 
 
 def unused_keys(scenario: Scenario) -> Iterator[tuple[str, str]]:

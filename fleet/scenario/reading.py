@@ -15,7 +15,7 @@ from fleet.inputs.text import read_toml
 from fleet.scenario.changes import Changes, apply_changes, pairs_of
 from fleet.scenario.conflicts import conflicts
 from fleet.scenario.named_files import with_files
-from fleet.scenario.scenario import Scenario, needs_of
+from fleet.scenario.scenario import Scenario
 from fleet.scenario.sides import with_profiles
 from fleet.times.profile import HardwareProfile, read_profile
 
@@ -82,7 +82,7 @@ def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Pa
     check_format(content, origin, "bring its keys up to date (specfleet explain KEY), then change `version`")
     check_format(content.get("profile"), f"{origin}: profile", "calibrate again")
     scenario = convert(content, Scenario, origin)
-    for problem in conflicts(scenario, needs_of(scenario)):
+    for problem in conflicts(scenario):
         raise InputError(f"{origin}: {problem}")
 
     def read(profile: HardwareProfile | str, key: str) -> HardwareProfile | str:

@@ -7,6 +7,7 @@ import msgspec
 
 from fleet.acceptance.models import Geometric, Sampler, check_depth
 from fleet.acceptance.places import ByPlace, PlaceSampler
+from fleet.acceptance.signals import Regional, SignalFile
 from fleet.acceptance.sources import sources_of
 from fleet.acceptance.tokens import TokenModel, TokenSampler
 from fleet.errors import InputError
@@ -41,9 +42,14 @@ class Outcomes:
         self.lengths: Sampler | PlaceSampler | None = None
         self.drafts: dict[str, list[int]] = {}  # draft tokens of the rows of a running draft step, by station
         self.prompts: dict[tuple[int, int], int] = {}  # tokens of prompts, by tag and request
-        if not fleet.drafters.count and fleet.acceptance is None:
+        if not fleet.drafters.count:
             return
         model = fleet.acceptance_model()
+        if fleet.needs == "signals" and not isinstance(model, SignalFile | Regional):
+            raise InputError(
+                f"scenario {fleet.name!r}: acceptance.model = {model.__struct_config__.tag!r} knows neither divergence "
+                "nor entropy, and the length rule looks at them; allowed: signals, synthetic-signals"
+            )
         if isinstance(model, TokenModel) or (by_token and isinstance(model, Geometric)):
             self.tokens = TokenSampler(model, rng)
         elif by_token:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from fleet.policies.continuous import Schedule
+from fleet.policies.continuous import Schedule, Share
 from fleet.policies.order import Fifo
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
@@ -60,7 +60,7 @@ class TargetStation(Station):
         self.owed: dict[int, int] = {}  # epoch of a request before a preemption, until its draft arrives, by tag
         self.held: dict[int, int] = {}  # granted lengths of requests that wait for that, by tag
         self.granted: dict[int, int] = {}  # lengths of the drafts that follow the running step, by tag
-        self.fed: dict[int, int] = {}  # tokens of the last step, by tag
+        self.fed: dict[int, Share] = {}  # parts of the last step, by tag
         self._handlers |= {Join: self._join, Draft: self._draft}
 
     def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
@@ -234,7 +234,7 @@ class TargetStation(Station):
             self._drafted(parts)
             results, self.results = self.results, []
             return results
-        self.fed = {tag: share.tokens for tag, share in self.rows.shares.items()}
+        self.fed = dict(self.rows.shares)
         for member, outcome in parts:
             self.rows.end(member.tag, outcome.accepted)
         parts = [part for part in parts if step.kind_of(part[0]) != "chunk"]
@@ -349,7 +349,9 @@ class TargetStation(Station):
         if kind in ("draft", "draft_prefill"):
             assert self.drafts is not None
             depth = reach(self.granted.get(tag, 0), session.base, self.drafts.positions)
-            return Member(tag, session.request, session.epoch, session.base, depth, self.fed[tag])
+            fed = self.fed[tag]
+            of_prompt = fed.tokens > fed.drafts + 1  # else a draft and the token before it
+            return Member(tag, session.request, session.epoch, session.base, depth, fed.tokens, of_prompt=of_prompt)
         part = self.kinds[tag]
         share = self.rows.shares[tag]
         base = share.computed if part in ("prefill", "chunk") else session.base

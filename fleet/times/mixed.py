@@ -79,12 +79,16 @@ def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float
 
 
 def parts_of_draft(step: Step, drafted: Sequence[int]) -> tuple[list[Part], list[Part]]:
-    """Return what a drafter on a target's device reads beyond its last draft, row by row, and what it drafts."""
+    """Return what a drafter on a target's device reads before its draft, row by row, and what it drafts.
+
+    It knows its last draft, so it reads parts of prompts, and the newest token of a row that drafts nothing.
+    """
     read, rows = [], []
     for member, tokens in zip(step.members, drafted, strict=True):
         if tokens:
             rows.append(Part(tokens, member.base, 1, False))
-        if (more := member.behind - tokens - 1) > 0:
+        more = member.behind - tokens - 1 if member.of_prompt else int(not tokens)
+        if more > 0:
             read.append(Part(more, member.base - more, 0, True))
     return read, rows
 

@@ -15,6 +15,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     - `behind`: of a draft, tokens that the drafter feeds first: own ones that passed verification before it fed them,
       or those of the target's step on the same device. Of a verification, tokens that the text has passed since the
       draft was asked for.
+    - `of_prompt`: of a draft on the target's device, whether those are of a prompt.
     - `kind`: of its part of a mixed step; empty in others. A chunk is a part of a prompt, before the last one.
     """
 
@@ -25,6 +26,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     tokens: int
     behind: int = 0
     kind: StepKind | Literal[""] = ""
+    of_prompt: bool = False
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):

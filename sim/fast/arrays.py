@@ -21,7 +21,6 @@ from fleet.stations.messages import Draft, DraftRequest, Leave
 from fleet.stations.outcomes import Outcomes
 from fleet.stations.payload import sizes_of
 from fleet.times.durations import grid_place, step_durations
-from fleet.times.effects import NEVER_IDLE
 from fleet.times.overhead import Overhead
 from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import StepKind
@@ -101,7 +100,7 @@ def mean_of(time: StepTime, kind: StepKind) -> Callable[[int, int], float]:
 def drawn_lengths(fleet: Fleet, sampler: Sampler, requests: Sequence[Request]) -> DrawnLengths:
     """Draw the acceptance lengths of about all rounds of these requests."""
     committed = expected_committed(fleet.length_model(), fleet.room.longest_draft)
-    rounds = [request.new_tokens / committed if fleet.drafters.count else 0.0 for request in requests]
+    rounds = [request.new_tokens / committed for request in requests]
     return DrawnLengths(sampler, [request.number for request in requests], rounds)
 
 
@@ -123,10 +122,10 @@ def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: DrawnLen
     prompts, lengths_of = made["prompt"], list(map(len, streams.values()))
     verifying = [fleet.verifier_times(fleet.target_of(tag)).prefill for tag in tags]
     made["prefill_s"] = _prefills_s(verifying, lengths_of, prompts)
-    if fleet.drafters.count:  # the first round follows the prompt and the token of the prefill
-        drafting = [fleet.drafter_times(fleet.drafter_of(tag)).prefill for tag in tags]
-        made["draft_prefill_s"] = _prefills_s(drafting, lengths_of, prompts)
-        set_sizes(fleet, made, np.repeat(_whole(tags), lengths_of))
+    # The first round follows the prompt and the token of the prefill.
+    drafting = [fleet.drafter_times(fleet.drafter_of(tag)).prefill for tag in tags]
+    made["draft_prefill_s"] = _prefills_s(drafting, lengths_of, prompts)
+    set_sizes(fleet, made, np.repeat(_whole(tags), lengths_of))
     return made
 
 
@@ -186,8 +185,7 @@ def _stations(fleet: Fleet, sources: MultiplierSources, drawn: RandomSources) ->
     own: list[tuple[VerifierTimes | DrafterTimes, StepTime, Callable[[], np.random.Generator], int]] = []
     for target in range(N):
         verifying = fleet.verifier_times(target)
-        step = verifying.verify if M else verifying.decode
-        own.append((verifying, step, partial(child, drawn.targets, target), M + target))
+        own.append((verifying, verifying.verify, partial(child, drawn.targets, target), M + target))
     for drafter in range(M):
         drafting, path = fleet.drafter_times(drafter), (drafter,) if M > 1 else ()  # as `of_each` does
         own.append((drafting, drafting.draft, partial(child, drawn.drafters, *path), drafter))
@@ -251,22 +249,19 @@ def wires_of(
 def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
     """Return mean times by base; all drafters have the same idle slowdown."""
     drafters = fleet.drafters
-    idle = drafters.times[0].idle if drafters.times else NEVER_IDLE
+    idle = drafters.times[0].idle
     bases = range(
         min(request.prompt_tokens for request in requests),
         max(request.prompt_tokens + request.new_tokens for request in requests) + 1,
     )
     tokens = [reach(drafters.depth, base, drafters.positions) for base in bases]
-    steps: list[list[float]] = []
-    for times in fleet.verifiers.times:
-        mean_s = mean_of(times.verify, "verify") if drafters.count else mean_of(times.decode, "decode")
-        steps.append(list(map(mean_s, tokens, bases)))
+    steps = [list(map(mean_of(times.verify, "verify"), tokens, bases)) for times in fleet.verifiers.times]
     steps += [list(map(mean_of(times.draft, "draft"), tokens, bases)) for times in drafters.times]
     return Means(
         least_base=bases.start,
         step_s=_real(steps),
         draft_tokens=_whole(tokens),
-        catch_up_s=drafters.times[0].catch_up_s if drafters.times else 0.0,
+        catch_up_s=drafters.times[0].catch_up_s,
         gaps_s=_real(idle.gaps_s),
         slowdowns=_real(idle.slowdowns),
     )

@@ -55,7 +55,7 @@ def with_double_capacity(log: StepLog) -> StepLog:
 
 def make_findings(fleet: Fleet, star: StarArrays, log: StepLog) -> Findings:
     """Return the tables of a finished simulation."""
-    clock, speculates = star.clocks[0], fleet.drafters.count > 0
+    clock = star.clocks[0]
     counts = [clock[name] for name in ("drafts", "drafts", "commits", "commits", "prefills", "prefills")]
     log = StepLog(*(part[:, :count] for part, count in zip(log, counts, strict=True)))
     drafters, targets, tags = (
@@ -66,8 +66,8 @@ def make_findings(fleet: Fleet, star: StarArrays, log: StepLog) -> Findings:
         fleet=fleet,
         commits=_commits(star, tags, log),
         requests=requests_of(fleet, star, tags),
-        rounds=_rounds(tags, log) if speculates else None,
-        verified=_verified(log) if speculates else None,
+        rounds=_rounds(tags, log),
+        verified=_verified(log),
         draft_steps=_draft_steps(fleet, drafters, log),
         other_steps=_other_steps(fleet, targets, log),
     )

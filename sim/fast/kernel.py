@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from sim.fast.compiled import compiled, compiled_loop
 from sim.fast.events import (
-    DECODE,
     DONE,
     DRAFT,
     DRAFTING,
@@ -131,7 +130,7 @@ def missing(
         if kind == VERIFY and stream.length == stream.lengths_to:
             return LENGTHS, station.stream
         sends = kind in (DRAFTING, VERIFY)
-        if kind == PREFILL and not station.is_drafter and stream.drafter >= 0:
+        if kind == PREFILL and not station.is_drafter:
             sends = stream.committed + 1 < requests[stream.request].goal
         if sends:
             jitter = ways[stream.down if kind == DRAFTING else stream.up].jitter
@@ -324,11 +323,9 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
                     request.last_s = now_s
                 if finished and kind == VERIFY:
                     post(wires, numbers, heap, clock, one.up, LEAVE, stream, place, request.leave_bytes)
-                elif not finished and one.drafter >= 0:
+                elif not finished:
                     size = request.opening_bytes if kind == PREFILL else wires.request_bytes[accepted + 1]
                     post(wires, numbers, heap, clock, one.up, REQUEST, stream, place, size)
-                elif not finished:
-                    wait(stations, streams, here, stream, DECODE)
                 if finished:
                     next_request(streams, requests, heap, clock, stream)
             station.queued = is_ready(station)

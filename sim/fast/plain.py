@@ -55,14 +55,19 @@ def unsupported_in(fleet: Fleet) -> str:
 def has_serving_targets(fleet: Fleet) -> bool:
     """Whether the loop of serving targets takes a supported fleet.
 
-    The loop of plain stars is faster where each target decodes one request at a time, in one chunk, and each drafter
+    The loop of plain stars is faster where each target verifies one request at a time, in one chunk, and each drafter
     drafts for one session at a time.
     """
     verifiers, workload = fleet.verifiers, fleet.workload
     streams = fleet.streams or (workload.requests if workload.arrivals is None else math.inf)
     one_row = streams <= verifiers.count and longest_of(workload)[0] <= verifiers.batching.max_num_batched_tokens
     simple = isinstance(fleet.acceptance, LENGTH_MODELS) and isinstance(fleet.drafters.group, One)
-    simple &= verifiers.late == "skip" and verifiers.drafts is None and not verifiers.batching.kv_blocks
+    simple &= (
+        fleet.drafters.count > 0
+        and verifiers.late == "skip"
+        and verifiers.drafts is None
+        and not verifiers.batching.kv_blocks
+    )
     return not (simple and one_row)
 
 

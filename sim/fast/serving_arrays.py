@@ -62,8 +62,7 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     streams = streams_of(fleet)
     sampler, lengths = Outcomes(fleet).lengths, None
     flat = [request for requests in streams.values() for request in requests]
-    if fleet.drafters.count:
-        assert isinstance(sampler, Sampler)
+    if isinstance(sampler, Sampler):
         lengths = drawn_lengths(fleet, sampler, flat)
     sources, laws = MultiplierSources(), LawTables()
     # Of each request, a draft request and a leave may be in flight. Unless texts go on without drafts, only its leave

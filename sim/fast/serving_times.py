@@ -172,7 +172,9 @@ def draft_step_s(laws: Laws, target: Record, streams: Array, slots: Slots) -> fl
         prompts_s, rows, tokens, context, fed = 0.0, 0, 0.0, 0.0, 0.0
         for place in range(start, end):
             row, drafted = streams[slots.members[place]], slots.tokens[place]
-            more = row.share - drafted - 1
+            more = 0 if drafted > 0 else 1
+            if row.share > row.share_drafts + 1:  # a part of a prompt
+                more = row.share - drafted - 1
             if more > 0:
                 prompts_s += law_s(laws, prefill, float(more), float(row.committed - more), 1.0, 0.0)
             if drafted > 0:

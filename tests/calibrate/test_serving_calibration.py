@@ -71,7 +71,7 @@ def test_loops_give_back_the_laws_of_their_steps(drafters: dict[str, Any]) -> No
 
 def test_whole_prompts_have_no_context_to_fit() -> None:
     """A drafter reads them before its draft; the few places of the draft would stand in for the fixed time."""
-    whole, chunk = Member(0, 0, 1, 129, 5, 128), Member(0, 0, 0, 192, 5, 64)
+    whole, chunk = (Member(0, 0, 1, base, 5, fed, of_prompt=True) for base, fed in ((129, 128), (192, 64)))
     for member, context in ((whole, 0), (chunk, 134)):
         read = drafting_columns(Step(1, "draft", (member,)), StepDone(1, (Outcome(),), 1.0))[WIDTH:]
         assert read[:3] == [1, member.behind - 6, context]

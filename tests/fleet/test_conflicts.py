@@ -47,10 +47,6 @@ TRACE = {"process": "trace", "file": "t.csv"}
         ),
         ({"drafters": {"group": "barrier"}}, "allowed: one, batch"),
         ({"verifiers": {"allocate": "adaedl"}}, "'adaedl' needs drafters.place = 'target'"),
-        (
-            {"drafters": BESIDE, "verifiers": {"allocate": "dsde"}, "acceptance": {"model": "geometric", "beta": 0.5}},
-            "signals",
-        ),
         ({"drafters": {"kind": "replayed"}}, "'real' could verify; allowed with it: verifiers.kind = 'replayed'"),
         (
             {"drafters": BESIDE, "verifiers": REALIGN | {"kind": "replayed"}},
@@ -84,15 +80,28 @@ def test_what_does_not_go_together_is_named(tables: dict[str, Any], message: str
     assert "\n" not in str(caught.value)
 
 
-def scenario(acceptance: dict[str, Any] | None = None, **tables: Any) -> Any:
-    content = {"name": "case", "profile": PROFILE, "acceptance": acceptance or {"model": "geometric", "beta": 0.7}}
+def scenario(**tables: Any) -> Any:
+    content = {"name": "case", "profile": PROFILE, "acceptance": {"model": "geometric", "beta": 0.7}}
     return make_scenario(content | {"workload": {"requests": 8, "prompt_tokens": 10, "new_tokens": 200}} | tables)
 
 
-def test_rules_that_learn_ratios_need_a_model_with_ratios() -> None:
-    shares = {"model": "per-position", "survival": [0.5] * 9}
-    with pytest.raises(InputError, match="need to know single tokens"):
-        simulate(scenario(shares, verifiers={"allocate": {"policy": "goodspeed", "budget": 4}}))
+@pytest.mark.parametrize(
+    ("drafters", "allocate", "message"),
+    [
+        ({}, {"policy": "goodspeed", "budget": 4}, "need to know single tokens"),
+        (BESIDE, "dsde", "'per-position' knows neither divergence nor entropy"),
+        (BESIDE, "adaedl", "'per-position' knows neither divergence nor entropy"),
+    ],
+)
+@pytest.mark.parametrize("of_profile", [False, True])
+def test_rules_that_learn_from_tokens_need_their_signals(
+    drafters: Any, allocate: Any, message: str, of_profile: bool
+) -> None:
+    tables: dict[str, Any] = {"acceptance": {"model": "per-position", "survival": [0.5] * 20}}
+    if of_profile:
+        tables = {"acceptance": None, "profile": PROFILE | tables}
+    with pytest.raises(InputError, match=message):
+        simulate(scenario(**tables, drafters=drafters, verifiers={"allocate": allocate}))
 
 
 def test_targets_own_the_streams_dealt_to_them() -> None:

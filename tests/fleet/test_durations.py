@@ -130,6 +130,20 @@ def test_each_kind_of_step_has_its_own_time() -> None:
     assert [aligned(step(kind, (2, 9))) for kind in kinds] == [41, 52, 22, 17, 62]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "fed", "of_prompt", "time_s"),
+    [(2, 3, False, 42), (2, 6, False, 42), (6, 3, False, 46), (0, 1, False, 51), (0, 6, False, 51), (2, 9, True, 98)],
+)
+def test_a_drafter_reads_prompts_and_a_token_where_it_drafts_nothing(
+    tokens: int, fed: int, of_prompt: bool, time_s: float
+) -> None:
+    drafter = DrafterTimes(0, StepTime(40.0, 1.0), StepTime(50.0, 1.0), 0.0, IdleEffect(), Overhead())
+    drafts = LocalDraftTimes(drafter, lambda one: [member.tokens for member in one.members])
+    target = VerifierTimes(0, TIME, TIME, TIME, Overhead())
+    member = Member(0, 0, 1, 30, tokens, fed, of_prompt=of_prompt)
+    assert verifier_durations(target, CHAIN, RNG, drafts)(Step(1, "draft", (member,))) == time_s
+
+
 def test_a_mixed_step_has_one_fixed_time_by_measured_laws() -> None:
     verify, prefill = StepTime(3.0, 1.0, per_row_s=0.5), StepTime(2.0, 0.25)
     times = VerifierTimes(0, verify, prefill, verify, Overhead())

@@ -27,8 +27,9 @@ from tests.helpers.values import keys_below, values_of
 from tests.sim.test_keys import CORNERS, EXAMPLES, corner
 
 
-def test_plain_decoding_needs_no_acceptance_model() -> None:
-    scenario = star(drafters={"count": 0}, workload={"streams": 8}, acceptance=None)
+@pytest.mark.parametrize("acceptance", [None, {"model": "per-position", "survival": [0.5]}])
+def test_plain_decoding_draws_no_acceptance(acceptance: dict[str, Any] | None) -> None:
+    scenario = change_scenario(star(drafters={"count": 0}, workload={"streams": 8}), {"acceptance": acceptance})
     assert simulate(scenario, path="fast").digest() == simulate(scenario, path="simpy").digest()
 
 

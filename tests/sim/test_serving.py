@@ -111,7 +111,7 @@ def test_no_drafts_by_schedule_still_cost_the_drafters_first_pass() -> None:
     target.handle(Join(0, 0, 30, 100), 0.0)
     steps = [run_step(target) for _ in range(4)]
     assert [step.kind for step in steps] == ["prefill", "draft_prefill", "verify", "draft_prefill"]
-    assert [step.members[0].behind for step in steps[1::2]] == [30, 1]
+    assert [(step.members[0].behind, step.members[0].of_prompt) for step in steps[1::2]] == [(30, True), (1, False)]
 
 
 SEEDS = range(6)
