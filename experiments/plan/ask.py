@@ -74,7 +74,7 @@ def plan(
         pairs_of(base, targets, drafts, _texts(cost)),
         M or DRAFTERS[open_loop],
         N or tuple(range(1, TARGETS + 1)),
-        {DEPTH: DEPTHS} | {key: tuple(values) for key, values in wanted.items()},
+        {key: tuple(values) for key, values in wanted.items()},
         goals_of(base, _texts(slo), _texts(least)),
         _title(base, targets, drafts),
         apart,
