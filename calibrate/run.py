@@ -37,12 +37,11 @@ from engine.launch.processes import in_process
 from engine.launch.serve import serve
 from engine.node.build import with_positions
 from fleet.errors import InputError, UnsteadyHostError
-from fleet.scenario.lengths import mean_tokens
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
-from fleet.scenario.workload import with_lengths
+from fleet.scenario.workload import mean_lengths
 from fleet.times.left_out import Missing
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
@@ -276,6 +275,7 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
     It states no link: those of this host are measured.
     """
     drafters, workload = scenario.drafters, scenario.workload
+    prompt, answer = mean_lengths(workload)
     if drafters.kind == "lookup":
         raise InputError(
             f"scenario {scenario.name!r}: drafters.kind = 'lookup' drafts in no time, as many tokens as it finds; "
@@ -289,8 +289,8 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
         verifiers=Verifiers(model=scenario.verifiers.model),
         workload=Workload(
             prompts=workload.prompts,
-            prompt_tokens=int(mean_tokens(with_lengths(workload).prompt_tokens)),
-            new_tokens=int(mean_tokens(with_lengths(workload).new_tokens)),
+            prompt_tokens=int(prompt),
+            new_tokens=int(answer),
             requests=prompts,
         ),
     )

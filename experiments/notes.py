@@ -4,6 +4,7 @@ Nothing here is an error. The command line prints each as `note: ...` on standar
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
 from fleet.scenario.lengths import TEXTS
@@ -14,6 +15,7 @@ from fleet.scenario.workload import mean_lengths
 from fleet.times.labels import basis_of, estimated_numbers, warning_of
 from fleet.times.left_out import MEANINGS, Missing, left_out_of
 from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
 
 NEARLY = 0.01  # relative difference of two mean lengths that needs no note
 
@@ -27,7 +29,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """
     kinds = [_absent_tiers, _replaced_acceptance, _published_texts]
     if world != "engine":
-        kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, *kinds]
+        kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
@@ -38,10 +40,14 @@ def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
     return notes_of(scenario)
 
 
+def _target_step(scenario: Scenario, kind: Literal["verify", "decode"]) -> StepTime | None:
+    profile = profile_of(scenario, "verifiers")
+    return scenario.verifiers.verify or (getattr(profile, kind) if profile is not None else None)
+
+
 def _decodes_in_no_time(scenario: Scenario) -> bool:
     """Whether the times of targets have none for plain decoding steps."""
-    profile, decode = profile_of(scenario, "verifiers"), scenario.verifiers.verify
-    step = decode or (profile.decode if profile is not None else None)
+    step = _target_step(scenario, "decode")
     prompt, answer = mean_lengths(scenario.workload)
     return step is not None and step.mean_s(1, prompt + answer / 2) == 0
 
@@ -50,6 +56,21 @@ def _untimed_decoding(scenario: Scenario) -> Iterator[str]:
     """Note a baseline without the time of its steps: of profiles of aligned rows, which decode nothing by itself."""
     if not scenario.drafters.count and _decodes_in_no_time(scenario):
         yield "a plain decoding step takes no time here: give `decode` in the profile, or its numbers mean nothing"
+
+
+def _free_rows(scenario: Scenario) -> Iterator[str]:
+    """Note steps of several requests by a law of single ones: each further request would be free."""
+    verifiers, workload = scenario.verifiers, scenario.workload
+    kind: Literal["verify", "decode"] = "verify" if scenario.drafters.count else "decode"
+    step = _target_step(scenario, kind)
+    crowded = workload.arrivals is not None or (workload.streams or scenario.drafters.count) > verifiers.count
+    if step is None or step.roofline is not None or verifiers.aligned is not None or not crowded:
+        return  # rows of a rectangle have the time of a whole batch
+    if verifiers.max_num_seqs > 1 and step.mean_s(2, 1, 2, 2) == step.mean_s(2, 1) > 0:
+        yield (
+            f"{kind} takes no longer for several requests than for one, so that batching is free here: give it "
+            "per_row_token_s, or verifiers.max_num_seqs = 1"
+        )
 
 
 def _estimated(scenario: Scenario) -> Iterator[str]:

@@ -37,6 +37,7 @@ def not_of_a_star(fleet: Fleet) -> str | None:
         "workload.arrivals": workload.arrivals is not None,
         "workload.streams": fleet.streams != verifiers.count,
         "acceptance.model": isinstance(fleet.acceptance, TokenModel),
+        "faults": bool(fleet.faults),
     }
     return next((key for key, applies in other_fleets.items() if applies), None)
 

@@ -101,7 +101,9 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", f
     drawn by the rate at the last position. Larger depths are refused.
 
     Keys:
-        depth (tokens): The depth of all recorded drafts.
+        depth (tokens): The depth of all recorded drafts. Where a rule grants a length for each round, the walk is that
+            of the longest, and a shorter draft cuts its rounds: it accepts less than by a walk of
+            its own if good drafts come in runs.
         sessions (tokens): For each session, the accepted draft tokens of its rounds in order, each from 0 to `depth`.
     """
 
@@ -219,7 +221,7 @@ class Sampler:
     def draw(self, tag: int, drafted: int, base: int = 0) -> int:
         """Return the acceptance length of this session's next round, with `drafted` tokens of at most `depth`.
 
-        A shorter draft truncates the length. That is exact for every model but `Recorded`.
+        A shorter draft truncates the length. That is exact for every model but `Recorded`; see there.
         """
         assert drafted <= self.depth
         length = next(self._lengths[tag])

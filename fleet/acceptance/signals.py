@@ -50,6 +50,7 @@ SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in SignalRow.__annotati
 
 Unit = Annotated[float, Meta(gt=0, lt=1)]
 STAY = 0.95  # probability that a region of synthetic signals continues for another token
+LEAST = 0.01  # distance of a region's mean from 0 and 1
 CONCENTRATION = 1.0  # concentration of the beta distribution of acceptance within a region
 KLD_NOISE = 0.5  # sigma of the lognormal noise of its divergence
 ENTROPY_NOISE = 1.0  # sigma of its lognormal entropy
@@ -73,7 +74,8 @@ class Regional(msgspec.Struct, frozen=True, tag="synthetic-signals", tag_field="
 
     Keys:
         acceptance (share): The mean acceptance probability over both kinds of regions.
-        gap (share): How far the mean of an easy region lies above it, and that of a hard one below.
+        gap (share): How far the mean of an easy region lies above it, and that of a hard one below; less where one of
+            them would be nearer to 0 or 1 than 0.01.
         entropy (nats): Median of the draft distribution's entropy.
         coupling (1): How strongly entropy and acceptance go together: the correlation of the entropy's normal score
             with that of a, negated.
@@ -87,12 +89,13 @@ class Regional(msgspec.Struct, frozen=True, tag="synthetic-signals", tag_field="
 
 def synthetic(model: Regional, rng: np.random.Generator, block: int = 256) -> Iterator[Token]:
     """Yield the tokens of one session."""
+    gap = max(min(model.gap, model.acceptance - LEAST, 1 - LEAST - model.acceptance), 0.0)
     easy = bool(rng.random() < 0.5)
     while True:
         changes = rng.random(block) >= STAY
         regions = np.logical_xor.accumulate(np.concatenate([[easy], changes[1:]]))
         easy = bool(regions[-1] ^ changes[0])
-        means = np.clip(model.acceptance + model.gap * np.where(regions, 1, -1), 0.01, 0.99)
+        means = model.acceptance + gap * np.where(regions, 1, -1)
         a = rng.beta(means * CONCENTRATION, (1 - means) * CONCENTRATION)
         kld = 2 * (1 - a) ** 2 * np.exp(KLD_NOISE * rng.standard_normal(block) - KLD_NOISE**2 / 2)
         score = (a - means) / math.sqrt(model.acceptance * (1 - model.acceptance) / (CONCENTRATION + 1))

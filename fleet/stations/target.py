@@ -113,7 +113,7 @@ class TargetStation(Station):
                 self.owed.setdefault(tag, session.epoch)
             session = msgspec.structs.replace(session, epoch=session.epoch + 1, tail=0)
             self.sessions[tag] = session
-        self.silence.heard(tag)
+        self.silence.waits_no_more(tag)
         if self.grants:
             self.grants.withdraw(tag)
         self.waiting.drop(tag)

@@ -21,9 +21,13 @@ class Silence:
         if self.patience.patience_s:
             self.asked_s.setdefault(tag, now_s)
 
+    def waits_no_more(self, tag: int) -> None:
+        """Note that a session waits for no draft."""
+        self.asked_s.pop(tag, None)
+
     def heard(self, tag: int) -> None:
         """Note that a session's drafter has answered."""
-        self.asked_s.pop(tag, None)
+        self.waits_no_more(tag)
         if self.silent_s:
             self.silent_s.pop(tag % self.drafters, None)
 

@@ -136,7 +136,8 @@ class VerifierStation(TargetStation):
     def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
         if self.silence.silent_s:
             for member in step.members:
-                if step.kind_of(member) == "prefill" and not self.sessions[member.tag].alone:
+                session = self.sessions[member.tag]
+                if step.kind_of(member) == "prefill" and not session.alone and has_not_asked(session):
                     alone = self.silence.begins_alone(member.tag)
-                    self.sessions[member.tag] = msgspec.structs.replace(self.sessions[member.tag], alone=alone)
+                    self.sessions[member.tag] = msgspec.structs.replace(session, alone=alone)
         return super()._ended(step, event, now_s)

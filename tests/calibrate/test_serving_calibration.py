@@ -10,12 +10,14 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from calibrate.pass_laws import WIDTH, drafting_columns
+from calibrate.run import pair_of
 from calibrate.serving import depths_of, loop_of, profile_of_target, stages_of
 from calibrate.steadiness import unsteady
 from fleet.policies.outcome import Outcome
 from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import mean_lengths
 from fleet.stations.messages import StepDone
 from fleet.times.profile import HardwareProfile, read_profile
 from fleet.times.step import Member, Step
@@ -67,6 +69,17 @@ def test_loops_give_back_the_laws_of_their_steps(drafters: dict[str, Any]) -> No
             ours, theirs = (measure(simulate(one)) for one in (change_scenario(cell, {"profile": profile}), cell))
             for name in ("throughput", "tpot_s", "ttft_s"):
                 assert ours[name].value == pytest.approx(theirs[name].value, rel=0.01), (rows, depth, name)
+
+
+@pytest.mark.parametrize(
+    "workload", [{"lengths": "texts.csv"}, {"arrivals": {"process": "trace", "file": "texts.csv"}}]
+)
+def test_calibrations_have_the_lengths_of_a_file(workload: dict[str, Any], tmp_path: Path) -> None:
+    rows = "arrived_at,num_prefill_tokens,num_decode_tokens\n0,40,20\n1,60,40\n"
+    (tmp_path / "texts.csv").write_text(rows, encoding="utf-8")
+    scenario = make_scenario({"drafters": {"place": "target"}, "workload": workload}, base=tmp_path)
+    assert mean_lengths(loop_of(scenario, 2, 4, 7).workload) == (50, 30)
+    assert mean_lengths(pair_of(scenario, 3).workload) == (50, 30)
 
 
 def test_whole_prompts_have_no_context_to_fit() -> None:

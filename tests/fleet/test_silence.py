@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fleet.policies.admit import AtMost
 from fleet.policies.allocate import FixedShare
+from fleet.policies.continuous import ContinuousBatching
 from fleet.policies.liveness import Patience
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
@@ -113,6 +114,22 @@ def test_targets_retry_while_decoding_and_rejoin() -> None:
     station.handle(Draft(0, 0, ERA * 3 + 1, 12, 3), 10.0)
     step(station, 11.0, accepted=3)
     assert station.sessions[0].base == 16
+
+
+def test_a_preemption_is_no_sign_of_life() -> None:
+    """The drafter stays silent for new sessions; the preempted one, which it knows, gives it up by its own patience."""
+    station = target(new_tokens=8, batching=ContinuousBatching(8, 8192, kv_blocks=3))
+    assert step(station, 1.0) == [DraftRequest(0, 0, 1, 11, opening=True)]
+    station.handle(Join(1, 1, 20, 30), 2.5)
+    assert step(station, 2.8) == [DraftRequest(1, 1, 1, 21, opening=True)]
+    tell_due(station, 3.0)
+    while not station.rows.waiting:
+        step(station, 3.1)
+    assert list(station.silence.silent_s) == [0]
+    while station.rows.waiting:
+        step(station, 3.2)
+    assert not station.sessions[1].alone
+    assert tell_due(station, 5.2) == [Leave(1, 1, epoch=3)]
 
 
 def test_failed_retries_repeat_and_ignore_stale_answers() -> None:

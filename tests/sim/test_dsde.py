@@ -86,6 +86,15 @@ def test_synthetic_signals_have_their_mean_and_correlations() -> None:
     assert entropy.min() > 0
 
 
+@pytest.mark.parametrize(("acceptance", "gap"), [(0.98, 0.05), (0.03, 0.5), (0.5, 0.9), (0.995, 0.2)])
+def test_synthetic_signals_keep_their_mean_near_its_bounds(acceptance: float, gap: float) -> None:
+    """Within 5 standard errors of 20,000 tokens; regions change with probability 1/20."""
+    tokens = itertools.islice(synthetic(Regional(acceptance, gap), np.random.default_rng(3)), 20_000)
+    mean = np.mean([token.ratio for token in tokens])
+    variance = acceptance * (1 - acceptance) / 2 + 19 * min(acceptance, 1 - acceptance) ** 2
+    assert abs(mean - acceptance) < 5 * math.sqrt(variance / 20_000)
+
+
 def test_recorded_signals_are_played_back(tmp_path: Path) -> None:
     file = tmp_path / "signals.parquet"
     sessions = [[Token(1.0, 0.1, 0.2), Token(0.0, 0.3, 0.4)], [Token(0.5, 0.6, 0.7)]]

@@ -40,9 +40,9 @@ some_verifiers = st.fixed_dictionaries(
 
 
 def of_tables(tables: dict[str, Any]) -> Scenario:
-    """The star of the helpers with these tables; an acceptance model replaces its own."""
-    merged = {name: TABLES.get(name, {}) | table for name, table in tables.items() if name != "acceptance"}
-    return make_scenario(TABLES | merged | {name: tables[name] for name in tables if name == "acceptance"})
+    """The star of the helpers with these tables; an acceptance model and faults replace its own."""
+    merged = {name: TABLES.get(name, {}) | tables[name] for name in tables if name not in ("acceptance", "faults")}
+    return make_scenario(TABLES | tables | merged)
 
 
 def rounds_per_s(scenario: Scenario) -> float:
@@ -123,6 +123,11 @@ def test_equations_equal_simulation_or_refuse(
         ("workload.arrivals", {"workload": {"arrivals": {"process": "poisson", "per_s": 1.0}}}),
         ("workload.streams", {"workload": {"streams": 5}}),
         ("acceptance.model", {"acceptance": AGREEMENT}),
+        (
+            "faults",
+            {"faults": [{"what": "kill", "node": "drafter"}]}
+            | {"drafters": {"lease_s": 9.0}, "verifiers": {"patience_s": 9.0}},
+        ),
     ],
 )
 def test_other_fleets_are_refused_by_their_key(key: str, tables: dict[str, Any]) -> None:

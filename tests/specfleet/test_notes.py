@@ -82,6 +82,22 @@ def test_a_baseline_without_the_time_of_its_steps_is_noted() -> None:
     assert notes_of(scenario(drafters={"count": 0})) == ()
 
 
+@pytest.mark.parametrize(
+    ("tables", "kinds"),
+    [
+        ({"drafters": {"count": 0}, "workload": {"streams": 64}}, ["decode"]),
+        ({"workload": {"arrivals": {"process": "poisson", "per_s": 1.0}}}, ["verify"]),
+        ({"workload": {"streams": 64}, "verifiers": {"max_num_seqs": 1}}, []),
+        ({"workload": {"streams": 4}, "verifiers": {"count": 4}}, []),
+        ({"workload": {"streams": 64}, "profile": PROFILE | {"verify": {"per_row_token_s": 0.01}}}, []),
+        ({"workload": {"streams": 64}, "profile": PROFILE | {"verify": {"base_s": 0.04, "per_row_s": 0.01}}}, []),
+    ],
+)
+def test_free_rows_are_noted(tables: dict[str, Any], kinds: list[str]) -> None:
+    noted = notes_of(scenario(**tables))
+    assert [note.partition(" takes no longer for several")[0] for note in noted] == kinds
+
+
 def test_results_carry_their_notes() -> None:
     noted = scenario(drafters={"tiers": [{"first": 5, "step": {"base_s": 0.1}}]})
     result = specfleet.simulate(noted, workload={"requests": 8})
