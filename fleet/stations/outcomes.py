@@ -105,13 +105,17 @@ class Outcomes:
         return DONE[0]
 
     def _begin(self, member: Member) -> None:
-        """Begin a text at the end of its prompt; a text that is prefilled anew, after a preemption, goes on."""
+        """Begin a text at the end of its prompt; a text that is prefilled anew, after a preemption, goes on.
+
+        A restarted target begins the same text again.
+        """
         place, prompt = (member.tag, member.request), member.base + member.tokens
+        known = place in self.prompts
         if prompt > self.prompts.setdefault(place, prompt):
             return
         if self.lengths is not None:
             self.lengths.begin_session(member.tag, prompt, member.request)
-        elif self.tokens is not None:
+        elif self.tokens is not None and not known:
             self.tokens.begin_session(member.tag, prompt)
 
     def _verify(self, member: Member, station: Station) -> Outcome:

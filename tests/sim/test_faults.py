@@ -7,6 +7,7 @@ import pytest
 from simpy import Environment
 
 from figures.timeline import steps_of
+from fleet.acceptance.tokens import Agreement
 from fleet.records.metrics.findings import findings_of
 from fleet.records.playback import playback_of
 from fleet.records.replay import replay
@@ -103,6 +104,15 @@ def test_a_fault_after_the_last_request_changes_no_row() -> None:
     plain = plain_fleet("star", 1)
     late = (Kill("drafter", 500.0), Stall("verifier.1", 3.0, 400.0))
     assert simulate(msgspec.structs.replace(plain, faults=late)).digest() == simulate(plain).digest()
+
+
+def test_a_restarted_target_goes_through_the_same_texts() -> None:
+    texts = Agreement(("?" * 30,), unknown=0.6)
+    fleet = msgspec.structs.replace(plain_fleet("star", 1), acceptance=texts, faults=(Kill("verifier.1", 1.9, 0.0),))
+    frame = simulate(fleet).frame().query("event == 'done' and kind == 'verify'")
+    verified = frame.groupby(["request", "base", "tokens"]).accepted
+    assert verified.size().max() == 2
+    assert verified.nunique().max() == 1
 
 
 @pytest.mark.parametrize("name", FLEETS)
