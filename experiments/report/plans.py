@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from experiments.draw import methods_of
-from experiments.plan.advice import FleetPlan
+from experiments.plan.advice import GIVEN, FleetPlan
 from experiments.plan.methods import Methods
 from experiments.report.page import Grid, ReportPage
 
 ESTIMATED = "Simulated; step times are estimated from data sheets, acceptance as given."
+SHOWN = {"tokens/s": ("throughput", 1.0)} | {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
+"""Metrics of a fleet by their headings, and what they are multiplied by."""
 
 
 def answers(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -19,20 +21,20 @@ def answers(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def fleet_page(plan: FleetPlan) -> ReportPage:
     """Return the page of a plan by devices."""
-    metrics = list(dict.fromkeys(name for row in plan.rows for name in row.metrics))
     rows = [
         (
             row.method, row.fleet, row.standing, float(row.depth), row.in_flight, row.cost_per_hour, row.per_million,
-            *(row.metrics[name].value if name in row.metrics else None for name in metrics), "simulated",
+            *(scale * row.metrics[name].value if name in row.metrics else None for name, scale in SHOWN.values()),
+            "simulated",
         )
         for row in plan.rows
     ]  # fmt: skip
     headings = (
         "method", "fleet", "standing", "depth", "in flight at a target", f"{plan.unit} an hour",
-        f"{plan.unit} / 10^6 tokens", *metrics, "label",
+        f"{plan.unit} / 10^6 tokens", *SHOWN, "label",
     )  # fmt: skip
     commands = Grid("Commands that start and measure the chosen fleet", ("command",), [(one,) for one in plan.commands])
-    grids = (Grid("The best fleet of each method", headings, rows, "Times in seconds."), commands)
+    grids = (Grid("The best fleet of each method", headings, rows), commands)
     return ReportPage(plan.title, "a plan", tuple(answers(plan.lines)), ESTIMATED, (), grids)
 
 
