@@ -13,6 +13,7 @@ from fleet.inputs.strict import convert
 
 SOON = 0.1  # share of requests that wait for hardly anything before their prefill
 CLOSED = 0.9  # mean over most requests in flight, from which on requests may follow each other
+ROUNDED_S = 1e-6  # ends are sums of gaps
 FOLLOWS = 0.3  # time since the last end, of a start over that of any time, up to which they do
 BRIEF = 20  # mean latencies for which requests come, below which those in flight at its ends count in parts
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
@@ -177,9 +178,9 @@ def load_of(
 def _follow(starts_s: np.ndarray, ends_s: np.ndarray) -> bool:
     """Return whether requests start when others end: sooner after an end than times by chance."""
     ended_s = np.sort(ends_s)
-    later_s = starts_s[starts_s >= ended_s[0]]
+    later_s = starts_s[starts_s >= ended_s[0] - ROUNDED_S]
 
     def since_s(times_s: np.ndarray) -> float:
-        return float(np.median(times_s - ended_s[np.searchsorted(ended_s, times_s + 1e-6) - 1]))
+        return float(np.median(times_s - ended_s[np.searchsorted(ended_s, times_s + ROUNDED_S) - 1]))
 
     return later_s.size > 0 and since_s(later_s) <= FOLLOWS * since_s(np.linspace(ended_s[0], ended_s[-1], 1000))

@@ -85,6 +85,15 @@ def test_few_requests_that_follow_each_other_keep_their_rate(tmp_path: Path) -> 
     assert load.requests_per_s == pytest.approx(len(KNOWN) / KNOWN[-1].end_s, rel=0.08)
 
 
+def test_ends_beyond_starts_by_rounding_are_followed() -> None:
+    lasts_s = 0.05 + sum([0.02] * 25)
+    assert lasts_s > 0.55
+    times = [Timed(start_s, start_s + 0.05, start_s + lasts_s, 100, 51) for start_s in (0.0, 0.0, 0.55, 0.55)]
+    load = load_of(times, 100, 2.0, "a client")
+    assert load is not None
+    assert (load.in_flight, load.arrivals) == (2, ())
+
+
 @pytest.mark.parametrize(
     ("settings", "is_closed"),
     [
