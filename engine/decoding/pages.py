@@ -60,9 +60,8 @@ def whole_pages(places: int) -> int:
 def attend_pages(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, packed: Packed) -> torch.Tensor:
     """Attend with queries (N, heads, size) over pages (rows, places, kv heads, size); return (N, heads, size)."""
     starts = packed.starts  # also as those of keys, which flash attention wants to have and does not read
-    splits = (
-        None if len(packed.pages) == 1 else 1
-    )  # torch 2.13 puts the parts of split rows together for the first alone
+    # Parts of split rows are put together for the first row alone (torch 2.13, issue 194167 of pytorch).
+    splits = None if len(packed.pages) == 1 else 1
     return kernel()(
         query, keys, values, starts, starts, packed.most, packed.width,
         window_size=(-1, 0), enable_gqa=True, seqused_k=packed.used, block_table=packed.pages, num_splits=splits,

@@ -86,7 +86,7 @@ METRICS = (
     Meaning("acceptance_length", "tokens/round", "Accepted draft tokens of a verification, not cut at a text's end.",
             "E[l(d)]", "E[l] = beta (1 - beta^d) / (1 - beta) for one beta", "StarSD, equations (2) and (3)"),
     Meaning("mean_acceptance_length", "tokens/round", "Acceptance length with the bonus token, as vLLM counts. "
-            "It leaves out rounds without a draft, which count as 1 here.",
+            "vLLM leaves out rounds without a draft, which count as 1 here.",
             "E[l(d)] + 1", "(1 - beta^(d + 1)) / (1 - beta) for one beta"),
     Meaning("acceptance_rate", "share", "Accepted draft tokens over all that were drafted and verified."),
     Meaning("power_w", "W", "Power of all devices, by the profile's powers and what each device did."),

@@ -39,10 +39,10 @@ def commits_of(rows: Table) -> Table:
 
 def numbered_on(rows: Table) -> Table:
     """Return the rows with the steps of a killed station's next life numbered on; a fresh station begins at 0 again."""
-    killed, step = rows.event.among("killed"), rows.step.astype(np.int64)
+    killed = rows.event.among("killed")
     if not killed.any():
         return rows
-    beyond = step.max() + 2
+    step, beyond = rows.step.astype(np.int64), rows.step.max() + 2
     for station in np.unique(rows.station.codes[killed]):
         own = rows.station.codes == station
         step[own] += beyond * np.cumsum(killed[own])
