@@ -139,11 +139,12 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tiers: Groups of targets that differ from the others.
         priorities (priority): Priorities of the requests of targets 1, 2, ...; a larger number is more urgent, and
             targets beyond the list have 0. The order "priority" uses them.
-        max_num_seqs (requests): Most requests that a target runs at once; all of them share each step. vLLM's name and
-            default. With 1 a target decodes one request after the other.
+        max_num_seqs (requests): Most requests that a target runs at once; all of them share each step. vLLM's name, and
+            its default below 70 GiB of memory (1,024 above). With 1 a target decodes one request after the other.
         max_num_batched_tokens (tokens): Most tokens of a step, drafts included. Running requests come first, and
-            prompts take the rest, in chunks. vLLM's name and default. Less than the longest draft, the token before it
-            and, for a small model on the target's device, one more is raised to that: no draft would fit.
+            prompts take the rest, in chunks. vLLM's name, and its default below 70 GiB of memory (8,192 above). Less
+            than the longest draft, the token before it and, for a small model on the target's device, one more is
+            raised to that: no draft would fit.
         prefill_first: Whether a step reads waiting prompts alone, and requests decode only while none fits: as
             SGLang's scheduler does.
         kv_tokens (tokens): Size of a target's KV cache. A request that does not fit waits; when running ones grow

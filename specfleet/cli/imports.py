@@ -115,7 +115,7 @@ def print_comparison(comparison: "LoadComparison") -> None:
 def export(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """Print the settings that force a scenario's acceptance on other engines.
 
-    One line each for vLLM, SGLang, TensorRT-LLM and ATOM, for benchmarks at the same mean acceptance length.
+    One line each for vLLM, SGLang, TensorRT-LLM, llama.cpp and ATOM, for benchmarks at the same mean acceptance length.
     """
     from specfleet import export
 
