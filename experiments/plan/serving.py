@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet.acceptance.models import survival
+from fleet.scenario.facts import middle_context
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import mean_lengths
 from fleet.times.step_time import StepTime
@@ -108,7 +109,7 @@ def round_s(fleet: Fleet, rows: int, depth: int, targets: int = 1) -> float:
     A drafter elsewhere that has several targets drafts for one after the other. Several rows are not in step there, and
     wait for half a step of the drafter, and for half a step of their target.
     """
-    context = _context(fleet)
+    context = middle_context(fleet)
     if not depth:
         return fleet.verifier_times(0).decode.mean_s(1, context, rows, rows - 1)
     alone_s = _alone_s(fleet, rows, depth)
@@ -124,7 +125,7 @@ def drafter_share(fleet: Fleet, rows: int, depth: int) -> float:
 
 
 def _alone_s(fleet: Fleet, rows: int, depth: int) -> float:
-    verify_s = fleet.verifier_times(0).verify.mean_s(depth + 1, _context(fleet), rows, (depth + 1) * (rows - 1))
+    verify_s = fleet.verifier_times(0).verify.mean_s(depth + 1, middle_context(fleet), rows, (depth + 1) * (rows - 1))
     ways_s = 2 * _way_s(fleet, depth) if fleet.verifiers.drafts is None else 0.0
     return _draft_s(fleet, rows, depth) + verify_s + ways_s
 
@@ -134,12 +135,7 @@ def _way_s(fleet: Fleet, depth: int) -> float:
 
 
 def _draft_s(fleet: Fleet, rows: int, depth: int) -> float:
-    return fleet.drafter_times(0).draft.mean_s(depth, _context(fleet), rows, depth * (rows - 1))
-
-
-def _context(fleet: Fleet) -> float:
-    prompt, answer = mean_lengths(fleet.workload)
-    return prompt + answer / 2
+    return fleet.drafter_times(0).draft.mean_s(depth, middle_context(fleet), rows, depth * (rows - 1))
 
 
 def _row_limits(fleet: Fleet, depth: int) -> dict[str, float]:
@@ -147,7 +143,7 @@ def _row_limits(fleet: Fleet, depth: int) -> dict[str, float]:
     batching = fleet.verifiers.batching
     room = batching.kv_blocks * batching.block_size
     return {
-        "the KV cache": room / (_context(fleet) + batching.lookahead) if room else math.inf,
+        "the KV cache": room / (middle_context(fleet) + batching.lookahead) if room else math.inf,
         "max_num_seqs": float(batching.max_num_seqs),
         "max_num_batched_tokens": batching.max_num_batched_tokens / (1 + depth + batching.slots),
     }

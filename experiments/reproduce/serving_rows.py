@@ -4,16 +4,14 @@ A run is a closed loop of requests at one concurrency. Its first column names it
 from.
 """
 
-import csv
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
 from experiments.reproduce.rows import Inputs, data_file
 from fleet.data.shipped import published_tables
 from fleet.errors import InputError
+from fleet.inputs.text import read_csv
 
 FILE = "silicon-sample-half.csv"
 COLUMNS = (
@@ -77,27 +75,20 @@ def read_runs(inputs: Inputs) -> list[MeasuredRun]:
     Raises InputError where the folder, the file or a column is missing, and for a row without numbers.
     """
     path = data_file(inputs, FILE, "serving")
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
-        missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
-        if missing:
-            raise InputError(f"{path}: needs the columns {', '.join(missing)}")
-        return list(_runs(rows, path))
+    return [_run(cells, f"{path}, line {number}") for number, cells in read_csv(path, COLUMNS)]
 
 
-def _runs(rows: "csv.DictReader[str]", path: Path) -> Iterator[MeasuredRun]:
-    for number, cells in enumerate(rows, 2):
-        if cells["mode"] != "agg":
-            apart = "prefill and decoding on the same devices (out of scope)"
-            yield MeasuredRun(cells["id"], "", "", "", 0, "", 0, 0, 0, 0.0, 0.0, False, False, apart)
-            continue
-        try:
-            yield _run(cells)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{path}, line {number}: {error}; needs numbers for lengths, sizes and times") from error
+def _run(cells: dict[str, str], place: str) -> MeasuredRun:
+    if cells["mode"] != "agg":
+        apart = "prefill and decoding on the same devices (out of scope)"
+        return MeasuredRun(cells["id"], "", "", "", 0, "", 0, 0, 0, 0.0, 0.0, False, False, apart)
+    try:
+        return _aggregated(cells)
+    except ValueError as error:
+        raise InputError(f"{place}: {error}; needs numbers for lengths, sizes and times") from error
 
 
-def _run(cells: dict[str, str]) -> MeasuredRun:
+def _aggregated(cells: dict[str, str]) -> MeasuredRun:
     source, backend, version = cells["silicon_data_source"], cells["backend"], cells["backend_version"]
     stated = re.search(r"silicon_concurrency=(\d+)", source)
     copies = max(_whole(cells["attention_dp_size"]), 1)
