@@ -102,7 +102,7 @@ def test_files_of_another_form_are_refused_in_one_line(tmp_path: Path) -> None:
         read_runs(Inputs())
     with pytest.raises(InputError, match=f"has no {FILE}"):
         read_runs(Inputs(data=str(tmp_path)))
-    with pytest.raises(InputError, match="needs the columns .*isl"):
+    with pytest.raises(InputError, match=r"needs the columns .*isl"):
         read_runs(write(tmp_path, PLAIN, columns=tuple(name for name in COLUMNS if name != "isl")))
     with pytest.raises(InputError, match=r"line 2: .*needs numbers"):
         read_runs(write(tmp_path, PLAIN | {"silicon_tpot_ms": "fast"}))
