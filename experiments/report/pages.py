@@ -19,7 +19,7 @@ from experiments.sweep.figure import sweep_figure, unit_of_metric
 from experiments.sweep.sweep import shown
 from experiments.sweep.table import ANALYTIC, in_numbers, keys_of, text_of
 from figures import timeline
-from figures.timeline import lanes, steps_of
+from figures.timeline import steps_of
 from fleet.records.metrics.measure import assess, measure_targets
 from fleet.records.run import Run
 from fleet.scenario.resolve import resolve
@@ -107,9 +107,8 @@ def _timeline(run: Run, label: str) -> tuple[Drawn, ...]:
     frame = run.frame()
     if not (steps_of(frame).kind == "draft").any():
         return ()
-    shown = frame[frame.station.isin(lanes(frame)[:MAX_LANES])]
     caption = f"Steps of the stations, about three iterations from the middle of the run ({label})."
-    return ((timeline.draw({"Timeline": shown}), caption),)
+    return ((timeline.draw({"Timeline": frame}, most=MAX_LANES), caption),)
 
 
 def _targets(run: Run, label: str) -> Grid:
