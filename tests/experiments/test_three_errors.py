@@ -1,6 +1,7 @@
 """Where an error comes from: what is planted as mechanism, as parameters or as host comes out as that."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,14 @@ import numpy as np
 import pytest
 
 import specfleet
-from experiments.compare.compare import ComparedQuantity, Reruns, compare_reruns
+from experiments.compare.compare import (
+    ComparedQuantity,
+    Reruns,
+    compare_metrics,
+    compare_reruns,
+    summarise,
+    worst,
+)
 from experiments.console.printing import print_comparison
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
@@ -113,6 +121,15 @@ def test_reruns_that_disagree_more_than_the_error_are_unsteady(
     assert row.steady is steady
     print_comparison("cells", specfleet.Comparison([row], {"rounds_per_s": 0.1}))
     assert ("unsteady host" in capsys.readouterr().out) == (steady is False)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "run", "off"),
+    [(2.0, 4.0, 0.5), (0.0, 4.0, 1.0), (0.0, 0.0, 0.0), (3.0, 0.0, math.inf), (math.nan, 4.0, math.inf)],
+)
+def test_zero_against_another_value_is_beyond_any_tolerance(predicted: float, run: float, off: float) -> None:
+    comparison = summarise(compare_metrics({}, metrics(predicted), metrics(run)))
+    assert worst(comparison, "rounds_per_s") == off
 
 
 def test_errors_of_cells_have_means_and_the_worst() -> None:
