@@ -227,7 +227,10 @@ class Sweep(Shown):
         return f"sweep of {len(self.cells)} cells" + (f", {len(self.errors)} of them failed" if self.errors else "")
 
     def findings(self, quantity: str = "throughput") -> list[str]:
-        """Say which cell is best, which ones chance does not tell from it, and where the knee is, a line each."""
+        """Say which cell is best, which ones chance does not tell from it, and where the knee is, a line each.
+
+        Of times, power, energy and costs the least is best, of other metrics the largest.
+        """
         return findings(self.cells, quantity)
 
     def frame(self) -> "pd.DataFrame":
