@@ -265,14 +265,17 @@ def test_a_run_that_is_played_back_has_no_simulated_baseline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "drafters", "lost"), [("serving", 1, {"speedup"}), ("serving", 0, set()), ("star", 1, set())]
+    ("name", "changes", "lost"),
+    [("serving", {}, {"speedup"}), ("star", {}, set()), ("star", {"drafters.count": 0}, set())],
 )
-def test_a_run_is_known_without_its_workload_file(name: str, drafters: int, lost: set[str], tmp_path: Path) -> None:
+def test_a_run_is_known_without_its_workload_file(
+    name: str, changes: dict[str, int], lost: set[str], tmp_path: Path
+) -> None:
     """But for what takes another simulation."""
     file = tmp_path / "lengths.csv"
     file.write_text("num_prefill_tokens,num_decode_tokens\n" + "200,40\n30,60\n" * 24)
-    changes = {"workload.lengths": str(file), "workload.requests": 48, "drafters.count": drafters}
-    result = specfleet.simulate(name, changes)
+    workload = {"lengths": str(file), "requests": 48, "prompt_tokens": 192, "new_tokens": 96}
+    result = specfleet.simulate(name, changes, workload=workload)
     result.save(tmp_path / "run.parquet")
     metrics, columns = set(result.metrics), set(result.targets())
     file.unlink()

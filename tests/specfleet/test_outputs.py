@@ -70,8 +70,8 @@ def test_an_unwritable_place_is_refused_before_anything_runs(name: str, option: 
     assert (tmp_path / "taken").read_text() == "old"
 
 
-# Room for the check beforehand, and for little more: the limit of a file's size stands for a full disk.
-LITTLE_BYTES = 4096
+# Room for the check beforehand and a scenario, and for little more: the limit of a file's size stands for a full disk.
+LITTLE_BYTES = 8192
 
 FULL = {
     "simulate": (["simulate", "star", "--json", "-o", "OUT/run.parquet"], "run.parquet"),
