@@ -11,7 +11,6 @@ from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.sides import SIDES, profile_of, shared_profile
-from fleet.scenario.workload import mean_lengths
 from fleet.times.labels import basis_of, estimated_numbers, warning_of
 from fleet.times.left_out import MEANINGS, Missing, left_out_of
 from fleet.times.profile import HardwareProfile
@@ -48,8 +47,7 @@ def _target_step(scenario: Scenario, kind: Literal["verify", "decode"]) -> StepT
 def _decodes_in_no_time(scenario: Scenario) -> bool:
     """Whether the times of targets have none for plain decoding steps."""
     step = _target_step(scenario, "decode")
-    prompt, answer = mean_lengths(scenario.workload)
-    return step is not None and step.mean_s(1, prompt + answer / 2) == 0
+    return step is not None and step.mean_s(1, 1) == 0
 
 
 def _untimed_decoding(scenario: Scenario) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """One style for all figures: a colour a source, a caption under every plot."""
 
 import io
+import shutil
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
@@ -89,7 +90,8 @@ def add_caption(figure: Figure, caption: str) -> None:
 def format_of(path: Path) -> str:
     """Return the format that the file's ending chooses.
 
-    InputError for an unknown one, for none, for a folder, and where no file can be written.
+    InputError for an unknown one, for none, for one whose program is missing, for a folder, and where no file can be
+    written.
     """
     check_writable(path)
     formats = FigureCanvasBase.get_supported_filetypes()
@@ -98,6 +100,9 @@ def format_of(path: Path) -> str:
         raise InputError(f"{path}: the ending says the format; write {path}.png, for example; allowed: {allowed}")
     if chosen not in formats:
         raise InputError(f"{path}: figures have no format {path.suffix!r}; allowed: {allowed}")
+    program = rcParams["pgf.texsystem"]
+    if chosen == "pgf" and shutil.which(program) is None:
+        raise InputError(f"{path}: pgf needs {program}, and it is not installed; write .pdf, for example")
     return chosen
 
 

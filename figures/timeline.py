@@ -14,15 +14,19 @@ BOX = 0.62  # height of a box; lanes are 1 apart
 ROUND = ["tag", "request", "epoch"]
 
 
-def draw(frames: dict[str, pd.DataFrame], iterations: float = 3.0) -> Figure:
-    """Draw a stretch of about `iterations` iterations from the middle of each run; keys become titles."""
+def draw(frames: dict[str, pd.DataFrame], iterations: float = 3.0, most: int | None = None) -> Figure:
+    """Draw a stretch of about `iterations` iterations from the middle of each run; keys become titles.
+
+    `most`: lanes of a run; the first stations have them.
+    """
     with rc_context(STYLE):
-        counts = [len(lanes(frame)) for frame in frames.values()]
+        stations = [lanes(frame)[:most] for frame in frames.values()]
+        counts = list(map(len, stations))
         figure = new_figure(9.0, sum(0.34 * count + 1.1 for count in counts))
         panels = figure.subplots(len(frames), 1, squeeze=False, height_ratios=[count + 2 for count in counts])
         kinds: set[str] = set()
-        for axes, (title, frame) in zip(panels.flat, frames.items(), strict=True):
-            kinds |= draw_lanes(axes, frame, *middle(frame, iterations))
+        for axes, (title, frame), shown in zip(panels.flat, frames.items(), stations, strict=True):
+            kinds |= draw_lanes(axes, frame, shown, *middle(frame, iterations))
             axes.set_title(title, loc="left")
         panels.flat[-1].set_xlabel("time, ms")
         handles = [Patch(color=STEP_COLOURS[kind], label=kind) for kind in STEP_COLOURS if kind in kinds]
@@ -66,17 +70,16 @@ def middle(frame: pd.DataFrame, iterations: float) -> tuple[float, float]:
     return float(drafts.begin_s[place]), float(drafts.end_s[min(place + length, len(drafts) - 1)])
 
 
-def draw_lanes(axes: Axes, frame: pd.DataFrame, begin_s: float, end_s: float) -> set[str]:
+def draw_lanes(axes: Axes, frame: pd.DataFrame, stations: list[str], begin_s: float, end_s: float) -> set[str]:
     """Draw one lane a station between two times; return the kinds of steps that appear."""
     steps = steps_of(frame)
-    steps = steps[(steps.end_s > begin_s) & (steps.begin_s < end_s)]
-    stations = lanes(frame)
+    steps = steps[(steps.end_s > begin_s) & (steps.begin_s < end_s) & steps.station.isin(stations)]
     heights = {name: -number for number, name in enumerate(stations)}
 
     def ms(time_s: float) -> float:
         return 1000 * (min(max(time_s, begin_s), end_s) - begin_s)
 
-    for step in steps[steps.station.isin(stations)].itertuples():
+    for step in steps.itertuples():
         left, right, height = ms(step.begin_s), ms(step.end_s), heights[step.station]
         colours = {"facecolors": STEP_COLOURS[step.kind], "edgecolors": "white"}
         axes.broken_barh([(left, right - left)], (height - BOX / 2, BOX), **colours, lw=0.8)
@@ -113,7 +116,7 @@ def _draw_idle(axes: Axes, drafts: pd.DataFrame, ms, height: float, begin_s: flo
 def _draw_waits(axes: Axes, frame: pd.DataFrame, ms, begin_s: float, end_s: float) -> None:  # type: ignore[no-untyped-def]
     """Draw a thin bar above the drafter's lane for every request that waits in its buffer."""
     drafter = frame[frame.station == DRAFTER]
-    asked_s = drafter[drafter.event == "draft-request"].set_index(ROUND).time_s
+    asked_s = drafter[drafter.event == "draft-request"].groupby(ROUND).time_s.min()  # messages may be repeated
     begun_s = drafter[drafter.event == "start"].groupby(ROUND).time_s.min()
     waits = pd.DataFrame({"asked_s": asked_s, "begun_s": begun_s}).dropna().sort_values("asked_s")
     waits = waits[(waits.begun_s > begin_s) & (waits.asked_s < end_s)]

@@ -4,15 +4,15 @@ import msgspec
 
 from fleet.acceptance.tokens import TokenModel
 from fleet.records.metrics.measure import measure
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from sim.run import observe
 
 
-def has_targets_alone(scenario: Scenario) -> bool:
-    """Whether each target of the scenario can be simulated alone: a closed loop of drafts for equal streams."""
-    closed = scenario.workload.arrivals is None and scenario.workload.streams in (0, scenario.verifiers.count)
-    drafted = scenario.drafters.count > 0
-    return closed and drafted and not isinstance(scenario.acceptance, TokenModel)
+def has_targets_alone(fleet: Fleet) -> bool:
+    """Whether each target can be simulated alone: a closed loop of drafts, with a stream for each target."""
+    drafted = fleet.drafters.count > 0 and not isinstance(fleet.acceptance, TokenModel)
+    return drafted and fleet.streams == fleet.verifiers.count
 
 
 def alone_tokens_per_s(scenario: Scenario) -> list[float]:

@@ -1,6 +1,6 @@
 """Playback of a measured run: its values replace random draws (`fleet/records/playback.py`)."""
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, cycle, repeat
 
@@ -9,10 +9,11 @@ import msgspec
 from fleet.policies.aligned import AlignedRule
 from fleet.policies.outcome import Outcome
 from fleet.records.playback import AFTER_S, Playback, Sent
+from fleet.stations.outcomes import DONE
 from fleet.stations.station import Station
 from fleet.times.durations import Duration
 from fleet.times.effects import NEVER_IDLE, IdleEffect
-from fleet.times.step import Member, Step
+from fleet.times.step import Member, Step, StepKind
 from sim.servers import Delays
 
 
@@ -57,32 +58,43 @@ def deques_of(times_s: Mapping[Sent, Sequence[float]]) -> Mapping[Sent, deque[fl
 
 
 class PlayedOutcomes:
-    """Measured outcomes of the steps of each request, in order; the last one repeats. It replaces `Outcomes`.
+    """Measured outcomes of the steps of each request, in order. It replaces `Outcomes`.
 
-    No more tokens are accepted than the simulated draft has.
+    Those of the run's next requests follow, and from its first one on again. A request that the run lacks begins with
+    the outcomes of another one. No more tokens are accepted than the simulated draft has.
     """
 
     def __init__(self, playback: Playback) -> None:
-        self.left = {place: deque(outcomes) for place, outcomes in playback.outcomes.items()}
-        self.last: dict[tuple[int, int, str], Outcome] = defaultdict(Outcome)
+        self.of_kind: dict[StepKind, list[Outcome]] = defaultdict(list)  # request after request
+        self.first: dict[tuple[int, StepKind], int] = {}  # place of each request in them
+        self.taken: Counter[tuple[int, StepKind]] = Counter()
+        for (_, request, kind), outcomes in sorted(playback.outcomes.items(), key=lambda item: item[0][1]):
+            self.first[request, kind] = len(self.of_kind[kind])
+            self.of_kind[kind] += outcomes
+        self.requests = 1 + max((request for request, _ in self.first), default=0)
 
     def at(self, _station: Station, _rule: AlignedRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
         """Return a function that gives the outcomes of a step."""
-        return lambda step: tuple([self._next(step, member) for member in step.members])
+        return lambda step: tuple([self._take(step, member) for member in step.members])
 
     def drafting(self, _station: Station) -> Callable[[Step], list[int]]:
         """Return a function that gives the draft tokens of each row of a step."""
         return lambda step: [self._drafted(step, member) for member in step.members]
 
-    def _next(self, step: Step, member: Member) -> Outcome:
-        place = member.tag, member.request, step.kind_of(member)
-        left = self.left.get(place)
-        outcome = self.last[place] = left.popleft() if left else self.last[place]
-        if outcome.accepted > member.tokens and step.kind_of(member) == "verify":
+    def _take(self, step: Step, member: Member) -> Outcome:
+        kind = step.kind_of(member)
+        outcome = self._next(member.request, kind)
+        self.taken[member.request, kind] += 1
+        if outcome.accepted > member.tokens and kind == "verify":
             return msgspec.structs.replace(outcome, accepted=member.tokens, matches=False)
         return outcome
 
     def _drafted(self, step: Step, member: Member) -> int:
         """Return the draft tokens of a row, without taking its outcome."""
-        left = self.left.get((member.tag, member.request, step.kind))
-        return member.tokens if not left or left[0].drafted < 0 else min(left[0].drafted, member.tokens)
+        drafted = self._next(member.request, step.kind).drafted
+        return member.tokens if drafted < 0 else min(drafted, member.tokens)
+
+    def _next(self, request: int, kind: StepKind) -> Outcome:
+        outcomes = self.of_kind.get(kind, DONE)
+        place = self.first.get((request % self.requests, kind), 0) + self.taken[request, kind]
+        return outcomes[place % len(outcomes)]

@@ -52,26 +52,40 @@ def _differ(fleet: Fleet) -> bool:
 def predict(scenario: Scenario) -> StarPrediction:
     """Return the analytic prediction of a scenario.
 
-    Raises InputError if the scenario is no star, or if its drafts take no time.
+    Raises InputError if the scenario is no star, if its timeouts end rounds, or if its drafts take no time.
     """
     return predict_fleet(resolve(scenario))
 
 
 def predict_fleet(fleet: Fleet) -> StarPrediction:
     """Return the analytic prediction of a resolved fleet. Raises InputError as `predict` does."""
-    key = not_of_a_star(fleet)
-    if key is not None:
-        raise InputError(
-            f"scenario {fleet.name!r}: the equations hold for one star of plain rounds, and {key} makes this another "
-            "fleet; simulate it"
-        )
+    _refuse(fleet, not_of_a_star(fleet))
     inputs = star_inputs(fleet)
     if inputs.service_s == 0:
         raise InputError(f"scenario {fleet.name!r}: its profile's drafts take no time; the equations need S(d) > 0")
-    return predict_star(
+    star = predict_star(
         fleet.verifiers.count,
         inputs.service_s,
         inputs.return_s,
         inputs.accepted_per_round,
         inputs.standalone_tokens_per_s,
     )
+    _refuse(fleet, _ends_rounds(fleet, star, inputs.verify_s))
+    return star
+
+
+def _ends_rounds(fleet: Fleet, star: StarPrediction, verify_s: float) -> str | None:
+    """Return the key of a timeout that is over before a draft, T_wait + S + t_c, or its answer, Z; None if none is."""
+    patience_s, lease_s = fleet.verifiers.patience.patience_s, fleet.drafters.lease_s
+    if 0 < patience_s < star.wait_s + star.S_s + star.Z_s - verify_s:
+        return "verifiers.patience_s"
+    return "drafters.lease_s" if 0 < lease_s < star.Z_s else None
+
+
+def _refuse(fleet: Fleet, key: str | None) -> None:
+    """Raise InputError if a key makes the fleet another one."""
+    if key is not None:
+        raise InputError(
+            f"scenario {fleet.name!r}: the equations hold for one star of plain rounds, and {key} makes this another "
+            "fleet; simulate it"
+        )

@@ -5,6 +5,7 @@ longer to import than a small one takes to run.
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from experiments.console.printing import case_text
 from experiments.notes import notes_of
 from experiments.sweep.cell import CellResult
 from experiments.sweep.findings import findings
+from fleet.errors import InputError
 from fleet.records.metrics.glossary import PERCENTILES
 from fleet.records.metrics.measure import assess, measure_targets
 from fleet.records.metrics.overload import Overload
@@ -91,13 +93,17 @@ class Result(Shown):
     @cached_property
     def _assessed(self) -> tuple[dict[str, Metric], Overload | None]:
         metrics, overload = assess(self.run)
-        header = self.run.header
         has_load = "tpot_s" in metrics and self.scenario.drafters.count > 0 and overload is None
-        simulated = header.world == "sim" and not header.played  # measured steps have no baseline
-        if has_load and "speedup" not in metrics and simulated:
-            factor = plain_tpot_s(self.scenario) / metrics["tpot_s"].value
-            metrics |= {} if math.isnan(factor) else {"speedup": Metric(factor, math.nan, math.nan, "factor")}
+        if has_load and "speedup" not in metrics and self._has_baseline:
+            with suppress(InputError):  # a file of the workload may be gone
+                factor = plain_tpot_s(self.scenario) / metrics["tpot_s"].value
+                metrics |= {} if math.isnan(factor) else {"speedup": Metric(factor, math.nan, math.nan, "factor")}
         return metrics, overload
+
+    @property
+    def _has_baseline(self) -> bool:
+        """Whether other simulations are comparable: measured steps have none."""
+        return self.run.header.world == "sim" and not self.run.header.played
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -152,12 +158,13 @@ class Result(Shown):
     def targets(self) -> "pd.DataFrame":
         """One row a target: tag, throughput in tokens/s, its requests and rounds, see `measure_targets`.
 
-        Of a simulated closed loop, `share_of_alone` is a target's throughput over what it has as the only target,
-        simulated.
+        Of a simulated closed loop without playback, `share_of_alone` is a target's throughput over what it has as the
+        only target, simulated.
         """
         table = measure_targets(self.run).frame()
-        if self.run.header.world == "sim" and has_targets_alone(self.scenario):
-            table.insert(2, "share_of_alone", table.throughput / alone_tokens_per_s(self.scenario))
+        if self._has_baseline and has_targets_alone(self.run.header.fleet):
+            with suppress(InputError):  # a file of the workload may be gone
+                table.insert(2, "share_of_alone", table.throughput / alone_tokens_per_s(self.scenario))
         return table
 
     def figure(self, name: Literal["timeline"] = "timeline", out: str | Path | None = None) -> "Figure":
@@ -220,7 +227,10 @@ class Sweep(Shown):
         return f"sweep of {len(self.cells)} cells" + (f", {len(self.errors)} of them failed" if self.errors else "")
 
     def findings(self, quantity: str = "throughput") -> list[str]:
-        """Say which cell is best, which ones chance does not tell from it, and where the knee is, a line each."""
+        """Say which cell is best, which ones chance does not tell from it, and where the knee is, a line each.
+
+        Of times, power, energy and costs the least is best, of other metrics the largest.
+        """
         return findings(self.cells, quantity)
 
     def frame(self) -> "pd.DataFrame":

@@ -12,11 +12,11 @@ from calibrate.readers.vllm_bench import read_vllm_bench
 from experiments.compare.compare import Comparison, compare_metrics, summarise
 from fleet.errors import InputError
 from fleet.inputs.text import read_text
+from fleet.records.metrics.findings import findings_of
 from fleet.records.metrics.glossary import percentile_name
 from fleet.records.metrics.measure import measure
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
-from fleet.scenario.workload import mean_lengths
 
 SUFFIXES = (".json", ".jsonl")  # of clients' files; runs are Parquet
 UNLIKE = 0.05  # relative difference of the workloads that is named
@@ -64,11 +64,11 @@ def metrics_of(load: Load) -> dict[str, Metric]:
 
 def workloads_apart(simulated: Run, metrics: Mapping[str, Metric], load: Load) -> Iterator[str]:
     """Yield what differs between the requests that were simulated and those of the client."""
-    prompt, answer = mean_lengths(simulated.header.scenario.workload)
+    requests = findings_of(simulated).requests
     in_flight = metrics["carried_requests_per_s"].value * metrics["latency_s"].value
     pairs: dict[str, tuple[float, Spread | float | None]] = {
-        "prompts, tokens": (prompt, load.prompt_tokens),
-        "answers, tokens": (answer, load.new_tokens),
+        "prompts, tokens": (requests.prompt_tokens.mean(), load.prompt_tokens),
+        "answers, tokens": (requests.tokens.mean(), load.new_tokens),
         "requests in flight": (in_flight, load.in_flight),
     }
     for name, (ours, observed) in pairs.items():

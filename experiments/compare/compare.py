@@ -5,6 +5,7 @@ have other times or accepted lengths than in the profile (the parameters). The h
 host: one engine run against another).
 """
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
@@ -245,5 +246,9 @@ def summarise(
 
 
 def worst(comparison: Comparison, quantity: str) -> float:
-    """Return the largest absolute relative error of a quantity; 0 where the runs have none of it."""
-    return max((abs(row.error) for row in comparison.rows if row.quantity == quantity), default=0.0)
+    """Return the largest absolute relative error of a quantity; 0 where the runs have none of it.
+
+    Zero against another value is infinitely far off.
+    """
+    rows = [row for row in comparison.rows if row.quantity == quantity and row.sim != row.engine]
+    return max((abs(row.error) if math.isfinite(row.error) else math.inf for row in rows), default=0.0)

@@ -16,11 +16,12 @@ from fleet.scenario.facts import accepts, crowds, replaced_acceptance
 from fleet.scenario.links import holds_links
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.sides import without_profiles
-from fleet.times.profile import HardwareProfile
+from fleet.scenario.sides import SIDES, profile_of, without_profiles
 
 BUSY = 0.05  # share of steps that start late on a busy host
-SPOKEN_OF = ("name", "seed", "profile", "acceptance", "devices", "drafters.device", "verifiers.device")
+FREE = ("name", "seed")  # in reruns
+TIMED = (*FREE, "profile", "acceptance")  # what playback replaces
+SPOKEN_OF = (*TIMED, "devices", "drafters.device", "verifiers.device")  # in lines of their own
 MODELS = ("drafters.model", "verifiers.model")  # a simulation loads none: the source of the times is in its profile
 
 
@@ -29,43 +30,45 @@ def differences(first: Run, second: Run) -> list[str]:
 
     The second is a measured one, where there is one.
     """
-    return [*_profile(first, second), *_acceptance(first, second), *_devices(first, second), *keys_apart(first, second)]
+    known = [*_profile(first, second), *_acceptance(first, second), *_devices(first, second)]
+    return list(dict.fromkeys([*known, *keys_apart(first, second)]))
 
 
 def _profile(first: Run, second: Run) -> Iterator[str]:
     """Yield the source of a simulation's step times, and whether it is the measured models."""
-    profile, ran = first.header.scenario.profile, second.header.scenario
-    if first.header.world != "sim" or not isinstance(profile, HardwareProfile):
+    profile = first.header.fleet.profile
+    if first.header.world != "sim" or not profile:
         return
     if first.warning:
-        yield f"profile: {profile.name}: {first.warning}"
+        yield f"profile: {profile}: {first.warning}"
     if second.header.world == "sim":
         if first.header.profile_digest != second.header.profile_digest:
-            names = f"{profile.name} ({first.header.profile_digest}), {second.header.fleet.profile or 'none'}"
+            names = f"{profile} ({first.header.profile_digest}), {second.header.fleet.profile or 'none'}"
             yield f"profile: {names} ({second.header.profile_digest or 'no times'})"
     elif "drafters" not in second.header.replayed:
-        yield from _models(profile, ran)
+        yield from _models(first.header.scenario, second.header.scenario)
     else:
         delayed = holds_links(second.header.fleet)
         yield (
             f"{'delays' if delayed else 'links and delays'}: replayed stations have their own host's, "
-            f"and the simulation had those of profile {profile.name}, or the scenario's"
+            f"and the simulation had those of profile {profile}, or the scenario's"
             + ("; links were held back as stated" if delayed else "")
         )
 
 
-def _models(profile: HardwareProfile, ran: Scenario) -> Iterator[str]:
-    """Whether a profile is of the models and not of the prompts that ran."""
-    origin = profile.provenance
-    if "drafter_model" not in origin:
-        yield f"profile: {profile.name} was not calibrated on the models that ran"
-        return
-    for role, key in (("drafters", "drafter_model"), ("verifiers", "target_model")):
-        calibrated, model = origin.get(key, ""), getattr(ran, role).model
-        if not _same_file(calibrated, model):
-            yield f"profile: {profile.name} was calibrated on {role}.model = {calibrated}, and {model} ran"
-    if _same_file(origin.get("prompts_file", ""), ran.workload.prompts):
-        yield f"prompts: {profile.name} was calibrated on those of the run, {ran.workload.prompts}: it has seen them"
+def _models(simulated: Scenario, ran: Scenario) -> Iterator[str]:
+    """Whether profiles are of the models and not of the prompts that ran."""
+    for side, key in zip(SIDES, ("drafter_model", "target_model"), strict=True):
+        profile, model = profile_of(simulated, side), getattr(ran, side).model
+        if profile is None or not getattr(simulated, side).count:
+            continue
+        origin = profile.provenance
+        if key not in origin:
+            yield f"profile: {profile.name} was not calibrated on the models that ran"
+        elif not _same_file(origin[key], model):
+            yield f"profile: {profile.name} was calibrated on {side}.model = {origin[key]}, and {model} ran"
+        if _same_file(origin.get("prompts_file", ""), prompts := ran.workload.prompts):
+            yield f"prompts: {profile.name} was calibrated on those of the run, {prompts}: it has seen them"
 
 
 def _same_file(one: str, other: str) -> bool:
@@ -157,17 +160,18 @@ def busy_host(runs: Sequence[Run]) -> list[str]:
     return [f"{share:.0%} of the steps started late; validate on a quieter host"] if share >= BUSY else []
 
 
-def keys_apart(first: Run, second: Run) -> Iterator[str]:
-    """Yield all other keys of the scenarios that are not the same, a line each."""
-    one, other = (_content(run.header.scenario) for run in (first, second))
+def keys_apart(first: Run, second: Run, but: tuple[str, ...] = SPOKEN_OF) -> Iterator[str]:
+    """Yield all keys of the scenarios that are not the same, a line each, `but` some and what begins with them."""
+    one, other = (_content(run) for run in (first, second))
     names = _names(first, second)
     both_loaded = first.header.world == second.header.world == "engine"
     for key in sorted(one.keys() | other.keys()):
-        if key.startswith(SPOKEN_OF) or (key in MODELS and not both_loaded):
+        if key.startswith(but) or (key in MODELS and not both_loaded):
             continue
         if one.get(key) != other.get(key):
             yield f"{key}: {one.get(key, 'none')} in {names[0]}, {other.get(key, 'none')} in {names[1]}"
 
 
-def _content(scenario: Scenario) -> Mapping[str, Any]:
-    return dict(flat(msgspec.to_builtins(without_profiles(scenario))))
+def _content(run: Run) -> Mapping[str, Any]:
+    content = dict(flat(msgspec.to_builtins(without_profiles(run.header.scenario))))
+    return content | {"profile": run.header.profile_digest}

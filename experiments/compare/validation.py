@@ -11,7 +11,7 @@ from experiments.compare.compare import (
     simulated_reruns,
     summarise,
 )
-from experiments.compare.differences import busy_host, differences, keys_apart
+from experiments.compare.differences import FREE, TIMED, busy_host, differences, keys_apart
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
 from fleet.records.run import Run
@@ -37,7 +37,7 @@ def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]]) -> 
         if reruns:
             raise InputError("reruns: need a simulated run first, and the measured one that it predicts")
         return plain()
-    apart = next(keys_apart(simulated, measured), None)
+    apart = next(keys_apart(simulated, measured, TIMED), None)
     if apart is not None:
         return plain([f"mechanism: unknown, because the scenarios differ: {apart}"])
     scenario = simulated.header.scenario
@@ -67,12 +67,16 @@ def doubts(runs: Sequence[Run]) -> list[str]:
 
 
 def with_reruns(measured: Run, reruns: Iterable[tuple[str, Run]]) -> list[Run]:
-    """Return the runs of one scenario: the measured one, then its reruns; InputError for a run of another one."""
+    """Return the runs of one scenario: the measured one, then its reruns; InputError for a run of another one.
+
+    Times and acceptance of runs of models are their own; profiles may differ there.
+    """
     runs = [measured]
+    of_models = measured.header.world == "engine" and not measured.header.replayed
     for name, rerun in reruns:
         if rerun.header.world != measured.header.world:
             raise InputError(f"rerun {name}: is of the other world; name reruns of the measured run")
-        apart = next(keys_apart(rerun, measured), None)
+        apart = next(keys_apart(rerun, measured, TIMED if of_models else FREE), None)
         if apart is not None:
             raise InputError(f"rerun {name}: is of another scenario; {apart}")
         runs.append(rerun)

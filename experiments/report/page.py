@@ -19,6 +19,7 @@ MAX_ROWS = 1000  # of a table, so that a page stays small
 REPRODUCIBLE = {"svg.hashsalt": "specfleet"}
 LABELS = {
     "measured": "counted or timed on real hardware",
+    "replayed": "timed in the engine, where stations without a model waited for stated step times",
     "simulated": "by this project's simulator, from the step times of the profile",
     "equations": "by closed formulas, approximate",
     "fitted": "parameters fitted to measurements",

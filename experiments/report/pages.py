@@ -13,13 +13,22 @@ from experiments.draw import Drawn, plan_of
 from experiments.plan.answer import Plan
 from experiments.report.page import Grid, ReportPage
 from experiments.report.plans import answers
-from experiments.report.tables import facts_grid, known_as, metrics_grid, profile_grid, run_grid, scenario_grids, warned
+from experiments.report.tables import (
+    facts_grid,
+    known_as,
+    label_in,
+    metrics_grid,
+    profile_grid,
+    run_grid,
+    scenario_grids,
+    warned,
+)
 from experiments.sweep.cell import CellResult
 from experiments.sweep.figure import sweep_figure, unit_of_metric
 from experiments.sweep.sweep import shown
 from experiments.sweep.table import ANALYTIC, in_numbers, keys_of, text_of
 from figures import timeline
-from figures.timeline import lanes, steps_of
+from figures.timeline import steps_of
 from fleet.records.metrics.measure import assess, measure_targets
 from fleet.records.run import Run
 from fleet.scenario.resolve import resolve
@@ -48,7 +57,7 @@ def plan_page(plan: Plan) -> ReportPage:
                 for name in plan.rule.__struct_fields__]  # fmt: skip
         grids.append(Grid("The paper's rule of thumb", ("quantity", "value", "unit", "label"), rule))
     if plan.scenario is not None:
-        grids += scenario_grids(resolve(plan.scenario), plan.scenario.profile, "The chosen fleet.")
+        grids += scenario_grids(resolve(plan.scenario), plan.scenario, "The chosen fleet.")
     facts = {
         "fleets looked at by equations": str(plan.screened),
         "simulations": str(plan.simulations),
@@ -91,14 +100,14 @@ def run_page(run: Run) -> ReportPage:
     """Return the page of a run, simulated or measured."""
     header, fleet = run.header, run.header.fleet
     metrics, overload = assess(run)
-    label = "measured" if header.world == "engine" else "simulated"
+    label = label_in(header.world, header.replayed)
     answer = list(headline(metrics).items())
     if overload is not None:
         answer.insert(0, ("overload", f"{overload.line()}: no steady state, no intervals"))
     grids = [metrics_grid(metrics, label), _targets(run, label)]
-    grids += [*scenario_grids(fleet, header.scenario.profile), run_grid(header, run.digest())]
+    grids += [*scenario_grids(fleet, header.scenario), run_grid(header, run.digest())]
     title = f"{header.scenario.name}: {fleet.verifiers.count} targets, {fleet.drafters.count} drafters"
-    sources = known_as(header.world, fleet.basis)
+    sources = known_as(label, fleet.basis)
     return ReportPage(title, f"a {label} run", tuple(answer), sources, _timeline(run, label), tuple(grids))
 
 
@@ -107,9 +116,8 @@ def _timeline(run: Run, label: str) -> tuple[Drawn, ...]:
     frame = run.frame()
     if not (steps_of(frame).kind == "draft").any():
         return ()
-    shown = frame[frame.station.isin(lanes(frame)[:MAX_LANES])]
     caption = f"Steps of the stations, about three iterations from the middle of the run ({label})."
-    return ((timeline.draw({"Timeline": shown}), caption),)
+    return ((timeline.draw({"Timeline": frame}, most=MAX_LANES), caption),)
 
 
 def _targets(run: Run, label: str) -> Grid:
@@ -163,13 +171,15 @@ def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scen
     wide = simulated.pivot_table(index=keys, columns="quantity", values="value", sort=False).reset_index()
     worlds = [str(world) for world in simulated.world.unique()]
     bases = [str(basis) for basis in simulated.basis.dropna().unique()] if "basis" in simulated else ["unknown"]
-    label = "measured" if worlds == ["engine"] else "simulated"
+    fleet = None if scenario is None else resolve(scenario)
+    labels = [label_in(world, fleet.replayed if fleet else ()) for world in worlds]
+    label = labels[0] if len(labels) == 1 else "simulated"
     cells = _of_table(table, keys, cells)
     seeds = max((cell.seeds for cell in cells), default=1)
     grids = [_cells(simulated, wide, keys, label)]
-    if scenario is not None:
+    if scenario is not None and fleet is not None:
         note = f"Of the first cell; {', '.join(keys)} {'vary' if len(keys) > 1 else 'varies'}."
-        grids += scenario_grids(resolve(scenario), scenario.profile, note)
+        grids += scenario_grids(fleet, scenario, note)
     digests = ", ".join(cell.scenario_digest for cell in cells[:12]) + (" ..." if len(cells) > 12 else "")
     facts = {
         "cells": str(len(wide)),
@@ -180,7 +190,7 @@ def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scen
         "digests of the cells' scenarios": digests,
     }
     over = f" over {seeds} seeds" if seeds > 1 else ""
-    sources = " ".join([*(known_as(world, ", ".join(bases)) for world in worlds), f"Ranges are 95 % intervals{over}."])
+    sources = " ".join([*(known_as(each, ", ".join(bases)) for each in labels), f"Ranges are 95 % intervals{over}."])
     answer = _best_cells(simulated, wide, keys, cells)
     return ReportPage(
         f"Sweep {name}", "a sweep", answer, sources, _of_sweep(table, wide, keys), (*grids, facts_grid(facts))

@@ -1,7 +1,7 @@
 """Tables that all pages have: metrics, the resolved scenario, the labelled numbers of its profile, provenance."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,9 @@ from fleet.records.metrics.window import Metric, percentile_values
 from fleet.records.run import RunHeader
 from fleet.scenario.changes import flat
 from fleet.scenario.resolved import Fleet
+from fleet.scenario.scenario import Scenario
 from fleet.scenario.show import describe_fleet
+from fleet.scenario.sides import SIDES, profile_of, shared_profile
 from fleet.times.labels import label_of, warning_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
@@ -21,10 +23,18 @@ from fleet.times.step_time import StepTime
 FEW = 8  # numbers of a list that are shown one by one
 
 
-def known_as(world: str, basis: str) -> str:
-    """Say how the numbers of a run are known."""
-    if world == "engine":
+def label_in(world: str, replayed: Sequence[str]) -> str:
+    """Return the label of a run's metrics; `replayed`: its sides without a model."""
+    return "simulated" if world != "engine" else "replayed" if replayed else "measured"
+
+
+def known_as(label: str, basis: str) -> str:
+    """Say how the numbers of runs with this label are known."""
+    if label == "measured":
         return "Numbers are measured: a run of the engine on real hardware."
+    if label == "replayed":
+        waited = f"replayed stations waited for step times that are {basis or 'stated'}"
+        return f"Numbers are of a run of the engine, in which {waited}.{warned(basis)}"
     return f"Numbers are simulated; step times of the profile are {basis}.{warned(basis)}"
 
 
@@ -48,10 +58,12 @@ def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
     return Grid("All metrics", headings, rows, "low and high: the ends of the 95 % interval.")
 
 
-def scenario_grids(fleet: Fleet, profile: HardwareProfile | str, note: str = "") -> list[Grid]:
-    """Return the resolved scenario and the numbers of its profile, if it has one."""
+def scenario_grids(fleet: Fleet, scenario: Scenario, note: str = "") -> list[Grid]:
+    """Return the resolved scenario and the numbers of each of its profiles."""
+    found = (shared_profile(scenario), *(profile_of(scenario, side) for side in SIDES))
+    profiles = {profile.digest(): profile for profile in found if profile is not None}
     resolved = Grid("The resolved scenario", ("where", "what", "value"), list(describe_fleet(fleet)), note)
-    return [resolved, profile_grid(profile)] if isinstance(profile, HardwareProfile) else [resolved]
+    return [resolved, *map(profile_grid, profiles.values())]
 
 
 def profile_grid(profile: HardwareProfile) -> Grid:

@@ -63,7 +63,7 @@ def run_cell(
     overload = next((verdict.line() for _, verdict in assessed if verdict is not None), "")
     if overload:
         metrics = without_intervals(metrics, math.inf)
-    values, basis = analytic_values(scenario), resolve(scenario).basis if world == "sim" else "measured"
+    values, basis = analytic_values(scenario), resolve(scenario).basis_in(world)
     return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", basis, power)
 
 

@@ -5,28 +5,39 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.console.printing import case_text, interval
-from experiments.knee import level_between, level_of, most_that_gain
+from experiments.knee import FULL, level_between, level_of, most_that_gain
 from experiments.sweep.cell import CellResult
-from fleet.records.metrics.window import Metric
+from fleet.errors import InputError
+from fleet.inputs.text import shortened
+from fleet.records.metrics.glossary import meanings
+from fleet.records.metrics.window import Metric, with_percentiles
 from fleet.shown import number
 
 COUNT, ROUNDS, EACH = "verifiers.count", "rounds_per_s", "throughput_per_target"
 STANDALONE = "standalone_tokens_per_s"
 MAX_NAMED = 8  # cells that a line names
+LEAST = ("s", "W", "J/token", "cost/million tokens")  # units of metrics of which less is better
 
 
 def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[str]:
-    """Return lines on the cell with the largest value of a metric; none for fewer than two cells that have it."""
-    having = [cell for cell in cells if quantity in cell.metrics]
+    """Return lines on the best cell by a metric; none for fewer than two cells that have it.
+
+    Of times, power, energy and costs the least is best, of others the largest. InputError for what is no metric.
+    """
+    known = meanings()
+    if quantity not in known:
+        allowed = dict.fromkeys(name for cell in cells for name in with_percentiles(cell.metrics))
+        raise InputError(f"findings of {shortened(quantity, quoted=False)}: no metric; allowed: {', '.join(allowed)}")
+    having = [(cell, every[quantity]) for cell in cells if quantity in (every := with_percentiles(cell.metrics))]
     if len(having) < 2:
         return []
-    best = max(having, key=lambda cell: cell.metrics[quantity].value)
-    top = best.metrics[quantity]
+    sense = -1 if known[quantity].unit in LEAST else 1
+    best, top = max(having, key=lambda one: sense * one[1].value)
     lines = [f"best {quantity}: {case_text(best.cell)}, {number(top.value)} {top.unit} ({interval(top)})"]
-    level = [cell for cell in having if cell is not best and is_level(cell.metrics[quantity], top)]
+    level = [cell for cell, metric in having if cell is not best and is_level(metric, top)]
     if level:
         lines.append(f"level with it within chance: {cells_text(level)}")
-    return [*lines, *knees(having)]
+    return [*lines, *knees([cell for cell, _ in having])]
 
 
 def knees(cells: Sequence[CellResult]) -> list[str]:
@@ -50,7 +61,8 @@ def as_run(cells: Sequence[CellResult]) -> tuple[str, str]:
     counts, last = [int(cell.cell[COUNT]) for cell in cells], int(cells[-1].cell[COUNT])
     rounds = [cell.metrics[ROUNDS] for cell in cells]
     full, (low, high) = level_of(counts, [one.value for one in rounds]), level_between(counts, rounds)
-    of_full = f", {full} as run ({low} to {high})" if full < last else f", not below {low} as run"
+    seen_level = full < FULL * last  # throughput that still rises with N comes within that share at the last ones
+    of_full = f", {full} as run ({low} to {high})" if seen_level else f", not below {low} as run"
     standalone = cells[-1].analytic.get(STANDALONE)
     if standalone is None:
         return of_full, ""
@@ -75,9 +87,10 @@ def cells_text(cells: Sequence[CellResult]) -> str:
 
 
 def is_level(one: Metric, best: Metric) -> bool:
-    """Whether chance may explain that one mean is below the best: their difference is within its 95 % interval.
+    """Whether chance may explain that two means differ: their difference is within its 95 % interval.
 
     Both intervals are taken as independent. Without them nothing is level but an equal value.
     """
-    chance = math.hypot(one.high - one.value, best.value - best.low)
-    return one.value == best.value or best.value - one.value <= chance
+    lower, upper = sorted((one, best), key=lambda each: each.value)
+    chance = math.hypot(lower.high - lower.value, upper.value - upper.low)
+    return lower.value == upper.value or upper.value - lower.value <= chance

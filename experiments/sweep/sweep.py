@@ -131,9 +131,9 @@ def sweep(
         place: (*planned[place], world, seeds, path, power) for place in range(len(planned)) if place not in results
     }
     try:
-        _run_missing(arguments, results, folder, 1 if world == "engine" else jobs, done)
         if folder:
             write_file(folder / SCENARIO, msgspec.json.format(msgspec.json.encode(planned[0][1]), indent=2) + b"\n")
+        _run_missing(arguments, results, folder, 1 if world == "engine" else jobs, done)
     except OutputError as error:
         error.result = _in_order(results)
         raise

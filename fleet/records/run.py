@@ -101,7 +101,7 @@ class Run(msgspec.Struct, frozen=True):
     @property
     def warning(self) -> str:
         """Warning of every result of this run: that its step times were estimated; empty if they were not."""
-        return warning_of(self.header.fleet.basis) if self.header.world == "sim" else ""
+        return warning_of(self.header.fleet.basis_in(self.header.world))
 
     def columns(self) -> Table:
         """Return the rows as numpy columns, the input of metrics."""

@@ -27,7 +27,7 @@ from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.warm_up import NoWarmUp, WarmUp
 from fleet.scenario.cost import Cost
 from fleet.scenario.faults import Fault
-from fleet.scenario.names import drafter_name
+from fleet.scenario.names import World, drafter_name
 from fleet.scenario.scenario import (
     Acceptance,
     DraftKind,
@@ -225,6 +225,10 @@ class Fleet(msgspec.Struct, frozen=True):
         drafters = self.drafters.kind == "replayed" and self.drafters.count > 0
         targets = self.verifiers.kind == "replayed"
         return ("drafters",) * drafters + ("targets",) * targets
+
+    def basis_in(self, world: World) -> str:
+        """Return what the step times of a run in that world rest on: those of models are measured."""
+        return "measured" if world == "engine" and not self.replayed else self.basis
 
     def drafter_name(self, drafter: int) -> str:
         """Return the name of a drafter's station."""

@@ -138,6 +138,21 @@ def test_a_profile_with_other_models_or_equal_prompts_is_named(profile: dict[str
     assert said in differences(specfleet.simulate(scenario).run, measured())
 
 
+def test_profiles_of_both_sides_are_named() -> None:
+    replace, own = msgspec.structs.replace, make_scenario(MINE)
+    sheet = replace(PROFILE, name="sheet", provenance={}, sources={"draft.base_s": "estimated: a roofline"})
+    drafters, verifiers = replace(own.drafters, profile=sheet), replace(own.verifiers, profile=PROFILE)
+    sides = replace(
+        own, profile="", drafters=drafters, verifiers=verifiers, link=PROFILE.link, acceptance=Geometric(0.9)
+    )
+    run = specfleet.simulate(sides).run
+    assert [line for line in differences(run, measured()) if line.startswith("profile")] == [
+        "profile: sheet drafts for calibrated: step times estimated, not measured",
+        "profile: sheet was not calibrated on the models that ran",
+    ]
+    assert any("sheet drafts for calibrated (" in line for line in differences(run, simulated()))
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [("drafters.depth", 4), ("workload.prompts", "mine.jsonl"), ("workload.new_tokens", 48), ("precision", "float64")],

@@ -88,6 +88,17 @@ def test_a_folder_in_place_of_results_is_refused_first(tmp_path: Path, place: st
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
+def test_a_stopped_sweep_keeps_its_own_scenario(tmp_path: Path) -> None:
+    def stop(_result: CellResult) -> None:
+        raise RuntimeError("stopped")
+
+    swept([1], tmp_path)
+    with pytest.raises(RuntimeError, match="stopped"):
+        swept([2], tmp_path, done=stop)
+    kept = msgspec.json.decode((tmp_path / "scenario.json").read_bytes())
+    assert kept["verifiers"]["count"] == 2
+
+
 def test_results_have_the_order_of_cells(tmp_path: Path) -> None:
     swept([2], tmp_path / "out")
     results = swept([1, 2, 3], tmp_path / "out")

@@ -2,10 +2,12 @@
 
 import math
 
+import msgspec
 import pytest
 
 from experiments.sweep.cell import CellResult
 from experiments.sweep.findings import findings, is_level
+from fleet.errors import InputError
 from fleet.records.metrics.window import Metric
 
 
@@ -74,3 +76,30 @@ def test_the_knee_as_run_stands_beside_the_equations() -> None:
 def test_without_a_plain_rate_n_max_is_the_equations_alone() -> None:
     cells = [star(N, 10.0) for N in (1, 2, 3)]
     assert findings(cells)[-1] == "knee: N_full = 3 by equation (12), 1 as run (1 to 1); N_max = 4 by the equations"
+
+
+@pytest.mark.parametrize("last", [7, 49, 50, 120])
+def test_rates_that_still_rise_reach_no_plateau(last: int) -> None:
+    cells = [star(N, 10.0 * N) for N in range(1, last + 1)]
+    assert "by equation (12), not below " in findings(cells)[-1]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "unit", "best"),
+    [("tpot_s", "s", 1), ("tpot_p99_s", "s", 2), ("power_w", "W", 1), ("goodput_requests_per_s", "requests/s", 3)],
+)
+def test_of_times_power_and_costs_the_least_is_best(quantity: str, unit: str, best: int) -> None:
+    def one(value: float) -> Metric:
+        return Metric(value, value - 0.1, value + 0.1, unit)
+
+    p99 = {1: 2.0, 2: 1.0, 3: 1.05}
+    name = "tpot_s" if quantity == "tpot_p99_s" else quantity
+    metrics = {N: {name: msgspec.structs.replace(one(float(N)), p99=one(p99[N]) if unit == "s" else None)} for N in p99}
+    lines = findings([CellResult({"drafters.depth": N}, "sim", 3, "", metrics[N]) for N in p99], quantity)
+    assert lines[0].startswith(f"best {quantity}: drafters.depth={best}, ")
+    assert lines[1:] == (["level with it within chance: drafters.depth=3"] if quantity == "tpot_p99_s" else [])
+
+
+def test_findings_of_no_metric_are_refused() -> None:
+    with pytest.raises(InputError, match=r"findings of speed: no metric; allowed: throughput$"):
+        findings([cell(1, 100), cell(2, 100)], "speed")

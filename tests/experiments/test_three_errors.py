@@ -1,6 +1,7 @@
 """Where an error comes from: what is planted as mechanism, as parameters or as host comes out as that."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,19 @@ import numpy as np
 import pytest
 
 import specfleet
-from experiments.compare.compare import ComparedQuantity, Reruns, compare_reruns
+from experiments.compare.compare import (
+    ComparedQuantity,
+    Reruns,
+    compare_metrics,
+    compare_reruns,
+    summarise,
+    worst,
+)
+from experiments.compare.validation import with_reruns
 from experiments.console.printing import print_comparison
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
+from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
 from tests.helpers.cli import Say
@@ -115,6 +124,15 @@ def test_reruns_that_disagree_more_than_the_error_are_unsteady(
     assert ("unsteady host" in capsys.readouterr().out) == (steady is False)
 
 
+@pytest.mark.parametrize(
+    ("predicted", "run", "off"),
+    [(2.0, 4.0, 0.5), (0.0, 4.0, 1.0), (0.0, 0.0, 0.0), (3.0, 0.0, math.inf), (math.nan, 4.0, math.inf)],
+)
+def test_zero_against_another_value_is_beyond_any_tolerance(predicted: float, run: float, off: float) -> None:
+    comparison = summarise(compare_metrics({}, metrics(predicted), metrics(run)))
+    assert worst(comparison, "rounds_per_s") == off
+
+
 def test_errors_of_cells_have_means_and_the_worst() -> None:
     pytest.importorskip("torch")  # the demo calibrates
     from experiments.demo.findings import errors_of
@@ -136,10 +154,43 @@ def test_intervals_of_errors_over_reruns_cover_the_error() -> None:
     assert missed <= 38
 
 
-def test_reruns_must_be_of_the_same_scenario() -> None:
-    first, other = (specfleet.Result(measured(scenario(count))) for count in (2, 3))
-    with pytest.raises(specfleet.InputError, match=r"rerun .*: is of another scenario; verifiers\.count: 3"):
-        specfleet.three_errors(first, reruns=[other])
+def of_engine(run: Run, *replayed: str) -> Run:
+    """The run as one of the engine, with those sides replayed."""
+    return Run(msgspec.structs.replace(run.header, world="engine", replayed=replayed), run.table)
+
+
+ON_ONE_DEVICE = {"devices.host.sharing": "turns", "verifiers.device": "host"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "of_models", "replayed"),
+    [
+        ({"name": "again", "seed": 5}, True, True),
+        ({"profile.draft.base_s": 2.0}, True, False),
+        ({"acceptance.beta": 0.5}, True, False),
+        (ON_ONE_DEVICE, False, False),
+        ({"verifiers.count": 3}, False, False),
+    ],
+)
+def test_reruns_share_all_that_decides_a_run(changes: dict[str, Any], of_models: bool, replayed: bool) -> None:
+    """Models have their own times and acceptance; replayed stations have those of the scenario."""
+    own = simulate(scenario(2))
+    other = simulate(change_scenario(scenario(2), changes))
+    for sides, same in (((), of_models), (("drafters", "targets"), replayed)):
+        run, rerun = (of_engine(one, *sides) for one in (own, other))
+        if same:
+            assert len(with_reruns(run, [("again", rerun)])) == 2
+        else:
+            with pytest.raises(specfleet.InputError, match="rerun again: is of another scenario; "):
+                with_reruns(run, [("again", rerun)])
+
+
+def test_the_mechanism_of_other_devices_is_unknown() -> None:
+    run = specfleet.Result(of_engine(simulate(scenario(2)), "targets"))
+    comparison = specfleet.compare(specfleet.simulate(scenario(2), ON_ONE_DEVICE), run)
+    (note,) = comparison.notes
+    assert note.startswith("mechanism: unknown, because the scenarios differ: devices.host.sharing: turns in the sim")
+    assert all(row.mechanism is None for row in comparison.rows)
 
 
 def test_a_run_without_playback_is_compared() -> None:

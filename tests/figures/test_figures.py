@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.draw import draw
@@ -117,6 +118,26 @@ def test_the_timeline_draws_as_many_boxes_as_steps_it_shows() -> None:
     shown = steps[(steps.end_s > begin_s) & (steps.begin_s < end_s)]
     assert set(shown.kind) == {"draft", "verify"}
     assert len(shown[shown.kind == "draft"]) >= 3 * 3
+
+
+def test_the_stretch_of_a_timeline_is_the_same_for_a_few_of_its_lanes() -> None:
+    frame = simulate(star(verifiers={"count": 12}, workload={"requests": 48})).frame()
+    (whole,), (cut,) = (timeline.draw({"": frame}, most=most).axes for most in (None, 4))
+    assert (len(whole.get_yticks()), len(cut.get_yticks())) == (13, 4)
+    assert cut.get_xlim() == whole.get_xlim()
+
+
+def test_of_a_repeated_message_the_first_is_drawn() -> None:
+    frame = RUN.frame()
+    again = frame[frame.event == "draft-request"].assign(time_s=lambda rows: rows.time_s + 0.1)
+    repeated = pd.concat([frame, again]).sort_values("time_s", kind="stable")
+    (once,), (twice,) = (timeline.draw({"": rows}).axes for rows in (frame, repeated))
+    assert boxes_of(twice) == boxes_of(once)
+
+
+def boxes_of(axes: Axes) -> list[list[float]]:
+    """Return the corners of all boxes."""
+    return [path.get_extents().extents.tolist() for bars in axes.collections for path in bars.get_paths()]
 
 
 def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:

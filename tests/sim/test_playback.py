@@ -12,6 +12,7 @@ from fleet.errors import InputError
 from fleet.records.playback import PARTS, Part, parse_parts, playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run
+from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
 from tests.helpers.stars import star
@@ -176,6 +177,20 @@ def test_played_acceptance_is_that_of_each_request(run: Run) -> None:
     theirs = accepted(by_station(run))
     assert accepted(played(run, "acceptance")) == theirs
     assert accepted(played(run, "steps", "links", "overhead")) != theirs
+
+
+@pytest.mark.parametrize(
+    "changes", [{"verifiers.count": 6}, {"workload.requests": 48}, {"workload.new_tokens": 60, "drafters.depth": 7}]
+)
+def test_requests_that_a_run_lacks_accept_as_its_own(run: Run, changes: dict[str, Any]) -> None:
+    """Each begins with what a request of the run accepted, and goes on with its next ones."""
+    theirs = {request: lengths for (_, request), lengths in accepted(by_station(run)).items()}
+    changed = change_scenario(run.header.scenario, changes)
+    ours = accepted(by_station(simulate(changed, playback=playback_of(run, ("acceptance",)))))
+    assert len(ours) == changed.workload.requests
+    for (_, request), lengths in ours.items():
+        following = [length for turn in range(24) for length in theirs[(request + turn) % 24]]
+        assert lengths == following[: len(lengths)]
 
 
 def test_played_messages_have_their_measured_delays(run: Run) -> None:

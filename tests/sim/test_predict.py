@@ -123,6 +123,9 @@ def test_equations_equal_simulation_or_refuse(
         ("workload.arrivals", {"workload": {"arrivals": {"process": "poisson", "per_s": 1.0}}}),
         ("workload.streams", {"workload": {"streams": 5}}),
         ("acceptance.model", {"acceptance": AGREEMENT}),
+        ("verifiers.patience_s", {"verifiers": {"patience_s": 0.9}}),
+        ("verifiers.patience_s", {"verifiers": {"count": 8, "patience_s": 3.9}}),
+        ("drafters.lease_s", {"drafters": {"lease_s": 3.9}, "verifiers": {"patience_s": 9.0}}),
         (
             "faults",
             {"faults": [{"what": "kill", "node": "drafter"}]}
@@ -141,6 +144,7 @@ def test_other_fleets_are_refused_by_their_key(key: str, tables: dict[str, Any])
     [
         {"drafters": {"admit": {"policy": "at-most", "sessions": 3}}},
         {"drafters": {"limits_per_s": [0.0]}},
+        {"drafters": {"lease_s": 4.1}, "verifiers": {"patience_s": 1.1}},
         {"verifiers": {"tiers": [{"first": 1, "step": {"base_s": 5.0}}]}},
     ],
 )

@@ -262,3 +262,32 @@ def test_a_run_that_is_played_back_has_no_simulated_baseline() -> None:
     first = specfleet.simulate("serving", workload={"requests": 12, "streams": 12})
     assert "speedup" in first.metrics
     assert first.metrics.keys() - specfleet.play_back(first, ["steps"]).metrics.keys() == {"speedup"}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "lost"),
+    [("serving", {}, {"speedup"}), ("star", {}, set()), ("star", {"drafters.count": 0}, set())],
+)
+def test_a_run_is_known_without_its_workload_file(
+    name: str, changes: dict[str, int], lost: set[str], tmp_path: Path
+) -> None:
+    """But for what takes another simulation."""
+    file = tmp_path / "lengths.csv"
+    file.write_text("num_prefill_tokens,num_decode_tokens\n" + "200,40\n30,60\n" * 24)
+    workload = {"lengths": str(file), "requests": 48, "prompt_tokens": 192, "new_tokens": 96}
+    result = specfleet.simulate(name, changes, workload=workload)
+    result.save(tmp_path / "run.parquet")
+    metrics, columns = set(result.metrics), set(result.targets())
+    file.unlink()
+    again = specfleet.read_run(tmp_path / "run.parquet")
+    assert metrics - set(again.metrics) == lost
+    assert columns - set(again.targets()) <= {"share_of_alone"}
+    assert again.notes == result.notes
+
+
+def test_each_target_has_a_share_of_alone_where_it_can_be_alone() -> None:
+    result = specfleet.simulate("star", SMALL)
+    assert "share_of_alone" in result.targets()
+    assert "share_of_alone" not in specfleet.play_back(result).targets(), "measured steps have no baseline"
+    more_drafters = {"drafters.count": 4, "verifiers.count": 2}
+    assert "share_of_alone" not in specfleet.simulate("star", SMALL | more_drafters).targets()

@@ -70,8 +70,8 @@ def test_an_unwritable_place_is_refused_before_anything_runs(name: str, option: 
     assert (tmp_path / "taken").read_text() == "old"
 
 
-# Room for the check beforehand, and for little more: the limit of a file's size stands for a full disk.
-LITTLE_BYTES = 4096
+# Room for the check beforehand and a scenario, and for little more: the limit of a file's size stands for a full disk.
+LITTLE_BYTES = 8192
 
 FULL = {
     "simulate": (["simulate", "star", "--json", "-o", "OUT/run.parquet"], "run.parquet"),
@@ -139,11 +139,13 @@ def test_an_unsaved_result_is_one_line(tmp_path: Path) -> None:
     assert read_run(tmp_path / "run.parquet").digest() == result.run.digest()
 
 
-def test_a_figure_says_which_file_it_wants(tmp_path: Path) -> None:
+def test_a_figure_says_which_file_it_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")  # no LaTeX
     result = api.simulate("star", workload={"requests": 12})
     for place, said in (
         (tmp_path / "picture", r"picture: the ending says the format; write \S+picture.png, for example; allowed:"),
         (tmp_path / "picture.jpe", "figures have no format '.jpe'; allowed:"),
+        (tmp_path / "picture.pgf", "pgf needs xelatex, and it is not installed; write .pdf"),
         (tmp_path, "is a folder; name a file in it"),
         (Path("/proc/new.png"), "cannot be written"),
     ):

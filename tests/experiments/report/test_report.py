@@ -12,6 +12,9 @@ from experiments.report.page import LABELS, MAX_ROWS, Grid, ReportPage, html_of
 from figures.style import new_figure
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.scenario.resolve import resolve
+from fleet.times.profile import HardwareProfile
+from tests.helpers.stars import star
 
 MOST_BYTES = 1_000_000
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -119,6 +122,29 @@ def test_a_sweep_shows_every_cell_and_names_the_best(results: dict[str, Path], p
 def test_a_run_shows_every_metric_with_its_value(results: dict[str, Path], pages: dict[str, str]) -> None:
     for name, metric in specfleet.read_run(results["run"]).metrics.items():
         assert f'<td>{name}</td><td class="n" data-v="{metric.value:.10g}">' in pages["run"]
+
+
+def test_numbers_of_replayed_stations_say_what_their_times_rest_on(tmp_path: Path) -> None:
+    sheet = {"sources": {"draft.base_s": "estimated: a roofline"}}
+    run = specfleet.simulate(star(profile=sheet, drafters={"kind": "replayed"}, verifiers={"kind": "replayed"})).run
+    header = msgspec.structs.replace(run.header, world="engine", replayed=run.header.fleet.replayed)
+    result = specfleet.Result(msgspec.structs.replace(run, header=header))
+    result.save(tmp_path / "run.parquet")
+    page = specfleet.report(tmp_path / "run.parquet")
+    assert "waited for step times that are estimated. Mind: step times estimated" in page
+    assert re.findall(r'<td><span class="chip (replayed|measured)">', page)[0] == "replayed"
+    assert "step times estimated" in result.title()
+    assert resolve(star(profile=sheet)).basis_in("engine") == "measured", "models have times of their own"
+
+
+def test_a_page_has_the_numbers_of_each_profile(tmp_path: Path) -> None:
+    own = star(link={"latency_s": 0.1})
+    assert isinstance(own.profile, HardwareProfile)
+    faster = msgspec.structs.replace(own.profile, name="faster", verify=own.profile.draft)
+    verifiers = msgspec.structs.replace(own.verifiers, profile=faster)
+    specfleet.simulate(msgspec.structs.replace(own, verifiers=verifiers)).save(tmp_path / "run.parquet")
+    page = specfleet.report(tmp_path / "run.parquet")
+    assert re.findall("Step times and delays: profile ([a-z]+)", page) == ["test", "faster"]
 
 
 NASTY = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(2)>&amp;"
