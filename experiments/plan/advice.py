@@ -21,7 +21,7 @@ from experiments.plan.trials import EACH, INDIFFERENT, Interval, Values, simulat
 from fleet.errors import InputError
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.scenario import Scenario, Workload
-from fleet.scenario.workload import mean_lengths
+from fleet.scenario.workload import mean_lengths, with_arrivals
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
 
@@ -101,7 +101,7 @@ def plan_devices(
         raise InputError("--devices: give the load of the fleet: either --arrivals 16/s, or --in-flight 64")
     if in_flight > (most := int(MOST_IN_FLIGHT / FACTORS[0])):
         raise InputError(f"--in-flight {in_flight}: simulated up to {most}; plan for a part of the devices and load")
-    workload = scenario.workload
+    workload = with_arrivals(scenario.workload, None)
     if isinstance(workload.new_tokens, int) and not workload.lengths:  # equally long answers would stay in step
         workload = msgspec.structs.replace(workload, new_tokens=about(workload.new_tokens))
     asked = Asked(target, tuple(drafts), tuple(acceptance), msgspec.structs.replace(scenario, workload=workload), link,

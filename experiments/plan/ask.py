@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from experiments.plan.answer import Plan, Reached, approximation_of, goals_reached, rows_of, rule_of
 from experiments.plan.doubt import STEP_ERROR, Doubts, Range, doubts_of, ranges_of
 from experiments.plan.goals import goals_of
@@ -19,6 +21,7 @@ from fleet.scenario.arrivals import Poisson
 from fleet.scenario.changes import Changes
 from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.scenario import Scenario, Verifiers
+from fleet.scenario.workload import with_arrivals
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
 
@@ -143,8 +146,8 @@ def _with_load(
     if arrivals_per_s is not None:
         if not 0 < arrivals_per_s < 1e9:
             raise InputError(f"arrivals = {arrivals_per_s}: needs a number of requests a second, above 0")
-        # Requests share steps, as in every server with open arrivals.
-        changes |= {"workload.arrivals": Poisson(arrivals_per_s), "drafters.group": "batch"}
+        base = replace(base, workload=with_arrivals(base.workload, Poisson(arrivals_per_s)))
+        changes["drafters.group"] = "batch"  # requests share steps, as in every server with open arrivals
         if base.verifiers.max_num_seqs == 1:
             changes["verifiers.max_num_seqs"] = Verifiers().max_num_seqs
     return scenario_of(base, changes)

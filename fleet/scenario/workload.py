@@ -94,6 +94,12 @@ def with_lengths(workload: Workload) -> Workload:
     return msgspec.structs.replace(workload, prompt_tokens=texts.prompts, new_tokens=texts.answers)
 
 
+def with_arrivals(workload: Workload, arrivals: Poisson | None) -> Workload:
+    """Return the workload with other arrivals; a trace leaves its lengths."""
+    lengths = workload.arrivals.file if isinstance(workload.arrivals, Trace) else workload.lengths
+    return msgspec.structs.replace(workload, arrivals=arrivals, lengths=lengths)
+
+
 def longest_of(workload: Workload) -> tuple[int, int]:
     """Return the longest text, prompt and answer together, and the longest answer, in tokens, for any seed.
 

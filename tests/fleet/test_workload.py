@@ -11,7 +11,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import mean_lengths, streams_of
+from fleet.scenario.workload import mean_lengths, streams_of, with_arrivals
 
 PROFILE = {"name": "p", "draft": {"base_s": 0.1}, "verify": {"base_s": 0.4}}
 
@@ -55,6 +55,9 @@ def test_a_trace_gives_times_and_lengths(tmp_path: Path) -> None:
     streams = streams_of(resolved(workload, tmp_path))
     shown = [(r.not_before_s, r.prompt_tokens, r.new_tokens) for requests in streams.values() for r in requests]
     assert shown == [(0.0, 374, 44), (4.0, 396, 109)]
+    in_a_loop = with_arrivals(scenario(workload, tmp_path).workload, None)
+    assert in_a_loop.arrivals is None
+    assert mean_lengths(in_a_loop) == mean_lengths(resolved(workload, tmp_path).workload)
 
 
 def test_files_of_lengths_serve_closed_and_open_loops(tmp_path: Path) -> None:

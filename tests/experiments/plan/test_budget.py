@@ -21,9 +21,11 @@ from experiments.plan.methods import about
 from experiments.plan.serving import load_curve
 from experiments.plan.trials import simulated
 from fleet.errors import InputError
+from fleet.scenario.arrivals import Trace
 from fleet.scenario.reading import scenario_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario, Workload
+from fleet.scenario.workload import mean_lengths
 from specfleet.cli.plans import write_answer
 
 SHORT = Scenario(workload=Workload(prompt_tokens=200, new_tokens=60))
@@ -96,6 +98,16 @@ def test_no_target_is_without_a_request() -> None:
     (one,) = fleets(question("8xh100", "llama-3.1-8b@h100", Load(in_flight=4)))
     assert one.fleet.replicas == 4
     assert mean_request_s(one.curve, Load(in_flight=2), 4) == one.curve.request_s[0]  # two targets are idle
+
+
+@pytest.mark.slow
+def test_a_budget_keeps_the_lengths_of_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,400,200\n1,600,400\n")
+    load = Scenario(workload=Workload(arrivals=Trace(str(tmp_path / "trace.csv"))))
+    found = specfleet.plan_devices("1xh100", "llama-3.1-8b:bf16", arrivals_per_s=1.0, scenario=load)
+    assert "prompts of 500 tokens, answers of about 300" in found.title
+    write_answer(found, tmp_path / "kept")
+    assert mean_lengths(scenario_of(tmp_path / "kept" / "chosen.toml").workload) == (500, 300)
 
 
 def test_simulations_are_longer_than_their_beginning() -> None:

@@ -15,6 +15,7 @@ from experiments.plan.screen import screen
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
 from fleet.scenario.scenario import Drafters
+from fleet.scenario.workload import mean_lengths
 from sim.run import simulate
 from specfleet.cli.plans import print_answer, write_answer
 from tests.helpers.grids import holds, try_out
@@ -70,6 +71,16 @@ def test_ranges_hold_chance_and_wrong_step_times(closed: Plan) -> None:
         assert narrow.high - narrow.low < wide.high - wide.low
     none = sure.metrics["throughput"]
     assert none.high / none.value - 1 == pytest.approx(none.chance, abs=1e-6)
+
+
+def test_a_plan_keeps_the_lengths_of_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,40,20\n1,60,40\n")
+    (tmp_path / "mine.toml").write_text("workload.arrivals = {process = 'trace', file = 'trace.csv'}\n")
+    few = ["verifiers.count=2", "drafters.depth=2"]
+    plan = specfleet.plan(tmp_path / "mine.toml", arrivals_per_s=8.0, vary=few, jobs=1, **PAIR)
+    assert plan.chosen is not None
+    assert mean_lengths(plan.scenario.workload) == (50, 30)
+    assert all(row.tokens_per_s == 8 * 30 for row in plan.rows)
 
 
 def test_goals_are_judged_by_the_whole_range(serving: Plan) -> None:
