@@ -31,6 +31,7 @@ HALVINGS = 4  # of the gap between a load that is carried and one that is not
 MOST = 16.0  # times the planned load
 LOOK = 1500  # requests of a simulation of another load, at most
 MOST_IN_FLIGHT = 2048  # requests at once that are simulated to see a limit
+ROWS = int(EACH * MOST_IN_FLIGHT / FACTORS[0])  # of a file of lengths, at most: as many as requests of a simulation
 GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}  # times that are said
 
 
@@ -101,7 +102,7 @@ def plan_devices(
         raise InputError("--devices: give the load of the fleet: either --arrivals 16/s, or --in-flight 64")
     if in_flight > (most := int(MOST_IN_FLIGHT / FACTORS[0])):
         raise InputError(f"--in-flight {in_flight}: simulated up to {most}; plan for a part of the devices and load")
-    workload = with_arrivals(scenario.workload, None)
+    workload = msgspec.structs.replace(with_arrivals(scenario.workload, None), requests=ROWS)
     if isinstance(workload.new_tokens, int) and not workload.lengths:  # equally long answers would stay in step
         workload = msgspec.structs.replace(workload, new_tokens=about(workload.new_tokens))
     asked = Asked(target, tuple(drafts), tuple(acceptance), msgspec.structs.replace(scenario, workload=workload), link,

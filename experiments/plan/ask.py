@@ -11,7 +11,7 @@ from experiments.plan.doubt import STEP_ERROR, Doubts, Range, doubts_of, ranges_
 from experiments.plan.goals import goals_of
 from experiments.plan.lines import lines_of
 from experiments.plan.places import Named, pairs_of, places_of
-from experiments.plan.question import DEPTH, Question, check
+from experiments.plan.question import ARRIVALS, DEPTH, REQUESTS_PER_TARGET, Question, check
 from experiments.plan.screen import screen
 from experiments.plan.search import search
 from experiments.sweep.sweep import Vary, vary_of
@@ -69,22 +69,23 @@ def plan(
     targets, drafts = (places_of(value, what) for value, what in ((target, "target"), (draft, "draft")))
     base = _with_load(base, link_s, acceptance, arrivals_per_s)
     depths = _depths(base)
-    base = scenario_of(base, {DEPTH: min(base.drafters.depth, depths[-1])})
     wanted = {DEPTH: depths} | (vary_of(vary) if vary is not None else {})
-    open_loop = base.workload.arrivals is not None
-    M, N = (tuple(wanted.pop(key, ())) for key in COUNTS)
+    usual = (DRAFTERS[base.workload.arrivals is not None], range(1, TARGETS + 1))
+    M, N = (tuple(wanted.pop(key, values)) for key, values in zip(COUNTS, usual, strict=True))
+    for name, counts in zip(COUNTS, (M, N), strict=True):
+        if not all(isinstance(count, int) and count >= 1 for count in counts):
+            raise InputError(f"plan: {name} = {list(counts)}: a plan varies it from 1 on")
+    most = max(ARRIVALS, REQUESTS_PER_TARGET * max(N))  # requests of a simulation, and rows of a file of lengths
+    base = scenario_of(base, {DEPTH: min(base.drafters.depth, depths[-1]), "workload.requests": most})
     question = Question(
         pairs_of(base, targets, drafts, _texts(cost)),
-        M or DRAFTERS[open_loop],
-        N or tuple(range(1, TARGETS + 1)),
+        M,
+        N,
         {key: tuple(values) for key, values in wanted.items()},
         goals_of(base, _texts(slo), _texts(least)),
         _title(base, targets, drafts),
         apart,
     )
-    for name, counts in zip(COUNTS, (question.drafters, question.targets), strict=True):
-        if not all(isinstance(count, int) and count >= 1 for count in counts):
-            raise InputError(f"plan: {name} = {list(counts)}: a plan varies it from 1 on")
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs}: needs a whole number from 1")
     return make_plan(question, jobs or os.cpu_count() or 1, step_error, done)

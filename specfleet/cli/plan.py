@@ -141,6 +141,9 @@ def by_method(
 
     `options`: of `compare_methods`, or of `plan_devices` if `devices` is among them.
     """
+    from msgspec.structs import replace
+
+    from experiments.plan.advice import ROWS
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.scenario import Scenario
     from fleet.scenario.workload import mean_lengths
@@ -165,7 +168,7 @@ def by_method(
     options |= {"target": target[0], "depth": load.drafters.depth if "drafters.depth" in changes else 0}
     if of_budget:
         return plan_devices(scenario=load, in_flight=flights[0], **options)
-    prompt, new = map(round, mean_lengths(load.workload))
+    prompt, new = map(round, mean_lengths(replace(load.workload, requests=ROWS)))
     return compare_methods(in_flight=flights, prompt_tokens=prompt, new_tokens=new, **options)
 
 

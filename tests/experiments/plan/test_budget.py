@@ -101,13 +101,18 @@ def test_no_target_is_without_a_request() -> None:
 
 
 @pytest.mark.slow
-def test_a_budget_keeps_the_lengths_of_a_trace(tmp_path: Path) -> None:
-    (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,400,200\n1,600,400\n")
-    load = Scenario(workload=Workload(arrivals=Trace(str(tmp_path / "trace.csv"))))
-    found = specfleet.plan_devices("1xh100", "llama-3.1-8b:bf16", arrivals_per_s=1.0, scenario=load)
+@pytest.mark.parametrize("is_trace", [True, False])
+def test_a_budget_has_all_lengths_of_a_file(is_trace: bool, tmp_path: Path) -> None:
+    rows = [f"{number},400,200" for number in range(100)] + [f"{number},600,400" for number in range(100, 200)]
+    file = tmp_path / "texts.csv"
+    file.write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]))
+    load = Workload(arrivals=Trace(str(file))) if is_trace else Workload(lengths=str(file))
+    found = specfleet.plan_devices("1xh100", "llama-3.1-8b:bf16", arrivals_per_s=1.0, scenario=Scenario(workload=load))
     assert "prompts of 500 tokens, answers of about 300" in found.title
     write_answer(found, tmp_path / "kept")
-    assert mean_lengths(scenario_of(tmp_path / "kept" / "chosen.toml").workload) == (500, 300)
+    workload = scenario_of(tmp_path / "kept" / "chosen.toml").workload
+    assert workload.requests >= 1000
+    assert mean_lengths(workload) == (500, 300)
 
 
 def test_simulations_are_longer_than_their_beginning() -> None:

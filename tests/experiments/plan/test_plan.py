@@ -15,7 +15,6 @@ from experiments.plan.screen import screen
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
 from fleet.scenario.scenario import Drafters
-from fleet.scenario.workload import mean_lengths
 from sim.run import simulate
 from specfleet.cli.plans import print_answer, write_answer
 from tests.helpers.grids import holds, try_out
@@ -73,14 +72,18 @@ def test_ranges_hold_chance_and_wrong_step_times(closed: Plan) -> None:
     assert none.high / none.value - 1 == pytest.approx(none.chance, abs=1e-6)
 
 
-def test_a_plan_keeps_the_lengths_of_a_trace(tmp_path: Path) -> None:
-    (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,40,20\n1,60,40\n")
-    (tmp_path / "mine.toml").write_text("workload.arrivals = {process = 'trace', file = 'trace.csv'}\n")
+@pytest.mark.parametrize("key", ["lengths", "arrivals.file"])
+def test_a_plan_has_all_lengths_of_a_file(key: str, tmp_path: Path) -> None:
+    """Also the longer ones of its second half, whatever the scenario's number of requests."""
+    rows = [f"{number},40,20" for number in range(100)] + [f"{number},60,40" for number in range(100, 200)]
+    (tmp_path / "texts.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]))
+    trace = "workload.arrivals.process = 'trace'\n" if key == "arrivals.file" else ""
+    (tmp_path / "mine.toml").write_text(f"{trace}workload.{key} = 'texts.csv'\nworkload.requests = 10\n")
     few = ["verifiers.count=2", "drafters.depth=2"]
     plan = specfleet.plan(tmp_path / "mine.toml", arrivals_per_s=8.0, vary=few, jobs=1, **PAIR)
     assert plan.chosen is not None
-    assert mean_lengths(plan.scenario.workload) == (50, 30)
-    assert all(row.tokens_per_s == 8 * 30 for row in plan.rows)
+    assert plan.scenario.workload.lengths == str(tmp_path / "texts.csv")
+    assert {row.tokens_per_s for row in plan.rows} == {8 * 30}
 
 
 def test_goals_are_judged_by_the_whole_range(serving: Plan) -> None:
