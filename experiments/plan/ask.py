@@ -69,7 +69,8 @@ def plan(
     targets, drafts = (places_of(value, what) for value, what in ((target, "target"), (draft, "draft")))
     base = _with_load(base, link_s, acceptance, arrivals_per_s)
     depths = _depths(base)
-    wanted = {DEPTH: depths} | (vary_of(vary) if vary is not None else {})
+    searched = {DEPTH: depths} if base.verifiers.allocate is None else {}  # a rule of lengths has its own depths
+    wanted = searched | (vary_of(vary) if vary is not None else {})
     usual = (DRAFTERS[base.workload.arrivals is not None], range(1, TARGETS + 1))
     M, N = (tuple(wanted.pop(key, values)) for key, values in zip(COUNTS, usual, strict=True))
     for name, counts in zip(COUNTS, (M, N), strict=True):

@@ -59,15 +59,15 @@ class FleetShape(msgspec.Struct, frozen=True):
     @property
     def title(self) -> str:
         """The fleet in words."""
-        levers = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in self.levers.items())
+        levers = "".join(f", {key.rpartition('.')[2]} {value}" for key, value in self.levers.items())
         targets = ("1 target" if self.targets == 1 else f"{self.targets} targets") + _named(" on ", self.target_place)
         if self.kind == PLAIN:
             return f"{targets}, no speculation"
         if self.kind == APART:
             drafters = f"{self.drafters} drafter{'s' * (self.drafters > 1)}{_named(' on ', self.draft_place)}"
-            return f"{drafters} for {targets}, {levers}"
+            return f"{drafters} for {targets}{levers}"
         each = "that drafts for itself" if self.targets == 1 else "that draft for themselves"
-        return f"{targets} {each}{_named(' with ', self.draft_place)}, {levers}"
+        return f"{targets} {each}{_named(' with ', self.draft_place)}{levers}"
 
 
 def _named(before: str, place: Place) -> str:
@@ -199,6 +199,10 @@ def check(question: Question) -> None:
              "a plan begins with a fleet of drafters and targets; leave drafters.count = 0 or drafters.place out"),
             (arrivals is not None and not isinstance(arrivals, Poisson),
              "workload.arrivals: a plan knows poisson arrivals, or none"),
+            (base.workload.streams,
+             "workload.streams: a plan has one request a target, or arrivals; leave it out, or give --in-flight"),
+            (verifiers.verify is not None and pair.colocated is not None,
+             "verifiers.verify would replace the times of --target; leave one of them out"),
             (drafters.device or verifiers.device,
              "a plan places drafters and targets itself; leave their devices out"),
             (drafters.profile or verifiers.profile,

@@ -137,6 +137,15 @@ def test_depths_end_where_acceptance_does() -> None:
         specfleet.plan("star", SMALL | known, vary="drafters.depth=2:4", jobs=1)
 
 
+def test_a_rule_of_lengths_leaves_no_depth_to_search() -> None:
+    rule = {"verifiers.allocate": {"policy": "fixed", "depth": 2}}
+    plan = specfleet.plan("star", SMALL | rule, vary="verifiers.count=2", jobs=1, **PAIR)
+    assert all(row.levers == {} for row in plan.rows)
+    assert {row.fleet for row in plan.rows} == {
+        "1 drafter for 2 targets", "2 targets that draft for themselves", "2 targets, no speculation"
+    }  # fmt: skip
+
+
 def test_the_chosen_scenario_simulates_to_the_plans_numbers(closed: Plan, tmp_path: Path) -> None:
     write_answer(closed, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"chosen.toml", "pareto.png", "plan.json", "profile.json"}
@@ -209,6 +218,8 @@ def test_screening_is_near_the_simulation_in_closed_loops(number: int) -> None:
         ),
         ({"cost": {"target_per_hour": 0.0, "drafter_per_hour": 1.0}}, {}, "an hour of a target costs 0"),
         ({"profile": ""}, {}, "name a profile"),
+        ({"workload.streams": 8}, {}, "one request a target, or arrivals; leave it out, or give --in-flight"),
+        ({"verifiers.verify": {"base_s": 0.06}}, PAIR, "verify would replace the times of --target"),
         ({"workload.arrivals": {"process": "trace", "file": "a.csv"}}, {}, "knows poisson arrivals"),
         ({}, {"slo": "tpot=1"}, "no time of requests"),
         ({"workload.new_tokens": 1}, {}, "answers of one token have no time"),
