@@ -105,7 +105,11 @@ def _rivals(question: Question, choice: Contest, leader: Entrant) -> str:
     rivals += _elsewhere(question, choice, leader)
     if all(pair.colocated is None for pair in question.pairs):
         rivals.append("co-located is not known: nothing says what drafting takes on a target's device")
-    return "; ".join(rivals)
+    for pair in question.pairs:
+        if pair.colocated is not None and next(pair.levers(COLOCATED, question.vary), None) is None:
+            where = "" if pair.target_place is UNSET else f" on {pair.target_place}"
+            rivals.append(f"co-located{where}: the drafter and its cache have no room beside the target")
+    return "; ".join(dict.fromkeys(rivals))
 
 
 def _best(question: Question, own: Sequence[Entrant]) -> Entrant:

@@ -14,6 +14,7 @@ from fleet.scenario.arrivals import Poisson
 from fleet.scenario.conflicts import unused_keys
 from fleet.scenario.cost import Cost
 from fleet.scenario.reading import change_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
 from fleet.scenario.workload import mean_lengths
 from fleet.times.profile import HardwareProfile
@@ -96,14 +97,22 @@ class PlannedPair(msgspec.Struct, frozen=True):
         return change_scenario(base, levers) if levers else base
 
     def levers(self, kind: Kind, vary: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-        """Yield every choice of values of the varied keys that mean something to fleets of a kind here."""
+        """Yield every choice of values of the varied keys that fleets of a kind here know, and have room for."""
         keys = [key for key in vary if kind == APART or (kind == COLOCATED and self._takes(key, vary[key]))]
-        yield from (dict(zip(keys, values, strict=True)) for values in product(*(vary[key] for key in keys)))
+        choices = (dict(zip(keys, values, strict=True)) for values in product(*(vary[key] for key in keys)))
+        yield from (levers for levers in choices if kind != COLOCATED or self._fits(levers))
 
     def _takes(self, key: str, values: tuple[Any, ...]) -> bool:
         """Whether fleets without drafters apart know a key."""
         try:
             return all(self.fleet(COLOCATED, {key: value}) for value in values)
+        except InputError:
+            return False
+
+    def _fits(self, levers: Mapping[str, Any]) -> bool:
+        """Whether requests have room on a device that holds the target and its drafter."""
+        try:
+            return bool(resolve(self.fleet(COLOCATED, levers)))
         except InputError:
             return False
 

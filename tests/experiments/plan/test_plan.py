@@ -137,6 +137,15 @@ def test_depths_end_where_acceptance_does() -> None:
         specfleet.plan("star", SMALL | known, vary="drafters.depth=2:4", jobs=1)
 
 
+@pytest.mark.parametrize("more", [[], ["llama-3.1-70b@h100:int4"]])
+def test_a_drafter_without_room_beside_its_target_is_said(more: list[str]) -> None:
+    narrow = PAIR | {"target": ["llama-3.1-70b@l40s:int4", *more], "draft": "llama-3.2-1b@rtx-4090", "cost": ()}
+    plan = specfleet.plan("star", SMALL, vary=FEW, apart=True, jobs=1, **narrow)
+    assert plan.chosen.kind == APART
+    assert f"co-located{' on l40s' * bool(more)}: the drafter and its cache have no room" in plan.lines[3]
+    assert {row.target_place for row in plan.rows if row.kind == COLOCATED} == ({"h100"} if more else set())
+
+
 def test_a_rule_of_lengths_leaves_no_depth_to_search() -> None:
     rule = {"verifiers.allocate": {"policy": "fixed", "depth": 2}}
     plan = specfleet.plan("star", SMALL | rule, vary="verifiers.count=2", jobs=1, **PAIR)
