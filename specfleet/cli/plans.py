@@ -24,6 +24,7 @@ def write_answer(found: "Plan | Methods | FleetPlan", folder: Path) -> list[str]
     """
     import msgspec
 
+    from calibrate.fitting import absolute
     from experiments.draw import draw
     from experiments.plan.answer import Plan
     from experiments.plan.methods import Methods
@@ -42,7 +43,8 @@ def write_answer(found: "Plan | Methods | FleetPlan", folder: Path) -> list[str]
         assert isinstance(scenario.profile, HardwareProfile)
         write_profile(scenario.profile, folder / "profile.json")
         comments = ["Written by `specfleet plan`.", *found.lines]
-        write_file(folder / "chosen.toml", "\n".join(scenario_lines(scenario, "profile.json", comments)) + "\n")
+        lines = scenario_lines(absolute(scenario), "profile.json", comments)
+        write_file(folder / "chosen.toml", "\n".join(lines) + "\n")
         files += ["profile.json", "chosen.toml"]
     return files
 

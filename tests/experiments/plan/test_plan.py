@@ -14,7 +14,7 @@ from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape
 from experiments.plan.screen import screen
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
-from fleet.scenario.scenario import Drafters
+from fleet.scenario.scenario import Drafters, Workload
 from sim.run import simulate
 from specfleet.cli.plans import print_answer, write_answer
 from tests.helpers.grids import holds, try_out
@@ -163,6 +163,15 @@ def test_the_chosen_scenario_simulates_to_the_plans_numbers(closed: Plan, tmp_pa
     assert again * copies == pytest.approx(closed.metrics["throughput"].value, rel=0.05)
     kept = msgspec.json.decode((tmp_path / "plan.json").read_bytes(), type=Plan)
     assert kept == closed
+
+
+def test_the_chosen_scenario_finds_the_files_of_the_question(
+    closed: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scenario = replace(closed.scenario, workload=Workload(lengths="texts.csv"))
+    write_answer(replace(closed, scenario=scenario), Path("runs/plan"))
+    assert specfleet.scenario_of("runs/plan/chosen.toml").workload.lengths == str(tmp_path / "texts.csv")
 
 
 def test_a_part_of_a_fleet_stands_for_all_of_it() -> None:
