@@ -9,6 +9,7 @@ from itertools import groupby
 
 import msgspec
 
+from experiments.notes import notes_of
 from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, mean_request_s
 from experiments.plan.candidates import Asked
 from experiments.plan.commands import bench_command, serve_command, sglang_command
@@ -56,7 +57,10 @@ class FleetRow(msgspec.Struct, frozen=True):
 
 
 class FleetPlan(msgspec.Struct, frozen=True):
-    """The answer: lines, a row for each method, commands that start and measure the chosen fleet, and its scenario."""
+    """The answer: lines, a row for each method, commands that start and measure the chosen fleet, and its scenario.
+
+    - `notes`: on the scenario of the best fleet, a line each.
+    """
 
     title: str
     lines: tuple[str, ...]
@@ -64,6 +68,7 @@ class FleetPlan(msgspec.Struct, frozen=True):
     commands: tuple[str, ...]
     unit: str
     scenario: Scenario | None
+    notes: tuple[str, ...] = ()
 
 
 def plan_devices(
@@ -129,7 +134,7 @@ def plan_devices(
         commands = tuple(dict.fromkeys((serve_command(*server), sglang_command(*server), measure)))
     lines = (*_answer(found, table), *_limit(found), *_speculate(found), *_risk(found))
     _, unit = prices_of(question.asked.cost, [f"@{kind}" for kind in question.devices])
-    return FleetPlan(title, lines, table, commands, unit, chosen)
+    return FleetPlan(title, lines, table, commands, unit, chosen, notes_of(found.scenario(best)))
 
 
 def _row(found: Simulations, fleet: Deployment) -> FleetRow:

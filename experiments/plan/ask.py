@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from experiments.notes import notes_of
 from experiments.plan.answer import Plan, Reached, approximation_of, goals_reached, rows_of, rule_of
 from experiments.plan.doubt import STEP_ERROR, Doubts, Range, doubts_of, ranges_of
 from experiments.plan.goals import goals_of
@@ -104,9 +105,10 @@ def make_plan(
     screened = screen(question)
     choice = search(question, screened, jobs, done)
     leader = choice.leader
-    profile = (question.pairs[0] if leader is None else question.pair(leader.shape)).base.profile
-    assert isinstance(profile, HardwareProfile)
-    basis = basis_of(profile)
+    base = (question.pairs[0] if leader is None else question.pair(leader.shape)).base
+    chosen = None if leader is None else question.scenario(leader.shape)
+    assert isinstance(base.profile, HardwareProfile)
+    basis = basis_of(base.profile)
     error = STEP_ERROR[basis] if step_error is None else step_error
     ranges: dict[str, Range] = {}
     goals: tuple[Reached, ...] = ()
@@ -121,12 +123,13 @@ def make_plan(
     counts = f"of {len(screened)} fleets by equations, {len(choice.entrants)} simulated in {simulations} runs"
     return Plan(
         question=question.title, chosen=None if leader is None else leader.shape,
-        scenario=None if leader is None else question.scenario(leader.shape), metrics=ranges, goals=goals,
+        scenario=chosen, metrics=ranges, goals=goals,
         lines=lines_of(question, choice, leader, ranges, goals, tried, counts),
         rows=rows_of(question, choice, screened), level=tuple(one.title for one in choice.level),
         rule=None if leader is None else rule_of(question, leader.shape), unit=question.unit, basis=basis,
         step_error=error, screened=len(screened), simulations=simulations,
         approximation=approximation_of(question, choice, screened),
+        notes=tuple(dict.fromkeys(note for one in (base, chosen) if one is not None for note in notes_of(one))),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.console.printing import print_table
+from experiments.console.printing import print_notes, print_table
 from fleet.shown import number
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def write_answer(found: "Plan | Methods | FleetPlan", folder: Path) -> list[str]
 
 
 def print_answer(found: "Plan | Methods | FleetPlan") -> None:
-    """Print the lines of an answer, then its tables."""
+    """Print the lines of an answer, its tables, and its notes."""
     from experiments.plan.answer import Plan
     from experiments.plan.methods import Methods
 
@@ -61,6 +61,8 @@ def print_answer(found: "Plan | Methods | FleetPlan") -> None:
         _print_methods(found)
     else:
         _print_budget(found)
+    if not isinstance(found, Methods):
+        print_notes(found.notes)
 
 
 def _print_fleets(found: "Plan") -> None:

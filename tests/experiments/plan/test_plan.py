@@ -194,7 +194,8 @@ def test_equations_are_printed_with_their_error(
         assert plan.approximation.fleets == sum(row.method == "simulated" for row in plan.rows)
         assert 0 < plan.approximation.mean <= plan.approximation.worst < off
         print_answer(plan)
-        printed = capsys.readouterr().out
+        printed, remarks = capsys.readouterr()
+        assert remarks.splitlines() == [f"note: {note}" for note in plan.notes]
         assert f"approximate: their {'tokens/s' if metric == 'tokens_per_s' else 'time for a token'} is off" in printed
         assert f"{plan.approximation.worst:.1%} at worst" in printed
 
@@ -250,6 +251,14 @@ def test_questions_that_are_none_are_refused_in_one_line(changes: Any, keys: Any
     with pytest.raises(InputError, match=said) as refused:
         specfleet.plan("star", changes, jobs=1, **keys)
     assert "\n" not in str(refused.value)
+
+
+def test_a_plan_has_the_notes_of_its_scenarios(closed: Plan) -> None:
+    (estimated,) = closed.notes
+    assert "delays between steps and links are none unless the scenario gives them" in estimated
+    few = ["drafters.count=1", "verifiers.count=4", "drafters.depth=4"]
+    plan = specfleet.plan("star", SMALL, arrivals_per_s=1.0, vary=few, jobs=1)
+    assert sum("verify takes no longer for several requests than for one" in note for note in plan.notes) == 1
 
 
 def test_a_plan_of_a_profile_says_co_located_is_unknown() -> None:
