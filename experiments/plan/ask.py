@@ -1,7 +1,7 @@
 """From options to a question, and from a question to its plan."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from experiments.sweep.sweep import Vary, vary_of
 from fleet.acceptance.models import Geometric, deepest
 from fleet.errors import InputError
 from fleet.scenario.arrivals import Poisson
-from fleet.scenario.changes import Changes
+from fleet.scenario.changes import Changes, apply_changes, flat
 from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.scenario import Scenario, Verifiers
 from fleet.scenario.workload import with_arrivals
@@ -56,8 +56,9 @@ def plan(
     `scenario`, `changes` and keywords as in `simulate`: the load, the link, the acceptance, the policies. The others
     are the options of `specfleet plan`, which docs/plan.md explains: texts as there, one or several, and numbers in
     seconds, per second, and shares. Without `target` and `draft` the scenario's profile says what steps take; without
-    `arrivals_per_s` each target decodes one request after the other. `jobs`: by default one a core. `done` is called
-    with each simulated fleet. Raises InputError for what cannot be planned.
+    `arrivals_per_s` each target decodes one request after the other. Counts and a depth in `changes` are not searched.
+    `jobs`: by default one a core. `done` is called with each simulated fleet. Raises InputError for what cannot be
+    planned.
 
     >>> import specfleet
     >>> found = specfleet.plan("star", {"workload.new_tokens": 32}, vary=["verifiers.count=1:3", "drafters.depth=4"])
@@ -68,10 +69,14 @@ def plan(
         raise InputError("plan: give target and draft, both as MODEL@DEVICE, or neither, and a profile")
     base = scenario_of(scenario, changes, **keys)
     targets, drafts = (places_of(value, what) for value, what in ((target, "target"), (draft, "draft")))
-    base = _with_load(base, link_s, acceptance, arrivals_per_s)
+    given = _leaves(changes or (), keys)
+    base = _with_load(base, given, link_s, acceptance, arrivals_per_s)
     depths = _depths(base)
-    searched = {DEPTH: depths} if base.verifiers.allocate is None else {}  # a rule of lengths has its own depths
-    wanted = searched | (vary_of(vary) if vary is not None else {})
+    wanted: dict[str, Sequence[Any]] = {}
+    if base.verifiers.allocate is None:  # a rule of lengths has its own depths
+        wanted[DEPTH] = depths
+    wanted |= {key: [given[key]] for key in (*wanted, *COUNTS) if given.get(key) is not None}
+    wanted |= vary_of(vary) if vary is not None else {}
     usual = (DRAFTERS[base.workload.arrivals is not None], range(1, TARGETS + 1))
     M, N = (tuple(wanted.pop(key, values)) for key, values in zip(COUNTS, usual, strict=True))
     for name, counts in zip(COUNTS, (M, N), strict=True):
@@ -137,10 +142,19 @@ def _texts(value: str | Iterable[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
+def _leaves(*changes: Changes) -> dict[str, Any]:
+    """Return what changes say, by dotted key."""
+    content: dict[str, Any] = {}
+    for each in changes:
+        apply_changes(content, each, "plan")
+    return dict(flat(content))
+
+
 def _with_load(
-    base: Scenario, link_s: float | None, acceptance: float | None, arrivals_per_s: float | None
-) -> Scenario:
-    """Return the scenario with what a question says of it by itself."""
+    base: Scenario, given: Collection[str], link_s: float | None, acceptance: float | None,
+    arrivals_per_s: float | None,
+) -> Scenario:  # fmt: skip
+    """Return the scenario with what a question says of it by itself; keys that are `given` stay."""
     changes: dict[str, Any] = {}
     if link_s is not None:
         changes["link.latency_s"] = link_s
@@ -152,9 +166,10 @@ def _with_load(
         if not 0 < arrivals_per_s < 1e9:
             raise InputError(f"arrivals = {arrivals_per_s}: needs a number of requests a second, above 0")
         base = replace(base, workload=with_arrivals(base.workload, Poisson(arrivals_per_s)))
-        changes["drafters.group"] = "batch"  # requests share steps, as in every server with open arrivals
-        if base.verifiers.max_num_seqs == 1:
-            changes["verifiers.max_num_seqs"] = Verifiers().max_num_seqs
+        # Requests share steps, as in every server with open arrivals.
+        alone = base.verifiers.max_num_seqs == 1
+        shared = {"drafters.group": "batch"} | ({"verifiers.max_num_seqs": Verifiers().max_num_seqs} if alone else {})
+        changes |= {key: value for key, value in shared.items() if key not in given}
     return scenario_of(base, changes)
 
 

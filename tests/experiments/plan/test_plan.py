@@ -137,6 +137,23 @@ def test_depths_end_where_acceptance_does() -> None:
         specfleet.plan("star", SMALL | known, vary="drafters.depth=2:4", jobs=1)
 
 
+@pytest.mark.parametrize("per_s", [None, 1.0])
+def test_keys_that_are_set_are_not_searched(per_s: float | None) -> None:
+    fixed: dict[str, Any] = {
+        "drafters": {"depth": 3},
+        "verifiers.count": 2,
+        "drafters.count": 2,
+        "verifiers.max_num_seqs": 1,
+    }
+    plan = specfleet.plan("star", SMALL, arrivals_per_s=per_s, jobs=1, **PAIR, **fixed)
+    assert {(row.drafters, row.targets, row.levers["drafters.depth"]) for row in plan.rows if row.kind == APART} == {
+        (2, 2, 3)
+    }
+    assert plan.scenario.verifiers.max_num_seqs == 1
+    varied = specfleet.plan("star", SMALL, arrivals_per_s=per_s, vary="verifiers.count=1", jobs=1, **PAIR, **fixed)
+    assert {row.targets for row in varied.rows} == {1}
+
+
 @pytest.mark.parametrize("more", [[], ["llama-3.1-70b@h100:int4"]])
 def test_a_drafter_without_room_beside_its_target_is_said(more: list[str]) -> None:
     narrow = PAIR | {"target": ["llama-3.1-70b@l40s:int4", *more], "draft": "llama-3.2-1b@rtx-4090", "cost": ()}
@@ -227,7 +244,8 @@ def test_screening_is_near_the_simulation_in_closed_loops(number: int) -> None:
     ("changes", "keys", "said"),
     [
         ({}, {"target": "llama-3.1-8b@h100"}, "give target and draft"),
-        ({"drafters.count": 0}, {}, "begins with a fleet of drafters and targets"),
+        ({"drafters.count": 0}, {}, r"drafters.count = \[0\]: a plan varies it from 1 on"),
+        ({"drafters.place": "target"}, {}, "begins with a fleet of drafters and targets"),
         ({"verifiers.tiers": [{"first": 1, "step": {"base_s": 0.1}}]}, {}, "leave tiers, faults out"),
         ({}, {"vary": "verifiers.count=0:3"}, "varies it from 1 on"),
         (
