@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 import specfleet
 from experiments.plan.answer import Plan
+from experiments.plan.doubt import ranges_of
+from experiments.plan.goals import parse_slo
 from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape
 from experiments.plan.screen import screen
 from fleet.errors import InputError
@@ -17,7 +19,7 @@ from fleet.records.metrics.measure import measure
 from fleet.scenario.scenario import Drafters, Workload
 from sim.run import simulate
 from specfleet.cli.plans import print_answer, write_answer
-from tests.helpers.grids import holds, try_out
+from tests.helpers.grids import entrant_of, holds, try_out
 from tests.helpers.marks import slow
 from tests.helpers.questions import question_of, small_question
 
@@ -70,6 +72,19 @@ def test_ranges_hold_chance_and_wrong_step_times(closed: Plan) -> None:
         assert narrow.high - narrow.low < wide.high - wide.low
     none = sure.metrics["throughput"]
     assert none.high / none.value - 1 == pytest.approx(none.chance, abs=1e-6)
+
+
+def test_times_have_no_upper_end_where_slower_steps_overload_the_fleet() -> None:
+    carried = {"tpot_s": 0.02, "slo_attainment": 0.9, "throughput": 100.0, "overload": 0.0}
+    late = {"tpot_s": 0.03, "slo_attainment": 0.6, "throughput": 95.0, "overload": 1.0}
+    fleet = entrant_of(FleetShape(PLAIN, 0, 2), 1.0, carried, carried)
+    for slower, high_s, least, state in ((carried, 0.02, 0.9, "met"), (late, math.inf, 0.0, "at its edge")):
+        ranges = ranges_of(fleet, {"targets": [carried, slower, carried]})
+        tpot, attainment = ranges["tpot_s"], ranges["slo_attainment"]
+        assert (tpot.low, tpot.high, attainment.low) == (0.02, high_s, least)
+        (loose,) = parse_slo(["tpot_mean=1s"])
+        assert loose.state(tpot.low, tpot.high) == state
+        assert ranges["throughput"].high == 100
 
 
 @pytest.mark.parametrize("key", ["lengths", "arrivals.file"])
