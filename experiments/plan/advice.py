@@ -130,7 +130,7 @@ def plan_devices(
         # max_num_seqs: the simulated limit, and in a closed loop the requests in flight at a target
         rows = math.ceil(load.in_flight / best.replicas) or best.candidate.base.verifiers.max_num_seqs
         server = (best.candidate, best.depth, rows)
-        measure = bench_command(best, load, chosen.workload)
+        measure = bench_command(best, load, chosen)
         commands = tuple(dict.fromkeys((serve_command(*server), sglang_command(*server), measure)))
     lines = (*_answer(found, table), *_limit(found), *_speculate(found), *_risk(found))
     _, unit = prices_of(question.asked.cost, [f"@{kind}" for kind in question.devices])
