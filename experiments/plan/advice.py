@@ -271,7 +271,7 @@ def _speculate(found: Simulations) -> Iterator[str]:
             chosen.append((at, min(as_good)))
     runs = [(depth, [at for at, _ in run]) for depth, run in groupby(chosen, key=lambda one: one[1])]
     spans = [f"{f'depth {depth}' if depth else 'off'} {_span([at.text for at in loads])}" for depth, loads in runs]
-    never = "" if any(not depth for depth, _ in runs) else "; it pays at each of these loads"
+    never = "" if plain is None or any(not depth for depth, _ in runs) else "; it pays at each of these loads"
     how = "equations" if by_equations else "simulated at these loads"
     yield f"speculate: {fleet.candidate.name}: {', '.join(spans)}{never} ({how})"
 
