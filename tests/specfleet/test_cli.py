@@ -126,6 +126,14 @@ def test_a_comparison_names_the_keys_of_a_file_without_effect(say: Say, tmp_path
         assert said.err.splitlines()[0].endswith(remark)
 
 
+def test_a_comparison_has_all_lengths_of_a_file(say: Say, tmp_path: Path) -> None:
+    rows = ["num_prefill_tokens,num_decode_tokens", *["8,4"] * 100, *["24,12"] * 100]
+    (tmp_path / "texts.csv").write_text("\n".join(rows))
+    (tmp_path / "mine.toml").write_text("workload.lengths = 'texts.csv'\n")
+    said = say("plan", tmp_path / "mine.toml", "--target", "llama-3.2-1b@l4", "--in-flight", "1")
+    assert said.out.startswith("llama-3.2-1b@l4: prompts of 16 tokens, answers of about 8")
+
+
 def test_help_lists_the_commands(say: Say) -> None:
     for words in (["--help"], []):
         status, printed, _ = say(*words)
