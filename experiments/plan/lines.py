@@ -38,7 +38,7 @@ def lines_of(
     ]
     gives += [f"{goal.text}: {goal.state}" for goal in goals]
     overloaded = [role for role, (_, slower, _) in tried.items() if slower.get("overload")]
-    gives += [f"slower {role}: more load than it carries" for role in overloaded]
+    gives += [f"slower {role} do not carry the load" for role in overloaded]
     role, effect = helps_most(leader, tried, "tpot_s" if question.arrivals_per_s else "throughput")
     changed = "time for a token" if question.arrivals_per_s else "throughput"
     quicker = f"steps of the {role} {BETTER:.0%} quicker change the {changed} by {effect:+.1%}"
