@@ -23,11 +23,11 @@ from fleet.acceptance.signals import SIGNALS_FILE, write_signals
 from fleet.errors import InputError
 from fleet.policies.aligned import SameLength
 from fleet.records.run import Run
-from fleet.scenario.arrivals import Trace
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.scenario import needs_of as signals_of
+from fleet.scenario.workload import with_arrivals
 from fleet.times.left_out import Missing
 from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
@@ -145,9 +145,7 @@ def loop_of(scenario: Scenario, rows: int, depth: int, seed: int) -> Scenario:
     allocate, aligned = scenario.verifiers.allocate, scenario.verifiers.aligned
     if isinstance(aligned, SameLength):
         aligned = replace(aligned, window=3 * rows)
-    workload = scenario.workload
-    if isinstance(workload.arrivals, Trace):
-        workload = replace(workload, lengths=workload.arrivals.file)
+    workload = with_arrivals(scenario.workload, None)
     requests, size = max(REQUESTS, 3 * rows), rows if aligned else scenario.verifiers.max_num_seqs
     return replace(
         scenario,
@@ -156,7 +154,7 @@ def loop_of(scenario: Scenario, rows: int, depth: int, seed: int) -> Scenario:
         verifiers=replace(
             scenario.verifiers, count=1, allocate=allocate if depth else None, aligned=aligned, max_num_seqs=size
         ),
-        workload=replace(workload, requests=requests, streams=requests if aligned else rows, arrivals=None),
+        workload=replace(workload, requests=requests, streams=requests if aligned else rows),
     )
 
 

@@ -28,6 +28,12 @@ def remark(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def print_notes(notes: Iterable[str]) -> None:
+    """Print notes on a result on standard error, a line each."""
+    for note in notes:
+        remark(f"note: {note}")
+
+
 @contextmanager
 def busy(text: str) -> Iterator[None]:
     """Show a progress bar of unknown length on standard error."""

@@ -9,6 +9,7 @@ from itertools import groupby
 
 import msgspec
 
+from experiments.notes import notes_of
 from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, mean_request_s
 from experiments.plan.candidates import Asked
 from experiments.plan.commands import bench_command, serve_command, sglang_command
@@ -21,7 +22,7 @@ from experiments.plan.trials import EACH, INDIFFERENT, Interval, Values, simulat
 from fleet.errors import InputError
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.scenario import Scenario, Workload
-from fleet.scenario.workload import mean_lengths
+from fleet.scenario.workload import mean_lengths, with_arrivals
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
 
@@ -31,6 +32,7 @@ HALVINGS = 4  # of the gap between a load that is carried and one that is not
 MOST = 16.0  # times the planned load
 LOOK = 1500  # requests of a simulation of another load, at most
 MOST_IN_FLIGHT = 2048  # requests at once that are simulated to see a limit
+ROWS = int(EACH * MOST_IN_FLIGHT / FACTORS[0])  # of a file of lengths, at most: as many as requests of a simulation
 GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}  # times that are said
 
 
@@ -55,7 +57,10 @@ class FleetRow(msgspec.Struct, frozen=True):
 
 
 class FleetPlan(msgspec.Struct, frozen=True):
-    """The answer: lines, a row for each method, commands that start and measure the chosen fleet, and its scenario."""
+    """The answer: lines, a row for each method, commands that start and measure the chosen fleet, and its scenario.
+
+    - `notes`: on the scenario of the best fleet, a line each.
+    """
 
     title: str
     lines: tuple[str, ...]
@@ -63,6 +68,7 @@ class FleetPlan(msgspec.Struct, frozen=True):
     commands: tuple[str, ...]
     unit: str
     scenario: Scenario | None
+    notes: tuple[str, ...] = ()
 
 
 def plan_devices(
@@ -101,7 +107,7 @@ def plan_devices(
         raise InputError("--devices: give the load of the fleet: either --arrivals 16/s, or --in-flight 64")
     if in_flight > (most := int(MOST_IN_FLIGHT / FACTORS[0])):
         raise InputError(f"--in-flight {in_flight}: simulated up to {most}; plan for a part of the devices and load")
-    workload = scenario.workload
+    workload = msgspec.structs.replace(with_arrivals(scenario.workload, None), requests=ROWS)
     if isinstance(workload.new_tokens, int) and not workload.lengths:  # equally long answers would stay in step
         workload = msgspec.structs.replace(workload, new_tokens=about(workload.new_tokens))
     asked = Asked(target, tuple(drafts), tuple(acceptance), msgspec.structs.replace(scenario, workload=workload), link,
@@ -124,11 +130,11 @@ def plan_devices(
         # max_num_seqs: the simulated limit, and in a closed loop the requests in flight at a target
         rows = math.ceil(load.in_flight / best.replicas) or best.candidate.base.verifiers.max_num_seqs
         server = (best.candidate, best.depth, rows)
-        measure = bench_command(best, load, chosen.workload)
+        measure = bench_command(best, load, chosen)
         commands = tuple(dict.fromkeys((serve_command(*server), sglang_command(*server), measure)))
     lines = (*_answer(found, table), *_limit(found), *_speculate(found), *_risk(found))
     _, unit = prices_of(question.asked.cost, [f"@{kind}" for kind in question.devices])
-    return FleetPlan(title, lines, table, commands, unit, chosen)
+    return FleetPlan(title, lines, table, commands, unit, chosen, notes_of(found.scenario(best)))
 
 
 def _row(found: Simulations, fleet: Deployment) -> FleetRow:
@@ -265,7 +271,7 @@ def _speculate(found: Simulations) -> Iterator[str]:
             chosen.append((at, min(as_good)))
     runs = [(depth, [at for at, _ in run]) for depth, run in groupby(chosen, key=lambda one: one[1])]
     spans = [f"{f'depth {depth}' if depth else 'off'} {_span([at.text for at in loads])}" for depth, loads in runs]
-    never = "" if any(not depth for depth, _ in runs) else "; it pays at each of these loads"
+    never = "" if plain is None or any(not depth for depth, _ in runs) else "; it pays at each of these loads"
     how = "equations" if by_equations else "simulated at these loads"
     yield f"speculate: {fleet.candidate.name}: {', '.join(spans)}{never} ({how})"
 

@@ -104,6 +104,7 @@ class Plan(msgspec.Struct, frozen=True):
     - `step_error`: share by which a role's step times are taken to be off, at 95 %.
     - `screened`, `simulations`: how many fleets the equations looked at, and how many simulations were run.
     - `approximation`: what the equations missed simulated fleets by; None where none was.
+    - `notes`: on the scenario that was asked and on the chosen one, a line each.
     """
 
     question: str
@@ -121,6 +122,7 @@ class Plan(msgspec.Struct, frozen=True):
     screened: int
     simulations: int
     approximation: Approximation | None = None
+    notes: tuple[str, ...] = ()
 
 
 def rule_of(question: Question, shape: FleetShape) -> RuleOfThumb | None:

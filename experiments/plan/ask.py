@@ -1,24 +1,28 @@
 """From options to a question, and from a question to its plan."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
+from experiments.notes import notes_of
 from experiments.plan.answer import Plan, Reached, approximation_of, goals_reached, rows_of, rule_of
 from experiments.plan.doubt import STEP_ERROR, Doubts, Range, doubts_of, ranges_of
 from experiments.plan.goals import goals_of
 from experiments.plan.lines import lines_of
 from experiments.plan.places import Named, pairs_of, places_of
-from experiments.plan.question import DEPTH, Question, check
+from experiments.plan.question import ARRIVALS, DEPTH, REQUESTS_PER_TARGET, Question, check
 from experiments.plan.screen import screen
 from experiments.plan.search import search
 from experiments.sweep.sweep import Vary, vary_of
 from fleet.acceptance.models import Geometric, deepest
 from fleet.errors import InputError
 from fleet.scenario.arrivals import Poisson
-from fleet.scenario.changes import Changes
+from fleet.scenario.changes import Changes, apply_changes, flat
 from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.scenario import Scenario, Verifiers
+from fleet.scenario.workload import with_arrivals
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
 
@@ -52,8 +56,9 @@ def plan(
     `scenario`, `changes` and keywords as in `simulate`: the load, the link, the acceptance, the policies. The others
     are the options of `specfleet plan`, which docs/plan.md explains: texts as there, one or several, and numbers in
     seconds, per second, and shares. Without `target` and `draft` the scenario's profile says what steps take; without
-    `arrivals_per_s` each target decodes one request after the other. `jobs`: by default one a core. `done` is called
-    with each simulated fleet. Raises InputError for what cannot be planned.
+    `arrivals_per_s` each target decodes one request after the other. Counts and a depth in `changes` are not searched.
+    `jobs`: by default one a core. `done` is called with each simulated fleet. Raises InputError for what cannot be
+    planned.
 
     >>> import specfleet
     >>> found = specfleet.plan("star", {"workload.new_tokens": 32}, vary=["verifiers.count=1:3", "drafters.depth=4"])
@@ -64,24 +69,30 @@ def plan(
         raise InputError("plan: give target and draft, both as MODEL@DEVICE, or neither, and a profile")
     base = scenario_of(scenario, changes, **keys)
     targets, drafts = (places_of(value, what) for value, what in ((target, "target"), (draft, "draft")))
-    base = _with_load(base, link_s, acceptance, arrivals_per_s)
+    given = _leaves(changes or (), keys)
+    base = _with_load(base, given, link_s, acceptance, arrivals_per_s)
     depths = _depths(base)
-    base = scenario_of(base, {DEPTH: min(base.drafters.depth, depths[-1])})
-    wanted = {DEPTH: depths} | (vary_of(vary) if vary is not None else {})
-    open_loop = base.workload.arrivals is not None
-    M, N = (tuple(wanted.pop(key, ())) for key in COUNTS)
+    wanted: dict[str, Sequence[Any]] = {}
+    if base.verifiers.allocate is None:  # a rule of lengths has its own depths
+        wanted[DEPTH] = depths
+    wanted |= {key: [given[key]] for key in (*wanted, *COUNTS) if given.get(key) is not None}
+    wanted |= vary_of(vary) if vary is not None else {}
+    usual = (DRAFTERS[base.workload.arrivals is not None], range(1, TARGETS + 1))
+    M, N = (tuple(wanted.pop(key, values)) for key, values in zip(COUNTS, usual, strict=True))
+    for name, counts in zip(COUNTS, (M, N), strict=True):
+        if not all(isinstance(count, int) and count >= 1 for count in counts):
+            raise InputError(f"plan: {name} = {list(counts)}: a plan varies it from 1 on")
+    most = max(ARRIVALS, REQUESTS_PER_TARGET * max(N))  # requests of a simulation, and rows of a file of lengths
+    base = scenario_of(base, {DEPTH: min(base.drafters.depth, depths[-1]), "workload.requests": most})
     question = Question(
         pairs_of(base, targets, drafts, _texts(cost)),
-        M or DRAFTERS[open_loop],
-        N or tuple(range(1, TARGETS + 1)),
+        M,
+        N,
         {key: tuple(values) for key, values in wanted.items()},
         goals_of(base, _texts(slo), _texts(least)),
         _title(base, targets, drafts),
         apart,
     )
-    for name, counts in zip(COUNTS, (question.drafters, question.targets), strict=True):
-        if not all(isinstance(count, int) and count >= 1 for count in counts):
-            raise InputError(f"plan: {name} = {list(counts)}: a plan varies it from 1 on")
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs}: needs a whole number from 1")
     return make_plan(question, jobs or os.cpu_count() or 1, step_error, done)
@@ -99,9 +110,10 @@ def make_plan(
     screened = screen(question)
     choice = search(question, screened, jobs, done)
     leader = choice.leader
-    profile = (question.pairs[0] if leader is None else question.pair(leader.shape)).base.profile
-    assert isinstance(profile, HardwareProfile)
-    basis = basis_of(profile)
+    base = (question.pairs[0] if leader is None else question.pair(leader.shape)).base
+    chosen = None if leader is None else question.scenario(leader.shape)
+    assert isinstance(base.profile, HardwareProfile)
+    basis = basis_of(base.profile)
     error = STEP_ERROR[basis] if step_error is None else step_error
     ranges: dict[str, Range] = {}
     goals: tuple[Reached, ...] = ()
@@ -116,12 +128,13 @@ def make_plan(
     counts = f"of {len(screened)} fleets by equations, {len(choice.entrants)} simulated in {simulations} runs"
     return Plan(
         question=question.title, chosen=None if leader is None else leader.shape,
-        scenario=None if leader is None else question.scenario(leader.shape), metrics=ranges, goals=goals,
+        scenario=chosen, metrics=ranges, goals=goals,
         lines=lines_of(question, choice, leader, ranges, goals, tried, counts),
         rows=rows_of(question, choice, screened), level=tuple(one.title for one in choice.level),
         rule=None if leader is None else rule_of(question, leader.shape), unit=question.unit, basis=basis,
         step_error=error, screened=len(screened), simulations=simulations,
         approximation=approximation_of(question, choice, screened),
+        notes=tuple(dict.fromkeys(note for one in (base, chosen) if one is not None for note in notes_of(one))),
     )  # fmt: skip
 
 
@@ -129,10 +142,19 @@ def _texts(value: str | Iterable[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
+def _leaves(*changes: Changes) -> dict[str, Any]:
+    """Return what changes say, by dotted key."""
+    content: dict[str, Any] = {}
+    for each in changes:
+        apply_changes(content, each, "plan")
+    return dict(flat(content))
+
+
 def _with_load(
-    base: Scenario, link_s: float | None, acceptance: float | None, arrivals_per_s: float | None
-) -> Scenario:
-    """Return the scenario with what a question says of it by itself."""
+    base: Scenario, given: Collection[str], link_s: float | None, acceptance: float | None,
+    arrivals_per_s: float | None,
+) -> Scenario:  # fmt: skip
+    """Return the scenario with what a question says of it by itself; keys that are `given` stay."""
     changes: dict[str, Any] = {}
     if link_s is not None:
         changes["link.latency_s"] = link_s
@@ -143,10 +165,11 @@ def _with_load(
     if arrivals_per_s is not None:
         if not 0 < arrivals_per_s < 1e9:
             raise InputError(f"arrivals = {arrivals_per_s}: needs a number of requests a second, above 0")
+        base = replace(base, workload=with_arrivals(base.workload, Poisson(arrivals_per_s)))
         # Requests share steps, as in every server with open arrivals.
-        changes |= {"workload.arrivals": Poisson(arrivals_per_s), "drafters.group": "batch"}
-        if base.verifiers.max_num_seqs == 1:
-            changes["verifiers.max_num_seqs"] = Verifiers().max_num_seqs
+        alone = base.verifiers.max_num_seqs == 1
+        shared = {"drafters.group": "batch"} | ({"verifiers.max_num_seqs": Verifiers().max_num_seqs} if alone else {})
+        changes |= {key: value for key, value in shared.items() if key not in given}
     return scenario_of(base, changes)
 
 

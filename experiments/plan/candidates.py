@@ -122,7 +122,7 @@ def _candidate(
     if method == "lookup":  # on the host, while the device works
         profile = replace(profile, draft=StepTime(), draft_prefill=StepTime())
     base = replace(
-        asked.load, name=name, profile=profile, acceptance=accepted, drafters=DRAFTERS[method],
+        asked.load, name=name, profile=profile, acceptance=accepted, drafters=DRAFTERS[method], devices={}, faults=(),
         verifiers=Verifiers(max_num_seqs=seqs, max_num_batched_tokens=tokens),
         link=None if method != "apart" else link_of(asked.link) if asked.link else asked.load.link or LinkTime(),
     )  # fmt: skip

@@ -1,15 +1,20 @@
 """The command lines that run a plan's servers, and that measure one of them."""
 
 import json
+import math
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from experiments.plan.budget import Deployment, Load
 from experiments.plan.candidates import Candidate
 from experiments.plan.prices import devices_of
 from fleet.hardware.shipped import device_of, shape_of
 from fleet.scenario.lengths import Between
-from fleet.scenario.scenario import Workload
-from fleet.scenario.workload import longest_of, mean_lengths
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import longest_of, mean_lengths, streams_of
 
 NAMES = {  # of methods, at vLLM and at SGLang
     "lookup": ("ngram", "NGRAM"), "beside": ("draft_model", "STANDALONE"), "eagle": ("eagle", "EAGLE"),
@@ -17,6 +22,8 @@ NAMES = {  # of methods, at vLLM and at SGLang
 }  # fmt: skip
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
 ROUND = 1024  # to multiples of which the longest text is rounded up
+MOST_SPREAD = 0.99  # of uniform lengths around their mean: vLLM takes shares below 1
+UNIFORM = "  # vLLM draws uniform lengths, with the mean of those planned and, as far as it can, their variance"
 
 
 def serve_command(one: Candidate, depth: int, in_flight: int) -> str:
@@ -51,31 +58,37 @@ def sglang_command(one: Candidate, depth: int, in_flight: int) -> str:
     return " ".join((*parts, _names(one)))
 
 
-def bench_command(fleet: Deployment, load: Load, workload: Workload) -> str:
+def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     """Return the command that measures one of a fleet's targets at its share of the load.
 
     Requests that reach `replicas` targets in turn have gamma gaps of that shape at each. Acceptance depends on the
     prompts, so speculation is measured with the user's own, not with random ones.
     """
-    replicas, model = fleet.replicas, fleet.candidate.target.rpartition("@")[0]
+    replicas, model, workload = fleet.replicas, fleet.candidate.target.rpartition("@")[0], scenario.workload
     prompt, answer = mean_lengths(workload)
     rate = f"--max-concurrency {-(-load.in_flight // replicas)}"
     if load.per_s:
         rate = f"--request-rate {load.per_s / replicas:.4g} --burstiness {replicas}"
-    spreads = {"input": _spread(workload.prompt_tokens), "output": _spread(workload.new_tokens)}
+    texts = [(one.prompt_tokens, one.new_tokens) for own in streams_of(resolve(scenario)).values() for one in own]
+    spreads = dict(zip(("input", "output"), map(_spread, zip(*texts, strict=True)), strict=True))
     random = f"--dataset-name random --random-input-len {prompt:.0f} --random-output-len {answer:.0f}"
     if any(spreads.values()):
         random += f" --random-range-ratio '{json.dumps(spreads)}'"
     own = f"--dataset-name custom --dataset-path PROMPTS.jsonl --custom-output-len {answer:.0f}"
+    laws = (workload.prompt_tokens, workload.new_tokens)
+    is_uniform = not workload.lengths and not any(isinstance(one, Between) and one.mean for one in laws)
     return (
         f"vllm bench serve --model {model} {rate} {own if fleet.depth else random} --ignore-eos "
         f"--num-prompts {workload.requests // replicas} "
         "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
+        f"{'' if is_uniform or fleet.depth else UNIFORM}"
     )
 
 
-def _spread(tokens: int | Between) -> float:
-    return 0 if isinstance(tokens, int) else round((tokens.high - tokens.low) / (tokens.high + tokens.low), 2)
+def _spread(tokens: Sequence[int]) -> float:
+    """Return the share by which lengths vary around their mean if they are uniform: n numbers vary by (n² - 1) / 12."""
+    share = (math.sqrt(1 + 12 * float(np.var(tokens))) - 1) / (2 * float(np.mean(tokens)))
+    return min(round(share, 2), MOST_SPREAD)
 
 
 def _refused(one: Candidate) -> str:

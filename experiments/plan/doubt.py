@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from experiments.plan.goals import ATTAINMENT
 from experiments.plan.question import PLAIN, FleetShape, Question
-from experiments.plan.trials import Entrant, Interval, Values
+from experiments.plan.trials import TIMES, Entrant, Interval, Values
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
 
@@ -63,7 +64,10 @@ def doubts_of(question: Question, shape: FleetShape, error: float) -> dict[str, 
 
 
 def ranges_of(best: Entrant, tried: Doubts) -> dict[str, Range]:
-    """Return every metric of a fleet with its range, from what slower and quicker steps give."""
+    """Return every metric of a fleet with its range, from what slower and quicker steps give.
+
+    Times have no upper end where a fleet with slower steps does not carry its load.
+    """
     ranges = {}
     for name, base in best.trials[0].items():
         if name == "overload":  # a chosen fleet carries its load
@@ -73,6 +77,8 @@ def ranges_of(best: Entrant, tried: Doubts) -> dict[str, Range]:
         low = high = chance**2
         for quicker, slower, _ in tried.values() if base else ():
             effects = [trial[name] / base - 1 for trial in (quicker, slower) if name in trial]
+            if slower.get("overload"):  # waits grow without end
+                effects.append(math.inf if name.startswith(TIMES) else -1.0 if name == ATTAINMENT else 0.0)
             low += min(0.0, *effects, 0.0) ** 2
             high += max(0.0, *effects, 0.0) ** 2
         ranges[name] = Range(value, value * max(0.0, 1 - math.sqrt(low)), value * (1 + math.sqrt(high)), chance)

@@ -37,6 +37,8 @@ def lines_of(
         f"{leader.cost_per_hour:.4g} {unit} an hour, {_range(cost)} a million tokens",
     ]
     gives += [f"{goal.text}: {goal.state}" for goal in goals]
+    overloaded = [role for role, (_, slower, _) in tried.items() if slower.get("overload")]
+    gives += [f"slower {role} do not carry the load" for role in overloaded]
     role, effect = helps_most(leader, tried, "tpot_s" if question.arrivals_per_s else "throughput")
     changed = "time for a token" if question.arrivals_per_s else "throughput"
     quicker = f"steps of the {role} {BETTER:.0%} quicker change the {changed} by {effect:+.1%}"
@@ -105,7 +107,11 @@ def _rivals(question: Question, choice: Contest, leader: Entrant) -> str:
     rivals += _elsewhere(question, choice, leader)
     if all(pair.colocated is None for pair in question.pairs):
         rivals.append("co-located is not known: nothing says what drafting takes on a target's device")
-    return "; ".join(rivals)
+    for pair in question.pairs:
+        if pair.colocated is not None and next(pair.levers(COLOCATED, question.vary), None) is None:
+            where = "" if pair.target_place is UNSET else f" on {pair.target_place}"
+            rivals.append(f"co-located{where}: the drafter and its cache have no room beside the target")
+    return "; ".join(dict.fromkeys(rivals))
 
 
 def _best(question: Question, own: Sequence[Entrant]) -> Entrant:

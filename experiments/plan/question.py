@@ -14,6 +14,7 @@ from fleet.scenario.arrivals import Poisson
 from fleet.scenario.conflicts import unused_keys
 from fleet.scenario.cost import Cost
 from fleet.scenario.reading import change_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
 from fleet.scenario.workload import mean_lengths
 from fleet.times.profile import HardwareProfile
@@ -59,15 +60,15 @@ class FleetShape(msgspec.Struct, frozen=True):
     @property
     def title(self) -> str:
         """The fleet in words."""
-        levers = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in self.levers.items())
+        levers = "".join(f", {key.rpartition('.')[2]} {value}" for key, value in self.levers.items())
         targets = ("1 target" if self.targets == 1 else f"{self.targets} targets") + _named(" on ", self.target_place)
         if self.kind == PLAIN:
             return f"{targets}, no speculation"
         if self.kind == APART:
             drafters = f"{self.drafters} drafter{'s' * (self.drafters > 1)}{_named(' on ', self.draft_place)}"
-            return f"{drafters} for {targets}, {levers}"
+            return f"{drafters} for {targets}{levers}"
         each = "that drafts for itself" if self.targets == 1 else "that draft for themselves"
-        return f"{targets} {each}{_named(' with ', self.draft_place)}, {levers}"
+        return f"{targets} {each}{_named(' with ', self.draft_place)}{levers}"
 
 
 def _named(before: str, place: Place) -> str:
@@ -96,14 +97,22 @@ class PlannedPair(msgspec.Struct, frozen=True):
         return change_scenario(base, levers) if levers else base
 
     def levers(self, kind: Kind, vary: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-        """Yield every choice of values of the varied keys that mean something to fleets of a kind here."""
+        """Yield every choice of values of the varied keys that fleets of a kind here know, and have room for."""
         keys = [key for key in vary if kind == APART or (kind == COLOCATED and self._takes(key, vary[key]))]
-        yield from (dict(zip(keys, values, strict=True)) for values in product(*(vary[key] for key in keys)))
+        choices = (dict(zip(keys, values, strict=True)) for values in product(*(vary[key] for key in keys)))
+        yield from (levers for levers in choices if kind != COLOCATED or self._fits(levers))
 
     def _takes(self, key: str, values: tuple[Any, ...]) -> bool:
         """Whether fleets without drafters apart know a key."""
         try:
             return all(self.fleet(COLOCATED, {key: value}) for value in values)
+        except InputError:
+            return False
+
+    def _fits(self, levers: Mapping[str, Any]) -> bool:
+        """Whether requests have room on a device that holds the target and its drafter."""
+        try:
+            return bool(resolve(self.fleet(COLOCATED, levers)))
         except InputError:
             return False
 
@@ -199,6 +208,10 @@ def check(question: Question) -> None:
              "a plan begins with a fleet of drafters and targets; leave drafters.count = 0 or drafters.place out"),
             (arrivals is not None and not isinstance(arrivals, Poisson),
              "workload.arrivals: a plan knows poisson arrivals, or none"),
+            (base.workload.streams,
+             "workload.streams: a plan has one request a target, or arrivals; leave it out, or give --in-flight"),
+            (verifiers.verify is not None and pair.colocated is not None,
+             "verifiers.verify would replace the times of --target; leave one of them out"),
             (drafters.device or verifiers.device,
              "a plan places drafters and targets itself; leave their devices out"),
             (drafters.profile or verifiers.profile,

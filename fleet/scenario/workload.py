@@ -1,7 +1,8 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
 from collections.abc import Iterator
-from itertools import chain, islice, repeat
+from functools import lru_cache
+from itertools import chain, cycle, islice, repeat
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -11,7 +12,7 @@ import numpy as np
 from fleet.acceptance.sources import uniform_blocks
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
-from fleet.inputs.text import parsed, read_csv
+from fleet.inputs.text import is_file, parsed, read_csv
 from fleet.scenario.arrivals import Gamma, Poisson, Trace
 from fleet.scenario.lengths import TEXTS, Between, Tokens, mean_tokens
 from fleet.scenario.resolved import Fleet
@@ -59,7 +60,7 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """
     seed = fleet.seed if fleet.workload.seed is None else fleet.workload.seed
     rng = np.random.default_rng([seed, 1])
-    texts = list(_of_file(fleet.workload) if has_file(fleet.workload) else _drawn(fleet.workload, seed, rng))
+    texts = list(_texts_of(fleet.workload, seed, rng))
     tokens = sum(new_tokens for _, new_tokens in texts)
     if tokens > MOST_TOKENS:
         raise InputError(
@@ -94,14 +95,19 @@ def with_lengths(workload: Workload) -> Workload:
     return msgspec.structs.replace(workload, prompt_tokens=texts.prompts, new_tokens=texts.answers)
 
 
+def with_arrivals(workload: Workload, arrivals: Poisson | None) -> Workload:
+    """Return the workload with other arrivals; a trace leaves its lengths."""
+    lengths = workload.arrivals.file if isinstance(workload.arrivals, Trace) else workload.lengths
+    return msgspec.structs.replace(workload, arrivals=arrivals, lengths=lengths)
+
+
 def longest_of(workload: Workload) -> tuple[int, int]:
     """Return the longest text, prompt and answer together, and the longest answer, in tokens, for any seed.
 
     Raises InputError if a file of the workload cannot be read.
     """
     if has_file(workload):
-        texts = list(_of_file(workload))
-        return max(map(sum, texts), default=0), max((new for _, new in texts), default=0)
+        return _longest_and_means(workload)[0]
     lengths = with_lengths(workload)
     prompt, new = (one if isinstance(one, int) else one.high for one in (lengths.prompt_tokens, lengths.new_tokens))
     return prompt + new, new
@@ -110,19 +116,40 @@ def longest_of(workload: Workload) -> tuple[int, int]:
 def mean_lengths(workload: Workload) -> tuple[float, float]:
     """Return the mean tokens of prompts and of answers, by scenario or file; InputError as `longest_of`."""
     if has_file(workload):
-        texts = list(_of_file(workload)) or [(0, 0)]
-        return sum(prompt for prompt, _ in texts) / len(texts), sum(new for _, new in texts) / len(texts)
+        return _longest_and_means(workload)[1]
     lengths = with_lengths(workload)
     return mean_tokens(lengths.prompt_tokens), mean_tokens(lengths.new_tokens)
 
 
 def has_file(workload: Workload) -> bool:
-    """Return whether requests come from a file, which may end before `workload.requests`."""
+    """Return whether requests come from a file; a trace may end before `workload.requests`."""
     return workload.lengths not in ("", *TEXTS) or isinstance(workload.arrivals, Trace)
 
 
+def _longest_and_means(workload: Workload) -> tuple[Texts, tuple[float, float]]:
+    """Return what `longest_of` and `mean_lengths` say of a file, which is read again only after it changed."""
+    path = Path(workload.arrivals.file if isinstance(workload.arrivals, Trace) else workload.lengths)
+    state = path.stat() if is_file(path) else None
+    return _read_longest_and_means(workload, (state.st_ino, state.st_mtime_ns, state.st_size) if state else ())
+
+
+@lru_cache
+def _read_longest_and_means(workload: Workload, _state: tuple[int, ...]) -> tuple[Texts, tuple[float, float]]:
+    texts = list(_of_file(workload)) or [(0, 0)]
+    prompts, answers = zip(*texts, strict=True)
+    return (max(map(sum, texts)), max(answers)), (sum(prompts) / len(texts), sum(answers) / len(texts))
+
+
+def _texts_of(workload: Workload, seed: int, rng: np.random.Generator) -> Iterator[Texts]:
+    """Return the tokens of prompt and answer of each request; rows of lengths begin again, a trace ends."""
+    if not has_file(workload):
+        return _drawn(workload, seed, rng)
+    rows = _of_file(workload)
+    return rows if isinstance(workload.arrivals, Trace) else islice(cycle(rows), workload.requests)
+
+
 def _of_file(workload: Workload) -> Iterator[Texts]:
-    """Yield the tokens of prompt and answer of each request, until the requests or the workload's file end."""
+    """Yield the tokens of prompt and answer in each row, until the requests or the workload's file end."""
     rows: Iterator[LengthsRow]
     if isinstance(workload.arrivals, Trace):
         rows = _trace(Path(workload.arrivals.file))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.console.exits import keeping
-from experiments.console.printing import busy, print_json, print_values, remark
+from experiments.console.printing import busy, print_json, print_notes, print_values, remark
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, settings
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ def print_imported(imported: "Imported") -> None:
         print_values(imported.format, ("quantity", "counted", "the file says"), rows)
     if imported.load is not None:
         print_load(imported.load)
-    for note in imported.notes:
-        remark(f"note: {note}")
+    print_notes(imported.notes)
     for path in reversed(imported.files):
         remark(f"written: {path}")
 

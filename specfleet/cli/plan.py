@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4."
 STAR = Path("star")
 OF_LOAD = {"drafters.depth", "workload.prompt_tokens", "workload.new_tokens", "workload.lengths"}  # keys that count
-IDLE = ("profile", "drafters", "verifiers", "acceptance", "cost")  # keys of a file that do not count
+IDLE = ("profile", "drafters", "verifiers", "acceptance", "cost", "devices", "faults")  # keys that do not count
 
 
 def plan(
@@ -141,6 +141,9 @@ def by_method(
 
     `options`: of `compare_methods`, or of `plan_devices` if `devices` is among them.
     """
+    from msgspec.structs import replace
+
+    from experiments.plan.advice import ROWS
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.scenario import Scenario
     from fleet.scenario.workload import mean_lengths
@@ -159,13 +162,13 @@ def by_method(
     if of_budget and len(flights) > 1:
         raise InputError(f"--in-flight {in_flight}: --devices plans for one load; give one number")
     load = scenario_of(scenario, changes)
-    idle = IDLE if of_budget else (*IDLE, "link", "slo", "devices", "faults")
+    idle = IDLE if of_budget else (*IDLE, "link", "slo")
     if scenario != STAR and (found := [key for key in idle if getattr(load, key) != getattr(Scenario(), key)]):
         remark(f"{scenario}: without effect here: {', '.join(found)}; options say them (specfleet plan --help)")
     options |= {"target": target[0], "depth": load.drafters.depth if "drafters.depth" in changes else 0}
     if of_budget:
         return plan_devices(scenario=load, in_flight=flights[0], **options)
-    prompt, new = map(round, mean_lengths(load.workload))
+    prompt, new = map(round, mean_lengths(replace(load.workload, requests=ROWS)))
     return compare_methods(in_flight=flights, prompt_tokens=prompt, new_tokens=new, **options)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.console.printing import print_table
+from experiments.console.printing import print_notes, print_table
 from fleet.shown import number
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def write_answer(found: "Plan | Methods | FleetPlan", folder: Path) -> list[str]
     """
     import msgspec
 
+    from calibrate.fitting import absolute
     from experiments.draw import draw
     from experiments.plan.answer import Plan
     from experiments.plan.methods import Methods
@@ -42,13 +43,14 @@ def write_answer(found: "Plan | Methods | FleetPlan", folder: Path) -> list[str]
         assert isinstance(scenario.profile, HardwareProfile)
         write_profile(scenario.profile, folder / "profile.json")
         comments = ["Written by `specfleet plan`.", *found.lines]
-        write_file(folder / "chosen.toml", "\n".join(scenario_lines(scenario, "profile.json", comments)) + "\n")
+        lines = scenario_lines(absolute(scenario), "profile.json", comments)
+        write_file(folder / "chosen.toml", "\n".join(lines) + "\n")
         files += ["profile.json", "chosen.toml"]
     return files
 
 
 def print_answer(found: "Plan | Methods | FleetPlan") -> None:
-    """Print the lines of an answer, then its tables."""
+    """Print the lines of an answer, its tables, and its notes."""
     from experiments.plan.answer import Plan
     from experiments.plan.methods import Methods
 
@@ -59,6 +61,8 @@ def print_answer(found: "Plan | Methods | FleetPlan") -> None:
         _print_methods(found)
     else:
         _print_budget(found)
+    if not isinstance(found, Methods):
+        print_notes(found.notes)
 
 
 def _print_fleets(found: "Plan") -> None:

@@ -1,13 +1,12 @@
 """simulate, run, analytic, show: one scenario."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from experiments.console.exits import keeping, printing_anyway
-from experiments.console.printing import interval, print_json, print_table, remark, value_text
+from experiments.console.printing import interval, print_json, print_notes, print_table, remark, value_text
 from fleet.errors import InputError, OutputError
 from fleet.scenario.names import SimPath
 from fleet.shown import number
@@ -141,7 +140,7 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
     title = f"analytic model of {scenario}: constant times, prefill left out"
     print_table(title, ("quantity", "symbol", "value", "unit"), rows, texts=2)
     print(acceptance_text(prediction.mean_acceptance_length))
-    _print_notes(prediction.notes)
+    print_notes(prediction.notes)
 
 
 def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
@@ -215,7 +214,7 @@ def print_run(result: "Result", as_json: bool, everything: bool = False) -> None
         print(
             f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals"
         )
-    _print_notes(result.notes)
+    print_notes(result.notes)
 
 
 def print_targets(result: "Result") -> None:
@@ -228,8 +227,3 @@ def print_targets(result: "Result") -> None:
     shown = [name for name in columns if name in table]
     rows = [(str(row.tag + 1), *(number(getattr(row, name)) for name in shown)) for row in table.itertuples()]
     print_table("each target", ("target", *(columns[name] for name in shown)), rows)
-
-
-def _print_notes(notes: Sequence[str]) -> None:
-    for note in notes:
-        remark(f"note: {note}")

@@ -11,7 +11,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import mean_lengths, streams_of
+from fleet.scenario.workload import longest_of, mean_lengths, streams_of, with_arrivals
 
 PROFILE = {"name": "p", "draft": {"base_s": 0.1}, "verify": {"base_s": 0.4}}
 
@@ -55,20 +55,27 @@ def test_a_trace_gives_times_and_lengths(tmp_path: Path) -> None:
     streams = streams_of(resolved(workload, tmp_path))
     shown = [(r.not_before_s, r.prompt_tokens, r.new_tokens) for requests in streams.values() for r in requests]
     assert shown == [(0.0, 374, 44), (4.0, 396, 109)]
+    in_a_loop = with_arrivals(scenario(workload, tmp_path).workload, None)
+    assert in_a_loop.arrivals is None
+    assert mean_lengths(in_a_loop) == mean_lengths(resolved(workload, tmp_path).workload)
 
 
 def test_files_of_lengths_serve_closed_and_open_loops(tmp_path: Path) -> None:
     (tmp_path / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n374,44\n396,109\n20,7\n")
-    workload = {"requests": 9, "streams": 2, "lengths": "lengths.csv"}
+    workload = {"requests": 4, "streams": 2, "lengths": "lengths.csv"}
     closed = streams_of(resolved(workload, tmp_path))
     assert {tag: [(r.number, r.prompt_tokens, r.new_tokens) for r in requests] for tag, requests in closed.items()} == {
         0: [(0, 374, 44), (2, 20, 7)],
-        1: [(1, 396, 109)],
+        1: [(1, 396, 109), (3, 374, 44)],  # the first row again
     }
     arrivals = {"requests": 2, "lengths": "lengths.csv", "arrivals": {"process": "poisson", "per_s": 1.0}}
     arriving = streams_of(resolved(arrivals, tmp_path))
     assert [r.new_tokens for requests in arriving.values() for r in requests] == [44, 109]
-    assert mean_lengths(resolved(workload, tmp_path).workload) == pytest.approx((790 / 3, 160 / 3))
+    in_all = resolved(workload | {"requests": 9}, tmp_path).workload
+    assert mean_lengths(in_all) == pytest.approx((790 / 3, 160 / 3))
+    assert longest_of(in_all) == (505, 109)
+    (tmp_path / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n5,6\n")
+    assert mean_lengths(in_all) == (5, 6)  # a changed file is read again
     assert mean_lengths(resolved({"prompt_tokens": {"low": 2, "high": 5}}, tmp_path).workload) == (3.5, 96)
 
 

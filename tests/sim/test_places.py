@@ -100,5 +100,8 @@ def test_a_fleet_that_drafts_ahead_is_refused(tmp_path: Path) -> None:
         simulate(scenario)
 
 
-def test_the_file_of_lengths_limits_the_requests(tmp_path: Path) -> None:
-    assert set(verified(scenario_over(tmp_path, [[1, 0], [2]], STAR, requests=9)).request) == {0, 1}
+def test_texts_and_their_lengths_begin_again_together(tmp_path: Path) -> None:
+    rows = verified(scenario_over(tmp_path, [[1, 0], [2]], STAR, requests=4))
+    accepted = {request: own.accepted.tolist() for request, own in rows.groupby("request")}
+    assert accepted.keys() == {0, 1, 2, 3}
+    assert [accepted[2], accepted[3]] == [accepted[0], accepted[1]]

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from experiments.draw import read_plan
 from experiments.plan.advice import FleetPlan
 from experiments.plan.answer import Plan
 from experiments.plan.question import APART, COLOCATED, PLAIN
@@ -44,7 +45,7 @@ def assert_answers(words: list[str], folder: Path) -> Plan:
     assert "judged by equations alone, approximate" in out
     kept = folder / words[words.index("-o") + 1]
     assert {path.name for path in kept.iterdir()} == {"plan.json", "pareto.png", "profile.json", "chosen.toml"}
-    plan = msgspec.json.decode((kept / "plan.json").read_bytes(), type=Plan)
+    plan = read_plan(kept / "plan.json")
     assert lines[1:6] == list(plan.lines)
     assert plan.rows[0].standing == "chosen"
     assert {row.kind for row in plan.rows if row.method == "simulated"} == {APART, COLOCATED, PLAIN}

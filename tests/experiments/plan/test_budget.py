@@ -13,17 +13,20 @@ import pytest
 pytest.importorskip("numba")
 
 import specfleet
-from experiments.plan.advice import FleetPlan
+from experiments.plan.advice import FleetPlan, _speculate
 from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, budget_of, estimates, mean_request_s
 from experiments.plan.candidates import Asked
-from experiments.plan.fleets import Simulations
+from experiments.plan.fleets import Simulations, find
+from experiments.plan.goals import parse_slo
 from experiments.plan.methods import about
 from experiments.plan.serving import load_curve
-from experiments.plan.trials import simulated
+from experiments.plan.trials import Values, simulated
 from fleet.errors import InputError
+from fleet.scenario.arrivals import Trace
 from fleet.scenario.reading import scenario_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario, Workload
+from fleet.scenario.workload import mean_lengths
 from specfleet.cli.plans import write_answer
 
 SHORT = Scenario(workload=Workload(prompt_tokens=200, new_tokens=60))
@@ -98,6 +101,21 @@ def test_no_target_is_without_a_request() -> None:
     assert mean_request_s(one.curve, Load(in_flight=2), 4) == one.curve.request_s[0]  # two targets are idle
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("is_trace", [True, False])
+def test_a_budget_has_all_lengths_of_a_file(is_trace: bool, tmp_path: Path) -> None:
+    rows = [f"{number},400,200" for number in range(100)] + [f"{number},600,400" for number in range(100, 200)]
+    file = tmp_path / "texts.csv"
+    file.write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]))
+    load = Workload(arrivals=Trace(str(file))) if is_trace else Workload(lengths=str(file))
+    found = specfleet.plan_devices("1xh100", "llama-3.1-8b:bf16", arrivals_per_s=1.0, scenario=Scenario(workload=load))
+    assert "prompts of 500 tokens, answers of about 300" in found.title
+    write_answer(found, tmp_path / "kept")
+    workload = scenario_of(tmp_path / "kept" / "chosen.toml").workload
+    assert workload.requests >= 1000
+    assert mean_lengths(workload) == (500, 300)
+
+
 def test_simulations_are_longer_than_their_beginning() -> None:
     for in_flight in (8, 8000):
         asked = question("8xh100", "llama-3.1-8b@h100", Load(in_flight=in_flight), "llama-3.2-1b@h100")
@@ -105,6 +123,39 @@ def test_simulations_are_longer_than_their_beginning() -> None:
         found = Simulations(asked, every, 1, lambda _what: None)
         requests = [found.scenario(one.fleet).workload.requests for one in every]
         assert set(requests) == ({1000, 250} if in_flight == 8 else {24_000})  # drafters elsewhere: a fourth
+
+
+def made_up(scenario: Scenario, seed: int = 0) -> Values:
+    """What replaces a simulation: speculation is faster, and takes three times as long with other seeds than the first
+    three.
+    """
+    times = {"no speculation": 1.4, "prompt lookup": 1.0}
+    factor = next((time for name, time in times.items() if name in scenario.name), 1.2)
+    token_s = 0.01 * factor * (3 if seed >= 3 and factor < 1.4 else 1)
+    return {"tpot_s": token_s, "token_s": token_s, "throughput": 1 / token_s, "latency_s": token_s, "overload": 0.0}
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> Simulations:
+    for module in ("trials", "advice"):
+        monkeypatch.setattr(f"experiments.plan.{module}.simulated", made_up)
+    asked = question("1xh100", "llama-3.1-8b@h100", Load(in_flight=8), *DRAFTS)
+    return find(msgspec.structs.replace(asked, goals=tuple(parse_slo(["tpot_mean=15ms"]))))
+
+
+def test_a_fleet_that_meets_the_goals_follows_those_that_met_them_by_luck(found: Simulations) -> None:
+    assert [one.candidate.method for one in found.best] == ["none", "lookup", "head"]
+    assert found.winner is found.best[0]
+    assert all(len(found.sample(one).trials) == 6 for one in found.best)
+
+
+def test_speculation_pays_only_beside_the_same_fleet_without(found: Simulations) -> None:
+    (line,) = _speculate(found)
+    assert "it pays at each of these loads" in line
+    found.estimates = {title: one for title, one in found.estimates.items() if one.fleet.depth}
+    (line,) = _speculate(found)
+    assert line.startswith("speculate: prompt lookup: depth")
+    assert "it pays" not in line
 
 
 def test_a_short_kv_cache_limits_the_load() -> None:

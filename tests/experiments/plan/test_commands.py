@@ -3,13 +3,16 @@
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from experiments.plan.budget import Deployment, Load
 from experiments.plan.candidates import Asked, Candidate, candidates_of
-from experiments.plan.commands import serve_command, sglang_command
+from experiments.plan.commands import bench_command, serve_command, sglang_command
 from fleet.data.shipped import shipped_models
 from fleet.files import write_file
+from fleet.scenario.lengths import Between
 from fleet.scenario.scenario import Scenario, Workload
 
 DEPTH = 2
@@ -42,6 +45,33 @@ def test_commands_start_the_simulated_server(target: str, draft: str, in_flight:
     one = candidate(target, draft)
     assert vllm in serve_command(one, DEPTH * bool(draft), in_flight)
     assert sglang in sglang_command(one, DEPTH * bool(draft), in_flight)
+
+
+@pytest.mark.parametrize(
+    ("changes", "lengths", "spreads", "is_uniform"),
+    [
+        ({}, "800 --random-output-len 250", None, True),
+        ({"new_tokens": Between(225, 275)}, "800 --random-output-len 250", {"input": 0.0, "output": 0.1}, True),
+        ({"new_tokens": Between(1, 999, 250, 0.3)}, "800 --random-output-len 250", {"input": 0, "output": 0.52}, False),
+        ({"lengths": "sharegpt"}, "161 --random-output-len 338", {"input": 0.99, "output": 0.99}, False),
+        ({"lengths": "texts.csv"}, "200 --random-output-len 20", {"input": 0.86, "output": 0.0}, False),
+    ],
+)  # fmt: skip
+def test_the_load_of_a_measurement_is_as_long_and_as_spread(
+    changes: dict[str, Any], lengths: str, spreads: Any, is_uniform: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("texts.csv").write_text("num_prefill_tokens,num_decode_tokens\n100,20\n300,20\n")
+    load = Workload(**({"prompt_tokens": 800, "new_tokens": 250} | changes))
+    fleet = Deployment(candidates_of(Asked("llama-3.1-8b@h100", (), (), Scenario(workload=load)))[0][0], 2)
+    command = bench_command(fleet, Load(per_s=4.0), fleet.scenario(Load(per_s=4.0), 2000))
+    assert f"--random-input-len {lengths} " in command
+    words = shlex.split(command, comments=True)
+    ratios = [json.loads(words[place + 1]) for place, word in enumerate(words) if word == "--random-range-ratio"]
+    assert ratios == ([] if spreads is None else [pytest.approx(spreads, abs=0.03)])
+    assert ("# vLLM draws uniform lengths" in command) is not is_uniform
+    assert words[-2:] == ["--metric-percentiles", "50,90,99"]
 
 
 def test_a_heads_kind_is_that_of_its_config(tmp_path: Path) -> None:

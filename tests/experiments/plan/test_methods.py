@@ -14,6 +14,7 @@ from fleet.acceptance.models import Geometric, PerPosition
 from fleet.acceptance.places import write_places
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.scenario.reading import scenario_of
 from fleet.scenario.scenario import Scenario
 from fleet.times.step_time import LinkTime
 
@@ -88,6 +89,13 @@ def test_a_link_is_the_options_else_the_scenarios() -> None:
     for option, latency_s in (("", 0.005), ("1ms", 0.001)):
         made, _ = candidates_of(Asked(TARGET, ("llama-3.2-1b@l4",), ("0.7",), load, option))
         assert [one.base.link for one in made] == [None, None, LinkTime(latency_s)]
+
+
+def test_candidates_have_no_faults_and_devices_of_the_scenario() -> None:
+    devices = {"drafters.device": "shared", "verifiers.device": "shared", "devices.shared.sharing": "turns"}
+    for load in (scenario_of("dying-drafter"), scenario_of("star", devices)):
+        made, _ = candidates_of(Asked(TARGET, ("llama-3.2-1b@l4",), ("0.7",), load))
+        assert [(one.base.faults, one.base.devices) for one in made] == [((), {})] * 3
 
 
 def test_an_asked_depth_ends_where_acceptance_is_known() -> None:

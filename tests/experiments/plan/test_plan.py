@@ -10,14 +10,16 @@ from msgspec.structs import replace
 
 import specfleet
 from experiments.plan.answer import Plan
+from experiments.plan.doubt import ranges_of
+from experiments.plan.goals import parse_slo
 from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape
 from experiments.plan.screen import screen
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
-from fleet.scenario.scenario import Drafters
+from fleet.scenario.scenario import Drafters, Workload
 from sim.run import simulate
 from specfleet.cli.plans import print_answer, write_answer
-from tests.helpers.grids import holds, try_out
+from tests.helpers.grids import entrant_of, holds, try_out
 from tests.helpers.marks import slow
 from tests.helpers.questions import question_of, small_question
 
@@ -72,6 +74,33 @@ def test_ranges_hold_chance_and_wrong_step_times(closed: Plan) -> None:
     assert none.high / none.value - 1 == pytest.approx(none.chance, abs=1e-6)
 
 
+def test_times_have_no_upper_end_where_slower_steps_overload_the_fleet() -> None:
+    carried = {"tpot_s": 0.02, "slo_attainment": 0.9, "throughput": 100.0, "overload": 0.0}
+    late = {"tpot_s": 0.03, "slo_attainment": 0.6, "throughput": 95.0, "overload": 1.0}
+    fleet = entrant_of(FleetShape(PLAIN, 0, 2), 1.0, carried, carried)
+    for slower, high_s, least, state in ((carried, 0.02, 0.9, "met"), (late, math.inf, 0.0, "at its edge")):
+        ranges = ranges_of(fleet, {"targets": [carried, slower, carried]})
+        tpot, attainment = ranges["tpot_s"], ranges["slo_attainment"]
+        assert (tpot.low, tpot.high, attainment.low) == (0.02, high_s, least)
+        (loose,) = parse_slo(["tpot_mean=1s"])
+        assert loose.state(tpot.low, tpot.high) == state
+        assert ranges["throughput"].high == 100
+
+
+@pytest.mark.parametrize("key", ["lengths", "arrivals.file"])
+def test_a_plan_has_all_lengths_of_a_file(key: str, tmp_path: Path) -> None:
+    """Also the longer ones of its second half, whatever the scenario's number of requests."""
+    rows = [f"{number},40,20" for number in range(100)] + [f"{number},60,40" for number in range(100, 200)]
+    (tmp_path / "texts.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]))
+    trace = "workload.arrivals.process = 'trace'\n" if key == "arrivals.file" else ""
+    (tmp_path / "mine.toml").write_text(f"{trace}workload.{key} = 'texts.csv'\nworkload.requests = 10\n")
+    few = ["verifiers.count=2", "drafters.depth=2"]
+    plan = specfleet.plan(tmp_path / "mine.toml", arrivals_per_s=8.0, vary=few, jobs=1, **PAIR)
+    assert plan.chosen is not None
+    assert plan.scenario.workload.lengths == str(tmp_path / "texts.csv")
+    assert {row.tokens_per_s for row in plan.rows} == {8 * 30}
+
+
 def test_goals_are_judged_by_the_whole_range(serving: Plan) -> None:
     goal = serving.goals[0]
     inside = goal.range.low <= goal.limit <= goal.range.high
@@ -123,6 +152,41 @@ def test_depths_end_where_acceptance_does() -> None:
         specfleet.plan("star", SMALL | known, vary="drafters.depth=2:4", jobs=1)
 
 
+@pytest.mark.parametrize("per_s", [None, 1.0])
+def test_keys_that_are_set_are_not_searched(per_s: float | None) -> None:
+    fixed: dict[str, Any] = {
+        "drafters": {"depth": 3},
+        "verifiers.count": 2,
+        "drafters.count": 2,
+        "verifiers.max_num_seqs": 1,
+    }
+    plan = specfleet.plan("star", SMALL, arrivals_per_s=per_s, jobs=1, **PAIR, **fixed)
+    assert {(row.drafters, row.targets, row.levers["drafters.depth"]) for row in plan.rows if row.kind == APART} == {
+        (2, 2, 3)
+    }
+    assert plan.scenario.verifiers.max_num_seqs == 1
+    varied = specfleet.plan("star", SMALL, arrivals_per_s=per_s, vary="verifiers.count=1", jobs=1, **PAIR, **fixed)
+    assert {row.targets for row in varied.rows} == {1}
+
+
+@pytest.mark.parametrize("more", [[], ["llama-3.1-70b@h100:int4"]])
+def test_a_drafter_without_room_beside_its_target_is_said(more: list[str]) -> None:
+    narrow = PAIR | {"target": ["llama-3.1-70b@l40s:int4", *more], "draft": "llama-3.2-1b@rtx-4090", "cost": ()}
+    plan = specfleet.plan("star", SMALL, vary=FEW, apart=True, jobs=1, **narrow)
+    assert plan.chosen.kind == APART
+    assert f"co-located{' on l40s' * bool(more)}: the drafter and its cache have no room" in plan.lines[3]
+    assert {row.target_place for row in plan.rows if row.kind == COLOCATED} == ({"h100"} if more else set())
+
+
+def test_a_rule_of_lengths_leaves_no_depth_to_search() -> None:
+    rule = {"verifiers.allocate": {"policy": "fixed", "depth": 2}}
+    plan = specfleet.plan("star", SMALL | rule, vary="verifiers.count=2", jobs=1, **PAIR)
+    assert all(row.levers == {} for row in plan.rows)
+    assert {row.fleet for row in plan.rows} == {
+        "1 drafter for 2 targets", "2 targets that draft for themselves", "2 targets, no speculation"
+    }  # fmt: skip
+
+
 def test_the_chosen_scenario_simulates_to_the_plans_numbers(closed: Plan, tmp_path: Path) -> None:
     write_answer(closed, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"chosen.toml", "pareto.png", "plan.json", "profile.json"}
@@ -131,6 +195,15 @@ def test_the_chosen_scenario_simulates_to_the_plans_numbers(closed: Plan, tmp_pa
     assert again * copies == pytest.approx(closed.metrics["throughput"].value, rel=0.05)
     kept = msgspec.json.decode((tmp_path / "plan.json").read_bytes(), type=Plan)
     assert kept == closed
+
+
+def test_the_chosen_scenario_finds_the_files_of_the_question(
+    closed: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scenario = replace(closed.scenario, workload=Workload(lengths="texts.csv"))
+    write_answer(replace(closed, scenario=scenario), Path("runs/plan"))
+    assert specfleet.scenario_of("runs/plan/chosen.toml").workload.lengths == str(tmp_path / "texts.csv")
 
 
 def test_a_part_of_a_fleet_stands_for_all_of_it() -> None:
@@ -153,7 +226,8 @@ def test_equations_are_printed_with_their_error(
         assert plan.approximation.fleets == sum(row.method == "simulated" for row in plan.rows)
         assert 0 < plan.approximation.mean <= plan.approximation.worst < off
         print_answer(plan)
-        printed = capsys.readouterr().out
+        printed, remarks = capsys.readouterr()
+        assert remarks.splitlines() == [f"note: {note}" for note in plan.notes]
         assert f"approximate: their {'tokens/s' if metric == 'tokens_per_s' else 'time for a token'} is off" in printed
         assert f"{plan.approximation.worst:.1%} at worst" in printed
 
@@ -185,7 +259,8 @@ def test_screening_is_near_the_simulation_in_closed_loops(number: int) -> None:
     ("changes", "keys", "said"),
     [
         ({}, {"target": "llama-3.1-8b@h100"}, "give target and draft"),
-        ({"drafters.count": 0}, {}, "begins with a fleet of drafters and targets"),
+        ({"drafters.count": 0}, {}, r"drafters.count = \[0\]: a plan varies it from 1 on"),
+        ({"drafters.place": "target"}, {}, "begins with a fleet of drafters and targets"),
         ({"verifiers.tiers": [{"first": 1, "step": {"base_s": 0.1}}]}, {}, "leave tiers, faults out"),
         ({}, {"vary": "verifiers.count=0:3"}, "varies it from 1 on"),
         (
@@ -195,6 +270,8 @@ def test_screening_is_near_the_simulation_in_closed_loops(number: int) -> None:
         ),
         ({"cost": {"target_per_hour": 0.0, "drafter_per_hour": 1.0}}, {}, "an hour of a target costs 0"),
         ({"profile": ""}, {}, "name a profile"),
+        ({"workload.streams": 8}, {}, "one request a target, or arrivals; leave it out, or give --in-flight"),
+        ({"verifiers.verify": {"base_s": 0.06}}, PAIR, "verify would replace the times of --target"),
         ({"workload.arrivals": {"process": "trace", "file": "a.csv"}}, {}, "knows poisson arrivals"),
         ({}, {"slo": "tpot=1"}, "no time of requests"),
         ({"workload.new_tokens": 1}, {}, "answers of one token have no time"),
@@ -207,6 +284,14 @@ def test_questions_that_are_none_are_refused_in_one_line(changes: Any, keys: Any
     with pytest.raises(InputError, match=said) as refused:
         specfleet.plan("star", changes, jobs=1, **keys)
     assert "\n" not in str(refused.value)
+
+
+def test_a_plan_has_the_notes_of_its_scenarios(closed: Plan) -> None:
+    (estimated,) = closed.notes
+    assert "delays between steps and links are none unless the scenario gives them" in estimated
+    few = ["drafters.count=1", "verifiers.count=4", "drafters.depth=4"]
+    plan = specfleet.plan("star", SMALL, arrivals_per_s=1.0, vary=few, jobs=1)
+    assert sum("verify takes no longer for several requests than for one" in note for note in plan.notes) == 1
 
 
 def test_a_plan_of_a_profile_says_co_located_is_unknown() -> None:
