@@ -11,6 +11,7 @@ from calibrate.fitting import fitting_path, scenario_of_pair, write_fitting
 from fleet.errors import InputError, OutputError
 from fleet.files import check_writable, is_stream
 from fleet.scenario.changes import Changes, pairs_of
+from fleet.scenario.named_files import DEMO_PROMPTS
 from fleet.scenario.names import Engine
 from fleet.scenario.reading import Given, make_scenario, scenario_of
 from fleet.scenario.scenario import Scenario
@@ -47,7 +48,8 @@ def calibrate(
 
     Each stage's result is kept in a folder beside the profile, under its name with `.calibration`, until the profile is
     written. The same call on the same host then measures only the rest. A stage without room on a GPU is left out:
-    the profile says what it lacks, and the folder stays. `note` is called with a line on each of these.
+    the profile says what it lacks, and the folder stays. `note` is called with a line on each of these, and on
+    prompts of the scenario that `prompts` leaves out for those of the demo.
 
     Needs `specfleet[engine]`. Raises InputError for bad input, OutputError if the profile cannot be written, and
     UnsteadyHostError if the host gives impossible results, also when measured again; their `result` is the profile.
@@ -66,6 +68,8 @@ def calibrate(
     urls = servers_of([server] if isinstance(server, str) else server, own) if server else {}
     if urls and engine is not None:
         raise InputError(f"engine = {engine!r}: a running server is an engine by itself; leave one of them out")
+    if prompts in DEMO_PROMPTS and own.workload.prompts not in DEMO_PROMPTS:
+        note(f"note: times and acceptance are of {prompts}, not {own.workload.prompts!r}; --prompts FILE names others")
     workload = msgspec.structs.replace(own.workload, prompts=prompts)
     measured = msgspec.structs.replace(own, workload=workload)
     file = None if out is None else Path(out)
