@@ -11,6 +11,7 @@ from calibrate.fitting import fitting_path, scenario_of_pair, write_fitting
 from fleet.errors import InputError, OutputError
 from fleet.files import check_writable, is_stream
 from fleet.scenario.changes import Changes, pairs_of
+from fleet.scenario.named_files import DEMO_PROMPTS
 from fleet.scenario.names import Engine
 from fleet.scenario.reading import Given, make_scenario, scenario_of
 from fleet.scenario.scenario import Scenario
@@ -38,16 +39,17 @@ def calibrate(
 
     `scenario`: what to measure; without one a pair, by default the demo pair. `changes` and keywords as in `simulate`.
     `prompts`: "demo/calibration", or a JSON Lines file; use other prompts than those of the runs to predict. `quick`: a
-    smaller grid and fewer repetitions. `engine`: one of others, such as "vllm"; it needs a scenario whose drafts are
-    made on the target's device. `server`: addresses of running, OpenAI-compatible servers in its place, one for each
-    draft length: "4=http://localhost:8000", "0=..." without drafts; without a number the scenario's. `out`: where to
-    write the profile (JSON). Beside it, unless there is one, come a scenario that fits it, under the same name with
-    `.toml`, and other records, such as `signals.parquet` of chains that are drafted on a target's device. `report` is
-    called with the name of each stage as it begins.
+    smaller grid and fewer repetitions. Acceptance is recorded as the scenario samples. `engine`: one of others, such as
+    "vllm"; it needs a scenario with drafts on the target's device. `server`: addresses of running, OpenAI-compatible
+    servers in its place, one for each draft length: "4=http://localhost:8000", "0=..." without drafts; without a
+    number the scenario's. `out`: where to write the profile (JSON). Beside it, unless there is one, come a scenario
+    that fits it, under the same name with `.toml`, and other records, such as `signals.parquet` of chains that are
+    drafted on a target's device. `report` is called with the name of each stage as it begins.
 
     Each stage's result is kept in a folder beside the profile, under its name with `.calibration`, until the profile is
     written. The same call on the same host then measures only the rest. A stage without room on a GPU is left out:
-    the profile says what it lacks, and the folder stays. `note` is called with a line on each of these.
+    the profile says what it lacks, and the folder stays. `note` is called with a line on each of these, and on
+    prompts of the scenario that `prompts` leaves out for those of the demo.
 
     Needs `specfleet[engine]`. Raises InputError for bad input, OutputError if the profile cannot be written, and
     UnsteadyHostError if the host gives impossible results, also when measured again; their `result` is the profile.
@@ -66,6 +68,8 @@ def calibrate(
     urls = servers_of([server] if isinstance(server, str) else server, own) if server else {}
     if urls and engine is not None:
         raise InputError(f"engine = {engine!r}: a running server is an engine by itself; leave one of them out")
+    if prompts in DEMO_PROMPTS and own.workload.prompts not in DEMO_PROMPTS:
+        note(f"note: times and acceptance are of {prompts}, not {own.workload.prompts!r}; --prompts FILE names others")
     workload = msgspec.structs.replace(own.workload, prompts=prompts)
     measured = msgspec.structs.replace(own, workload=workload)
     file = None if out is None else Path(out)

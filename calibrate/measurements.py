@@ -26,13 +26,13 @@ Points = dict[str, list[Point]]
 """Measured points of each kind of step, by the names of a profile."""
 
 
-SmallFleet = Literal["saturated", "with_gaps", "warmed", "contended", "turns", "plain", "beside"]
+SmallFleet = Literal["saturated", "with_gaps", "warmed", "contended", "turns", "plain", "beside", "sampled"]
 """Kinds of small fleets.
 
 `saturated`, `with_gaps`, `warmed`: replayed targets with a drafter that is always busy, partly busy or idle before each
 draft, and idle with warm-up tokens. `contended`, `turns`: real targets and their drafter on one device, by its rule; of
 `contended` k targets in run k - 1. `plain`, `beside`: a target that decodes by itself, and one that drafts on its own
-device.
+device. `sampled`: a target that samples its texts, for the acceptance of sampled drafts.
 """
 
 

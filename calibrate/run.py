@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from calibrate.assemble import profile_from
 from calibrate.effort import Effort
 from calibrate.fits import fit_step
@@ -29,6 +31,7 @@ from calibrate.pair import (
     measure_steps,
     steps_bytes,
 )
+from calibrate.serving import accepted_in
 from calibrate.stages import Report, Stage, Stages, silent, stages_on_host
 from calibrate.steadiness import MOST_ALONE, impossible_fit
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
@@ -132,6 +135,7 @@ class Bench:
     """A calibration in progress: its stages on this host, and what was measured so far.
 
     - `folder`: where continuations are kept.
+    - `sampled`: the pair as its texts are sampled, for their acceptance; None where they are greedy.
     """
 
     scenario: Scenario
@@ -139,6 +143,7 @@ class Bench:
     folder: Path
     effort: Effort
     stages: Stages
+    sampled: Scenario | None = None
     measured: Measurements = field(default_factory=Measurements)
 
     def setup(self) -> FleetSetup:
@@ -172,8 +177,13 @@ class Bench:
         self._alone(name, partial(measure_steps, self.fleet, self.effort), steps_bytes(self.fleet, self.effort))
 
     def measure_acceptance(self) -> None:
-        """Measure the accepted lengths of the rounds of each prompt, in draft tokens."""
-        self._alone(ACCEPTANCE, partial(measure_acceptance, self.fleet, self.folder), acceptance_bytes(self.fleet))
+        """Measure the accepted lengths of the rounds of each prompt, in draft tokens; of sampled texts in a fleet."""
+        if self.sampled is None:
+            measure = partial(measure_acceptance, self.fleet, self.folder)
+            self._alone(ACCEPTANCE, measure, acceptance_bytes(self.fleet))
+        else:
+            self._serve(ACCEPTANCE, {"sampled": [sharing_fleet(self.sampled, 1, self.effort.prompts, "turns")]})
+            self.measured.accepted = [list(own) for own in accepted_in(self.measured.of("sampled"))]
 
     def measure_links(self) -> None:
         """Measure round trips of messages."""
@@ -266,11 +276,13 @@ def bench_of(
     if scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     stages = stages_on_host(scenario, effort, folder if keep else None, report, note)
-    return Bench(scenario, with_positions(resolve(scenario)), folder, effort, stages)
+    greedy = replace(scenario, workload=replace(scenario.workload, temperature=0.0, top_k=0, top_p=1.0))
+    sampled = scenario if scenario.workload.temperature else None
+    return Bench(greedy, with_positions(resolve(greedy)), folder, effort, stages, sampled)
 
 
 def pair_of(scenario: Scenario, prompts: int) -> Scenario:
-    """What is measured of a scenario: its models, its drafts, and prompts of its typical length, decoded greedily.
+    """What is measured of a scenario: its models, its drafts, and prompts of its typical length.
 
     It states no link: those of this host are measured.
     """
@@ -286,11 +298,14 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
         seed=scenario.seed,
         precision=scenario.precision,
         drafters=Drafters(kind=drafters.kind, model=drafters.model, depth=drafters.depth, shape=drafters.shape),
-        verifiers=Verifiers(model=scenario.verifiers.model),
+        verifiers=Verifiers(model=scenario.verifiers.model, rule=scenario.verifiers.rule),
         workload=Workload(
             prompts=workload.prompts,
             prompt_tokens=int(prompt),
             new_tokens=int(answer),
             requests=prompts,
+            temperature=workload.temperature,
+            top_k=workload.top_k,
+            top_p=workload.top_p,
         ),
     )

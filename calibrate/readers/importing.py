@@ -15,7 +15,15 @@ from calibrate.readers.llama_cpp_metrics import read_llama_cpp_metrics
 from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
-from calibrate.readers.served import SETTINGS, estimated, inferred_profile, input_names, served, with_inferred_seqs
+from calibrate.readers.served import (
+    SETTINGS,
+    engine_for,
+    estimated,
+    inferred_profile,
+    input_names,
+    served,
+    with_inferred_seqs,
+)
 from calibrate.readers.sglang_bench import read_sglang_bench
 from calibrate.readers.sglang_log import read_sglang_log
 from calibrate.readers.specdecode_bench import read_specdecode_bench
@@ -162,7 +170,7 @@ def import_record(
     recording = _read(kind, paths, {"method": method, "dataset": dataset, "depth": depth, "seconds": seconds})
     if target:
         what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines"
-        stated = estimated(target, draft, recording.acceptance is not None), what
+        stated = estimated(target, draft, recording.acceptance is not None, engine_for(kind)), what
     if depth is not None and depth > recording.depth:
         raise InputError(f"{paths[0]}: depth = {depth} goes beyond the recorded depth = {recording.depth}")
     return _written(place, paths, kind, recording, depth or recording.depth, stated, draft)
@@ -217,7 +225,8 @@ def _written(
     """Write the scenario and the files beside it, and read it back."""
     load = with_inferred_seqs(recording.load) if recording.load else None
     notes = (*recording.notes, *(load.notes if load else ()))
-    times = stated or _own_times(recording)
+    engine = engine_for(kind)
+    times = stated or _own_times(recording, engine)
     profile, source = times or ("", "")
     writers = dict(_writers(recording, profile))
     beside = {name: out.with_name(f"{out.stem}-{name}") for name in writers}
@@ -231,7 +240,7 @@ def _written(
     comments = list(_comments(kind, paths, recording, notes, source))
     inputs: tuple[str, ...] = ()
     if load is not None:
-        made, said = served(made, load, draft, beside[TRACE].name if TRACE in beside else "")
+        made, said = served(made, load, engine, draft, beside[TRACE].name if TRACE in beside else "")
         comments += textwrap.wrap(f"Load: {said}; {load.over}.", WIDTH, subsequent_indent="  ")
         if unknown := [name for name in SETTINGS if getattr(load, name) is None]:
             comments.append(f"Settings that the record does not have, assumed: {', '.join(unknown)}.")
@@ -256,11 +265,11 @@ def _written(
     )
 
 
-def _own_times(recording: Recording) -> Times | None:
+def _own_times(recording: Recording, engine: str) -> Times | None:
     """Return the step times that the record has, or that follow from its load."""
     if recording.profile is not None:
         return recording.profile, recording.sources["times"]
-    inferred = inferred_profile(recording.load) if recording.load else None
+    inferred = inferred_profile(recording.load, engine) if recording.load else None
     return None if inferred is None else (inferred, inferred.sources["verify"].partition(", less")[0])
 
 

@@ -7,7 +7,7 @@ import msgspec
 from calibrate.readers.load import Load, Spread
 from fleet.errors import InputError
 from fleet.hardware.profile import beside, estimated_profile, placed_of
-from fleet.hardware.shipped import shape_of
+from fleet.hardware.shipped import engine_of, shape_of
 from fleet.scenario.arrivals import Poisson, Trace
 from fleet.scenario.lengths import Between, mean_tokens
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
@@ -19,6 +19,16 @@ ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselve
 WAITED, ROOM = 0.05, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
 LOOKUP = "lookup"
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
+ENGINES = {"sglang": "sglang", "llama": "graphs"}  # by the first word of a kind; llama.cpp's overheads are assumed
+
+
+def engine_for(kind: str) -> str:
+    """Return the shipped engine of a kind of records: its scheduler and its overheads; vLLM for records of any server.
+
+    >>> engine_for("sglang-log")
+    'sglang'
+    """
+    return ENGINES.get(kind.partition("-")[0], "vllm")
 
 
 def with_inferred_seqs(load: Load) -> Load:
@@ -33,21 +43,23 @@ def with_inferred_seqs(load: Load) -> Load:
     return msgspec.structs.replace(load, max_num_seqs=seqs, notes=(*load.notes, note))
 
 
-def inferred_profile(load: Load) -> HardwareProfile | None:
+def inferred_profile(load: Load, engine: str = "vllm") -> HardwareProfile | None:
     """Return step times from the time of a round, drafts included; None where the load does not have it.
 
-    A round's mean contains the prompts of other rows that shared its step: t = a + b p, for p prompt tokens a round,
-    and a prefill of L tokens takes a + b L. Two measured times give a and b.
+    A prefill of L tokens takes a + b L. A round's mean contains n prompts of other rows: t = a + n b L where they share
+    its step, t = a + n (a + b L) where the engine reads them alone. Two measured times give a and b.
     """
     round_s, rows = load.round_s, max((load.running or load.in_flight or 1.0) / load.engines, 1.0)
     if round_s is None:
         return None
     own, shared = load.prompt_tokens.mean if load.prompt_tokens else 0.0, load.prompts_per_round * (rows - 1) / rows
     prefill_s = load.prefill_s.mean if load.prefill_s else 0.0
-    token_s = max((prefill_s - round_s) / (own - shared), 0.0) if own > shared else 0.0
-    base_s = round_s - token_s * shared
-    if base_s <= 0:
-        base_s, token_s = round_s, 0.0
+    others = shared / own if own else 0.0
+    alone = others if engine_of(engine).prefill_first else 0.0
+    base_s = (round_s - others * prefill_s) / (1 + alone - others) if others < 1 + alone else 0.0
+    token_s = (prefill_s - base_s) / own if own and 0 < base_s < prefill_s else 0.0
+    if not token_s:  # a prefill is as long as a round
+        base_s = round_s / (1 + alone)
     step = StepTime(base_s=base_s)
     label = f"inferred: {load.ways[0].name} ({load.ways[0].label}), less the prompts in it; drafts included"
     source = "assumed: as long as a round, whatever its tokens"
@@ -63,9 +75,9 @@ def inferred_profile(load: Load) -> HardwareProfile | None:
     )
 
 
-def estimated(target: str, draft: str, speculates: bool) -> HardwareProfile:
+def estimated(target: str, draft: str, speculates: bool, engine: str) -> HardwareProfile:
     """Return the profile of a target, and of a drafter on its device, by rooflines; InputError as `placed_of`."""
-    placed = placed_of(target, "vllm")
+    placed = placed_of(target, engine)
     if speculates and not draft:
         raise InputError("--target of a server that speculates: needs --draft MODEL, or --draft lookup, beside it")
     if draft and not speculates:
@@ -76,13 +88,14 @@ def estimated(target: str, draft: str, speculates: bool) -> HardwareProfile:
     return profile
 
 
-def served(made: Scenario, load: Load, draft: str, trace: str) -> tuple[Scenario, str]:
+def served(made: Scenario, load: Load, engine: str, draft: str, trace: str) -> tuple[Scenario, str]:
     """Return the scenario of a record as its server, and the source of its workload in words.
 
     Drafts are made on the target's device, or there are none; settings are those that are recorded.
 
     - `made`: with the lengths of single requests, where the record has them.
-    - `draft`: the estimated drafter, or empty. `trace`: file of arrivals, or empty.
+    - `engine`: a shipped one, which has the scheduler. `draft`: the estimated drafter, or empty. `trace`: file of
+      arrivals, or empty.
     """
     replace = msgspec.structs.replace
     kind = made.drafters.kind
@@ -90,7 +103,7 @@ def served(made: Scenario, load: Load, draft: str, trace: str) -> tuple[Scenario
         kind = "lookup" if draft == LOOKUP else "eagle" if shape_of(draft).head else "model"
     drafters = replace(made.drafters, place="target", kind=kind) if made.acceptance else Drafters(count=0)
     settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
-    verifiers = replace(Verifiers(count=load.engines), **settings)
+    verifiers = replace(Verifiers(count=load.engines, prefill_first=engine_of(engine).prefill_first), **settings)
     workload, said = _workload(load, made.workload, trace)
     return replace(made, drafters=drafters, verifiers=verifiers, workload=workload), said
 

@@ -57,11 +57,12 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     load = load_between([one for _, one in decoding], mean, settings)
     if load is None:
         raise InputError(f"{names}: holds no two lines `Decode batch` in turn with requests running and a throughput")
-    prompt, cached = _mean_prompt(read, settings.get("max_num_batched_tokens", math.inf))
+    prompt, tokens, cached = _prompts(read, settings.get("max_num_batched_tokens", math.inf))
     load = msgspec.structs.replace(
         load,
         ways=(*load.ways, *_by_clock([line for line, _ in decoding], stated["steps"], load.engines)),
         prompt_tokens=prompt,
+        prompts_per_round=tokens / (stated["steps"] * len(decoding)),
         notes=(f"{cached} tokens of prompts came from a cache, and are left out of their lengths",) if cached else (),
     )
     if not rows:
@@ -79,15 +80,18 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     )
 
 
-def _mean_prompt(read: Sequence[str], chunk: float) -> tuple[Spread | None, int]:
-    """Return the mean prompt, and the tokens of all that a cache had; a batch of a full chunk ends within a prompt."""
+def _prompts(read: Sequence[str], chunk: float) -> tuple[Spread | None, int, int]:
+    """Return the mean prompt, the tokens of all, and those that a cache had.
+
+    A batch of a full chunk ends within a prompt.
+    """
     found = [tuple(map(int, one.groups("0"))) for line in read if (one := re.search(PREFILL, line))]
     batches = [batch for batch in found if batch[0]]
     if not batches:
-        return None, 0
+        return None, 0, 0
     prompts, tokens, cached = map(sum, zip(*batches, strict=True))
     ends = prompts - sum(batch[1] >= chunk for batch in batches) or prompts  # where all are full, each is of a prompt
-    return Spread(max(tokens / ends, 1.0)), cached
+    return Spread(max(tokens / ends, 1.0)), tokens, cached
 
 
 def _by_clock(lines: Sequence[str], steps: int, engines: int) -> list[Way]:

@@ -63,7 +63,10 @@ def pairs_of(
     are_alike = all(one == of_drafts[0] for one in of_drafts)
     pairs = []
     for target, draft, price in _priced(base, targets, drafts, costs):
-        placed = msgspec.structs.replace(base, profile=estimated_profile(target.placed, draft.placed))
+        kind = "eagle" if draft.placed.shape.head else base.drafters.kind
+        drafters = msgspec.structs.replace(base.drafters, kind=kind)
+        profile = estimated_profile(target.placed, draft.placed)
+        placed = msgspec.structs.replace(base, profile=profile, drafters=drafters)
         drafter = beside(target.placed, draft.placed.shape, draft.placed.precision)
         pair = PlannedPair(placed, _colocated(placed, target.placed, drafter), price)
         if len(targets) * len(drafts) > 1:
@@ -96,8 +99,7 @@ def _named_unit(base: Scenario) -> Cost:
 def _colocated(base: Scenario, verifying: Placed, beside: Placed) -> Scenario:
     """Return the fleet of one target with its drafter on the target's own device."""
     replace, drafters = msgspec.structs.replace, base.drafters
-    kind = "eagle" if beside.shape.head else drafters.kind
     return without_unused(replace(
         base, profile=estimated_profile(verifying, beside), verifiers=replace(base.verifiers, count=1), link=None,
-        drafters=Drafters(depth=drafters.depth, shape=drafters.shape, place="target", kind=kind),
+        drafters=Drafters(depth=drafters.depth, shape=drafters.shape, place="target", kind=drafters.kind),
     ))  # fmt: skip

@@ -123,7 +123,7 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
         realign=StepTime(per_context_token_s=rewritten_s, per_row_context_s=rewritten_s),
         kv=kv_memory(target, drafter if draft else None),
         vocabulary=target.shape.vocabulary,
-        hidden=target.shape.hidden if drafter.shape.head else 0,
+        hidden=drafter.shape.target_states,
         sources=_sources(target, drafter),
     )
 

@@ -124,6 +124,11 @@ class ModelShape(msgspec.Struct, frozen=True):
         """Input width of an EAGLE head's `fc`: features and embedding, or the features of three layers."""
         return {"": 0, "eagle": 2, "mtp": 2, "eagle3": 3}[self.head] * self.hidden
 
+    @property
+    def target_states(self) -> int:
+        """Numbers of a target's hidden states of a token that a head reads: for EAGLE-3 those of three layers."""
+        return {"": 0, "eagle3": 3}.get(self.head, 1) * self.hidden
+
     def parameters(self) -> int:
         """Numbers in a checkpoint; what an EAGLE head shares with its target is not counted."""
         biases = self.query_bias * (self.query_numbers + self.cache_numbers) + self.output_bias * self.hidden

@@ -49,7 +49,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             it.
         acceptance: Acceptance of draft tokens, unless the scenario sets it.
         vocabulary (tokens): Size of the vocabulary, which sizes the draft distributions on the wire.
-        hidden (numbers): Length of the target's hidden states of one token, which EAGLE heads receive.
+        hidden (numbers): Length of the target's hidden states of one token, which EAGLE heads receive: for EAGLE-3 of
+            three layers.
         kv: Memory of the KV cache of a target's device. Left out, it has no limit.
         positions (tokens): Number of learned positions of the models; a draft is shortened rather than exceed it. 0
             is no limit.

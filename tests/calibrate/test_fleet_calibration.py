@@ -30,9 +30,10 @@ TINY = Effort(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["dynamic tree", "EAGLE tree"])
-def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> None:
-    scenario = pair_scenario(write_pair(tmp_path), drafters=drafters_of(tmp_path, kind))
+@pytest.mark.parametrize(("kind", "temperature"), [("dynamic tree", 0.0), ("EAGLE tree", 0.0), ("tree", 1.0)])
+def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str, temperature: float) -> None:
+    sampling: dict[str, object] = {"temperature": temperature}
+    scenario = pair_scenario(write_pair(tmp_path), drafters=drafters_of(tmp_path, kind), workload=sampling)
     stages: list[str] = []
     try:
         profile = calibrate(scenario, tmp_path, TINY, stages.append)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import specfleet
+from calibrate.readers.load import Load, Spread, Way
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf
 from calibrate.readers.served import inferred_profile
@@ -16,6 +18,7 @@ from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.errors import InputError
+from fleet.times.profile import HardwareProfile
 from tests.helpers.loads import (
     DEPTH,
     ROUND_S,
@@ -31,7 +34,7 @@ from tests.helpers.loads import (
     sglang_bench_text,
     sglang_log_text,
 )  # fmt: skip
-from tests.helpers.readings import mean_of, write
+from tests.helpers.readings import LLAMA_CPP, mean_of, write
 
 KNOWN, PLAIN = served(), served(depth=0)
 NOTHING = re.sub(r" \S+\n", " 0\n", metrics_text(KNOWN[:1]))
@@ -91,6 +94,23 @@ def test_step_times_come_back(tmp_path: Path, name: str) -> None:
     assert all("inferred" in profile.sources[part] for part in ("draft", "verify", "decode", "verify_prefill"))
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_prompts_lengthen_rounds_as_the_engine_reads_them(engine: str) -> None:
+    own, others = 200.0, 0.3
+    prefill_s, between = ROUND_S + TOKEN_S * own, others * (engine == "sglang")
+    round_s = ROUND_S + others * TOKEN_S * own + between * ROUND_S
+    load = Load(
+        over="", running=4.0, prompt_tokens=Spread(own), prompts_per_round=own * others * 4 / 3,
+        prefill_s=Spread(prefill_s), ways=(Way("known", "measured", round_s),),
+    )  # fmt: skip
+    known, unknown = (inferred_profile(one, engine) for one in (load, replace(load, prefill_s=None)))
+    assert known is not None
+    assert unknown is not None
+    assert known.verify.base_s == pytest.approx(ROUND_S)
+    assert known.verify_prefill.per_token_s == pytest.approx(TOKEN_S)
+    assert unknown.verify.base_s + between * unknown.verify_prefill.mean_s(int(own), 0) == pytest.approx(round_s)
+
+
 TEXTS: dict[str, Callable[[Sequence[Served], int], str]] = {
     "vllm-bench": bench_text,
     "sglang-bench": sglang_bench_text,
@@ -101,7 +121,8 @@ TEXTS: dict[str, Callable[[Sequence[Served], int], str]] = {
 @pytest.mark.parametrize("speculates", [True, False])
 @pytest.mark.parametrize("kind", TEXTS)
 def test_a_server_is_simulated_as_it_was(tmp_path: Path, kind: str, speculates: bool) -> None:
-    each, depth = (KNOWN, DEPTH) if speculates else (PLAIN, 0)
+    depth = DEPTH if speculates else 0
+    each = served(depth=depth, prefill_first=kind == "sglang-bench")
     text = TEXTS[kind](each, depth)
     made = specfleet.import_record(kind, write(tmp_path / "record.json", text), tmp_path / "made.toml")
     drafters, workload = made.scenario.drafters, made.scenario.workload
@@ -349,3 +370,22 @@ def test_an_estimated_target_is_predicted(tmp_path: Path, draft: str, kind: str)
     assert comparison is not None
     assert "estimated" in comparison.times
     assert next(row.kind for row in comparison.rows if row.quantity == "time of a round, ms") == "predicted"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "title", "row_s"),
+    [
+        ("vllm-bench", bench_text(KNOWN), "vLLM", 4.05e-5),
+        ("sglang-bench", sglang_bench_text(KNOWN), "SGLang", 0.0),
+        ("sglang-log", sglang_log_text([4, 4, 4]), "SGLang", 0.0),
+        ("llama-cpp-metrics", LLAMA_CPP, "CUDA graphs", 0.0),
+    ],
+)
+def test_a_server_is_its_own_engine(tmp_path: Path, kind: str, text: str, title: str, row_s: float) -> None:
+    file = write(tmp_path / "record.json", text)
+    made = specfleet.import_record(kind, file, tmp_path / "made.toml", target="llama-3.1-8b@h100", draft="lookup")
+    profile = made.scenario.profile
+    assert isinstance(profile, HardwareProfile)
+    assert f"on h100, bf16, {title}, one pass" in profile.sources["verify"]
+    assert profile.verify.per_row_s == row_s
+    assert made.scenario.verifiers.prefill_first == (title == "SGLang")

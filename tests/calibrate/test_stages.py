@@ -16,6 +16,7 @@ from calibrate.kept import Kept, clear, stage_file
 from calibrate.run import TURNS, concurrent, stages_of
 from calibrate.stages import Stage, Stages
 from experiments.notes import notes_of
+from fleet.acceptance.models import Recorded
 from fleet.errors import DeviceMemoryError, InputError
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario
@@ -129,6 +130,25 @@ def test_what_a_profile_lacks_is_said_where_it_matters(tmp_path: Path, monkeypat
         assert "24.0 GB are free" in notes(sharing)[0]
 
 
+# Sampled texts.
+
+
+def test_sampled_drafts_are_accepted_as_the_scenario_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, served = host(80, SMALLER, monkeypatch), list[Scenario]()
+
+    def serve(scenario: Scenario, folder: Path) -> object:
+        served.append(scenario)
+        return gpu.serve(scenario, folder)
+
+    monkeypatch.setattr("calibrate.run.serve", serve)
+    sampling = {"workload.temperature": 0.7, "workload.top_k": 50, "verifiers.rule": "match"}
+    profile = gpu.calibrate(change_scenario(scenario_of(SMALLER, tmp_path), sampling), tmp_path / "kept")
+    (own,) = [one for one in served if one.workload.temperature]
+    assert (own.workload.temperature, own.workload.top_k, own.verifiers.rule) == (0.7, 50, "match")
+    assert isinstance(profile.acceptance, Recorded)
+    assert len(profile.acceptance.sessions) == own.workload.requests == SMALL.prompts
+
+
 # Kept results.
 
 
@@ -169,6 +189,7 @@ def test_kept_stages_of_others_are_measured_anew(tmp_path: Path, monkeypatch: py
     assert is_kept()
     assert gpu.measured == [], "no stage is measured twice"
     assert not is_kept(change_scenario(scenario, {"workload.new_tokens": 90}))
+    assert not is_kept(change_scenario(scenario, {"workload.temperature": 1.0}))
     assert not is_kept(effort=msgspec.structs.replace(SMALL, pings=4))
     (Path(scenario.verifiers.model) / "config.json").touch()
     assert not is_kept(), "the target may be another one"

@@ -36,8 +36,10 @@ class Served(NamedTuple):
         return [after - before for before, after in pairwise(self.steps_s)]
 
 
-def scenario_of_server(requests: int = 120, streams: int = 4, depth: int = DEPTH, **workload: Any) -> Scenario:
-    """Return a server whose step takes ROUND_S and TOKEN_S for each token of a prompt."""
+def scenario_of_server(
+    requests: int = 120, streams: int = 4, depth: int = DEPTH, prefill_first: bool = False, **workload: Any
+) -> Scenario:
+    """Return a server: a step takes ROUND_S, and TOKEN_S for each token of a prompt."""
     step = {"base_s": ROUND_S}
     profile = {
         "name": "known", "draft": {}, "verify": step, "decode": step, "verify_prefill": step | {"per_token_s": TOKEN_S},
@@ -45,7 +47,10 @@ def scenario_of_server(requests: int = 120, streams: int = 4, depth: int = DEPTH
     loop = {} if "arrivals" in workload else {"streams": streams}
     lengths = {"requests": requests, "prompt_tokens": 200, "new_tokens": {"low": 40, "high": 120}}
     sides = {"depth": depth, "place": "target"} if depth else {"count": 0}
-    content = {"profile": profile, "drafters": sides, "workload": lengths | loop | workload}
+    content = {
+        "profile": profile, "drafters": sides, "verifiers": {"prefill_first": prefill_first},
+        "workload": lengths | loop | workload,
+    }  # fmt: skip
     if depth:
         content["acceptance"] = {"model": "geometric", "beta": 0.6}
     return make_scenario(content)

@@ -1,5 +1,6 @@
 """The scenario that `calibrate` writes beside a profile: it reads back as it was meant, and fits the host."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,18 @@ def test_kept_stages_go_with_the_profile_unless_one_was_left_out(
     assert (comment in written_scenario) == bool(left_out)
     assert ("what this costs was not measured" in written_scenario) == bool(left_out)
     assert read_scenario(tmp_path / "mine.toml").verifiers.count == 1
+
+
+@pytest.mark.parametrize(("prompts", "options", "noted"), [
+    ("mine.jsonl", (), True), ("mine.jsonl", ("--prompts", "other.jsonl"), False), ("demo/evaluation", (), False),
+])  # fmt: skip
+def test_own_prompts_that_are_not_measured_are_noted(
+    prompts: str, options: tuple[str, ...], noted: bool, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("calibrate.run.calibrate", lambda *_: measured())
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(f'[workload]\nprompts = "{prompts}"\n')
+    said = say("calibrate", "--scenario", "mine.toml", "-o", "pair.json", *options).err
+    line = "note: times and acceptance are of demo/calibration, not .*mine.jsonl'; --prompts FILE names others"
+    assert bool(re.search(line, said)) == noted

@@ -10,13 +10,18 @@ from msgspec.structs import replace
 from experiments.plan.answer import Plan
 from experiments.plan.ask import make_plan
 from experiments.plan.doubt import slowed
+from experiments.plan.places import pairs_of, places_of
 from experiments.plan.question import PLAIN, PlannedPair
 from experiments.plan.screen import screen
 from experiments.plan.trials import INDIFFERENT
 from fleet.scenario.cost import Cost
+from fleet.scenario.resolve import resolve
+from fleet.stations.messages import DraftRequest
+from fleet.stations.payload import sizes_of
 from tests.helpers.grids import holds
 from tests.helpers.marks import slow
 from tests.helpers.questions import small_question
+from tests.helpers.stars import star
 
 NUMBERS = [0, 9, slow(2), slow(7)]  # even ones decode all the time, odd ones have arrivals
 
@@ -120,3 +125,20 @@ def test_each_fleet_has_its_own_devices_times_and_prices() -> None:
         assert question.scenario(one.shape).profile == pair.base.profile
         assert one.cost_per_hour == pair.prices.per_hour(one.shape.drafters, one.shape.targets)
         assert question.cost_per_hour(one.shape) == one.cost_per_hour
+
+
+@pytest.mark.parametrize(
+    ("draft", "kind", "states"),
+    [
+        ("llama-3.2-1b", "model", 0),
+        ("eagle-llama-3-8b", "eagle", 4096),
+        ("eagle3-llama-3.1-8b", "eagle", 3 * 4096),
+    ],
+)
+def test_requests_to_a_head_elsewhere_carry_the_states_that_it_reads(draft: str, kind: str, states: int) -> None:
+    places = places_of("llama-3.1-8b@h100", "--target"), places_of(f"{draft}@l40s", "--draft")
+    (pair,) = pairs_of(star(), *places, ())
+    assert pair.colocated is not None
+    assert pair.base.drafters.kind == pair.colocated.drafters.kind == kind
+    size, request = sizes_of(resolve(pair.base)), DraftRequest(1, 100, 100, 1000)
+    assert size(request, 1) - size(request, 0) == 2 * states
