@@ -284,9 +284,9 @@ def bench_of(
 def pair_of(scenario: Scenario, prompts: int) -> Scenario:
     """What is measured of a scenario: its models, its drafts, and prompts of its typical length.
 
-    It states no link: those of this host are measured.
+    Prompts are read in its chunks. It states no link: those of this host are measured.
     """
-    drafters, workload = scenario.drafters, scenario.workload
+    drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
     prompt, answer = mean_lengths(workload)
     if drafters.kind == "lookup":
         raise InputError(
@@ -298,7 +298,9 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
         seed=scenario.seed,
         precision=scenario.precision,
         drafters=Drafters(kind=drafters.kind, model=drafters.model, depth=drafters.depth, shape=drafters.shape),
-        verifiers=Verifiers(model=scenario.verifiers.model, rule=scenario.verifiers.rule),
+        verifiers=Verifiers(
+            model=verifiers.model, rule=verifiers.rule, max_num_batched_tokens=verifiers.max_num_batched_tokens
+        ),
         workload=Workload(
             prompts=workload.prompts,
             prompt_tokens=int(prompt),

@@ -21,6 +21,7 @@ from fleet.records.replay import replay
 from fleet.times.profile import STEPS, HardwareProfile
 from sim.run import simulate
 from tests.helpers.pairs import drafters_of, pair_scenario, write_pair
+from tests.helpers.stars import star
 
 TINY = Effort(
     depths=(1, 3), contexts=(16, 24), repeats=2, prompts=6, longest_gap_s=0.003, gap_rounds=30, warm_tokens=(0,),
@@ -102,3 +103,7 @@ def test_a_calibration_goes_on_and_loads_no_model_here(tmp_path: Path, monkeypat
 def test_prompt_lookup_is_calibrated_at_targets(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'lookup' drafts in no time.*calibrate it with drafters.place = "):
         pair_of(pair_scenario(tmp_path, drafters=drafters_of(tmp_path, "prompt lookup")), 3)
+
+
+def test_prompts_of_a_pair_are_read_in_the_chunks_of_its_scenario() -> None:
+    assert pair_of(star(verifiers={"max_num_batched_tokens": 512}), 3).verifiers.max_num_batched_tokens == 512
