@@ -58,6 +58,10 @@ CONTINUATIONS, ACCEPTANCE, LINKS, WARM_UP = "continuations", "acceptance", "link
 STEPS = tuple(f"single steps, pass {number}" for number in (1, 2, 3))
 IN_SERVICE = tuple(f"drafters in service, pass {number}" for number in (1, 2, 3))
 TURNS = f"{TURN_TARGETS} targets that take turns with their drafter"
+NOT_MEASURED = {  # kinds of drafters, and what to do
+    "lookup": "drafts in no time, as many tokens as it finds; calibrate it with drafters.place = 'target'",
+    "replayed": "has no model to measure; give the kind of the drafter that it stands for, 'model' or 'eagle'",
+}
 
 
 def stages_of(effort: Effort) -> tuple[str, ...]:
@@ -288,11 +292,8 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
     """
     drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
     prompt, answer = mean_lengths(workload)
-    if drafters.kind == "lookup":
-        raise InputError(
-            f"scenario {scenario.name!r}: drafters.kind = 'lookup' drafts in no time, as many tokens as it finds; "
-            "calibrate it with drafters.place = 'target'"
-        )
+    if reason := NOT_MEASURED.get(drafters.kind):
+        raise InputError(f"scenario {scenario.name!r}: drafters.kind = {drafters.kind!r} {reason}")
     return Scenario(
         name=f"calibration of {scenario.name}",
         seed=scenario.seed,

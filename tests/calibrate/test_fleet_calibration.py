@@ -100,9 +100,14 @@ def test_a_calibration_goes_on_and_loads_no_model_here(tmp_path: Path, monkeypat
     assert resumed.measured.keys() == {*STEPS, "acceptance", "delayed_share", "passes_differ", "alone"}
 
 
-def test_prompt_lookup_is_calibrated_at_targets(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"'lookup' drafts in no time.*calibrate it with drafters.place = "):
-        pair_of(pair_scenario(tmp_path, drafters=drafters_of(tmp_path, "prompt lookup")), 3)
+@pytest.mark.parametrize(("kind", "reason"), [
+    ("lookup", "drafts in no time.*calibrate it with drafters.place = 'target'"),
+    ("replayed", "has no model to measure; give the kind .* 'model' or 'eagle'"),
+])  # fmt: skip
+def test_drafters_without_a_model_are_refused_before_any_stage(kind: str, reason: str) -> None:
+    scenario = star(drafters={"kind": kind}, verifiers={"kind": "replayed"})
+    with pytest.raises(InputError, match=f"drafters.kind = '{kind}' {reason}"):
+        pair_of(scenario, 3)
 
 
 def test_prompts_of_a_pair_are_read_in_the_chunks_of_its_scenario() -> None:
