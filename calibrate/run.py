@@ -40,6 +40,7 @@ from engine.launch.processes import in_process
 from engine.launch.serve import serve
 from engine.node.build import with_positions
 from fleet.errors import InputError, UnsteadyHostError
+from fleet.scenario.lengths import mean_tokens
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
@@ -279,6 +280,7 @@ def bench_of(
     """Return the calibration of a scenario's pair, with nothing measured; `keep`: whether `folder` keeps results."""
     if scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
+    effort = effort.up_to(int(mean_tokens(scenario.workload.prompt_tokens)))
     stages = stages_on_host(scenario, effort, folder if keep else None, report, note)
     greedy = replace(scenario, workload=replace(scenario.workload, temperature=0.0, top_k=0, top_p=1.0))
     sampled = scenario if scenario.workload.temperature else None

@@ -13,7 +13,8 @@ import msgspec
 from calibrate.effort import Effort
 from calibrate.host import fitted_scenario
 from calibrate.kept import stage_file
-from calibrate.run import calibrate, pair_of, stages_of
+from calibrate.pair import measure_steps
+from calibrate.run import bench_of, calibrate, pair_of, stages_of
 from engine.launch.serve import serve
 from fleet.acceptance.models import Recorded
 from fleet.errors import InputError, UnsteadyHostError
@@ -112,3 +113,14 @@ def test_drafters_without_a_model_are_refused_before_any_stage(kind: str, reason
 
 def test_prompts_of_a_pair_are_read_in_the_chunks_of_its_scenario() -> None:
     assert pair_of(star(verifiers={"max_num_batched_tokens": 512}), 3).verifiers.max_num_batched_tokens == 512
+
+
+def test_prefills_are_measured_up_to_the_prompts_of_the_scenario(tmp_path: Path) -> None:
+    workload: dict[str, object] = {"prompts": str(tmp_path / "long-prompts.jsonl"), "prompt_tokens": 40}
+    pair = pair_of(pair_scenario(write_pair(tmp_path), workload=workload), 3)
+    for contexts, longer in (((8, 12), (20, 40)), ((8, 24), (40,)), ((8, 40), ())):
+        bench = bench_of(pair, tmp_path, msgspec.structs.replace(TINY, contexts=contexts))
+        points = measure_steps(bench.fleet, bench.effort).points
+        for name in ("draft_prefill", "verify_prefill"):
+            assert tuple(point.tokens for point in points[name]) == contexts + longer
+        assert {point.context for point in points["verify"]} == set(contexts)
