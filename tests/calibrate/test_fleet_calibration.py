@@ -111,10 +111,6 @@ def test_drafters_without_a_model_are_refused_before_any_stage(kind: str, reason
         pair_of(scenario, 3)
 
 
-def test_prompts_of_a_pair_are_read_in_the_chunks_of_its_scenario() -> None:
-    assert pair_of(star(verifiers={"max_num_batched_tokens": 512}), 3).verifiers.max_num_batched_tokens == 512
-
-
 def test_prefills_are_measured_up_to_the_prompts_of_the_scenario(tmp_path: Path) -> None:
     workload: dict[str, object] = {"prompts": str(tmp_path / "long-prompts.jsonl"), "prompt_tokens": 40}
     pair = pair_of(pair_scenario(write_pair(tmp_path), workload=workload), 3)
