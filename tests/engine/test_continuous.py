@@ -185,7 +185,7 @@ def test_rows_that_sit_out_a_step_keep_their_signals(tiny: Path) -> None:
         nodes.append(verifier_node(fleet, 0, prompts, {}, signals=True))
         return nodes[-1]
 
-    run, _ = served_here(noted, narrow(tiny, KIN, {"place": "target"}, {}))
+    run, _ = served_here(noted, narrow(tiny, KIN, {"place": "target"}, {"prompt_tokens": 3}))  # all begin at once
     drafted, later = set[int](), 0  # requests of the last drafting step, and drafts that are verified after another's
     for _, step in run.frame().query("event == 'start' and tokens > 0").groupby("step"):
         later += len(set(step.request[step.kind == "verify"]) - drafted)
