@@ -67,7 +67,8 @@ def study(options: argparse.Namespace) -> Report:
     if "gpu" not in facts and not options.tiny:
         raise InputError("no cuda device; --tiny tries all parts on the cpu")
     card = facts.get("gpu", "cpu")
-    folder = options.out / "".join(letter if letter.isalnum() else "-" for letter in card.lower())
+    title = "".join(letter if letter.isalnum() else "-" for letter in card.lower())
+    folder = options.out / f"{title}{'-tiny' * options.tiny}"
     for name in options.parts:
         if done := done_in(folder, facts["torch"]).get(name):
             remark(f"{name}: done {done.date}")

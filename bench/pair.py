@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def study(options: argparse.Namespace) -> Report:
     """Write and calibrate the pair, run its star, and predict each run."""
-    folder, profile_file = options.out / "models", options.out / "profile.json"
+    folder, profile_file = kept_in(options) / "models", kept_in(options) / "profile.json"
     kept = all(path.exists() for count in options.counts for path in runs_of(count, options))
     if not (kept and profile_file.exists()) and not (folder / "prompts.jsonl").exists():
         write_pair(folder, options.tiny, PRECISIONS[options.precision])
@@ -117,10 +117,15 @@ def predicted(targets: int, scenario: Scenario, options: argparse.Namespace) -> 
     return found
 
 
+def kept_in(options: argparse.Namespace) -> Path:
+    """Return the folder of what is kept: another one for each precision, and for small shapes."""
+    return options.out / f"{options.precision}{'-tiny' * options.tiny}"
+
+
 def runs_of(targets: int, options: argparse.Namespace) -> list[Path]:
     """Return the files of a star's runs."""
     numbers = range(1, (1 if options.tiny else RUNS) + 1)
-    return [options.out / f"N-{targets}.{number}.parquet" for number in numbers]
+    return [kept_in(options) / f"N-{targets}.{number}.parquet" for number in numbers]
 
 
 def accepted_share(runs: Sequence[Path]) -> float:

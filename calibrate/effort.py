@@ -8,6 +8,7 @@ class Effort(msgspec.Struct, frozen=True):
 
     depths: tuple[int, ...] = tuple(range(1, 11))
     contexts: tuple[int, ...] = (64, 128, 192, 256)
+    prefills: tuple[int, ...] = ()  # tokens of prompts that are read beside those of `contexts`
     repeats: int = 5
     prompts: int = 72  # as many as a demo cell decodes, each with its pair there
     longest_gap_s: float = 0.1
@@ -21,6 +22,11 @@ class Effort(msgspec.Struct, frozen=True):
     pings: int = 60
     concurrent_targets: int = 3  # fleets of 1 .. so many targets run concurrently on one device
     sharing_requests: int = 12  # of each target that shares a device
+
+    def up_to(self, prompt_tokens: int) -> "Effort":
+        """Return the effort with prefills of so many tokens, and of half, where they are longer than all contexts."""
+        longer = [tokens for tokens in (prompt_tokens // 2, prompt_tokens) if tokens > max(self.contexts)]
+        return msgspec.structs.replace(self, prefills=tuple(longer))
 
 
 QUICK = Effort(

@@ -80,7 +80,7 @@ def calibrate(
         kept = stages_folder(file) or Path(scratch)
         effort = serving.QUICK if quick else serving.WHOLE
         with other_engine(engine, urls) as elsewhere:
-            if elsewhere or (own.drafters.place == "target" and own.drafters.count):
+            if elsewhere or is_served(own):
                 profile = serving.calibrate_serving(measured, beside, kept, effort, report, note, elsewhere)
             else:
                 profile = calibrate_pair(measured, kept, QUICK if quick else Effort(), report, note)
@@ -96,6 +96,12 @@ def calibrate(
         if not left_out_of(profile):
             clear(kept)
     return profile
+
+
+def is_served(scenario: Scenario) -> bool:
+    """Whether a scenario's target is measured as it serves: one that drafts on its own device, or decodes alone."""
+    drafters = scenario.drafters
+    return drafters.place == "target" if drafters.count else scenario.verifiers.kind == "real"
 
 
 def stages_folder(out: Path | None) -> Path | None:

@@ -43,6 +43,7 @@ def continuations_bytes(fleet: Fleet) -> int:
 def measure_steps(fleet: Fleet, effort: Effort) -> Measurements:
     """Measure all kinds of steps, each over its grid, by the names of a profile."""
     shape, depths, contexts = fleet.drafters.shape, grid_depths(fleet, effort), effort.contexts
+    prompts = (*contexts, *effort.prefills)
     room = (1, grid_tokens(fleet, effort))
     target = new_target(fleet, load_target(fleet), room)
     drafter = new_drafter(fleet, target.model, room)
@@ -53,8 +54,8 @@ def measure_steps(fleet: Fleet, effort: Effort) -> Measurements:
         "draft": (draft_series(drafter, *how), depths, contexts),
         "verify": (verifications, sorted({shape.nodes(levels) + 1 for levels in depths}), contexts),
         "decode": (verifications, [1], contexts),
-        "draft_prefill": (draft_prefill_series(drafter, *how), contexts, (0,)),
-        "verify_prefill": (verify_prefill_series(target, *how), contexts, (0,)),
+        "draft_prefill": (draft_prefill_series(drafter, *how), prompts, (0,)),
+        "verify_prefill": (verify_prefill_series(target, *how), prompts, (0,)),
     }
     for series, tokens, places in grids.values():
         series(tokens[0], places[0])  # the first steps of a process are slow
@@ -79,7 +80,7 @@ def grid_depths(fleet: Fleet, effort: Effort) -> Sequence[int]:
 def grid_tokens(fleet: Fleet, effort: Effort) -> int:
     """Return the tokens of the longest row of the grid: repeated verifications may accept all of their drafts."""
     fed = max(fleet.drafters.shape.nodes(levels) for levels in grid_depths(fleet, effort)) + 1
-    return max(effort.contexts) + (effort.repeats + 2) * fed
+    return max(max(effort.contexts) + (effort.repeats + 2) * fed, max(effort.prefills, default=0) + 1)
 
 
 def measure_acceptance(fleet: Fleet, folder: Path) -> Measurements:

@@ -40,6 +40,7 @@ from engine.launch.processes import in_process
 from engine.launch.serve import serve
 from engine.node.build import with_positions
 from fleet.errors import InputError, UnsteadyHostError
+from fleet.scenario.lengths import mean_tokens
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
@@ -58,6 +59,10 @@ CONTINUATIONS, ACCEPTANCE, LINKS, WARM_UP = "continuations", "acceptance", "link
 STEPS = tuple(f"single steps, pass {number}" for number in (1, 2, 3))
 IN_SERVICE = tuple(f"drafters in service, pass {number}" for number in (1, 2, 3))
 TURNS = f"{TURN_TARGETS} targets that take turns with their drafter"
+NOT_MEASURED = {  # kinds of drafters, and what to do
+    "lookup": "drafts in no time, as many tokens as it finds; calibrate it with drafters.place = 'target'",
+    "replayed": "has no model to measure; give the kind of the drafter that it stands for, 'model' or 'eagle'",
+}
 
 
 def stages_of(effort: Effort) -> tuple[str, ...]:
@@ -275,6 +280,7 @@ def bench_of(
     """Return the calibration of a scenario's pair, with nothing measured; `keep`: whether `folder` keeps results."""
     if scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
+    effort = effort.up_to(int(mean_tokens(scenario.workload.prompt_tokens)))
     stages = stages_on_host(scenario, effort, folder if keep else None, report, note)
     greedy = replace(scenario, workload=replace(scenario.workload, temperature=0.0, top_k=0, top_p=1.0))
     sampled = scenario if scenario.workload.temperature else None
@@ -284,21 +290,20 @@ def bench_of(
 def pair_of(scenario: Scenario, prompts: int) -> Scenario:
     """What is measured of a scenario: its models, its drafts, and prompts of its typical length.
 
-    It states no link: those of this host are measured.
+    Prompts are read in its chunks. It states no link: those of this host are measured.
     """
-    drafters, workload = scenario.drafters, scenario.workload
+    drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
     prompt, answer = mean_lengths(workload)
-    if drafters.kind == "lookup":
-        raise InputError(
-            f"scenario {scenario.name!r}: drafters.kind = 'lookup' drafts in no time, as many tokens as it finds; "
-            "calibrate it with drafters.place = 'target'"
-        )
+    if reason := NOT_MEASURED.get(drafters.kind):
+        raise InputError(f"scenario {scenario.name!r}: drafters.kind = {drafters.kind!r} {reason}")
     return Scenario(
         name=f"calibration of {scenario.name}",
         seed=scenario.seed,
         precision=scenario.precision,
         drafters=Drafters(kind=drafters.kind, model=drafters.model, depth=drafters.depth, shape=drafters.shape),
-        verifiers=Verifiers(model=scenario.verifiers.model, rule=scenario.verifiers.rule),
+        verifiers=Verifiers(
+            model=verifiers.model, rule=verifiers.rule, max_num_batched_tokens=verifiers.max_num_batched_tokens
+        ),
         workload=Workload(
             prompts=workload.prompts,
             prompt_tokens=int(prompt),

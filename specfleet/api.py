@@ -112,9 +112,12 @@ def run(
     if engine is not None:
         with OutsideEngine(engine, report) as outside:
             return Result(outside.run(chosen))
-    if signals is not None and (chosen.drafters.place != "target" or chosen.drafters.shape.kind != "chain"):
+    drafters = chosen.drafters
+    is_chain = drafters.shape.kind == "chain" and drafters.kind != "lookup"
+    if signals is not None and (drafters.place != "target" or not is_chain):
         raise InputError(
-            f"signals = {signals}: only chains on a target's device have signals; set drafters.place = 'target'"
+            f"signals = {signals}: only a model's chains on a target's device have signals; set drafters.place "
+            "= 'target', and leave drafters.shape and drafters.kind = 'lookup' out"
         )
     for file in (signals, power):
         if file is not None:

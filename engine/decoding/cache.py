@@ -54,7 +54,7 @@ class RowCache(Cache):
 
     storage: torch.Tensor
     views: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]
-    uniform = False  # whether rows must be fed equally many tokens
+    uniform = False  # whether rows are fed equally many tokens, where they have as many
     joins = False  # whether a pass may feed several groups of rows
     pages = False  # whether attention reads rows in place, see `pages.py`
     erases = False  # whether closed rows become zeros: masked values must be finite, and some rows hold others

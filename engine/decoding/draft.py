@@ -190,17 +190,17 @@ class Drafter:
     def _missing(self, tags: Sequence[int]) -> list[list[int]]:
         """Return the tokens that each cache lacks, at least the last committed one, from which drafts grow.
 
-        If rows must be fed alike, or better are, each feeds as many tokens as the row that lacks most.
+        If rows are better fed alike, each feeds as many tokens as the row that lacks most, unless one is shorter.
         """
         ends = [len(self.streams[tag].committed) - self.uncached for tag in tags]
         for tag, length in zip(tags, ends, strict=True):
             self.cache.roll_back(tag, length - 1)
         lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, ends, strict=True)]
-        few = self.model.graphs is not None and max(lacking) <= min(EVEN, *ends)
-        if self.cache.uniform or few:
+        most = max(lacking)
+        if most <= min(ends) and (self.cache.uniform or (self.model.graphs is not None and most <= EVEN)):
             for tag, length in zip(tags, ends, strict=True):
-                self.cache.roll_back(tag, length - max(lacking))
-            lacking = [max(lacking)] * len(tags)
+                self.cache.roll_back(tag, length - most)
+            lacking = [most] * len(tags)
         return [self._known(self.streams[tag].committed[-count:]) for tag, count in zip(tags, lacking, strict=True)]
 
     def _known(self, tokens: Sequence[int]) -> list[int]:

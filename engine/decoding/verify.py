@@ -313,18 +313,18 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     logit of minus infinity counts as the least probability of the number format. One host copy. Between nodes travel no
     logits, but the distributions of sampled drafts, in float16; without these there is only the acceptance probability.
     """
-    n = drafts.tree.nodes
-    if not n:
+    if not drafts.tree.nodes:
         return [[] for _ in drafts.counts]
+    row, above = torch.arange(len(logits), device=logits.device)[:, None], drafts.tree.parents
+    of_target = logits[row, above].double()
     if drafts.logits is not None:
-        V = max(logits.shape[-1], drafts.logits.shape[-1])
-        of_target, of_drafter = (widened(values[:, :n].double(), V, -torch.inf) for values in (logits, drafts.logits))
+        of_drafter = drafts.logits[row, above.clamp(max=drafts.logits.shape[1] - 1)].double()
+        V = max(of_target.shape[-1], of_drafter.shape[-1])
+        of_target, of_drafter = (widened(values, V, -torch.inf) for values in (of_target, of_drafter))
         log_p, log_q = (torch.log_softmax(warmed(values, rows), -1) for values in (of_target, of_drafter))
         numbers = [ratios(drafts, distributions(of_target, rows), distributions(of_drafter, rows))]
         numbers += divergences(log_p, log_q, LEAST)
     else:
-        row, above = torch.arange(len(logits), device=logits.device)[:, None], drafts.tree.parents
-        of_target = logits[row, above].double()
         q = None if drafts.q is None else normalised(drafts.q.double())[row, above.clamp(max=drafts.q.shape[1] - 1)]
         numbers = [ratios(drafts, distributions(of_target, rows), q)]
         if q is not None:

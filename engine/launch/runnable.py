@@ -47,7 +47,7 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
 
 def _of_signals(fleet: Fleet) -> Iterator[str]:
     """Length rules for which no station would produce signals: greedy or truncated drafts from elsewhere carry no whole
-    distributions, recorded texts have no probabilities."""
+    distributions, on a target's device chains of a model alone have signals, recorded texts have no probabilities."""
     rule, real = fleet.verifiers.allocate, fleet.drafters.count and fleet.drafters.kind != "replayed"
     if rule is None or not real:
         return
@@ -57,6 +57,12 @@ def _of_signals(fleet: Fleet) -> Iterator[str]:
         yield (
             f"{named}: drafts from elsewhere carry distributions only where they are sampled, and whole ones without "
             "top_k and top_p; allowed: workload.temperature above 0, or drafters.place = 'target'"
+        )
+    is_chain = fleet.drafters.kind != "lookup" and fleet.drafters.shape.kind == "chain"
+    if fleet.needs == "signals" and fleet.verifiers.drafts is not None and not is_chain:
+        yield (
+            f"{named}: of drafts on a target's device only a model's chains have signals; allowed: "
+            "drafters.shape.kind = 'chain', and drafters.kind = 'model' or 'eagle'"
         )
     if fleet.needs != "lengths" and fleet.verifiers.kind == "replayed":
         yield f"{named}: recorded texts have no probabilities; allowed: verifiers.kind = 'real'"

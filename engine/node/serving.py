@@ -74,7 +74,7 @@ class ServingExecutor(VerifyExecutor):
             stops = None if watch is None else lambda row, nats: watch(tags[row], nats)
             drafts = self.drafter.draft(tags, [depths[tag] for tag in tags], stops, self.signals)
             if drafts.logits is not None:
-                self.logits = dict(zip(tags, drafts.logits, strict=True))
+                self.logits.update(zip(tags, drafts.logits, strict=True))
             for tag, content, levels in zip(tags, contents_of(drafts), drafts.depths, strict=True):
                 check_draft(content.tokens, content.nodes, drafts.drafter, tag, len(self.drafter.committed(tag)))
                 self.pending.put(tag, content)

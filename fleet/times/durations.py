@@ -59,8 +59,8 @@ def step_durations(time: StepTime, rng: np.random.Generator) -> Draw:
 
 
 def step_name(drafting: bool, kind: str) -> str:
-    """Return the profile's name for a station's steps of `kind`: drafter and target have a prefill each."""
-    if kind == "prefill":
+    """Return the profile's name for steps of `kind`: drafter and target have a prefill each, for chunks, too."""
+    if kind in ("prefill", "chunk"):
         return "draft_prefill" if drafting else "verify_prefill"
     return kind
 

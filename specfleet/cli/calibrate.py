@@ -45,7 +45,7 @@ def calibrate(
     from calibrate import serving
     from calibrate.effort import QUICK, Effort
     from calibrate.fitting import fitting_path
-    from calibrate.host import calibrate, fitted_scenario, stages_folder
+    from calibrate.host import calibrate, fitted_scenario, is_served, stages_folder
     from calibrate.run import stages_of
     from calibrate.steadiness import unsteady
     from fleet.acceptance.signals import SIGNALS_FILE
@@ -59,10 +59,9 @@ def calibrate(
     }
     overrides = settings(changes) if scenario else options
     measured = fitted_scenario(scenario, overrides, prompts)
-    beside = measured.drafters.place == "target" and measured.drafters.count > 0
     stages = len(stages_of(QUICK if quick else Effort()))
-    if beside or engine is not None or server:
-        drafts = measured.drafters.count > 0
+    drafts, served = measured.drafters.count > 0, is_served(measured)
+    if served or engine is not None or server:
         stages = len(serving.stages_of(measured, (serving.QUICK if quick else serving.WHOLE).passes)) + drafts
     fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
@@ -84,7 +83,7 @@ def calibrate(
         remark(line)
     if not as_json:
         remark(f"profile: {out} (digest {profile.digest()})")
-        if beside and signals.exists():
+        if served and drafts and signals.exists():
             remark(f"signals of drafted tokens: {signals}")
         if stays:
             remark(f"note: {fits} was there already and stays; remove it for a scenario that fits this profile")

@@ -78,9 +78,10 @@ def test_a_part_is_done_once_for_a_card_and_its_torch(tmp_path: Path, monkeypatc
     assert (left.value, left.verdict) == (1, "missed")  # it was cut off
     monkeypatch.setattr(gpu, "PART_S", 120.0)
     assert gpu.study(asked).aims[0].value == 0
-    assert (tmp_path / "nvidia-test-1" / "steps-1b" / "steps.json").exists()
+    assert (tmp_path / "nvidia-test-1-tiny" / "steps-1b" / "steps.json").exists()
     monkeypatch.setattr(gpu, "run_part", lambda *_: 3)
     assert gpu.study(asked).aims[0].value == 0
+    assert gpu.study(options(gpu, "--parts", "steps-1b", "--out", str(tmp_path))).aims[0].value == 1, "a small one"
     for facts in ({"gpu": "NVIDIA Test 2", "torch": "2"}, {"gpu": "NVIDIA Test 1", "torch": "3"}):
         monkeypatch.setattr(gpu, "host_facts", lambda facts=facts: facts)
         assert gpu.study(asked).aims[0].value == 1

@@ -57,8 +57,16 @@ def test_the_tiny_star_runs_and_goes_on_after_kept_runs(tmp_path: Path, monkeypa
     assert first["acceptance"] == "0.7, assumed"
     assert first["accepted"] == pytest.approx(pair.ACCEPTED, abs=0.15)
     assert first["throughput"] > 0
-    kept = (tmp_path / "N-1.1.parquet").read_bytes()
+    kept = pair.runs_of(1, options)[0].read_bytes()
     monkeypatch.delattr(pair, "write_pair")  # a finished star needs no models
     (again,) = next(iter(pair.study(options).tables.values()))
-    assert (tmp_path / "N-1.1.parquet").read_bytes() == kept
+    assert pair.runs_of(1, options)[0].read_bytes() == kept
     assert again == first
+
+
+def test_small_stars_and_precisions_are_kept_apart(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=tmp_path)
+    pair.add_options(parser)
+    asked = ([], ["--tiny"], ["--precision", "float32"], ["--precision", "float32", "--tiny"])
+    assert len({pair.runs_of(1, parser.parse_args(words))[0] for words in asked}) == 4

@@ -50,6 +50,15 @@ def test_factors_of_contention_are_found() -> None:
     assert factors_in(runs, fleets(star()), IDLE) == pytest.approx((1.0, 1.2, 1.9), rel=1e-6)
 
 
+def test_chunks_of_prompts_have_the_law_of_prefills() -> None:
+    chunked = star(
+        profile=profile_with(), acceptance={"model": "geometric", "beta": 0.7}, verifiers={"max_num_batched_tokens": 8}
+    )
+    found = steps_in(simulate(sharing_fleet(chunked, 1, 9, "turns")), fleets(star()), "verify_prefill")
+    assert {round(fitted_s, 9) for fitted_s in found.fitted_s} == {0.0058, 0.0052}  # of 8 tokens and of 2
+    assert found.ratio.tolist() == pytest.approx([1.0] * len(found))
+
+
 def idling_drafts(draft: StepTime) -> pd.DataFrame:
     """Drafts of fleets that idle now and then, or never."""
     spread = {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.1, 1.9]}

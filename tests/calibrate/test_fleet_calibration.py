@@ -13,7 +13,8 @@ import msgspec
 from calibrate.effort import Effort
 from calibrate.host import fitted_scenario
 from calibrate.kept import stage_file
-from calibrate.run import calibrate, pair_of, stages_of
+from calibrate.pair import measure_steps
+from calibrate.run import bench_of, calibrate, pair_of, stages_of
 from engine.launch.serve import serve
 from fleet.acceptance.models import Recorded
 from fleet.errors import InputError, UnsteadyHostError
@@ -21,6 +22,7 @@ from fleet.records.replay import replay
 from fleet.times.profile import STEPS, HardwareProfile
 from sim.run import simulate
 from tests.helpers.pairs import drafters_of, pair_scenario, write_pair
+from tests.helpers.stars import star
 
 TINY = Effort(
     depths=(1, 3), contexts=(16, 24), repeats=2, prompts=6, longest_gap_s=0.003, gap_rounds=30, warm_tokens=(0,),
@@ -99,6 +101,22 @@ def test_a_calibration_goes_on_and_loads_no_model_here(tmp_path: Path, monkeypat
     assert resumed.measured.keys() == {*STEPS, "acceptance", "delayed_share", "passes_differ", "alone"}
 
 
-def test_prompt_lookup_is_calibrated_at_targets(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"'lookup' drafts in no time.*calibrate it with drafters.place = "):
-        pair_of(pair_scenario(tmp_path, drafters=drafters_of(tmp_path, "prompt lookup")), 3)
+@pytest.mark.parametrize(("kind", "reason"), [
+    ("lookup", "drafts in no time.*calibrate it with drafters.place = 'target'"),
+    ("replayed", "has no model to measure; give the kind .* 'model' or 'eagle'"),
+])  # fmt: skip
+def test_drafters_without_a_model_are_refused_before_any_stage(kind: str, reason: str) -> None:
+    scenario = star(drafters={"kind": kind}, verifiers={"kind": "replayed"})
+    with pytest.raises(InputError, match=f"drafters.kind = '{kind}' {reason}"):
+        pair_of(scenario, 3)
+
+
+def test_prefills_are_measured_up_to_the_prompts_of_the_scenario(tmp_path: Path) -> None:
+    workload: dict[str, object] = {"prompts": str(tmp_path / "long-prompts.jsonl"), "prompt_tokens": 40}
+    pair = pair_of(pair_scenario(write_pair(tmp_path), workload=workload), 3)
+    for contexts, longer in (((8, 12), (20, 40)), ((8, 24), (40,)), ((8, 40), ())):
+        bench = bench_of(pair, tmp_path, msgspec.structs.replace(TINY, contexts=contexts))
+        points = measure_steps(bench.fleet, bench.effort).points
+        for name in ("draft_prefill", "verify_prefill"):
+            assert tuple(point.tokens for point in points[name]) == contexts + longer
+        assert {point.context for point in points["verify"]} == set(contexts)

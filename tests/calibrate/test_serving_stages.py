@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from calibrate.host import calibrate
 from calibrate.serving import Effort, Elsewhere, calibrate_serving, pass_name
 from engine.launch.serve import EngineRun
 from experiments.notes import notes_of
@@ -116,3 +117,13 @@ def test_notes_of_kept_stages_are_in_the_profile(
     provenance = calibrated_elsewhere().provenance
     assert provenance["kept"].startswith("2 stages of an earlier try, of 20")
     assert provenance["notes"] == "slow; and 1 more", "the first is of a kept stage"
+
+
+def test_a_target_without_a_drafter_is_measured_as_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = ServingHost(24, monkeypatch)
+    plain = change_scenario(scenario_of(PAIR, tmp_path), {"drafters.count": 0, "verifiers.max_num_seqs": 16})
+    profile = calibrate(plain, quick=True, report=host.reported.append)
+    assert host.rows == [1, 4, 16] * 2, "a loop a stage, without drafts"
+    assert len(host.reported) == 6
+    assert profile.acceptance is None
+    assert profile.decode.mean_s(1, 150) == pytest.approx(SERVED.decode.mean_s(1, 150), rel=0.1)

@@ -3,6 +3,7 @@
 import datetime
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,11 +19,12 @@ from calibrate.stages import Stage, Stages
 from experiments.notes import notes_of
 from fleet.acceptance.models import Recorded
 from fleet.errors import DeviceMemoryError, InputError
+from fleet.records.run import Run
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.describe import describe
 from fleet.times.left_out import MEANINGS, left_out_of
-from tests.helpers.pretended_host import GB, PAIRS, SMALL, PretendedHost, scenario_of
+from tests.helpers.pretended_host import GB, PAIRS, SMALL, TIMES, PretendedHost, scenario_of
 from tests.helpers.quickly import simulated
 from tests.helpers.stars import star
 
@@ -130,7 +132,21 @@ def test_what_a_profile_lacks_is_said_where_it_matters(tmp_path: Path, monkeypat
         assert "24.0 GB are free" in notes(sharing)[0]
 
 
-# Sampled texts.
+# Texts as the scenario has them.
+
+
+def test_prompts_longer_than_a_step_are_calibrated_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, runs = host(80, SMALLER, monkeypatch), list[Run]()
+
+    def serve(scenario: Scenario, folder: Path) -> SimpleNamespace:
+        runs.append(gpu.serve(scenario, folder).run)
+        return SimpleNamespace(run=runs[-1])
+
+    monkeypatch.setattr("calibrate.run.serve", serve)
+    chunked = change_scenario(scenario_of(SMALLER, tmp_path), {"verifiers.max_num_batched_tokens": 48})
+    profile = gpu.calibrate(chunked, tmp_path / "kept")
+    assert all((run.frame().kind == "chunk").any() for run in runs)
+    assert profile.verify_prefill.mean_s(48, 0) == pytest.approx(TIMES["verify_prefill"].mean_s(48, 0))
 
 
 def test_sampled_drafts_are_accepted_as_the_scenario_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,8 +80,9 @@ def test_commands_calibrate_run_and_predict_a_target(tmp_path: Path) -> None:
     assert requests[0] == requests[1] == requests[2] == {0, 1, 2, 3}
 
 
-def test_signals_are_refused_where_nothing_tells_them(tmp_path: Path) -> None:
-    (tmp_path / "star.toml").write_text("[workload]\nrequests = 2\n")
+@pytest.mark.parametrize("drafters", ["", 'place = "target"\nkind = "lookup"\n'])
+def test_signals_are_refused_where_drafts_have_none(tmp_path: Path, drafters: str) -> None:
+    (tmp_path / "star.toml").write_text(f"[drafters]\n{drafters}[workload]\nrequests = 2\n")
     result = CliRunner().invoke(app, ["run", str(tmp_path / "star.toml"), "--signals", str(tmp_path / "x.parquet")])
     assert result.exit_code != 0
-    assert "only chains on a target's device have signals" in str(result.exception or result.output)
+    assert "only a model's chains on a target's device have signals" in str(result.exception or result.output)

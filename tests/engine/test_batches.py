@@ -109,6 +109,20 @@ def test_acceptance_of_a_row_is_equal_in_a_batch(pair: Part, rule: str) -> None:
             assert verified[verified.request == request.number].accepted.tolist() == accepted
 
 
+def test_rows_shorter_than_a_draft_are_drafted_for_as_alone() -> None:
+    """A head feeds an accepted draft again: a new row has fewer tokens than that."""
+    short: Part = {"drafters": {"kind": "eagle"}, "workload": {"prompt_tokens": {"low": 1, "high": 3}}}
+    accepted = []
+    for rule in ("continuous", "EqSpec, online"):
+        scenario = batch(rule, 4, short)
+        run, outputs = served_here(target_node, scenario)
+        assert outputs == plain_outputs(scenario)
+        verified = run.frame().query("event == 'done' and kind == 'verify'")
+        accepted.append({request: own.accepted.tolist() for request, own in verified.groupby("request")})
+    assert accepted[0] == accepted[1]
+    assert max(map(max, accepted[0].values())) > 3
+
+
 def feed_alike(target: Target, drafter: Drafter) -> None:
     """Feed rows as on a GPU: equally many tokens each, through graphs, which here repeat eagerly."""
     target.rectangular = True

@@ -2,6 +2,7 @@
 decoding."""
 
 import itertools
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from fleet.times.step import Step
 from sim.run import simulate
 from tests.fakes.network import FakeNetwork
 from tests.helpers.marks import slow
-from tests.helpers.pairs import drafters_of, pair_scenario
+from tests.helpers.pairs import VOCABULARY, drafters_of, pair_scenario
 from tests.helpers.plain import model_of, plain_outputs, served_here
 from tests.helpers.real_fleets import RealFleet
 from tests.helpers.stars import repeatable
@@ -174,6 +175,24 @@ def check_drafts(scenario: Scenario, drafted: list[tuple[list[int], list[int]]])
         assert row[: len(tokens)] == tokens
         target.release(0)
         drafter.release(0)
+
+
+def test_rows_that_sit_out_a_step_keep_their_signals(tiny: Path) -> None:
+    """Without the drafter's logits, a draft would seem to come from a flat distribution."""
+    nodes: list[Node] = []
+
+    def noted(fleet: Fleet, prompts: Any) -> Node:
+        nodes.append(verifier_node(fleet, 0, prompts, {}, signals=True))
+        return nodes[-1]
+
+    run, _ = served_here(noted, narrow(tiny, KIN, {"place": "target"}, {"prompt_tokens": 3}))  # all begin at once
+    drafted, later = set[int](), 0  # requests of the last drafting step, and drafts that are verified after another's
+    for _, step in run.frame().query("event == 'start' and tokens > 0").groupby("step"):
+        later += len(set(step.request[step.kind == "verify"]) - drafted)
+        drafted = set(step.request[step.kind == "draft"]) or drafted
+    assert later > 0
+    entropies = [token.entropy for own in nodes[0].signals.values() for token in own]
+    assert max(entropies) < 0.999 * math.log(VOCABULARY)
 
 
 def test_a_target_that_drafts_is_a_process_without_connections(tiny: Path) -> None:

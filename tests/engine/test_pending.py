@@ -95,9 +95,11 @@ def test_greedy_drafts_have_the_targets_probabilities() -> None:
     assert signals[0].ratio == pytest.approx(0.2)
 
 
-def test_signals_of_a_tree_are_those_of_its_nodes() -> None:
+@pytest.mark.parametrize("sent", [True, False])
+def test_signals_of_a_tree_are_those_of_its_nodes(sent: bool) -> None:
     p, q = torch.tensor([[0.2, 0.8], [0.5, 0.5], [0.9, 0.1], [0.3, 0.7]]), torch.tensor([[[0.4, 0.6], [1.0, 0.0]]])
-    drafts = Drafts(static_tree((2, 1), torch.device("cpu")), torch.tensor([[0, 1, 0, 0]]), [3], [2], q.half())
+    tree, tokens = static_tree((2, 1), torch.device("cpu")), torch.tensor([[0, 1, 0, 0]])
+    drafts = Drafts(tree, tokens, [3], [2], q.half() if sent else None, None if sent else q.log())
     (signals,) = signals_of(drafts, torch.cat([p, p[:1]]).log()[None], [Sampling(1.0)])
     assert [signal.ratio for signal in signals] == pytest.approx([0.5, 1.0, 0.5], rel=1e-3)
 

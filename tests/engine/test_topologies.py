@@ -99,6 +99,14 @@ def test_a_head_drafts_after_a_move_as_one_that_kept_its_sessions() -> None:
             "verifiers.allocate = 'dsde'",
             {"verifiers": DSDE, "acceptance": None, "workload": {"temperature": 1.0, "top_k": 5}},
         ),
+        *(
+            ("verifiers.allocate = 'dsde'", {"drafters": {"place": "target"} | drafts, "verifiers": DSDE})
+            for drafts in (
+                {"shape": {"kind": "tree", "branching": [2, 1]}},
+                {"shape": {"kind": "dynamic"}},
+                {"kind": "lookup"},
+            )
+        ),
         (
             "verifiers.allocate = 'goodspeed'",
             {"verifiers": {"kind": "replayed", "allocate": {"policy": "goodspeed", "budget": 8}}},

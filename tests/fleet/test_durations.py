@@ -57,7 +57,7 @@ def test_the_place_of_a_step_on_the_grid(kind: StepKind, place: tuple[int, int])
 
 def test_drafter_and_target_have_a_prefill_each() -> None:
     assert step_name(True, "prefill") == "draft_prefill"
-    assert step_name(False, "prefill") == "verify_prefill"
+    assert step_name(False, "prefill") == step_name(False, "chunk") == "verify_prefill"
     assert step_name(True, "draft") == step_name(False, "draft") == "draft"
 
 
