@@ -212,7 +212,8 @@ class Launch:
         options: dict[str, Any] = {"light": self.light, "gpu": gpu}
         if place.station != ROUTER:
             measures = not place.replayed and self.measuring.setdefault(gpu, place) is place
-            options |= {"watch": self.watch, "power": self.power if measures else ""}
+            place.watch = self.watch
+            options |= {"watch": place.report if self.watch else None, "power": self.power if measures else ""}
         place.node = NodeProcess(place.name, node_body, partial(place.make, site=Site(life=place.life)), **options)
         self.nodes.append(place.node)
 
