@@ -221,6 +221,8 @@ class ReplayedTarget:
     def content_of(self, request: DraftRequest) -> Content:
         """Return the content of a request; it repeats earlier tokens if an earlier request may be lost."""
         count = self.pending.tokens_sent(request)
+        if request.opening or self.home.fleet.in_turn:
+            self.pending.take(request.tag)  # a draft that came for a lost cache
         content = self.answers.content_of(request)
         return Content([0] * count) if count > len(content.tokens) else content
 
