@@ -147,6 +147,7 @@ def test_requests_and_metrics_are_those_of_the_answers(url: str) -> None:
     assert len(Handler.asked) == 6
     assert {len(content["prompt"]) for content in Handler.asked} == {16}
     assert all(content["ignore_eos"] and content["max_tokens"] == sum(CHUNKS) for content in Handler.asked)
+    assert {content["top_k"] for content in Handler.asked} == {-1}  # all tokens, for every server
     joins, done = rows[rows.event == "join"], rows[rows.event == "done"]
     assert (done.accepted + 1).tolist().count(4) == 6
     assert (done.groupby("request").accepted.sum() + len(CHUNKS) == sum(CHUNKS)).all()
