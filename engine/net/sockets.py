@@ -186,7 +186,7 @@ class Sockets:
 
     def _bind(self, address: str) -> None:
         _scatter_ids()
-        server = self._add(SERVER_PORT, zmq.ROUTER)
+        server = self._add(SERVER_PORT, zmq.ROUTER, address)
         server.set(zmq.ROUTER_MANDATORY, 1)
         self.monitor = ConnectionMonitor(self.context, server, self.keys, self.max_bytes, self._log)
         try:
@@ -196,7 +196,7 @@ class Sockets:
         self.monitor.port = self.bound_port
 
     def _connect(self, port: int) -> None:
-        client = self._add(port, zmq.DEALER)
+        client = self._add(port, zmq.DEALER, self.addresses[port])
         client.set(zmq.IMMEDIATE, 1)  # frames do not wait for a connection
         if self.keys is not None:
             client.curve_secretkey, client.curve_publickey = self.keys.secret, self.keys.public
@@ -228,13 +228,13 @@ class Sockets:
             else:
                 self.log(f"{name} does not have the key that --server-key names, or is no drafter with keys")
 
-    def _add(self, port: int, kind: int) -> "zmq.Socket[bytes]":
+    def _add(self, port: int, kind: int, address: str) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self.context.socket(kind)
         for option, value in (
             (zmq.MAXMSGSIZE, self.max_bytes), (zmq.SNDHWM, QUEUE), (zmq.RCVHWM, QUEUE), (zmq.LINGER, LINGER_MS),
             (zmq.HANDSHAKE_IVL, HANDSHAKE_MS), (zmq.HEARTBEAT_IVL, HEARTBEAT_MS), (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
             (zmq.HEARTBEAT_TTL, SILENCE_MS), (zmq.RECONNECT_IVL, RECONNECT_MS),
-            (zmq.RECONNECT_IVL_MAX, self.slowest_ms), (zmq.TCP_KEEPALIVE, 1),
+            (zmq.RECONNECT_IVL_MAX, self.slowest_ms), (zmq.TCP_KEEPALIVE, 1), (zmq.IPV6, int("[" in address)),
         ):  # fmt: skip
             socket.set(option, value)
         self.sockets[port] = socket
