@@ -73,8 +73,7 @@ def ask_all(url: str, job: Job, report: Callable[[str], None] = lambda _line: No
 
     try:
         for stream in sorted(job.streams, key=lambda stream: stream[0].not_before_s):
-            if over.wait(max(stream[0].not_before_s - (time.perf_counter() - zero_s), 0)):
-                break
+            over.wait(max(stream[0].not_before_s - (time.perf_counter() - zero_s), 0))
             threading.Thread(target=serve, args=(stream,), name="stream", daemon=True).start()  # Ctrl-C ends them
             if time.perf_counter() - said_s > PROGRESS_S:
                 said_s = time.perf_counter()
