@@ -5,6 +5,7 @@ With keys all frames are encrypted, and a peer without an allowed key cannot sen
 
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import threading
@@ -28,6 +29,7 @@ LINGER_MS = 500
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 UNANSWERED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 RECONNECT_S = 2.0  # a client that could not send for so long gets a new socket
+MAX_DESCRIPTORS = 1024  # that `select` takes
 
 
 class Sockets:
@@ -40,7 +42,7 @@ class Sockets:
     - `max_reconnect_s`: longest time between two attempts to connect.
     - `log`: is called with lines on refused keys.
 
-    InputError for an address that needs keys, or that cannot be bound.
+    InputError for an address that needs keys, or that cannot be bound, and for too many connections.
     """
 
     def __init__(
@@ -78,6 +80,12 @@ class Sockets:
                 self._bind(bind)
             for port in self.addresses:
                 self._connect(port)
+            if max(self.ports, default=0) >= MAX_DESCRIPTORS:
+                raise zmq.ZMQError(errno.EMFILE)
+        except zmq.ZMQError as error:
+            self.close()
+            what = f"{len(self.addresses)} connections of one process"
+            raise InputError(f"{what}: {error.strerror}; start its targets in several processes") from None
         except BaseException:
             self.close()
             raise

@@ -207,3 +207,8 @@ def test_a_node_can_end_while_its_thread_is_ending() -> None:
     assert not thread.is_alive()
     sockets.wake = wake  # type: ignore[method-assign]
     thread.post(Leave(0, 0), NOTHING)
+
+
+def test_too_many_connections_of_a_process_are_refused() -> None:
+    with pytest.raises(InputError, match="1100 connections of one process: .*; start its targets in several"):
+        Sockets(connect=dict.fromkeys(range(1100), f"{LOOPBACK}:1"))
