@@ -3,6 +3,7 @@
 Each node writes its own records by its own clock. Clocks of two hosts are never compared.
 """
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -224,6 +225,7 @@ def _resolved(scenario: Scenario) -> Fleet:
 
 
 def _prepare(out: Path | None) -> None:
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # before CUDA starts: GPUs as NVML numbers them
     if out is not None:
         check_writable(out)
     torch.set_num_threads(THREADS)

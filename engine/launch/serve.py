@@ -66,7 +66,7 @@ def serve(
     - `signals`: whether to record those of drafted tokens, where targets draft on their own device.
     - `watch`: is called with the counters of all nodes, twice a second and at the end.
     - `power`: whether to measure clock, power, load and energy of the models' devices.
-    - `report`: is called before the run with lines on crowded cores and on power without a meter.
+    - `report`: is called with lines on crowded cores, on power without a meter, and on samples that a fault lost.
 
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails, NodeDiedError if it is
     killed.
@@ -89,6 +89,8 @@ def serve(
     run = make_run(scenario, "engine", served.log, fleet, len(gpus))
     curves, samples = list[DeviceCurve](), list[PowerSample]()
     for gpu, place in launch.measuring.items():
+        if device and place.life.number:
+            report(f"note: {place.name} was killed; its samples of power until then are lost")
         stations = [name for name in devices_of(fleet) if gpu_of.get(name, "") == gpu]
         curves += curves_of(place.node.samples, stations)
         samples += place.node.samples
@@ -212,7 +214,8 @@ class Launch:
         options: dict[str, Any] = {"light": self.light, "gpu": gpu}
         if place.station != ROUTER:
             measures = not place.replayed and self.measuring.setdefault(gpu, place) is place
-            options |= {"watch": self.watch, "power": self.power if measures else ""}
+            place.watch = self.watch
+            options |= {"watch": place.report if self.watch else None, "power": self.power if measures else ""}
         place.node = NodeProcess(place.name, node_body, partial(place.make, site=Site(life=place.life)), **options)
         self.nodes.append(place.node)
 

@@ -34,6 +34,7 @@ class Place:
     - `name`: of the process. `make(site)`: makes its node. `replayed`: whether it has no model.
     - `ends`: whether it ends by itself, when its requests are done.
     - `life`, `node`: the last one, and its process. `recovered`: rows and texts of all lives.
+    - `watch`: takes reports of its rows. `reported`: values of its log that are reported in this life.
     """
 
     station: str
@@ -45,11 +46,19 @@ class Place:
     node: NodeProcess = field(init=False)
     state: State = "starting"
     recovered: Served = field(default_factory=lambda: Served([], {}))
+    watch: Report | None = None
+    reported: int = 0
 
     @property
     def goes(self) -> bool:
         """Whether it has a process that is still running."""
         return self.state in ("starting", "serving", "stalled")
+
+    def report(self, rows: ReportedRows) -> None:
+        """Pass a report on."""
+        if self.watch is not None:
+            self.watch(rows)
+            self.reported += len(rows.rows)
 
 
 class Supervisor:
@@ -129,7 +138,10 @@ class Supervisor:
         time_s = max([time_s, *left.log[-len(SCHEMA) :][:1]])
         written = life.written + len(left.log) // len(SCHEMA)
         place.recovered.add(left)
-        place.recovered.log += Row(time_s, place.station, written, "killed", "replayed" if place.replayed else "real")
+        killed = Row(time_s, place.station, written, "killed", "replayed" if place.replayed else "real")
+        place.recovered.log += killed
+        place.report(ReportedRows(time_s, [*left.log[place.reported :], *killed]))
+        place.reported = 0
         place.life = msgspec.structs.replace(
             life,
             number=life.number + 1,

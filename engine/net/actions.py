@@ -50,13 +50,13 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):
-    """A client has lost its server, and connects again by itself; or its server has failed a session."""
+    """A client has lost its server, or is denied afterwards, and calls again; or its server has failed a session."""
 
     reason: str
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
-    """A client is denied for good, and why."""
+    """A client that was never welcomed is denied for good, and why."""
 
     reason: str
 

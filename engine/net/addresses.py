@@ -20,10 +20,10 @@ def addresses_of(option: str, text: str) -> list[str]:
 
 def address_of(origin: str, text: str) -> str:
     """Return the address tcp://HOST:PORT of HOST:PORT; InputError, which names its origin, for anything else."""
-    host, _, port = text.rpartition(":")
-    if not host or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) <= 65535:
+    match = re.fullmatch(r"([^\s/:\[\]]+|\[[^\s/\[\]]+\]):([0-9]{1,5})", text)
+    if match is None or not 0 < int(match[2]) <= 65535:
         raise InputError(f"{origin}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
-    return f"tcp://{host}:{int(port)}"
+    return f"tcp://{match[1]}:{int(match[2])}"
 
 
 def shown(addresses: Sequence[str]) -> str:

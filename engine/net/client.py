@@ -101,7 +101,7 @@ class ClientEnd:
         try:
             message, content = parse(frame)
         except OtherVersionError as error:
-            return self._rejected(f"it speaks version {error.version} of the protocol, and this end {VERSION}")
+            return self._rejected(f"it speaks version {error.version} of the protocol, and this end {VERSION}", now_s)
         except FrameError:
             return self._bad(now_s)
         self.received_s = now_s
@@ -211,11 +211,14 @@ class ClientEnd:
         self.taken_s = now_s if self.taken_s is None else self.taken_s
         if denied.later and now_s - self.taken_s < TAKEN_S:
             return []
-        return self._rejected(printable(denied.reason))
+        return self._rejected(printable(denied.reason), now_s)
 
-    def _rejected(self, reason: str) -> list[Action]:
+    def _rejected(self, reason: str, now_s: float) -> list[Action]:
         if self.state != "calling":
             return []
+        if self.hello.attempt or self.hello.goes_on:  # its server may be another for a while
+            self.called_s = now_s + LEASE_S
+            return [Lost(f"{self.name}: {reason}")]
         self.state = "rejected"
         return [Rejected(f"{self.name}: {reason}")]
 

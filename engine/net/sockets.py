@@ -5,6 +5,7 @@ With keys all frames are encrypted, and a peer without an allowed key cannot sen
 
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import threading
@@ -28,6 +29,7 @@ LINGER_MS = 500
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 UNANSWERED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 RECONNECT_S = 2.0  # a client that could not send for so long gets a new socket
+MAX_DESCRIPTORS = 1024  # that `select` takes
 
 
 class Sockets:
@@ -40,7 +42,7 @@ class Sockets:
     - `max_reconnect_s`: longest time between two attempts to connect.
     - `log`: is called with lines on refused keys.
 
-    InputError for an address that needs keys, or that cannot be bound.
+    InputError for an address that needs keys, or that cannot be bound, and for too many connections.
     """
 
     def __init__(
@@ -78,6 +80,12 @@ class Sockets:
                 self._bind(bind)
             for port in self.addresses:
                 self._connect(port)
+            if max(self.ports, default=0) >= MAX_DESCRIPTORS:
+                raise zmq.ZMQError(errno.EMFILE)
+        except zmq.ZMQError as error:
+            self.close()
+            what = f"{len(self.addresses)} connections of one process"
+            raise InputError(f"{what}: {error.strerror}; start its targets in several processes") from None
         except BaseException:
             self.close()
             raise
@@ -186,7 +194,7 @@ class Sockets:
 
     def _bind(self, address: str) -> None:
         _scatter_ids()
-        server = self._add(SERVER_PORT, zmq.ROUTER)
+        server = self._add(SERVER_PORT, zmq.ROUTER, address)
         server.set(zmq.ROUTER_MANDATORY, 1)
         self.monitor = ConnectionMonitor(self.context, server, self.keys, self.max_bytes, self._log)
         try:
@@ -196,7 +204,7 @@ class Sockets:
         self.monitor.port = self.bound_port
 
     def _connect(self, port: int) -> None:
-        client = self._add(port, zmq.DEALER)
+        client = self._add(port, zmq.DEALER, self.addresses[port])
         client.set(zmq.IMMEDIATE, 1)  # frames do not wait for a connection
         if self.keys is not None:
             client.curve_secretkey, client.curve_publickey = self.keys.secret, self.keys.public
@@ -228,13 +236,13 @@ class Sockets:
             else:
                 self.log(f"{name} does not have the key that --server-key names, or is no drafter with keys")
 
-    def _add(self, port: int, kind: int) -> "zmq.Socket[bytes]":
+    def _add(self, port: int, kind: int, address: str) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self.context.socket(kind)
         for option, value in (
             (zmq.MAXMSGSIZE, self.max_bytes), (zmq.SNDHWM, QUEUE), (zmq.RCVHWM, QUEUE), (zmq.LINGER, LINGER_MS),
             (zmq.HANDSHAKE_IVL, HANDSHAKE_MS), (zmq.HEARTBEAT_IVL, HEARTBEAT_MS), (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
             (zmq.HEARTBEAT_TTL, SILENCE_MS), (zmq.RECONNECT_IVL, RECONNECT_MS),
-            (zmq.RECONNECT_IVL_MAX, self.slowest_ms), (zmq.TCP_KEEPALIVE, 1),
+            (zmq.RECONNECT_IVL_MAX, self.slowest_ms), (zmq.TCP_KEEPALIVE, 1), (zmq.IPV6, int("[" in address)),
         ):  # fmt: skip
             socket.set(option, value)
         self.sockets[port] = socket

@@ -134,7 +134,7 @@ class Node(Stations):
             raise
 
     def serve(self, zero_s: float) -> Log:
-        """Serve until nothing is left to do."""
+        """Serve until all requests are done, or after `stop`."""
         self.worker.zero_s = zero_s
         if self.lossy is not None:
             self.lossy.zero_s = zero_s
@@ -152,7 +152,7 @@ class Node(Stations):
         return self.worker.recorded.log
 
     def stop(self) -> None:
-        """End once nothing is left to do."""
+        """End after the running step."""
         self.worker.inbox.put(Stop())
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class Node(Stations):
             return
         del self.requests[tag]
         if not self.requests:
-            self.stop()
+            self.worker.inbox.put(Stop(when_done=True))
 
     def _post(self, instruction: Instruction, content: Content) -> None:
         if isinstance(instruction, Finished):

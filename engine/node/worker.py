@@ -65,7 +65,9 @@ class Executor:
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """The last event of an inbox."""
+    """The last event of an inbox: end after the running step, or, `when_done`, once all work is done."""
+
+    when_done: bool = False
 
 
 Item = tuple[float, Deliver] | Stop
@@ -111,18 +113,18 @@ class Worker:
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.waiter = Waiter()
         self.event_s = 0.0  # of the last event
-        self.stopping = False
+        self.stopping = self.draining = False  # after a Stop: at once, or when all work is done
 
     def run(self) -> None:
-        """Serve until a Stop has arrived and all work is done."""
-        while True:
+        """Serve until a Stop ends it."""
+        while not self.stopping:
             wait_s = None
             if self.station.ready:
                 wait_s = self.step()
                 if wait_s is None:
                     self._ring(self.event_s)
                     continue
-            elif self.stopping:
+            elif self.draining:
                 return
             self._take_next(wait_s)
 
@@ -227,7 +229,7 @@ class Worker:
 
     def _take(self, item: Item, by_s: float = math.inf) -> None:
         if isinstance(item, Stop):
-            self.stopping = True
+            self.draining, self.stopping = True, self.stopping or not item.when_done
             return
         time_s, arrival = item
         if isinstance(arrival.event, Ping):

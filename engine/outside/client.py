@@ -8,7 +8,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -56,33 +55,35 @@ def ask_all(url: str, job: Job, report: Callable[[str], None] = lambda _line: No
     server = Server(url)
     before = server.counters()
     answers: list[Answer] = []
-    failed = threading.Event()
-    zero_s = time.perf_counter()
+    errors: list[BaseException] = []
+    over = threading.Event()
+    count = sum(map(len, job.streams))
+    said_s = zero_s = time.perf_counter()
 
     def serve(stream: Sequence[Asked]) -> None:
-        for asked in stream:
-            if failed.is_set():
-                return
-            try:
+        try:
+            for asked in stream:
+                if over.is_set():
+                    return
                 answers.append(server.ask(asked, job.sampling, zero_s))
-            except BaseException:
-                failed.set()
-                raise
+        except BaseException as error:  # noqa: BLE001  (raised below)
+            errors.append(error)
+        if errors or len(answers) == count:
+            over.set()
 
-    count, said_s = sum(map(len, job.streams)), zero_s
-    with ThreadPoolExecutor(len(job.streams), "stream") as pool:
-        streams = []
+    try:
         for stream in sorted(job.streams, key=lambda stream: stream[0].not_before_s):
-            if failed.wait(max(stream[0].not_before_s - (time.perf_counter() - zero_s), 0)):
-                break
-            streams.append(pool.submit(serve, stream))  # threads are as many as requests in flight
+            over.wait(max(stream[0].not_before_s - (time.perf_counter() - zero_s), 0))
+            threading.Thread(target=serve, args=(stream,), name="stream", daemon=True).start()  # Ctrl-C ends them
             if time.perf_counter() - said_s > PROGRESS_S:
                 said_s = time.perf_counter()
                 report(f"{server.name}: {len(answers)} of {count} requests")
-        while wait(streams, PROGRESS_S).not_done:
+        while not over.wait(PROGRESS_S):
             report(f"{server.name}: {len(answers)} of {count} requests")
-    for stream in streams:
-        stream.result()
+    finally:
+        over.set()
+    if errors:
+        raise errors[0]
     counted = {name: value - before.get(name, 0) for name, value in server.counters().items()}
     return Answers(tuple(sorted(answers, key=lambda answer: answer.number)), counted)
 

@@ -135,7 +135,8 @@ def job_of(fleet: Fleet) -> Job:
         ]
         for _, requests in sorted(streams_of(fleet).items())
     ]
-    return Job(streams, {"temperature": workload.temperature, "top_k": workload.top_k, "top_p": workload.top_p})
+    top_k = workload.top_k or -1  # all tokens, as vLLM, SGLang and llama.cpp write it
+    return Job(streams, {"temperature": workload.temperature, "top_k": top_k, "top_p": workload.top_p})
 
 
 def _speculative(fleet: Fleet) -> dict[str, Any]:

@@ -161,6 +161,11 @@ class ReplayedTarget:
         for tag in list(self.requests):
             self._next_request(tag)
 
+    @property
+    def goes(self) -> bool:
+        """Whether it has a running step, or requests and time for more."""
+        return self.running is not None or (bool(self.requests) and not self.home.stopping)
+
     def next_s(self) -> float:
         """Return the end of its running step, else the next timeout of its station, by the engine's clock."""
         return self.due_s if self.running is not None else self.recorded.station.alarm_s() + self.zero_s
@@ -186,7 +191,7 @@ class ReplayedTarget:
             self.pending.receive(event, content)
         for instruction in instructions:
             self._post(instruction, time_s)
-        if self.recorded.station.ready:
+        if self.recorded.station.ready and not self.home.stopping:
             plan = self.recorded.plan(time_s - self.zero_s)
             if isinstance(plan, Start):
                 self.running, self.started_s = plan.step, time_s
@@ -216,6 +221,8 @@ class ReplayedTarget:
     def content_of(self, request: DraftRequest) -> Content:
         """Return the content of a request; it repeats earlier tokens if an earlier request may be lost."""
         count = self.pending.tokens_sent(request)
+        if request.opening or self.home.fleet.in_turn:
+            self.pending.take(request.tag)  # a draft that came for a lost cache
         content = self.answers.content_of(request)
         return Content([0] * count) if count > len(content.tokens) else content
 
@@ -259,7 +266,7 @@ class ReplayedFleet(Stations):
         self.stopping = False
 
     def stop(self) -> None:
-        """End after the running step."""
+        """End after the running steps."""
         self.stopping = True
 
     def wait_for_welcomes(self, patience_s: float) -> None:
@@ -271,14 +278,14 @@ class ReplayedFleet(Stations):
             raise
 
     def serve(self, zero_s: float) -> Log:
-        """Decode all requests of all targets."""
+        """Decode all requests of all targets; after `stop` end the running steps and begin none."""
         self.targets = {number: ReplayedTarget(self, number, zero_s) for number in self.numbers}
         try:
             while zero_s > now_s():
                 self._turn(zero_s - now_s())
             for target in self.targets.values():
                 target.begin()
-            while not self.stopping and any(target.requests for target in self.targets.values()):
+            while any(target.goes for target in self.targets.values()):
                 self._finish_due()
                 self._wait()
             self._carry_out(self.connections.close(now_s()), now_s())

@@ -73,8 +73,8 @@ class Joined(msgspec.Struct, frozen=True):
 def join_runs(named: Sequence[tuple[str, Run]]) -> Joined:
     """Join the records of a fleet's nodes, each with its file's name; the clock is the first file's.
 
-    Raises InputError for records of several scenarios, for a station that is missing or there twice, and for a
-    file without messages to the others and back.
+    Raises InputError for records of several scenarios, for a station that is missing or there twice, for a target
+    that was started again, and for a file without messages to the others and back.
     """
     together = _together(named)
     files = {station: name for name, run in named for station in run.header.rows}
@@ -96,6 +96,7 @@ def _together(named: Sequence[tuple[str, Run]]) -> Run:
     """Return one run of all rows, each by its own clock."""
     (first_name, first), *_ = named
     rows: dict[str, int] = {}
+    streams = first.header.fleet.streams or first.header.fleet.workload.requests
     for name, run in named:
         if run.header.world != "engine" or not run.header.steps:
             raise InputError(f"{name}: needs the records that a node wrote with -o")
@@ -103,6 +104,9 @@ def _together(named: Sequence[tuple[str, Run]]) -> Run:
             raise InputError(f"{name}: is of another scenario than {first_name}")
         if twice := sorted(rows.keys() & run.header.rows.keys()):
             raise InputError(f"{name}: has the records of {twice[0]}, which another file has, too")
+        table = run.columns()
+        if table.tag[table.event.among("draft-request")].max(initial=0) >= streams:
+            raise InputError(f"{name}: has requests of a target that was started again; join a run without restarts")
         rows |= run.header.rows
     missing = sorted(stations(first.header.fleet).keys() - rows.keys())
     if len(missing) > sum(not run.header.rows for _, run in named):  # a drafter that was never asked has no rows

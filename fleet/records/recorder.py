@@ -75,14 +75,15 @@ class RecordedStation:
         """Return the station's plan, and record the step it starts."""
         plan = self.station.plan(now_s)
         if type(plan) is Start:
-            step = plan.step
+            step, rows = plan.step, list[Any]()
             for member in step.members:
-                self.log += (
+                rows += (
                     now_s, self.station.name, self.written, "start", self.origin, step.number, step.kind_of(member),
                     member.tag, member.request, member.epoch, member.base, member.tokens, 0,
                     0, False, 0, 0.0, step.idle_gap_s, 0, "", False, 0.0, (),
                 )  # fmt: skip
                 self.written += 1
+            self.log += rows  # at once: a process may be killed between two entries of its log
         return plan
 
     def _received(self, event: StationEvent, now_s: float, payload_bytes: int) -> None:
@@ -97,15 +98,17 @@ class RecordedStation:
         self.written += 1
 
     def _done(self, event: StepDone, step: Step, now_s: float) -> None:
+        rows = list[Any]()
         for member, outcome in zip(step.members, event.outcomes, strict=True):
             tokens = member.tokens if outcome.drafted < 0 else outcome.drafted
-            self.log += (
+            rows += (
                 now_s, self.station.name, self.written, "done", self.origin, event.step, step.kind_of(member),
                 member.tag, member.request, member.epoch, member.base, tokens, 0,
                 outcome.accepted, False, 0, event.duration_s, 0.0, 0, "",
                 outcome.matches, outcome.ratio, outcome.klds,
             )  # fmt: skip
             self.written += 1
+        self.log += rows
 
 
 def event_of(row: Row) -> StationEvent:

@@ -29,7 +29,7 @@ def test_targets_are_one_number_or_a_range() -> None:
 
 NO_ADDRESS, NO_TARGET = "write HOST:PORT, for example", "write a target's number, from 1, or several as 1-4"
 BAD = {
-    NO_ADDRESS: ["", "alpha", "alpha:", ":5555", "alpha:0", "alpha:65536", "a:1,", "a:1,b", "a:-1"],
+    NO_ADDRESS: ["", "alpha", "alpha:", ":5555", "alpha:0", "alpha:65536", "a:1,", "a:-1", "tcp://a:1", "::1:7"],
     NO_TARGET: ["0", "", "two", "3-2", "-1", "1-", "1,2", "0-2"],
     "the scenario has verifiers.count = 4": ["5", "1-5"],
 }

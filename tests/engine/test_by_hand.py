@@ -101,6 +101,27 @@ def test_replayed_targets_say_that_they_have_lost_their_drafter() -> None:
     assert lines in ([said[0]], [said[1]], said)  # its farewell may come before its connection ends
 
 
+def test_stopped_replayed_targets_end_their_running_steps() -> None:
+    class Stopping(ReplayedFleet):
+        def _wait(self) -> None:
+            if any(target.running for target in self.targets.values()):
+                self.stop()
+            super()._wait()
+
+    times = {"draft": {"base_s": 0.001}, "verify": {"base_s": 0.002}, "verify_prefill": {"base_s": 0.02}}
+    scenario = star(profile=times, drafters={"kind": "replayed"}, verifiers={"kind": "replayed"})
+    fleet = resolve(scenario)
+    drafter = replayed_drafter_node(fleet)
+    drafter.open()
+    targets = Stopping(fleet, addresses([drafter]))
+    targets.wait_for_welcomes(PATIENCE_S)
+    run = make_run(scenario, "engine", targets.serve(now_s()), fleet)
+    drafter.close()
+    assert replay(run) == []
+    assert "start" in run.table["event"].to_pylist()
+    assert targets.targets[0].requests, "it stopped before its end"
+
+
 @pytest.mark.parametrize("shares", [[[0, 1, 2]], [[0, 1], [2]]])
 def test_replayed_targets_call_a_router(shares: list[list[int]]) -> None:
     """All in one process, or in two."""

@@ -53,3 +53,11 @@ def test_a_node_by_hand_keeps_its_devices_counters(
         assert len(curve.times_s) == pq.read_table(samples).num_rows >= 2
     else:
         assert devices == ()
+
+
+@pytest.mark.parametrize("own", [None, "FASTEST_FIRST"])
+def test_gpus_of_a_node_by_hand_are_numbered_as_its_meters(own: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"CUDA_DEVICE_ORDER": own} if own else {}
+    monkeypatch.setattr("os.environ", environment)
+    by_hand._prepare(None)
+    assert environment == {"CUDA_DEVICE_ORDER": own or "PCI_BUS_ID"}

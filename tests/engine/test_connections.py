@@ -246,6 +246,20 @@ def test_a_lost_client_refuses_its_sessions_and_calls_again(how: str) -> None:
     assert welcomed(ServerEnd(FLEET, 2), client, LEASE_S + 9.0) == [Opened("the drafter is back")]
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_client_denied_after_a_loss_calls_again(goes_on: bool) -> None:
+    client = ClientEnd(FLEET, 0, 1, goes_on=goes_on)
+    if not goes_on:
+        welcomed(ServerEnd(FLEET, 1), client)
+        client.lost(1.0)
+    (lost,) = welcomed(ServerEnd(toy_fleet(drafters={"depth": 3}), 2), client, 9.0)
+    assert isinstance(lost, Lost)
+    assert lost.reason.startswith("the drafter: drafters.depth is 3 at the drafter and 4 at the verifier")
+    assert client.tick(9.0 + LEASE_S) == []
+    (opened,) = welcomed(ServerEnd(FLEET, 3), client, 10.0 + LEASE_S)
+    assert isinstance(opened, Opened)
+
+
 def test_an_overdue_draft_is_refused_and_its_session_leaves() -> None:
     server = ServerEnd(FLEET, 1)
     client = connected(FLEET, server)

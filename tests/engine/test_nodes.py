@@ -105,6 +105,18 @@ def test_a_node_stopped_during_a_step_ends_after_it() -> None:
     assert node.worker.recorded.log.count("done") == 1
 
 
+def test_a_stopped_target_with_work_left_ends_after_its_step() -> None:
+    class Stopping(ToyTarget):
+        def run(self, step: Step) -> tuple[Outcome, ...]:
+            node.stop()
+            return super().run(step)
+
+    fleet = toy_fleet(drafters={"count": 0})
+    station = RecordedStation(verifier_station(fleet, 0), "replayed")
+    node = Node(fleet, station, Stopping(), requests={0: streams_of(fleet)[0]})
+    assert node.serve(now_s()).count("done") == 1
+
+
 def test_a_target_with_another_scenario_is_rejected() -> None:
     drafter = toy_drafter(toy_fleet(drafters={"depth": 3}))
     drafter.open()
@@ -195,3 +207,8 @@ def test_a_node_can_end_while_its_thread_is_ending() -> None:
     assert not thread.is_alive()
     sockets.wake = wake  # type: ignore[method-assign]
     thread.post(Leave(0, 0), NOTHING)
+
+
+def test_too_many_connections_of_a_process_are_refused() -> None:
+    with pytest.raises(InputError, match="1100 connections of one process: .*; start its targets in several"):
+        Sockets(connect=dict.fromkeys(range(1100), f"{LOOPBACK}:1"))

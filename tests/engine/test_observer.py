@@ -3,6 +3,7 @@
 import time
 from itertools import pairwise
 from multiprocessing import Pipe
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from engine.launch.bodies import PROGRESS, LauncherPipe
 from engine.launch.processes import NodeProcess
 from engine.launch.serve import serve
-from engine.launch.supervisor import watched
+from engine.launch.supervisor import Place, Supervisor, watched
 from engine.net.clock import now_s
 from engine.node.observer import LOOK_S, PIECE, Observer, observed
+from engine.node.write_ahead_log import Life, WriteAheadLog
 from fleet.errors import NodeDiedError
 from fleet.records.metrics.counters import Counters
 from fleet.records.metrics.tables import commits_of
@@ -152,6 +154,23 @@ def test_reports_of_a_dead_node_precede_its_error_and_messages_to_it_are_lost() 
         dies.end()
         late.end()
     assert reports_seen == [1]
+
+
+def test_counters_of_a_killed_process_have_its_last_rows(tmp_path: Path) -> None:
+    log = [value for row in zip(*[iter(LOG)] * WIDTH, strict=True) if row[1] == "drafter" for value in row]
+    begun = next(place for place in range(3, len(log), WIDTH) if log[place] == "start") // WIDTH + 1
+    wal = WriteAheadLog(tmp_path / "drafter.1.wal")
+    wal += log[: begun * WIDTH]
+    counters, whole = Counters(FLEET), Counters(FLEET)
+    whole.take(ReportedRows(0.0, log[: begun * WIDTH]))
+    place = Place("drafter", "drafter", lambda: None, watch=lambda report: counters.take(report) or True)
+    place.life, place.state = Life(wal=tmp_path / "drafter.1.wal"), "serving"
+    place.node = SimpleNamespace(kill=lambda: None)  # type: ignore[assignment]
+    place.report(ReportedRows(0.0, log[:WIDTH]))
+    Supervisor([place], lambda _place: None, [], now_s())._kill(place)
+    assert counters.drafting == whole.drafting
+    assert (whole.stations["drafter"].step, counters.stations["drafter"].step) == (1, -1)
+    assert not counters.stations["drafter"].texts
 
 
 def test_a_watched_run_reports_all_its_records() -> None:

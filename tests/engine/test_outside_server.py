@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 
 import specfleet
 from calibrate.servers import other_engine
-from engine.outside import answers
+from engine.outside import answers, client
 from engine.outside.answers import between_rounds_s, rounds_of, run_on_server
 from engine.outside.client import Answer, Answers
 from engine.outside.engines import FOLDER, OutsideEngine
@@ -35,6 +35,7 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 
 PAUSE_S = 0.002
+HANGS_S = 30.0
 CHUNKS = (1, 3, 2, 4)  # tokens of each
 
 
@@ -44,10 +45,14 @@ def scenario(**workload: Any) -> Scenario:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers in chunks of several tokens. `fault`: what goes wrong; `asked`: contents of all requests."""
+    """Answers in chunks of several tokens. `fault`: what goes wrong; `asked`: contents of all requests.
+
+    `goes_on`: set when a server that "hangs" may answer.
+    """
 
     fault: ClassVar[str] = ""
     asked: ClassVar[list[dict[str, Any]]] = []
+    goes_on: ClassVar[threading.Event] = threading.Event()
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -69,6 +74,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.asked.append(content)
+        if self.fault == "hangs":
+            self.goes_on.wait(HANGS_S)
         if self.fault == "status":
             self._say('{"message": "too long"}', 400)
             return
@@ -140,6 +147,7 @@ def test_requests_and_metrics_are_those_of_the_answers(url: str) -> None:
     assert len(Handler.asked) == 6
     assert {len(content["prompt"]) for content in Handler.asked} == {16}
     assert all(content["ignore_eos"] and content["max_tokens"] == sum(CHUNKS) for content in Handler.asked)
+    assert {content["top_k"] for content in Handler.asked} == {-1}  # all tokens, for every server
     joins, done = rows[rows.event == "join"], rows[rows.event == "done"]
     assert (done.accepted + 1).tolist().count(4) == 6
     assert (done.groupby("request").accepted.sum() + len(CHUNKS) == sum(CHUNKS)).all()
@@ -267,6 +275,18 @@ def test_a_failing_server_is_an_error_of_one_line(url: str, fault: str, line: st
     assert "\n" not in str(caught.value)
     del caught
     gc.collect()  # an open socket would be a warning, which is an error
+
+
+def test_an_interrupted_run_waits_for_no_answer(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_line: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, "PROGRESS_S", 0.01)
+    Handler.fault, begun_s = "hangs", time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_on_server(scenario(), url, interrupt)
+    assert time.monotonic() - begun_s < HANGS_S / 2
+    Handler.goes_on.set()
 
 
 def test_no_server_is_an_error_of_one_line() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +12,15 @@ from hypothesis import strategies as st
 from engine.launch.bodies import LauncherPipe
 from engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
 from engine.launch.processes import NodeProcess
-from engine.launch.serve import Launch
+from engine.launch.serve import Launch, serve
+from engine.launch.supervisor import Place
+from engine.node.write_ahead_log import Life, Served
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
+from sim.run import simulate
 from tests.fakes.nvml import Nvml
+from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star
 
 SHARED: dict[str, Any] = {"devices": {"host": {"sharing": "turns"}}}
@@ -120,3 +125,19 @@ def test_a_process_sees_only_its_gpu() -> None:
     finally:
         for node in nodes:
             node.end()
+
+
+def test_samples_that_a_fault_lost_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = star(drafters={"kind": "replayed"}, verifiers={"kind": "replayed"})
+
+    def killed(launch: Launch, _waves: object) -> Served:
+        launch.measuring[""] = place = Place("drafter", "drafter", lambda: None, life=Life(1))
+        place.node = SimpleNamespace(samples=[])  # type: ignore[assignment]
+        return Served(log_of_run(simulate(scenario)), {})
+
+    monkeypatch.setattr(Launch, "run", killed)
+    monkeypatch.setattr("engine.launch.serve.measured_device", lambda *_: "cpu")
+    for power, said in ((False, []), (True, ["note: drafter was killed; its samples of power until then are lost"])):
+        lines: list[str] = []
+        serve(scenario, power=power, report=lines.append)
+        assert lines == said

@@ -1,5 +1,7 @@
 """Replayed drafters: random numbers, step times and sizes of drafts; a short run over processes."""
 
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,9 +10,10 @@ import pytest
 from engine.launch.processes import NodeProcess
 from engine.launch.serve import serve
 from engine.net.clock import now_s
-from engine.net.content import NOTHING
+from engine.net.content import NOTHING, Content
+from engine.node.write_ahead_log import FIRST
 from engine.replayed.drafter import ReplayedDraftExecutor, empty_draft
-from engine.replayed.targets import Drawn
+from engine.replayed.targets import Drawn, ReplayedTarget
 from fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, Recorded
 from fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, tree
 from fleet.records.replay import replay
@@ -77,6 +80,17 @@ def test_requests_are_as_large_as_real_ones() -> None:
     for request in (DraftRequest(0, 0, 1, 17, opening=True), DraftRequest(0, 0, 2, 20)):
         size = payload_bytes(request, 0.0, 0) - ENVELOPE_BYTES[DraftRequest]
         assert TOKEN_BYTES * len(drawn.content_of(request).tokens) == size
+
+
+@pytest.mark.parametrize("overlap", ["in-turn", "ahead"])
+def test_a_request_in_turn_drops_drafts_before_it(overlap: str) -> None:
+    fleet = resolve(replayed(drafters={"overlap": overlap}))
+    home: Any = SimpleNamespace(fleet=fleet, log=[], life=FIRST, answers=partial(Drawn, Outcomes(fleet), False))
+    target = ReplayedTarget(home, 0, 0.0)
+    target.content_of(DraftRequest(0, 0, 1, 17, opening=True))
+    target.pending.receive(Draft(0, 0, 1, 17, 2), Content([0, 0]))
+    target.content_of(DraftRequest(0, 0, 2, 18))
+    assert len(target.pending.take(0).tokens) == (2 if overlap == "ahead" else 0)
 
 
 # --- the replayed drafter ---

@@ -81,9 +81,10 @@ def test_a_leave_overtaken_by_its_sessions_return_is_dropped() -> None:
     assert server.send(Draft(0, 0, PROBE.epoch, 12, 0), NOTHING), "its session is still known"
 
 
-def test_the_end_of_a_peers_process_is_noticed() -> None:
-    server = Sockets("tcp://127.0.0.1:0")
-    client = Sockets(connect={0: f"tcp://127.0.0.1:{server.bound_port}"})
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_the_end_of_a_peers_process_is_noticed(host: str) -> None:
+    server = Sockets(f"tcp://{host}:0")
+    client = Sockets(connect={0: f"tcp://{host}:{server.bound_port}"})
     peers: list[bytes] = []
     until_s = now_s() + 30.0
     while not peers and now_s() < until_s:

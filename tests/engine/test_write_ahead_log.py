@@ -10,10 +10,11 @@ from engine.net.links import LossyLinks, lossy_links
 from engine.node.write_ahead_log import Life, WriteAheadLog, note_finished, open_log, read_log, unfinished
 from fleet.policies.outcome import Outcome
 from fleet.records.recorder import RecordedStation
+from fleet.records.schema import WIDTH
 from fleet.scenario.faults import Fault, LinkFault, LinkFaults
 from fleet.scenario.workload import Request
-from fleet.stations.build import drafter_station
-from fleet.stations.messages import DraftRequest, StepDone
+from fleet.stations.build import drafter_station, verifier_station
+from fleet.stations.messages import DraftRequest, Join, StepDone
 from fleet.stations.station import Start
 from tests.helpers.toys import toy_fleet
 
@@ -47,6 +48,24 @@ def test_an_incomplete_entry_is_dropped(tmp_path: Path) -> None:
         os.truncate(path, size)
         assert read_log(path).outputs == {1: [4]}
     assert read_log(tmp_path / "none").log == []
+
+
+def test_a_log_has_all_rows_of_a_step_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "life"
+    fleet = toy_fleet(verifiers={"count": 1, "max_num_seqs": 2}, workload={"streams": 2})
+    recorded = RecordedStation(verifier_station(fleet, 0), "real", open_log(Life(wal=path)))
+    for tag in range(2):
+        recorded.handle(Join(tag, tag, 8, 24), 0.0)
+    sizes = [path.stat().st_size]
+    plan = recorded.plan(0.1)
+    assert isinstance(plan, Start)
+    sizes.append(path.stat().st_size)
+    recorded.handle(StepDone(plan.step.number, (Outcome(), Outcome()), 0.1), 0.2)
+    sizes.append(path.stat().st_size)
+    for size in reversed(range(sizes[0], sizes[-1] + 1)):
+        os.truncate(path, size)
+        rows = 2 * sum(size >= whole for whole in sizes)
+        assert read_log(path).log == recorded.log[: rows * WIDTH]
 
 
 def test_a_later_life_continues_unfinished_requests() -> None:

@@ -14,7 +14,7 @@ from fleet.records.metrics.measure import measure
 from fleet.records.metrics.tables import commits_of, left_s_of, rounds_of, verifications_of
 from fleet.records.recorder import Log, ReportedRows
 from fleet.records.run import Run
-from fleet.records.schema import WIDTH
+from fleet.records.schema import WIDTH, Row
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
@@ -224,3 +224,24 @@ def test_a_restarted_station_has_nothing_open() -> None:
     restart[1], restart[3] = "drafter", "restart"
     counters.take(ReportedRows(0.0, restart))
     assert not counters.stations["drafter"].texts
+
+
+def test_an_empty_grant_waits_for_no_step() -> None:
+    row = next(Row._make(values) for values in log_rows(log_of_run(RUN)) if values[3] == "draft-request")
+    for tokens, waits in ((4, True), (0, False)):
+        counters = Counters(FLEET)
+        counters.take(ReportedRows(0.0, list(row._replace(tokens=tokens))))
+        assert counters.stations["drafter"].texts[row.tag].waits == waits
+
+
+@pytest.mark.parametrize("events", [["draft-request", "refusal"], ["refusal", "draft-request"]])
+def test_a_refused_session_is_not_open_at_its_drafter(events: list[str]) -> None:
+    """Whichever of both processes reports first."""
+    scenario = star(workload=SHORT, drafters={"admit": {"policy": "at-most", "sessions": 1}})
+    rows = [Row._make(values) for values in log_rows(log_of_run(simulate(scenario)))]
+    request = next(row.request for row in rows if row.event == "refusal")
+    counters = Counters(resolve(scenario))
+    for event in events:
+        (row,) = [row for row in rows if (row.request, row.event) == (request, event)]
+        counters.take(ReportedRows(0.0, list(row)))
+    assert counters.stations["drafter"].texts == {}

@@ -129,10 +129,14 @@ def test_the_command_joins_files(say: Say, tmp_path: Path) -> None:
 def test_what_does_not_belong_together_is_refused() -> None:
     run, other = star(), star(requests=14)
     drafter, one, two = (node(run, station) for station in ("drafter", "verifier.1", "verifier.2"))
+    later = array_of(numbers_of(drafter.table["tag"]) + run.header.fleet.workload.requests, pa.int64())
+    place = drafter.table.schema.get_field_index("tag")
+    again = Run(drafter.header, drafter.table.set_column(place, "tag", later))
     for runs, said in (
         ([drafter, one], "no file has the records of verifier.2"),
         ([drafter, one, one, two], "has the records of verifier.1, which another file has, too"),
         ([drafter, one, node(other, "verifier.2")], "is of another scenario"),
+        ([again, one, two], "has requests of a target that was started again"),
         ([simulate(run.header.scenario), one], "needs the records that a node wrote"),
     ):
         with pytest.raises(InputError, match=said):

@@ -110,7 +110,9 @@ def config_of(settings, sampling, request):
     config.set_eos_token_id(0)  # ignored, but it has to be one
     config.do_sample = sampling["temperature"] > 0
     if config.do_sample:
-        config.temperature, config.top_k, config.top_p = (sampling[key] for key in ("temperature", "top_k", "top_p"))
+        config.temperature, config.top_p = sampling["temperature"], sampling["top_p"]
+        if sampling["top_k"] > 0:  # else all tokens
+            config.top_k = sampling["top_k"]
         config.rng_seed = request["number"]
     drafts = settings["speculative"]
     if drafts:

@@ -135,6 +135,7 @@ class Counters:
         self.drafting: defaultdict[int, TargetCounters] = defaultdict(TargetCounters)
         self.verifying: defaultdict[int, TargetCounters] = defaultdict(TargetCounters)
         self.stations: defaultdict[str, StationCounters] = defaultdict(StationCounters)
+        self.refused: dict[int, int] = {}  # the last refused request, by tag
         self.waits, self.first, self.latency = Histogram(), Histogram(), Histogram()
         self.devices: dict[str, PowerSample] = {}
         self.recent_rounds, self.recent_learned, self.recent_steps = (Events(maxlen=MAX_EVENTS) for _ in range(3))
@@ -243,10 +244,12 @@ class Counters:
         """Count a draft request, which reports its target's commits since the last one."""
         counters = self.drafting[target]
         counters.received_bytes += row.payload_bytes
+        waits_s = row.time_s if row.tokens else math.nan  # an empty grant is answered at once
         if row.flag or text is None or text.request != row.request:
             if row.flag:
                 counters.opened += text is None or text.request != row.request
-                station.texts[row.tag] = OpenText(row.request, row.time_s, row.time_s, row.epoch, row.base)
+                if self.refused.get(row.tag) != row.request:
+                    station.texts[row.tag] = OpenText(row.request, row.time_s, waits_s, row.epoch, row.base)
             return
         committed = row.base - text.base
         if row.epoch <= text.epoch or committed <= 0:  # stale
@@ -255,7 +258,7 @@ class Counters:
         counters.verified(drafted, accepted)
         counters.committed += committed
         self.recent_learned.append((row.time_s, committed, drafted, accepted))
-        text.epoch, text.base, text.tail, text.waits_since_s = row.epoch, row.base, 0, row.time_s
+        text.epoch, text.base, text.tail, text.waits_since_s = row.epoch, row.base, 0, waits_s
 
     def _at_target(self, row: Row, station: StationCounters, text: OpenText | None) -> None:
         counters = self.verifying[self.fleet.target_of(row.tag)]
@@ -269,11 +272,20 @@ class Counters:
             counters.received_bytes += row.payload_bytes
             if text is not None:
                 text.waits_since_s = row.time_s
+            if row.event == "refusal":
+                self._refused(row, station)
         elif row.event == "start" and text is not None:
             text.waits_since_s = math.nan
             text.queued &= row.kind not in ("prefill", "chunk")
         elif row.event == "done" and row.kind in COMMITTING:
             self._committed(row, station, text, counters)
+
+    def _refused(self, row: Row, target: StationCounters) -> None:
+        """Drop the session of a refused request at its drafter and router; their reports may come later."""
+        self.refused[row.tag] = row.request
+        for station in self.stations.values():
+            if station is not target and row.tag in station.texts and station.texts[row.tag].request == row.request:
+                del station.texts[row.tag]
 
     def _committed(self, row: Row, station: StationCounters, text: OpenText | None, counters: TargetCounters) -> None:
         """Count the tokens of a target's step, as `commits_of` of tables.py does."""
