@@ -320,7 +320,7 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
             ratio = take(numbers, station.source)
             duration_s = station.mean_s * ratio
             if station.is_drafter and station.step == DRAFTING:
-                duration_s = draft_s(laws, station, ratio, streams[slots.members[station.start]].catches_up)
+                duration_s = draft_s(laws, station, ratio, streams, slots)
             station.duration_s = duration_s + station.ending_s
             station.logged = clock.parts
             for place in range(station.start, station.start + station.members):
