@@ -33,9 +33,9 @@ class FallibleServer(Server):
         """Apply a fault. A change to the current state does nothing."""
         if change == "kill" and not self.dead:
             self.dead, self.stalled, self.pending = True, False, []
-            self.queued = self.delayed = False
             self.station, self.outcomes = self.fresh()
             self.recorded.killed(self.station, self.env.now)
+            self.withdraw()
             self.deaths += 1
         elif change == "start" and self.dead:
             self.dead = False
