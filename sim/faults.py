@@ -46,6 +46,7 @@ class FallibleServer(Server):
             self.stalled = False
             for event in self.pending:
                 event()
+            self._apply_timeout()
             self._request_step()
 
     def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
@@ -77,9 +78,7 @@ class FallibleServer(Server):
         if timeout.value != self.timeout_s:
             return  # an earlier timeout replaced it
         self.timeout_s = math.inf
-        if self.stalled:
-            self.pending.append(self._apply_timeout)
-        elif not self.dead:
+        if not self.dead and not self.stalled:
             self._apply_timeout()
 
     def _apply_timeout(self) -> None:
