@@ -89,7 +89,8 @@ def test_withdrawn_starts_have_new_delays() -> None:
     """Texts end while their drafter is about to start, and the next request wakes it again."""
     own = {"drafter": {"woken": {"mean_s": 3.0}}}
     profile = {"decode": {"base_s": 0.5}, "overhead": {"own": own}}
-    scenario = star(profile=profile, verifiers={"late": "decode"}, workload={"new_tokens": {"low": 1, "high": 9}})
+    verifiers = {"count": 1, "late": "decode"}
+    scenario = star(profile=profile, verifiers=verifiers, workload={"new_tokens": {"low": 1, "high": 9}})
     assert playback_of(simulate(scenario)).withdrawn_s["drafter"]
     check(scenario)
 
