@@ -1,11 +1,15 @@
 """What a target would have if the drafter served no other: the reference of fairness between targets."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from fleet.acceptance.tokens import TokenModel
+from fleet.policies.route import Affinity
 from fleet.records.metrics.measure import measure
+from fleet.scenario.resolve import in_tier
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.scenario import Scenario, Tier
 from sim.run import observe
 
 
@@ -17,31 +21,30 @@ def has_targets_alone(fleet: Fleet) -> bool:
 
 def alone_tokens_per_s(scenario: Scenario) -> list[float]:
     """Return the throughput of each target, simulated as the only one, in tokens a second."""
-    found: dict[tuple[int, float], float] = {}
+    found: dict[object, float] = {}
     throughputs = []
     for target in range(scenario.verifiers.count):
-        differs = _tier(scenario, target), _limit_per_s(scenario, target)
+        only = alone(scenario, target)
+        differs = only.drafters.tiers, only.drafters.limits_per_s, only.verifiers.tiers
         if differs not in found:
-            found[differs] = measure(observe(alone(scenario, target)))["throughput"].value
+            found[differs] = measure(observe(only))["throughput"].value
         throughputs.append(found[differs])
     return throughputs
 
 
 def alone(scenario: Scenario, target: int) -> Scenario:
-    """Return the scenario with one target, numbered from 0, as the only one, and without faults."""
-    tier, limit_per_s = _tier(scenario, target), _limit_per_s(scenario, target)
-    tiers = () if tier < 0 else (msgspec.structs.replace(scenario.verifiers.tiers[tier], first=1),)
-    verifiers = msgspec.structs.replace(scenario.verifiers, count=1, tiers=tiers, priorities=())
-    drafters = msgspec.structs.replace(scenario.drafters, limits_per_s=(limit_per_s,) if limit_per_s else ())
+    """Return the scenario with one target, numbered from 0, as the only one at its drafters, and without faults."""
+    drafters, verifiers = scenario.drafters, scenario.verifiers
+    drafters = msgspec.structs.replace(drafters, limits_per_s=drafters.limits_per_s[: target + 1][-1:])
+    if isinstance(drafters.route, Affinity):
+        own = _only(drafters.tiers, target % drafters.count)
+        drafters = msgspec.structs.replace(drafters, count=1, tiers=own)
+    tiers = _only(verifiers.tiers, target)
+    verifiers = msgspec.structs.replace(verifiers, count=1, tiers=tiers, priorities=())
     workload = msgspec.structs.replace(scenario.workload, streams=1)
     return msgspec.structs.replace(scenario, drafters=drafters, verifiers=verifiers, workload=workload, faults=())
 
 
-def _tier(scenario: Scenario, target: int) -> int:
-    """Return the place of the tier that covers a target; -1 if none does."""
-    return sum(tier.first <= target + 1 for tier in scenario.verifiers.tiers) - 1
-
-
-def _limit_per_s(scenario: Scenario, target: int) -> float:
-    limits = scenario.drafters.limits_per_s
-    return limits[min(target, len(limits) - 1)] if limits else 0.0
+def _only(tiers: Sequence[Tier], number: int) -> tuple[Tier]:
+    """Return what tiers give to one station, as the tier of the first."""
+    return (Tier(1, in_tier(tiers, number, "step", None), in_tier(tiers, number, "link", None)),)

@@ -33,9 +33,9 @@ class FallibleServer(Server):
         """Apply a fault. A change to the current state does nothing."""
         if change == "kill" and not self.dead:
             self.dead, self.stalled, self.pending = True, False, []
-            self.queued = self.delayed = False
             self.station, self.outcomes = self.fresh()
             self.recorded.killed(self.station, self.env.now)
+            self.withdraw()
             self.deaths += 1
         elif change == "start" and self.dead:
             self.dead = False
@@ -46,6 +46,7 @@ class FallibleServer(Server):
             self.stalled = False
             for event in self.pending:
                 event()
+            self._apply_timeout()
             self._request_step()
 
     def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
@@ -77,9 +78,7 @@ class FallibleServer(Server):
         if timeout.value != self.timeout_s:
             return  # an earlier timeout replaced it
         self.timeout_s = math.inf
-        if self.stalled:
-            self.pending.append(self._apply_timeout)
-        elif not self.dead:
+        if not self.dead and not self.stalled:
             self._apply_timeout()
 
     def _apply_timeout(self) -> None:

@@ -90,12 +90,17 @@ class Server:
         for instruction in self.handle(event, self.env.now, payload_bytes):
             self.post(instruction)
         if not self.station.ready:
-            self.queued = self.delayed = False
-            if self.pause_end is not None:  # the start is withdrawn, and the next one has its own delay
-                self.pausing, self.pause_end = False, None
+            self.withdraw()
         elif not self.pausing:
             self.queued |= type(event) is StepDone
             self.device.offer(self)
+
+    def withdraw(self) -> None:
+        """Take back the start of a step; the next one has its own delay."""
+        self.queued = self.delayed = False
+        if self.pause_end is not None:
+            self.pausing, self.pause_end = False, None
+        self.device.withdraw(self)
 
     def start_delay_s(self, waited: bool = False) -> float:
         """Return the delay before the next step, once. `waited`: whether the station waited for its device."""
@@ -147,6 +152,9 @@ class Device:
         else:  # before other events at this time
             self.start(server)
 
+    def withdraw(self, server: Server) -> None:
+        """Forget the offer of a server that has no step to start."""
+
     def start(self, server: Server) -> None:
         """Start the server's step."""
         self._begin(server)
@@ -185,6 +193,10 @@ class TimeSlicedDevice(Device):
         """Add the server to the queue."""
         self.queue.setdefault(server, self.busy)
         self._next_turn()
+
+    def withdraw(self, server: Server) -> None:
+        """Remove the server from the queue."""
+        self.queue.pop(server, None)
 
     def start(self, server: Server) -> None:
         """Start the server's step, which holds the device until its end."""

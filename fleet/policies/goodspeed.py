@@ -55,9 +55,12 @@ class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="polic
         return Client(FIRST_ACCEPTANCE, FIRST_GOODPUT)
 
     def learn(self, state: Client, drafted: int, outcome: Outcome) -> Client:
-        """Smooth the outcome of a verification: equations (3), where S_i = 0 leaves alpha-hat unchanged, and (4)."""
+        """Smooth the outcome of a verification: equations (3) and (4).
+
+        S_i = 0 leaves alpha-hat unchanged, and so does a late draft of which no token was compared.
+        """
         t = state.rounds + 1
-        eta = self.eta / t**self.eta_exponent if drafted else 0.0
+        eta = self.eta / t**self.eta_exponent if outcome.ratio or outcome.klds else 0.0
         beta = self.beta / t**self.beta_exponent
         realized = outcome.accepted + 1  # x_i(t): accepted tokens and the correction
         return Client(

@@ -118,7 +118,7 @@ def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTi
     for first in _firsts(drafters.tiers, drafters.count):
         yield DrafterTimes(
             first=first,
-            draft=_in_tier(drafters.tiers, first, "step", profile.draft),
+            draft=in_tier(drafters.tiers, first, "step", profile.draft),
             prefill=profile.draft_prefill,
             catch_up_s=profile.catch_up_s,
             idle=profile.idle,
@@ -138,7 +138,7 @@ def _verifier_times(scenario: Scenario, hardware: Hardware) -> Iterator[Verifier
     overhead = Overhead() if side.kind == "replayed" else hardware.target_overhead
     realign = profile.realign if profile and side.aligned is not None else StepTime()
     for first in _firsts(side.tiers, side.count):
-        chosen = _in_tier(side.tiers, first, "step", verify)
+        chosen = in_tier(side.tiers, first, "step", verify)
         if chosen is None or prefill is None or decode is None:
             return
         yield VerifierTimes(first, chosen, prefill, decode, overhead, realign)
@@ -218,8 +218,8 @@ def _links(scenario: Scenario, hardware: Hardware) -> tuple[tuple[ResolvedLink, 
     def link(drafter: int, target: int) -> ResolvedLink | None:
         if drafters.place == "target":
             return ResolvedLink(LinkTime())
-        of_drafter = _in_tier(drafters.tiers, drafter, "link", scenario.link)
-        stated = _in_tier(verifiers.tiers, target, "link", of_drafter)
+        of_drafter = in_tier(drafters.tiers, drafter, "link", scenario.link)
+        stated = in_tier(verifiers.tiers, target, "link", of_drafter)
         if stated is not None:
             return ResolvedLink(stated, held=stated != LinkTime())
         return None if profile is None else ResolvedLink(profile.link, held=absent and profile.link != LinkTime())
@@ -235,7 +235,7 @@ def _firsts(tiers: Sequence[Tier], count: int) -> tuple[int, ...]:
     return tuple(sorted({0} | {tier.first - 1 for tier in tiers if tier.first <= count}))
 
 
-def _in_tier(tiers: Sequence[Tier], number: int, key: str, otherwise: Any) -> Any:
+def in_tier(tiers: Sequence[Tier], number: int, key: str, otherwise: Any) -> Any:
     """Value of a key for station `number`: from the last tier that covers it and has the key."""
     values = [getattr(tier, key) for tier in tiers if tier.first <= number + 1]
     return next((value for value in reversed(values) if value is not None), otherwise)

@@ -141,14 +141,15 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             targets beyond the list have 0. The order "priority" uses them.
         max_num_seqs (requests): Most requests that a target runs at once; all of them share each step. vLLM's name, and
             its default below 70 GiB of memory (1,024 above). With 1 a target decodes one request after the other.
-        max_num_batched_tokens (tokens): Most tokens of a step, drafts included. Running requests come first, and
-            prompts take the rest, in chunks. vLLM's name, and its default below 70 GiB of memory (8,192 above). Less
-            than the longest draft, the token before it and, for a small model on the target's device, one more is
-            raised to that: no draft would fit.
+        max_num_batched_tokens (tokens): Most tokens of a step, drafts included; of trees, levels count. Running
+            requests come first, and prompts take the rest, in chunks. vLLM's name, and its default below 70 GiB of
+            memory (8,192 above). Less than the longest draft, the token before it and, for a small model on the
+            target's device, one more is raised to that: no draft would fit.
         prefill_first: Whether a step reads waiting prompts alone, and requests decode only while none fits: as
             SGLang's scheduler does.
-        kv_tokens (tokens): Size of a target's KV cache. A request that does not fit waits; when running ones grow
-            beyond it, the newest is preempted and computed again. 0 is the profile's size, or no limit.
+        kv_tokens (tokens): Size of a target's KV cache; of trees, levels count. A request that does not fit waits; when
+            running ones grow beyond it, the newest is preempted and computed again. 0 is the profile's size, or no
+            limit.
         late: What a step does about a request whose draft has not arrived. "skip": the step goes without it. "wait":
             all drafts are verified together, a barrier. "decode": it goes on with one token.
         aligned: Which rows share a rectangular cache that needs equal lengths, as in research code: EqSpec, ExSpec. It

@@ -54,7 +54,7 @@ def payload_bytes(
     """
     if type(message) is Draft:
         nodes, is_chain = shape.nodes(message.tokens), shape.kind == "chain"
-        inner = nodes if is_chain else shape.nodes(message.tokens - 1) + 1 if shape.kind == "tree" else 0
+        inner = nodes if is_chain else shape.nodes(message.tokens - 1) + 1 if nodes and shape.kind == "tree" else 0
         weights = PROBABILITY_BYTES * vocabulary * inner + RULE_BYTES * (inner > 0) if temperature > 0 else 0
         return ENVELOPE_BYTES[Draft] + nodes * TOKEN_BYTES * (1 if is_chain else 2) + weights
     if type(message) is DraftRequest:

@@ -91,11 +91,10 @@ class TargetStation(Station):
         if step is None:
             return False
         self.is_planned = False
-        ready = self._ready()
         self.rows.begin(step)
         for tag in step.preempted:
             self._preempted(tag)
-        shares = self.rows.shares
+        ready, shares = self._ready(), self.rows.shares  # a preempted row may be admitted again
         self.kinds = {tag: kind if shares[tag].samples else "chunk" for tag, kind in ready.items() if tag in shares}
         for share in step.shares:
             if share.samples:

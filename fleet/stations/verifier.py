@@ -140,4 +140,6 @@ class VerifierStation(TargetStation):
                 if step.kind_of(member) == "prefill" and not session.alone and has_not_asked(session):
                     alone = self.silence.begins_alone(member.tag)
                     self.sessions[member.tag] = msgspec.structs.replace(session, alone=alone)
+                    if alone and self.grants:
+                        self.grants.close(member.tag)
         return super()._ended(step, event, now_s)

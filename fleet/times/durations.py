@@ -133,7 +133,7 @@ class LocalDraftTimes(NamedTuple):
 def draft_durations(times: DrafterTimes, rng: np.random.Generator) -> Duration:
     """Return the function that draws S(d) and the drafter's other steps.
 
-    Drafts are slower after an idle gap (section 5.3).
+    Drafts are slower after an idle gap (section 5.3). A batch catches up once, if any of its rows is behind.
     """
     draft_s, prefill_s = step_durations(times.draft, rng), step_durations(times.prefill, rng)
     slowdown, catch_up_s = times.idle.slowdown, times.catch_up_s
@@ -142,7 +142,7 @@ def draft_durations(times: DrafterTimes, rng: np.random.Generator) -> Duration:
         if step.kind == "prefill":
             return timed(prefill_s, times.prefill, step)
         cold = slowdown(step.idle_gap_s, step.warm_tokens)
-        catching_up_s = catch_up_s * step.members[0].behind if catch_up_s else 0.0
+        catching_up_s = catch_up_s * max(member.behind for member in step.members) if catch_up_s else 0.0
         return cold * timed(draft_s, times.draft, step) + catching_up_s
 
     return duration_s

@@ -170,7 +170,7 @@ A_SERVER = np.dtype([  # targets, then drafters, of the loop of serving targets;
     ("is_planned", TRUTH),  # whether the next step is planned, but not drawn
     ("queued", TRUTH),  # whether work was waiting at the end of its last step
     ("delayed", TRUTH),  # whether the delay before its next step is over
-    ("pausing", TRUTH),  # whether that delay runs
+    ("pause", WHOLE),  # order of the event that ends that delay, -1 for none
     ("verify", SMALL),  # laws of its steps
     ("prefill", SMALL),
     ("decode", SMALL),

@@ -5,9 +5,9 @@
    target's device and are verified. Times are those of `fleet.times.mixed`, added in the same order.
 3. With a drafter elsewhere, a row requests a draft and has no work until it arrives. By `verifiers.late`, the target's
    steps skip the row meanwhile, wait for it, or decode it. A late draft loses the tokens that the text has passed.
-4. A station has at most one pending event, the end of a step or of the delay before it. These and the arrivals of
-   messages are in a heap, the arrivals of requests in a ring by time. Of several events at one time, that which was
-   scheduled first goes first, as in SimPy.
+4. A station has at most one pending event, the end of a step or of the delay before it; a leave may withdraw the start,
+   and the end of that delay changes nothing. These and the arrivals of messages are in a heap, the arrivals of requests
+   in a ring by time. Of several events at one time, that which was scheduled first goes first, as in SimPy.
 5. Before a step's ratios are drawn, and before an event that sends messages, the loop checks the blocks of random
    numbers. If one lacks numbers, the loop returns and continues at the next call.
 
@@ -293,7 +293,7 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
                 delay_s *= take(numbers, source)
                 station.delayed = True
                 if delay_s > 0:
-                    clock.begins, station.pausing = -1, True
+                    clock.begins, station.pause = -1, clock.scheduled
                     push(heap, clock, clock.now_s + delay_s, GOES_ON, here)
                     continue
             if not station.is_planned:
@@ -320,7 +320,7 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
             ratio = take(numbers, station.source)
             duration_s = station.mean_s * ratio
             if station.is_drafter and station.step == DRAFTING:
-                duration_s = draft_s(laws, station, ratio, streams[slots.members[station.start]].catches_up)
+                duration_s = draft_s(laws, station, ratio, streams, slots)
             station.duration_s = duration_s + station.ending_s
             station.logged = clock.parts
             for place in range(station.start, station.start + station.members):
@@ -359,7 +359,7 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
             log_block(log, clock, station, here, JOIN, clock.parts - 1, 1)
             queue(station, streams, stream, False)
         else:
-            clock.now_s = heap[0].time_s
+            clock.now_s, order = heap[0].time_s, heap[0].order
             pop(heap, clock)
         if event == ARRIVES:
             here, message = wires.ways[here].station, receive(wires, here)
@@ -378,9 +378,8 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
                 receive_leave(station, streams, slots, message.stream)
         station = stations[here]
         if event == GOES_ON:
-            station.pausing = False
-            if is_ready(station, streams, slots, limits):
-                station.delayed, clock.begins = True, here
+            if order == station.pause:  # else a leave has withdrawn the start
+                station.pause, clock.begins = -1, here
             continue
         if event == STEP_ENDS:
             station.is_busy, station.ended_s = False, clock.now_s
@@ -392,6 +391,6 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
             else:
                 end_target_step(requests, streams, station, slots, limits, wires, numbers, heap, clock, log)
         if not is_ready(station, streams, slots, limits):
-            station.queued = station.delayed = False
-        elif not station.pausing:
+            station.queued, station.delayed, station.pause = False, False, -1
+        elif station.pause < 0:
             station.queued, clock.begins = event == STEP_ENDS, here

@@ -67,6 +67,7 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     sources, laws = MultiplierSources(), LawTables()
     # Of each request, a draft request and a leave may be in flight. Unless texts go on without drafts, only its leave
     # is in flight when the next request begins.
+    # A leave that withdraws a start leaves its place among the events to the end of that delay.
     most = {tag: 2 * len(each) if fleet.verifiers.late == "decode" else 2 for tag, each in streams.items()}
     requests, (wires, downs) = texts_of(flat, lengths), wires_of(fleet, streams, most, sources)
     rows, stations = place_streams(fleet, streams, downs, A_ROW), _stations(fleet, sources, laws)
@@ -153,7 +154,7 @@ def _stations(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Arra
         steps = {"draft": drafting.draft, "prefill": drafting.prefill}
         _set_steps(made[N + number], steps, laws, sources, partial(child, drawn.drafters, *path))
         set_delays(made[N + number], drafting.overhead, sources, partial(child, drawn.delays, number))
-    made["first"] = made["newest"] = -1
+    made["first"] = made["newest"] = made["pause"] = -1
     made["is_drafter"] = np.arange(N + M) >= N
     made["free_blocks"] = fleet.verifiers.batching.kv_blocks or UNLIMITED
     return made

@@ -209,7 +209,10 @@ def group_step_s(laws: Laws, drafter: Record, slots: Slots) -> float:
 
 
 @compiled
-def draft_s(laws: Laws, drafter: Record, ratio: float, catches_up: bool) -> float:
+def draft_s(laws: Laws, drafter: Record, ratio: float, streams: Array, slots: Slots) -> float:
     """Return the time of a draft after an idle gap, as `draft_durations` of `fleet.times.durations`."""
     time_s = drafter.mean_s * ratio * interpolated(drafter.idle_gap_s, laws.gaps_s, laws.slowdowns)
-    return float(time_s + laws.catch_up_s if catches_up else time_s)
+    for place in range(drafter.start, drafter.start + drafter.members):
+        if streams[slots.members[place]].catches_up:
+            return float(time_s + laws.catch_up_s)
+    return float(time_s)

@@ -22,7 +22,8 @@ def test_sampled_drafts_carry_distributions_of_inner_nodes(shape: Shape, depth: 
 
 
 def test_empty_drafts_are_only_an_envelope() -> None:
-    assert payload_bytes(Draft(1, 100, 100, 1000, 0), 0.7, VOCABULARY) == ENVELOPE_BYTES[Draft]
+    for shape in (CHAIN, tree(2), dynamic(2, 5)):
+        assert payload_bytes(Draft(1, 100, 100, 1000, 0), 0.7, VOCABULARY, shape) == ENVELOPE_BYTES[Draft]
     grown = payload_bytes(Draft(1, 100, 100, 1000, 3), 0.7, VOCABULARY, dynamic(2, 5))
     assert grown == ENVELOPE_BYTES[Draft] + 5 * 8
 

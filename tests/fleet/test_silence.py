@@ -156,6 +156,18 @@ def test_next_requests_do_not_wait_for_a_lost_drafter() -> None:
     assert [(one.request, one.tokens) for one in retry if isinstance(one, DraftRequest)] == [(1, 0)]
 
 
+def test_clients_that_begin_alone_have_no_share() -> None:
+    station = target(new_tokens=2, drafters=2, allocate=FixedShare(budget=6))
+    step(station, 1.0)
+    tell_due(station, 3.0)
+    step(station, 4.0)
+    station.handle(Join(0, 1, 10, 30), 5.0)
+    step(station, 6.0)
+    assert station.sessions[0].alone
+    station.handle(Join(1, 2, 10, 30), 6.5)
+    assert [one.tokens for one in step(station, 7.0) if isinstance(one, DraftRequest)] == [6]
+
+
 def test_barriers_wait_for_a_drafter_until_its_timeout() -> None:
     station = VerifierStation(
         "verifier.1",

@@ -37,7 +37,7 @@ links = st.fixed_dictionaries(
     {"latency_s": seconds}, optional={"bandwidth_bytes_per_s": st.floats(10, 1e6), "spread": spreads}
 )
 idle = st.fixed_dictionaries({"gaps_s": st.just([0.0, 0.5, 2.0]), "slowdowns": st.just([1.0, 1.0, 1.7])})
-delays = st.fixed_dictionaries({"mean_s": small}, optional={"spread": spreads})
+delays = st.fixed_dictionaries({"mean_s": small | seconds}, optional={"spread": spreads})
 overheads = st.fixed_dictionaries({}, optional={"queued": delays, "woken": delays, "after": delays})
 profiles = st.fixed_dictionaries(
     {"name": st.just("p"), "draft": steps, "verify": steps},

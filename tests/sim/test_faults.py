@@ -106,6 +106,15 @@ def test_a_fault_after_the_last_request_changes_no_row() -> None:
     assert simulate(msgspec.structs.replace(plain, faults=late)).digest() == simulate(plain).digest()
 
 
+def test_a_stalled_station_takes_messages_before_timeouts() -> None:
+    """The first draft takes 0.28 s, longer than the patience; it comes during the stall, after its timeout."""
+    fleet = plain_fleet("star", 1, patience_s=0.2)
+    workload = msgspec.structs.replace(fleet.workload, requests=1)
+    run = simulate(msgspec.structs.replace(fleet, workload=workload, faults=(Stall("verifier.1", 1.0, 0.2),)))
+    events = run.frame().event
+    assert ("draft" in set(events), "overdue" in set(events)) == (True, False)
+
+
 def test_a_restarted_target_goes_through_the_same_texts() -> None:
     texts = Agreement(("?" * 30,), unknown=0.6)
     fleet = msgspec.structs.replace(plain_fleet("star", 1), acceptance=texts, faults=(Kill("verifier.1", 1.9, 0.0),))

@@ -15,6 +15,7 @@ from fleet.errors import InputError
 from fleet.records.columns import Table, Words
 from fleet.records.metrics.findings import Findings, findings_of, needs_rows
 from fleet.records.metrics.measure import measure
+from fleet.records.playback import playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run
 from fleet.scenario.resolve import resolve
@@ -82,6 +83,16 @@ def test_the_loop_makes_the_rows_of_simpy_and_their_tables(fleets: Any, data: st
 def test_a_step_of_more_rows_than_drawn_ratios_sends_in_order() -> None:
     link = {"latency_s": 0.5, "spread": "exponential"}
     check(star(link=link, verifiers={"count": 1}, workload={"requests": 90, "streams": 90, "new_tokens": 9}))
+
+
+def test_withdrawn_starts_have_new_delays() -> None:
+    """Texts end while their drafter is about to start, and the next request wakes it again."""
+    own = {"drafter": {"woken": {"mean_s": 3.0}}}
+    profile = {"decode": {"base_s": 0.5}, "overhead": {"own": own}}
+    verifiers = {"count": 1, "late": "decode"}
+    scenario = star(profile=profile, verifiers=verifiers, workload={"new_tokens": {"low": 1, "high": 9}})
+    assert playback_of(simulate(scenario)).withdrawn_s["drafter"]
+    check(scenario)
 
 
 @pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])

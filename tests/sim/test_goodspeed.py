@@ -48,9 +48,10 @@ def test_the_state_follows_equations_3_and_4() -> None:
     rule = GoodSpeed(10, eta=0.2, beta=0.5)
     state = rule.learn(rule.start(), 4, Outcome(3, ratio=0.9))
     assert (state.acceptance, state.goodput) == (pytest.approx(0.8 * 0.5 + 0.2 * 0.9), pytest.approx(0.5 * 1 + 0.5 * 4))
-    nothing = rule.learn(state, 0, Outcome())
-    assert nothing.acceptance == state.acceptance
-    assert nothing.goodput == pytest.approx(0.5 * state.goodput + 0.5)
+    for drafted, outcome, kept in ((0, Outcome(), 1.0), (4, Outcome(), 1.0), (4, Outcome(klds=(9.0,) * 4), 0.8)):
+        after = rule.learn(state, drafted, outcome)  # nothing drafted, a late draft, a draft without a likely token
+        assert after.acceptance == pytest.approx(kept * state.acceptance)
+        assert after.goodput == pytest.approx(0.5 * state.goodput + 0.5)
 
 
 def test_weights_fall_by_their_exponents() -> None:

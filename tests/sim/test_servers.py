@@ -1,12 +1,16 @@
 """Devices: which server runs when, alone, time-sliced and concurrent."""
 
+from itertools import repeat
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from simpy import Environment
 
+from fleet.stations.messages import Leave
+from fleet.stations.outcomes import nothing
 from fleet.times.step import Step
-from sim.servers import ContendedDevice, Device, TimeSlicedDevice
+from sim.servers import ContendedDevice, Delays, Device, Server, Service, TimeSlicedDevice
 
 
 class FakeServer:
@@ -70,6 +74,22 @@ def test_time_slices_go_in_order_of_arrival(delay_s: float) -> None:
     assert first.ended == [(1.0 + delay_s, 1.0), (4.0 + 3 * delay_s, 1.0)]
     assert (first.waited, second.waited) == ([False, False], [True])
     assert idle.begun == []
+
+
+def test_a_withdrawn_start_takes_no_time_of_its_device() -> None:
+    """A message at 0.5 s leaves nothing to do for a server that waits since 0.3 s."""
+    env, device, delay_s = Environment(), TimeSlicedDevice(), repeat(0.25)
+    first, last = FakeServer(env, device, 1.0), FakeServer(env, device, 2.0)
+    recorded: Any = SimpleNamespace(station=SimpleNamespace(ready=True), handle=lambda *_: [])
+    idle = Server(env, recorded, device, Service(lambda _: 9.0, nothing), print, Delays(delay_s, delay_s, delay_s))
+    for server, time_s in ((first, 0.0), (last, 0.4)):
+        offer_at(env, server, time_s)
+    for time_s, ready in ((0.3, True), (0.5, False)):
+        env.run(time_s)
+        recorded.station.ready = ready
+        idle.deliver(Leave(0, 0))
+    env.run()
+    assert last.begun == [1.0]
 
 
 def test_concurrent_steps_share_the_device() -> None:

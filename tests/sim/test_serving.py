@@ -18,7 +18,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import LocalDrafts, ResolvedVerifiers
 from fleet.stations.build import stations
-from fleet.stations.messages import Join, StepDone
+from fleet.stations.messages import Draft, Join, StepDone
 from fleet.stations.station import Plan, Start, Station
 from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Step
@@ -104,6 +104,19 @@ def test_the_newest_row_is_preempted_and_computed_again() -> None:
         step = fed(target)
     assert step[C] == 25  # prompt and output, in one prefill
     assert target.sessions[C].base == 26
+
+
+def test_a_row_that_preempts_itself_is_computed_again() -> None:
+    """30 tokens and 5 drafts need a third block, 30 tokens two; the other row waits for its draft."""
+    target = VerifierStation("verifier.1", ResolvedVerifiers(batching=ContinuousBatching(8, 64, kv_blocks=4)))
+    for tag in (0, 1):
+        target.handle(Join(tag, tag, 20, 30), 0.0)
+    run_step(target)
+    for epoch, base, accepted in ((1, 21, 5), (2, 27, 2), (3, 30, 5)):
+        target.handle(Draft(1, 1, epoch, base, 5), 0.0)
+        step = run_step(target, accepted)
+    assert (step.kind, step.members[0].base, step.members[0].tokens) == ("prefill", 0, 30)
+    assert target.sessions[1].base == 31
 
 
 def test_no_drafts_by_schedule_still_cost_the_drafters_first_pass() -> None:
