@@ -27,7 +27,7 @@ from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, pair_scenario
 from tests.helpers.plain import served_here, target_node
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 
 POSITIONS, PROMPT = 36, 16
 ASKED = POSITIONS - PROMPT
@@ -55,7 +55,6 @@ def pair(learned: Path) -> tuple[CausalLM, CausalLM]:
     return large, small
 
 
-@repeatable
 @given(st.integers(0, 30), st.integers(1, 60), st.integers(0, 60))
 def test_a_draft_ends_where_the_positions_do(depth: int, base: int, positions: int) -> None:
     levels = reach(depth, base, positions)

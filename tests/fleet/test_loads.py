@@ -22,7 +22,7 @@ from fleet.scenario.show import describe_fleet
 from fleet.scenario.workload import Request, longest_of, mean_lengths, streams_of
 from fleet.scenario.writing import scenario_lines
 from sim.run import simulate
-from tests.helpers.stars import TABLES, repeatable, star
+from tests.helpers.stars import TABLES, star
 
 GRID = (np.arange(20_000) + 0.5) / 20_000
 WIDE = 10**6
@@ -42,7 +42,6 @@ def requests_with(seed: int = 1, **changes: Any) -> list[Request]:
     return sorted((request for own in streams.values() for request in own), key=lambda request: request.number)
 
 
-@repeatable
 @given(st.floats(200, 5000), st.floats(0.1, 1.2))
 def test_a_law_within_wide_bounds_has_its_mean_and_variation(mean: float, cv: float) -> None:
     lengths = Between(1, WIDE, mean, cv).at(GRID)
@@ -50,7 +49,6 @@ def test_a_law_within_wide_bounds_has_its_mean_and_variation(mean: float, cv: fl
     assert lengths.std() / lengths.mean() == pytest.approx(cv, rel=0.05)
 
 
-@repeatable
 @given(st.floats(1, 1000), st.floats(0.05, 10), st.integers(1, 1000), st.integers(1, 1000))
 def test_lengths_are_bounded_and_rise_with_the_uniform_number(mean: float, cv: float, one: int, other: int) -> None:
     low, high = min(one, int(mean)), max(other, int(mean) + 1)
@@ -62,7 +60,6 @@ def test_lengths_are_bounded_and_rise_with_the_uniform_number(mean: float, cv: f
     assert mean_tokens(length) == pytest.approx(drawn.mean(), rel=0.02)
 
 
-@repeatable
 @given(st.floats(50, 500), st.floats(0.1, 0.4), st.integers(2, 20))
 def test_draws_of_a_longer_mean_are_the_same_draws_longer(mean: float, cv: float, factor: int) -> None:
     short, long = (Between(1, WIDE, mean * times, cv).at(GRID[:-20]) for times in (1, factor))
@@ -92,7 +89,6 @@ def test_a_published_workload_is_drawn_and_shown() -> None:
     assert longest_of(fleet.workload) == (32768 + 8192, 8192)
 
 
-@repeatable
 @given(st.floats(10, 1e4), st.floats(1.01, 20))
 def test_the_lognormal_law_of_two_quantiles_has_them(median: float, ratio: float) -> None:
     mean, cv = lognormal_of(median, median * ratio)

@@ -18,7 +18,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.slo import Slo
 from sim.fast.plain import unsupported_in
 from sim.run import simulate
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 
 PRICES = {"target_per_hour": 2.0, "drafter_per_hour": 0.5, "unit": "EUR"}
 SHARED: dict[str, Any] = {"devices": {"host": {}}, "drafters": {"device": "host"}, "verifiers": {"device": "host"}}
@@ -31,7 +31,6 @@ def measured(**changes: Any) -> dict[str, Metric]:
     return measure(simulate(star(**changes)))
 
 
-@repeatable
 @given(slos, st.lists(st.tuples(*[st.floats(0.01, 100)] * 3), min_size=1), st.floats(1, 5))
 def test_good_requests_meet_every_goal(slo: Slo, requests: list[tuple[float, float, float]], looser: float) -> None:
     times_s = {

@@ -32,7 +32,7 @@ from sim.analytic import (
 )
 from sim.predict import predict
 from sim.run import simulate
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 from tests.helpers.theory import exponential_round_rate
 
 ACCURACY = 1e-9
@@ -78,7 +78,6 @@ def test_equations_equal_a_star_played_round_by_round(N, S, Z):
     assert load(N, S, Z) == pytest.approx((period - gaps) / period, rel=ACCURACY)
 
 
-@repeatable
 @given(targets, positive_s, not_negative_s)
 def test_an_iteration_is_the_longer_of_services_and_round_trip(N, S_s, Z_s):
     T_gamma = iteration_s(N, S_s, Z_s)
@@ -88,7 +87,6 @@ def test_an_iteration_is_the_longer_of_services_and_round_trip(N, S_s, Z_s):
     assert min(wait_s(N, S_s, Z_s), idle_s(N, S_s, Z_s)) <= ACCURACY * T_gamma, "requests wait or the drafter does"
 
 
-@repeatable
 @given(targets, positive_s, not_negative_s)
 def test_rates_are_those_of_the_busier_side(N, S_s, Z_s):
     R_q = rounds_per_s(N, S_s, Z_s)
@@ -101,7 +99,6 @@ def test_rates_are_those_of_the_busier_side(N, S_s, Z_s):
 # --- where the regimes meet ---
 
 
-@repeatable
 @given(service_ms, return_ms | st.integers(0, 30), st.booleans())
 def test_N_full_is_the_smallest_N_that_covers_the_return(S_ms, Z_ms, whole_ratio):
     if whole_ratio:
@@ -134,7 +131,6 @@ def test_N_full_does_not_round_a_real_excess_away():
     assert N_full(1.0, 2e9 + 1.0) == 2_000_000_002
 
 
-@repeatable
 @given(positive_s, not_negative_s)
 def test_the_round_rate_stops_growing_at_the_plateau(S_s, Z_s):
     N = N_full(S_s, Z_s)
@@ -147,7 +143,6 @@ def test_the_round_rate_stops_growing_at_the_plateau(S_s, Z_s):
 # --- where speculation stops to pay ---
 
 
-@repeatable
 @given(st.integers(10, 500), st.integers(0, 3000), st.integers(1, 10), st.integers(1, 200))
 def test_N_max_is_the_last_N_without_slower_targets(S_ms, Z_ms, tokens, standalone):
     def pays(N: int) -> bool:
@@ -163,7 +158,6 @@ def test_N_max_is_the_last_N_without_slower_targets(S_ms, Z_ms, tokens, standalo
 # --- the whole prediction ---
 
 
-@repeatable
 @given(targets, positive_s, not_negative_s, st.floats(0, 10))
 def test_a_prediction_is_consistent_with_itself(N, S_s, Z_s, accepted):
     star = predict_star(N, S_s, Z_s, accepted_per_round=accepted, standalone_tokens_per_s=20.0)

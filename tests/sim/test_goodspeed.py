@@ -23,13 +23,11 @@ from fleet.records.run import Run
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
-from tests.helpers.stars import repeatable
 
 shares = st.floats(0.0, 1.0, allow_nan=False)
 RNG = np.random.default_rng(0)
 
 
-@repeatable
 @given(st.lists(st.tuples(st.floats(0.01, 10), shares), min_size=1, max_size=3), st.integers(0, 7))
 def test_the_gradient_schedule_is_optimal(clients: list[tuple[float, float]], budget: int) -> None:
     weights, alphas = zip(*clients, strict=True)
@@ -67,7 +65,6 @@ def test_random_shares_are_equal_on_average() -> None:
     assert np.abs(drawn.mean(axis=0) - 2.5).max() < 4 * drawn.std() / math.sqrt(500)
 
 
-@repeatable
 @given(st.lists(st.floats(0.05, 0.95), min_size=2, max_size=4), st.integers(1, 12))
 def test_the_best_goodput_beats_a_general_solver(alphas: list[float], budget: int) -> None:
     def loss(lengths: np.ndarray) -> float:
