@@ -4,7 +4,6 @@ import gc
 import http.server
 import json
 import re
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ from fleet.scenario.names import Engine
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
+from tests.helpers.outside import put_engine
 
 PAUSE_S = 0.002
 CHUNKS = (1, 3, 2, 4)  # tokens of each
@@ -153,7 +153,7 @@ def test_requests_and_metrics_are_those_of_the_answers(url: str) -> None:
     assert said == ["acceptance by /metrics: 2.00 draft tokens a round, without the bonus token"]
 
 
-DRIVERS = {
+DRIVERS: dict[Engine, str] = {
     "llama-cpp": "{'version': '7', 'url': @URL}",
     "openvino": "{'version': '7', 'answers': True}",
 }
@@ -179,11 +179,8 @@ for line in sys.stdin:
 def stubs(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a program in the place of each engine's environment."""
     for engine, facts in DRIVERS.items():
-        program, python = tmp_path / f"{engine}.py", tmp_path / engine / "bin" / "python"
-        program.write_text(DRIVER.replace("@FACTS", facts.replace("@URL", repr(url))).replace("@SERVED", repr(SERVED)))
-        python.parent.mkdir(parents=True)
-        python.write_text(f"#!/bin/sh\nexec {sys.executable} {program}\n")
-        python.chmod(0o755)
+        program = DRIVER.replace("@FACTS", facts.replace("@URL", repr(url))).replace("@SERVED", repr(SERVED))
+        put_engine(tmp_path, engine, program)
     monkeypatch.setenv(FOLDER, str(tmp_path))
 
 
