@@ -129,9 +129,8 @@ def test_the_simulator_shortens_them_where_its_profile_knows_the_positions() -> 
     assert (drafts.base + drafts.tokens <= POSITIONS).all()
     assert replay(run) == []
     message = "request 0 has 16 . 21 tokens, and its models have learned 36 positions"
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message):
         simulate(change_scenario(star(**tables), {"workload.new_tokens": ASKED + 1}))
-    assert "\n" not in str(caught.value)
 
 
 def test_a_tail_that_is_drafted_ahead_ends_within_the_positions() -> None:

@@ -98,9 +98,8 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
     ],
 )
 def test_what_does_not_go_together_is_named(tables: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message):
         make_scenario(tables)
-    assert "\n" not in str(caught.value)
 
 
 def scenario(**tables: Any) -> Any:
