@@ -75,25 +75,9 @@ def test_equations_equal_a_star_played_round_by_round(N, S, Z):
     assert idle_s(N, S, Z) == gaps
     assert {wait_s(N, S, Z)} == {start - ready for _, ready, start, _ in last}
     assert rounds_per_s(N, S, Z) == pytest.approx(N / period, rel=ACCURACY)
+    assert rounds_per_s_per_target(N, S, Z) == pytest.approx(1 / period, rel=ACCURACY)
+    assert throughput(N, S, Z, 3.5) == pytest.approx(3.5 * N / period, rel=ACCURACY)
     assert load(N, S, Z) == pytest.approx((period - gaps) / period, rel=ACCURACY)
-
-
-@given(targets, positive_s, not_negative_s)
-def test_an_iteration_is_the_longer_of_services_and_round_trip(N, S_s, Z_s):
-    T_gamma = iteration_s(N, S_s, Z_s)
-    assert T_gamma == pytest.approx(max(N * S_s, S_s + Z_s), rel=ACCURACY)
-    assert S_s + Z_s + wait_s(N, S_s, Z_s) == pytest.approx(T_gamma, rel=ACCURACY), "a target's round trip"
-    assert N * S_s + idle_s(N, S_s, Z_s) == T_gamma, "the drafter's"
-    assert min(wait_s(N, S_s, Z_s), idle_s(N, S_s, Z_s)) <= ACCURACY * T_gamma, "requests wait or the drafter does"
-
-
-@given(targets, positive_s, not_negative_s)
-def test_rates_are_those_of_the_busier_side(N, S_s, Z_s):
-    R_q = rounds_per_s(N, S_s, Z_s)
-    assert R_q == pytest.approx(min(N / (S_s + Z_s), 1 / S_s), rel=ACCURACY)
-    assert load(N, S_s, Z_s) == pytest.approx(R_q * S_s, rel=ACCURACY), "utilisation law"
-    assert rounds_per_s_per_target(N, S_s, Z_s) * N == pytest.approx(R_q, rel=ACCURACY)
-    assert throughput(N, S_s, Z_s, 3.5) == pytest.approx(3.5 * R_q, rel=ACCURACY)
 
 
 # --- where the regimes meet ---
