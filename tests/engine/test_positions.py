@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench.decoding import rule_of
 from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
@@ -18,7 +16,7 @@ from engine.decoding.verify import Target
 from engine.node.build import positions_of, with_positions
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError
-from fleet.policies.shapes import CHAIN, Shape, dynamic, reach, tree
+from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from fleet.records.replay import replay
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.resolve import resolve
@@ -53,17 +51,6 @@ def learned(tiny: Path) -> Path:
 def pair(learned: Path) -> tuple[CausalLM, CausalLM]:
     large, small = (load_model(str(learned / role), role, "float64", "cpu") for role in ("target", "drafter"))
     return large, small
-
-
-@given(st.integers(0, 30), st.integers(1, 60), st.integers(0, 60))
-def test_a_draft_ends_where_the_positions_do(depth: int, base: int, positions: int) -> None:
-    levels = reach(depth, base, positions)
-    assert 0 <= levels <= depth
-    if positions == 0:
-        assert levels == depth
-    else:
-        assert levels == 0 or base - 1 + levels <= positions - 1  # places count from 0
-        assert levels in (depth, 0) or base - 1 + levels == positions - 1
 
 
 @pytest.mark.parametrize("shape", [CHAIN, tree(2, 1), dynamic(3, 8)], ids=str)

@@ -203,20 +203,3 @@ def test_devices_are_counted_once_however_many_stations_share_them() -> None:
     ):
         assert devices_of(resolve(scenario)) == (drafters, targets)
     assert devices_of(resolve(star(drafters={"place": "target"}))) == (0, 3)
-
-
-def test_energy_is_power_times_time_of_each_device() -> None:
-    """Every step of a constant star is known: drafts 1 s, verifications 2 s, one target; Z = 4 s, so 5 s a round."""
-    profile = {"draft": {"base_s": 1.0}, "verify": {"base_s": 2.0}, "name": "p"}
-    power = {"idle_w": 10.0, "draft_w": 110.0, "verify_w": 210.0}
-    scenario = star(
-        verifiers={"count": 1},
-        drafters={"depth": 3},
-        profile=profile | {"power": power},
-        workload={"requests": 1, "new_tokens": 1 + 3 * 39},
-        measure={"warm_up_share": 0.5},
-    )
-    measured = values(run_star(scenario, verify_prefill=5.0))
-    round_j = 1 * 110 + 2 * 210 + (2 * 5 - 3) * 10
-    assert measured["power_w"] == pytest.approx(round_j / 5)
-    assert measured["energy_j_per_token"] == pytest.approx(round_j / 3)
