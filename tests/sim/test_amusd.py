@@ -1,7 +1,6 @@
 """Drafting ahead (AMUSD): the epoch protocol, its theory, and the reader of the authors' run files."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -160,14 +159,6 @@ def test_the_reader_finds_depth_agreement_and_the_extra_draft(tmp_path: Path) ->
     assert len(agreement.sessions[0]) == sum(sd.accepted_tokens)
     assert agreement.unknown == pytest.approx(21 / 22)  # in ten rounds, after two agreements: 7 x 3, and a mismatch
     assert catch_up_s(sd) == pytest.approx(0.01)
-
-
-def test_a_run_file_of_known_times_is_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(amusd, "SEEDS", 2)  # seeds of places without observation
-    reproduction = REPRODUCTIONS["amusd-a100"](Inputs(trace=str(trace(tmp_path))))
-    (synchronous,) = [row for row in reproduction.rows if row.quantity == "total_s" and row.case["strategy"] == "sd"]
-    assert synchronous.error is not None
-    assert math.isclose(synchronous.error, 0.0, abs_tol=0.005)
 
 
 def test_predictions_ignore_the_measured_amusd_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
