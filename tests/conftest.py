@@ -1,7 +1,8 @@
-"""What all tests share: one thread of torch, and examples of hypothesis that are the same in every run."""
+"""What all tests share: one thread of torch, errors of one line, and the same examples of hypothesis in every run."""
 
 import math
 import sys
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -50,3 +51,17 @@ def warm_nodes() -> None:
 
     if WARMED not in PRELOADED:
         PRELOADED.append(WARMED)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lines_of_errors() -> Iterator[None]:
+    """The message of every error that users can cause is one line, in whatever test it is made."""
+    from fleet.errors import InputError
+
+    def checked(error: InputError, *arguments: object) -> None:
+        assert "\n" not in "".join(map(str, arguments)), arguments
+        Exception.__init__(error, *arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(InputError, "__init__", checked)
+        yield

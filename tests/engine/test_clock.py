@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.net.clock import MAX_MARGIN_S, MIN_MARGIN_S, Waiter
-from tests.helpers.stars import repeatable
 
 LOOK_S = 2e-6  # of a reading of the clock
 
@@ -39,7 +38,6 @@ class Host:
 lates = st.lists(st.floats(0, 5e-3), min_size=1, max_size=5)
 
 
-@repeatable
 @given(lates, st.lists(st.floats(0, 0.05), min_size=1, max_size=30))
 def test_a_wait_ends_neither_early_nor_too_late(lates_s: list[float], times_s: list[float]) -> None:
     host = Host(lates_s)

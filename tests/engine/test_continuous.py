@@ -32,7 +32,6 @@ from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, drafters_of, pair_scenario
 from tests.helpers.plain import model_of, plain_outputs, served_here
 from tests.helpers.real_fleets import RealFleet
-from tests.helpers.stars import repeatable
 
 NARROW: dict[str, Any] = {"count": 1, "max_num_seqs": 3, "max_num_batched_tokens": 12, "kv_tokens": 80}
 LOAD: dict[str, Any] = {"streams": 4, "requests": 7, "prompt_tokens": {"low": 3, "high": 18}, "new_tokens": 18}
@@ -120,7 +119,7 @@ def test_drafts_on_the_targets_own_device(tiny: Path, kind: str, workload: dict[
         check_drafts(scenario, drafted)
 
 
-@settings(repeatable, max_examples=10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
     kind=st.sampled_from([KIN, "EAGLE", "prompt lookup", "none"]),
     limits=st.fixed_dictionaries(

@@ -11,7 +11,6 @@ from engine.net.handshake import Alive, Bye, Denied, Hello, Ping, Unknown, Welco
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
 from fleet.stations.payload import TOKEN_BYTES, encode
 from fleet.stations.session import ERA, INCARNATION
-from tests.helpers.stars import repeatable
 
 numbers = st.integers(0, 1 << 30)
 names = st.text(max_size=20)
@@ -39,7 +38,6 @@ def weights(draw: st.DrawFn) -> np.ndarray | None:
 contents = st.builds(Content, ids, st.none() | ids, weights(), weights(), st.sampled_from(["", *DRAWN]))
 
 
-@repeatable
 @given(messages, contents)
 def test_a_packed_message_parses_to_itself(message: object, content: Content) -> None:
     said, got = parse(pack(message, content))  # type: ignore[arg-type]
@@ -52,7 +50,6 @@ def test_a_packed_message_parses_to_itself(message: object, content: Content) ->
         assert one is None or (one.shape == other.shape and (one == other).all())  # type: ignore[union-attr]
 
 
-@repeatable
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_frame_raise_a_frame_error(frame: bytes) -> None:
     with pytest.raises(FrameError):
@@ -61,7 +58,6 @@ def test_bytes_that_are_no_frame_raise_a_frame_error(frame: bytes) -> None:
         parse(b"sf" + bytes([VERSION]) + frame)
 
 
-@repeatable
 @given(messages, contents, st.data())
 def test_a_damaged_frame_is_a_message_or_a_frame_error(message: object, content: Content, data: st.DataObject) -> None:
     frame = bytearray(pack(message, content))  # type: ignore[arg-type]
@@ -83,7 +79,6 @@ def test_a_damaged_frame_is_a_message_or_a_frame_error(message: object, content:
     parse(pack(said, got))  # accepted frames are well-formed
 
 
-@repeatable
 @given(messages, contents, st.integers(1, 40))
 def test_a_shorter_or_longer_frame_is_an_error(message: object, content: Content, count: int) -> None:
     frame = pack(message, content)  # type: ignore[arg-type]

@@ -31,9 +31,8 @@ def test_a_pair_of_keys_is_never_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "a" * 65, "ä\n"])
 def test_a_bad_name_of_a_key_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"allowed are 1 to 64 letters") as error:
+    with pytest.raises(InputError, match=r"allowed are 1 to 64 letters"):
         new_pair(name, tmp_path)
-    assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
 
 
@@ -73,9 +72,8 @@ def test_addresses_beyond_this_host_need_keys(host: str) -> None:
         lambda: check_connect_host(host, None),
         lambda: Sockets(connect={0: f"tcp://{host}:5555"}),
     ):
-        with pytest.raises(InputError, match=r"^\S+: .* give --key and --\S+ \(see specfleet keys --help\)") as error:
+        with pytest.raises(InputError, match=r"^\S+: .* give --key and --\S+ \(see specfleet keys --help\)"):
             refused()
-        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1.2.3", "[::1]"])

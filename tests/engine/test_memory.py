@@ -1,7 +1,6 @@
 """What processes need of their GPUs' memory: equal to what loaded models and their caches hold, station by station."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,38 +21,11 @@ from engine.launch.memory import (
 from engine.node.build import load_target, new_drafter, new_target
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
+from tests.fakes.nvml import Nvml
 from tests.helpers.marks import slow
 from tests.helpers.pairs import drafters_of, pair_scenario
 
 ROOM = (3, 50)
-
-
-class NVMLError(Exception):
-    """The error of NVML."""
-
-
-class Nvml:
-    """Replaces the module pynvml; GPU 2 is integrated, and has no memory of its own."""
-
-    NVMLError = NVMLError
-
-    def __init__(self, loaded: bool = True) -> None:
-        self.loaded = loaded
-
-    def nvmlInit(self) -> None:
-        if not self.loaded:
-            raise NVMLError("Driver Not Loaded")
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
-        return {"GPU-seven": 7}[uuid]
-
-    def nvmlDeviceGetMemoryInfo(self, gpu: int) -> Any:
-        if gpu == 2:
-            raise NVMLError("Not Supported")
-        return SimpleNamespace(free=(gpu + 1) * 10**9)
 
 
 def weights_bytes(model: torch.nn.Module) -> int:
@@ -120,9 +92,12 @@ def test_a_target_that_drafts_holds_both_models(tiny: Path) -> None:
 
 
 def test_free_memory_is_asked_of_each_visible_gpu() -> None:
-    assert free_bytes(["1", "GPU-seven"], Nvml()) == {"1": 2 * 10**9, "GPU-seven": 8 * 10**9}
-    assert free_bytes(["0", "2"], Nvml()) == {"0": 10**9}, "unknown memory is not checked"
-    assert free_bytes(["0"], Nvml(loaded=False)) == {}
+    nvml = Nvml(gpus=2)
+    free = free_bytes(["2", "1", "GPU-seven"], nvml)
+    assert free == {"1": 77 << 30, "GPU-seven": 77 << 30}, "a GPU that is not there is not checked"
+    assert nvml.opened == [1, "GPU-seven"]
+    assert free_bytes(["0"], Nvml(("memory",))) == {}, "unknown memory is not checked"
+    assert free_bytes(["0"], Nvml(gpus=0)) == {}
 
 
 def test_the_first_gpu_without_room_is_named() -> None:

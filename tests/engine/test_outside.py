@@ -1,7 +1,5 @@
 """Runs on engines of others: recorded steps of vLLM, and a stub in the place of its process."""
 
-import stat
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +8,20 @@ import pytest
 
 pytest.importorskip("torch")
 
-from engine.node.build import with_positions
 from engine.outside import engines
 from engine.outside.answers import answers_of
 from engine.outside.answers import run_of as answers_run
 from engine.outside.engines import OutsideEngine, environment_of
-from engine.outside.job import Facts, Served, settings_of
-from engine.outside.steps import log_of, with_cache
+from engine.outside.job import settings_of
 from fleet.errors import InputError, NodeDiedError
 from fleet.records.metrics.measure import measure
 from fleet.records.replay import replay
-from fleet.records.run import Run, make_run
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
+from tests.helpers.outside import is_installed, put_engine, record_of, recorded, run_of
 
-RECORDED = Path(__file__).parent / "data" / "outside_vllm.json"
 LIMITS = {"max_num_seqs": 4, "max_num_batched_tokens": 64}
 LENGTHS = {"prompt_tokens": {"low": 32, "high": 96}, "new_tokens": {"low": 12, "high": 40}, "requests": 8}
 
@@ -48,24 +43,9 @@ SCENARIOS = {  # as recorded; the second one's cache is too small for its reques
 }  # fmt: skip
 
 
-class Recorded(msgspec.Struct):
-    facts: Facts
-    served: Served
-
-
-def recorded(name: str) -> Recorded:
-    return msgspec.json.decode(RECORDED.read_bytes(), type=dict[str, Recorded], strict=False)[name]
-
-
-def run_of(name: str, served: Served | None = None) -> Run:
-    own = recorded(name)
-    fleet = with_cache(with_positions(resolve(SCENARIOS[name])), own.facts)
-    return make_run(SCENARIOS[name], "engine", log_of(fleet, served or own.served), fleet)
-
-
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_station_plans_the_steps_of_vllm(name: str) -> None:
-    run, served = run_of(name), recorded(name).served
+    run, served = run_of("vllm", SCENARIOS[name]), recorded("vllm", name).served
     assert replay(run) == []
     rows = run.frame()
     done = rows.query("event == 'done' and kind not in ('draft', 'draft_prefill')")
@@ -80,7 +60,7 @@ def test_the_station_plans_the_steps_of_vllm(name: str) -> None:
 
 
 def test_metrics_are_those_of_the_recorded_times() -> None:
-    run, served = run_of("plain"), recorded("plain").served
+    run, served = run_of("vllm", SCENARIOS["plain"]), recorded("vllm", "plain").served
     first = {}
     for step in served.steps:
         for request, (_, _, yielded) in step.rows.items():
@@ -96,7 +76,7 @@ def test_metrics_are_those_of_the_recorded_times() -> None:
 
 def test_a_request_that_came_during_a_step_arrived_when_it_was_due() -> None:
     """The engine notices it at the step's end; the wait for that end is part of its TTFT."""
-    run, served = run_of("lookup"), recorded("lookup").served
+    run, served = run_of("vllm", SCENARIOS["lookup"]), recorded("vllm", "lookup").served
     due_s = {each.number: each.not_before_s for own in streams_of(run.header.fleet).values() for each in own}
     joins = run.frame().query("event == 'join'").set_index("request").time_s
     waited = 0
@@ -110,7 +90,7 @@ def test_a_request_that_came_during_a_step_arrived_when_it_was_due() -> None:
 @pytest.mark.parametrize("place", [0, 1])
 def test_another_step_than_planned_is_refused(place: int) -> None:
     """One token more in a row, or one draft less, is another schedule."""
-    served = recorded("preempted").served
+    served = recorded("vllm", "preempted").served
     number = next(number for number, step in enumerate(served.steps) if any(row[1] for row in step.rows.values()))
     step = served.steps[number]
     request, row = next((request, row) for request, row in step.rows.items() if row[1])
@@ -118,12 +98,12 @@ def test_another_step_than_planned_is_refused(place: int) -> None:
     steps = [*served.steps]
     steps[number] = msgspec.structs.replace(step, rows=step.rows | {request: changed})
     with pytest.raises(InputError, match=f"step {number + 1} of the engine differs .* request {request} has"):
-        run_of("preempted", msgspec.structs.replace(served, steps=steps))
+        run_of("vllm", SCENARIOS["preempted"], steps=steps)
 
 
 def test_answers_alone_give_the_same_metrics() -> None:
     """What a run keeps whose steps are not the station's."""
-    stepped, own = run_of("preempted"), recorded("preempted")
+    stepped, own = run_of("vllm", SCENARIOS["preempted"]), recorded("vllm", "preempted")
     answered = answers_run(SCENARIOS["preempted"], stepped.header.fleet, answers_of(own.served), "vllm")
     ours, theirs = measure(answered), measure(stepped)
     for name, error in (("throughput", 0.05), ("tpot_s", 0.05), ("ttft_s", 1e-9)):
@@ -163,11 +143,7 @@ for line in sys.stdin:
 @pytest.fixture
 def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a program in the place of vLLM's environment."""
-    program, python = tmp_path / "stub.py", tmp_path / "vllm" / "bin" / "python"
-    program.write_text(STUB.format(path=str(RECORDED)))
-    python.parent.mkdir(parents=True)
-    python.write_text(f"#!/bin/sh\nexec {sys.executable} {program}\n")
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    put_engine(tmp_path, "vllm", STUB.format(path=str(record_of("vllm"))))
     monkeypatch.setenv(engines.FOLDER, str(tmp_path))
 
 
@@ -179,7 +155,7 @@ def test_an_engine_is_started_once_and_ended() -> None:
         (driver,) = outside.drivers.values()
     assert driver.process.returncode == 0
     assert said == ["starting vllm", "vllm: 3 of 8 requests", "vllm: 3 of 8 requests"]
-    assert first.digest() == second.digest() == run_of("plain").digest()
+    assert first.digest() == second.digest() == run_of("vllm", SCENARIOS["plain"]).digest()
     assert first.header.engine == "vllm 0.32.0"
 
 
@@ -207,16 +183,8 @@ def test_a_missing_engine_says_how_to_install_it(tmp_path: Path, monkeypatch: py
         environment_of("vllm")
 
 
-def installed() -> bool:
-    try:
-        environment_of("vllm")
-    except InputError:
-        return False
-    return True
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not installed(), reason="vLLM is not installed")
+@pytest.mark.skipif(not is_installed("vllm"), reason="vLLM is not installed")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_vllm_runs_as_the_station_plans(name: str) -> None:
     with OutsideEngine("vllm") as outside:

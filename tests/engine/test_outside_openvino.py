@@ -1,6 +1,5 @@
 """Runs on OpenVINO: of a recorded one, the rows of each step are counted; where the engine is there, it runs."""
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,17 +9,15 @@ torch = pytest.importorskip("torch")
 
 from engine.decoding.models import load_model
 from engine.node.build import with_positions
-from engine.outside.engines import Driver, OutsideEngine, environment_of
-from engine.outside.job import Facts, SeenStep, Served, job_of, settings_of
-from engine.outside.steps import log_of, with_cache
+from engine.outside.engines import Driver, OutsideEngine
+from engine.outside.job import Served, job_of, settings_of
 from fleet.errors import InputError
 from fleet.records.replay import replay
-from fleet.records.run import Run, make_run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
+from tests.helpers.outside import is_installed, recorded, run_of
 
-RECORDED = Path(__file__).parent / "data" / "outside_openvino.json"
 TIE = 1e-3  # between logits
 
 
@@ -35,24 +32,9 @@ def scenario(drafters: dict[str, Any], **workload: Any) -> Scenario:
 CROWDED = scenario({"count": 0})
 
 
-class Recorded(msgspec.Struct):
-    facts: Facts
-    served: Served
-
-
-def recorded() -> Recorded:
-    return msgspec.json.decode(RECORDED.read_bytes(), type=dict[str, Recorded], strict=False)["crowded"]
-
-
-def run_of(steps: list[SeenStep]) -> Run:
-    own = recorded()
-    fleet = with_cache(with_positions(resolve(CROWDED)), own.facts)
-    return make_run(CROWDED, "engine", log_of(fleet, msgspec.structs.replace(own.served, steps=steps)), fleet)
-
-
 def test_the_station_plans_as_many_rows_as_openvino() -> None:
-    steps = recorded().served.steps
-    run = run_of(steps)
+    steps = recorded("openvino", "crowded").served.steps
+    run = run_of("openvino", CROWDED)
     assert replay(run) == []
     done = run.frame().query("event == 'done'")
     assert done.groupby("step").size().tolist() == [step.counted for step in steps]
@@ -62,24 +44,16 @@ def test_the_station_plans_as_many_rows_as_openvino() -> None:
 
 @pytest.mark.parametrize("change", ["row", "tokens"])
 def test_other_rows_than_counted_are_refused(change: str) -> None:
-    steps = recorded().served.steps
+    steps = recorded("openvino", "crowded").served.steps
     number = next(number for number, step in enumerate(steps) if len(step.rows) == 3)
     step = steps[number]
     changed = {"counted": step.counted + 1} if change == "row" else {"rows": dict(list(step.rows.items())[1:])}
     steps[number] = msgspec.structs.replace(step, **changed)
     with pytest.raises(InputError, match=f"step {number + 1} of the engine differs from the station's plan: it has"):
-        run_of(steps)
+        run_of("openvino", CROWDED, steps=steps)
 
 
-def installed() -> bool:
-    try:
-        environment_of("openvino")
-    except InputError:
-        return False
-    return True
-
-
-if_installed = pytest.mark.skipif(not installed(), reason="OpenVINO is not installed")
+if_installed = pytest.mark.skipif(not is_installed("openvino"), reason="OpenVINO is not installed")
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from engine.node.power import NvmlMeter, RaplMeter, meter_of, missing_counters
 from fleet.records.schema import PowerSample
 from fleet.times.step import Member, Step
 from tests.fakes.nvml import Nvml
-from tests.helpers.stars import repeatable
 
 
 def rapl(folder: Path, *zones_uj: int, limit_uj: int = 10_000_000) -> Path:
@@ -98,7 +97,6 @@ def test_a_jetsons_counters_are_files(rails: dict[str, tuple[int, int]], power_w
 
 
 @given(st.lists(st.integers(0, 9_999_999), min_size=1, max_size=30))
-@repeatable
 def test_a_packages_energy_only_grows_where_its_counter_begins_again(steps_uj: list[int]) -> None:
     import tempfile
 

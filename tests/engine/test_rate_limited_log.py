@@ -4,11 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.net.rates import BURST, LINES_PER_S, MAX_LINES, REPEAT_S, RateLimitedLog
-from tests.helpers.stars import repeatable
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.floats(0, 5)), max_size=300))
-@repeatable
 def test_lines_and_memory_are_bounded_and_every_line_is_counted(events: list[tuple[int, float]]) -> None:
     logged: list[str] = []
     log, now_s = RateLimitedLog(logged.append, 0.0), 0.0

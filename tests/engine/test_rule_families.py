@@ -32,7 +32,6 @@ from fleet.times.step import Member, Step
 from tests.engine.test_rules import HOST, VOCABULARY, WARM, distance, drafted, language, rounds, verified
 from tests.helpers.branches import explore, explore_rows, masses_of
 from tests.helpers.pairs import VOCABULARY as TINY
-from tests.helpers.stars import repeatable
 
 samplings = st.builds(Sampling, st.floats(0.02, 5.0), st.integers(0, VOCABULARY), st.floats(0.01, 1.0) | st.just(1.0))
 branchings = st.sampled_from([(1,), (2,), (3,), (1, 2), (2, 1), (3, 1), (1, 3), (2, 2)])
@@ -51,7 +50,7 @@ def speculations(draw: st.DrawFn) -> tuple[Rule, Shape, int]:
     return rule, shape, draw(st.integers(1, deepest))
 
 
-@settings(repeatable, max_examples=60)
+@settings(max_examples=60)
 @given(speculations(), samplings, st.integers(0, 99), st.booleans())
 def test_outputs_follow_the_targets_distribution_for_any_draft(
     speculation: tuple[Rule, Shape, int], sampling: Sampling, seed: int, rules_out: bool
@@ -116,7 +115,7 @@ def sent(content: Content) -> Content:
     return parse(pack(Draft(0, 0, 1, 9, len(content.tokens)), content))[1]
 
 
-@settings(repeatable, max_examples=25)
+@settings(max_examples=25)
 @given(data=st.data(), rule=st.sampled_from(["rejection", "without-replacement", "top-k", "match"]))
 def test_a_row_does_not_depend_on_its_neighbours_drafts(tiny: Path, data: st.DataObject, rule: Rule) -> None:
     """Chains and trees of any fan-out and depth in one verification, drawn and sent as each is alone."""
@@ -134,7 +133,7 @@ def test_a_row_does_not_depend_on_its_neighbours_drafts(tiny: Path, data: st.Dat
             assert (alone.path, alone.tokens) == (batched[tag].path, batched[tag].tokens)
 
 
-@settings(repeatable, max_examples=25)
+@settings(max_examples=25)
 @given(
     shape=static_shapes | dynamic_shapes,
     rule=st.sampled_from(["rejection", "top-k", "match"]),
@@ -206,7 +205,7 @@ class Broken:
         return logits
 
 
-@settings(repeatable, max_examples=30)
+@settings(max_examples=30)
 @given(
     shape=static_shapes | dynamic_shapes,
     row=st.integers(0, 30),
@@ -226,7 +225,7 @@ def test_broken_logits_of_the_target_name_their_position(
         target.verify([0], drafts)
 
 
-@settings(repeatable, max_examples=30)
+@settings(max_examples=30)
 @given(
     shape=static_shapes | dynamic_shapes,
     level=st.integers(0, 2),
@@ -270,7 +269,6 @@ def logits_of(tokens: int) -> st.SearchStrategy[list[list[float]]]:
 logit_rows = st.integers(3, 5).flatmap(logits_of)  # drafter and target may be padded differently
 
 
-@settings(repeatable, max_examples=100)
 @given(logit_rows, logit_rows, st.floats(0, 3), st.integers(0, 2), st.integers(0, 3))
 def test_signals_are_finite_also_where_models_rule_tokens_out(
     target: list[list[float]], drafter: list[list[float]], temperature: float, top_k: int, token: int
@@ -292,7 +290,6 @@ def test_signals_are_finite_also_where_models_rule_tokens_out(
     assert entropies(q).isfinite().all()
 
 
-@settings(repeatable, max_examples=100)
 @given(
     st.lists(st.floats(-1e3, 1e3) | st.just(-math.inf), min_size=5, max_size=5).filter(finite_somewhere),
     st.floats(0, 1e6, allow_subnormal=True),

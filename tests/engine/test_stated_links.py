@@ -82,7 +82,7 @@ def ways_s(run: Run) -> list[float]:
 # --- in memory ---
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.sampled_from(TOPOLOGIES), st.booleans())
 def test_no_message_arrives_before_its_stated_time(seed: int, tables: dict[str, dict[str, Any]], late: bool) -> None:
     in_order = "overlap" in tables.get("drafters", {})  # drafting ahead needs the order, as over TCP
@@ -93,7 +93,7 @@ def test_no_message_arrives_before_its_stated_time(seed: int, tables: dict[str, 
     assert min(times_s) >= 0.5 * LINK["latency_s"] - EXACT_S
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from(TOPOLOGIES), st.sampled_from([0.0, 0.001, 0.0099]))
 def test_transport_time_is_part_of_the_stated_time(seed: int, tables: dict[str, dict[str, Any]], way_s: float) -> None:
     run = run_toy(toy(**tables, link={"latency_s": 0.02}), seed, (), way_s)

@@ -89,9 +89,8 @@ def test_repeated_measurements_of_a_place_are_averaged(tmp_path: Path) -> None:
 def test_a_file_of_another_form_is_refused(tmp_path: Path, change: Callable[[str], str], line: str) -> None:
     file = write_operators(tmp_path / "vidur.csv", a100)
     file.write_text(change(file.read_text()))
-    with pytest.raises(InputError, match=line) as refusal:
+    with pytest.raises(InputError, match=line):
         read_operators(file)
-    assert "\n" not in str(refusal.value)
 
 
 def reproduced(folder: Path | None = None) -> Reproduction:

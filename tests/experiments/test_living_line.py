@@ -14,7 +14,7 @@ from experiments.watching.line import MINUTE_S, duration_text, line_of, living_l
 from fleet.records.metrics.counters import Counters, OpenText, TargetCounters
 from fleet.scenario.resolve import resolve
 from fleet.scenario.workload import streams_of
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 
 FLEET = resolve(star())
 DRAFTED, ACCEPTED, COMMITTED, LOAD = 5, 3, 4, 0.7  # tokens of each round; load of the drafter
@@ -61,7 +61,6 @@ def test_a_run_without_drafts_counts_tokens() -> None:
 
 
 @given(st.integers(0, 10**6))
-@repeatable
 def test_a_duration_reads_back_as_it_was(seconds: int) -> None:
     parts = [int(part) for part in duration_text(seconds).split(":")]
     assert sum(part * 60**place for place, part in enumerate(reversed(parts))) == seconds

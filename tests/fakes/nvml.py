@@ -47,7 +47,7 @@ class Nvml:
         return int(self._tell("power", 100_000))  # mW
 
     def nvmlDeviceGetMemoryInfo(self, _gpu: int) -> Any:
-        return self._tell("memory", SimpleNamespace(used=3 << 30, total=80 << 30))
+        return self._tell("memory", SimpleNamespace(used=3 << 30, free=77 << 30, total=80 << 30))
 
     def nvmlDeviceGetTotalEnergyConsumption(self, _gpu: int) -> int:
         return int(self._tell("energy", 5_000_000))  # mJ

@@ -19,7 +19,7 @@ from figures.labels import scale_of, spread
 from fleet.errors import InputError
 from fleet.records.metrics.glossary import METRICS, Meaning
 from sim.run import simulate
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 
 DEPTHS, TARGETS = (2, 5), (1, 2, 4)
 CELLS = [
@@ -124,7 +124,6 @@ def test_other_figures_show_one_thing_and_say_so() -> None:
         draw("timeline", run, look=Look("load"))
 
 
-@repeatable
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12).map(sorted))
 def test_names_keep_their_order_and_never_touch(heights: list[float]) -> None:
     places = spread(heights, 0.05)

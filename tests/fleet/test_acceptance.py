@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import betaln
@@ -34,8 +34,6 @@ from fleet.inputs.strict import convert
 
 FALSE_ALARM = 1e-6
 DEPTH = 6
-
-repeatable = settings(derandomize=True, deadline=None)
 
 probabilities = st.floats(0, 1)
 shapes = st.floats(1e-3, 1e6)
@@ -71,7 +69,6 @@ def assert_follows(lengths: list[int], expected: np.ndarray) -> None:
     assert stats.chisquare(observed, expected * len(lengths)).pvalue > FALSE_ALARM
 
 
-@repeatable
 @given(probabilities, st.integers(0, 64))
 def test_the_closed_forms_equal_the_tail_sum(beta: float, depth: int) -> None:
     model = Geometric(beta)
@@ -84,7 +81,6 @@ def test_the_closed_forms_reach_their_limits() -> None:
     assert committed_closed_form(0, 5) == 1
 
 
-@repeatable
 @given(models, depths)
 def test_mean_of_a_distribution_is_its_tail_sum(model: AcceptanceModel, depth: int) -> None:
     chances = pmf(model, depth)
@@ -94,14 +90,12 @@ def test_mean_of_a_distribution_is_its_tail_sum(model: AcceptanceModel, depth: i
     assert chances @ np.arange(depth + 1) == pytest.approx(expected_accepted(model, depth))
 
 
-@repeatable
 @given(models, depths)
 def test_a_smaller_depth_only_cuts_lengths_off(model: AcceptanceModel, depth: int) -> None:
     assume(not isinstance(model, Recorded))  # see its test below
     assert survival(model, depth).tolist() == survival(model, DEPTH)[:depth].tolist()
 
 
-@repeatable
 @given(shapes, shapes)
 def test_beta_geometric_survival_is_a_moment_of_the_beta_distribution(a: float, b: float) -> None:
     j = np.arange(1, DEPTH + 1)
@@ -175,7 +169,6 @@ def test_printed_rates_give_the_printed_mean() -> None:
 counts = st.builds(lambda first, rest: (first, *rest), st.integers(1, 10**6), six(st.integers(0, 10**6)))
 
 
-@repeatable
 @given(counts)
 def test_counts_and_positions_are_equivalent(histogram: tuple[int, ...]) -> None:
     model, steps = PerPosition(histogram=histogram), sum(histogram)
@@ -187,7 +180,6 @@ def test_counts_and_positions_are_equivalent(histogram: tuple[int, ...]) -> None
     assert expected_committed(model, DEPTH) == pytest.approx(1 + accepted / steps)
 
 
-@repeatable
 @given(models.filter(lambda model: isinstance(model, PerPosition)))
 def test_per_position_forms_convert_into_each_other(model: PerPosition) -> None:
     reached = survival(model, DEPTH)

@@ -8,7 +8,6 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import settings
 from scipy import stats
 
 from fleet.acceptance.fits import (
@@ -30,8 +29,6 @@ from fleet.errors import InputError
 
 FALSE_ALARM = 1e-6
 DEPTH = 6
-
-repeatable = settings(derandomize=True, deadline=None)
 
 
 def cut_geometric(rng: np.random.Generator, beta: np.ndarray, depth: np.ndarray | int) -> np.ndarray:

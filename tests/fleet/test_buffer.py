@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from fleet.acceptance.sources import LARGEST, SMALLEST, uniform_blocks
 from fleet.stations.buffer import Buffer, Work
-from tests.helpers.stars import repeatable
 
 tags = st.integers(0, 4)
 changes = st.one_of(
@@ -16,7 +15,6 @@ changes = st.one_of(
 )
 
 
-@repeatable
 @given(st.lists(changes, max_size=40))
 def test_buffer_is_a_list_of_work_by_session(asked: list[tuple[str, int]]) -> None:
     buffer, plain = Buffer(), list[Work]()

@@ -24,7 +24,6 @@ from fleet.stations.grants import Grants
 from fleet.stations.messages import Draft, DraftRequest, Ignored, Join, Refusal, StepDone
 from fleet.stations.station import Start
 from fleet.stations.verifier import VerifierStation
-from tests.helpers.stars import repeatable
 from tests.helpers.steps import ended, run_step, started
 
 
@@ -35,7 +34,6 @@ def places(draw: st.DrawFn) -> tuple[list[int], int | None]:
     return queues, draw(st.none() | st.integers(0, len(queues) - 1))
 
 
-@repeatable
 @given(places())
 def test_a_session_leaves_home_for_a_shorter_queue_only(place: tuple[list[int], int | None]) -> None:
     queues, home = place
@@ -46,7 +44,6 @@ def test_a_session_leaves_home_for_a_shorter_queue_only(place: tuple[list[int], 
         assert chosen == queues.index(min(queues))
 
 
-@repeatable
 @given(places(), st.integers(0, 9))
 def test_turns_look_at_no_queue(place: tuple[list[int], int | None], turn: int) -> None:
     queues, home = place
@@ -66,7 +63,6 @@ works = st.lists(
 )
 
 
-@repeatable
 @given(works)
 def test_orders_take_the_oldest_of_the_most_urgent(waiting: list[Work]) -> None:
     assert Fifo().pick(waiting) == 0
@@ -76,7 +72,6 @@ def test_orders_take_the_oldest_of_the_most_urgent(waiting: list[Work]) -> None:
     assert Weighted((1.0,)).pick(waiting) == starts.index(min(starts))
 
 
-@repeatable
 @given(works)
 def test_groups_have_one_kind(waiting: list[Work]) -> None:
     kinds = [work.kind for work in waiting]

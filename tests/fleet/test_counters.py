@@ -19,7 +19,7 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
 from tests.helpers.logs import log_of_run
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 
 SHORT = {"requests": 12, "new_tokens": 30}
 KINDS: dict[str, dict[str, Any]] = {
@@ -129,7 +129,6 @@ def test_a_running_step_counts_as_busy_time() -> None:
 
 
 @given(pieces=st.lists(st.integers(1, 200), max_size=20))
-@repeatable
 def test_pieces_of_a_log_count_like_the_whole(pieces: list[int]) -> None:
     log, whole, growing = log_of_run(RUN), Counters(FLEET), Counters(FLEET)
     whole.take(ReportedRows(5.0, log))

@@ -27,7 +27,6 @@ from fleet.times.overhead import Overhead
 from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import Member, Step, StepKind
 from fleet.times.step_time import Constant, Exponential, LinkTime, StepTime
-from tests.helpers.stars import repeatable
 
 RNG = np.random.default_rng(0)
 TIME = StepTime(
@@ -64,7 +63,6 @@ def test_drafter_and_target_have_a_prefill_each() -> None:
 rows = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 50)), min_size=1, max_size=5)
 
 
-@repeatable
 @given(rows, st.integers(0, 4), st.booleans(), st.sampled_from(["draft", "verify", "prefill"]))
 def test_further_rows_count_their_tokens_padded_or_not(
     members: list[tuple[int, int]], ballast: int, padded: bool, kind: StepKind

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from fleet.records.columns import Table, Words
 from fleet.records.metrics.grouped import Groups, at, find, packed
-from tests.helpers.stars import repeatable
 
 # Small keys that repeat often, and keys as far apart as possible: a packed key must distinguish all.
 keys = st.one_of(st.integers(-2, 2), st.sampled_from([-(2**62), 2**40, 2**62, 2**62 + 1]))
@@ -24,7 +23,6 @@ def columns(rows: list[tuple[int, ...]]) -> tuple[np.ndarray, ...]:
     return tuple(np.array([row[place] for row in rows], dtype=np.int64) for place in range(3))
 
 
-@repeatable
 @given(st.lists(st.tuples(st.tuples(keys, keys, keys), values, st.booleans()), max_size=30))
 def test_groups_agree_with_a_plain_loop(
     rows: list[tuple[tuple[int, int, int], float, bool]],
@@ -50,14 +48,12 @@ def test_groups_agree_with_a_plain_loop(
     assert groups.before().tolist() == [before.get(number, -1) for number in range(len(rows))]
 
 
-@repeatable
 @given(named, named)
 def test_the_first_row_that_agrees_is_found(wanted: list[tuple[int, ...]], among: list[tuple[int, ...]]) -> None:
     found = find(columns(wanted), columns(among))
     assert found.tolist() == [among.index(row) if row in among else -1 for row in wanted]
 
 
-@repeatable
 @given(named)
 def test_a_packed_key_has_the_order_of_the_keys(rows: list[tuple[int, ...]]) -> None:
     code = packed(*columns(rows)).tolist()

@@ -15,7 +15,7 @@ from fleet.records.metrics.intervals import (
     variance_of_mean,
 )
 from fleet.records.metrics.steady import CELLS, _of_number_inside_s, of_device_s
-from fleet.records.metrics.window import LEAST_RELAXATIONS, Window
+from fleet.records.metrics.window import Window
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,6 @@ def test_a_ratio_leaves_out_batches_in_which_nothing_happened() -> None:
 
 def test_a_run_is_long_enough_from_fifty_memories_on() -> None:
     edges_s, sums = np.linspace(0.0, 10.0, 11), np.array([3.0, 2, 4, 3, 3, 2, 4, 3, 3, 3])
-    assert LEAST_RELAXATIONS == 50
     assert Window(edges_s, 50.0).rate(sums, "1/s").times_longer == 1
     assert Window(edges_s, 25.0).rate(sums, "1/s").times_longer == 2
     assert Window(edges_s, 0.0).rate(sums, "1/s").times_longer == math.inf

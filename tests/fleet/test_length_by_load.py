@@ -27,12 +27,6 @@ def test_a_table_by_batch_is_vllms() -> None:
     assert table.longest == 3
 
 
-@pytest.mark.parametrize(("up_to", "depths"), [((64, 64), (3, 1, 0)), ((64,), (3,)), ((), ())])
-def test_a_table_that_says_nothing_is_refused(up_to: tuple[int, ...], depths: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="by-batch: up_to rises, and depths has one entry more"):
-        make_scenario({"verifiers": {"allocate": {"policy": "by-batch", "up_to": up_to, "depths": depths}}})
-
-
 times = st.lists(st.floats(0.01, 1.0), min_size=4, max_size=4).map(lambda each: tuple(np.cumsum(each).tolist()))
 trials = st.tuples(st.integers(0, 20), st.integers(0, 20)).map(lambda each: Trials(min(each), max(each)))
 
@@ -100,12 +94,6 @@ def test_goodput_without_a_law_of_plain_steps_speculates() -> None:
 def test_free_rounds_need_no_drafts() -> None:
     free = RoundCosts((1,), ((0.0, 0.0),), ((0.0, 0.0),))
     assert Goodput(most=1, costs=free).lengths([Trials()], RNG) == [0]
-
-
-def test_tables_of_costs_go_up_to_the_longest_draft() -> None:
-    few = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
-    with pytest.raises(InputError, match=r"goodput: tables of costs have times of 0 to most = 2 tokens"):
-        make_scenario({"verifiers": {"allocate": {"policy": "goodput", "most": 2, "costs": few}}})
 
 
 def test_goodput_needs_times() -> None:

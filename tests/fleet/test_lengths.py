@@ -15,7 +15,6 @@ from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.overlap import Ahead
 from fleet.policies.shapes import Shape, reach
-from tests.helpers.stars import repeatable
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,6 @@ def test_rules_report_their_longest_draft(rule: Any, longest: int) -> None:
     assert rule.longest == longest
 
 
-@repeatable
 @given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 3))
 def test_shares_of_a_budget_are_whole_and_use_it_up(budget: int, sessions: int, seed: int) -> None:
     rng, states = np.random.default_rng(seed), [None] * sessions
@@ -63,7 +61,6 @@ def test_shares_of_a_budget_are_whole_and_use_it_up(budget: int, sessions: int, 
     assert FixedShare(budget).lengths([], rng) == RandomShare(budget).lengths([], rng) == []
 
 
-@repeatable
 @given(st.integers(0, 9), st.integers(0, 30), st.integers(0, 25))
 def test_drafts_end_at_the_models_last_position(depth: int, base: int, positions: int) -> None:
     expected = (

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.notes import notes_of
-from fleet.errors import InputError
 from fleet.records.metrics.measure import assess, measure
 from fleet.scenario.arrivals import Gamma
 from fleet.scenario.lengths import TEXTS, Between, lognormal_of, mean_tokens
@@ -22,7 +21,7 @@ from fleet.scenario.show import describe_fleet
 from fleet.scenario.workload import Request, longest_of, mean_lengths, streams_of
 from fleet.scenario.writing import scenario_lines
 from sim.run import simulate
-from tests.helpers.stars import TABLES, repeatable, star
+from tests.helpers.stars import TABLES, star
 
 GRID = (np.arange(20_000) + 0.5) / 20_000
 WIDE = 10**6
@@ -42,7 +41,6 @@ def requests_with(seed: int = 1, **changes: Any) -> list[Request]:
     return sorted((request for own in streams.values() for request in own), key=lambda request: request.number)
 
 
-@repeatable
 @given(st.floats(200, 5000), st.floats(0.1, 1.2))
 def test_a_law_within_wide_bounds_has_its_mean_and_variation(mean: float, cv: float) -> None:
     lengths = Between(1, WIDE, mean, cv).at(GRID)
@@ -50,7 +48,6 @@ def test_a_law_within_wide_bounds_has_its_mean_and_variation(mean: float, cv: fl
     assert lengths.std() / lengths.mean() == pytest.approx(cv, rel=0.05)
 
 
-@repeatable
 @given(st.floats(1, 1000), st.floats(0.05, 10), st.integers(1, 1000), st.integers(1, 1000))
 def test_lengths_are_bounded_and_rise_with_the_uniform_number(mean: float, cv: float, one: int, other: int) -> None:
     low, high = min(one, int(mean)), max(other, int(mean) + 1)
@@ -62,7 +59,6 @@ def test_lengths_are_bounded_and_rise_with_the_uniform_number(mean: float, cv: f
     assert mean_tokens(length) == pytest.approx(drawn.mean(), rel=0.02)
 
 
-@repeatable
 @given(st.floats(50, 500), st.floats(0.1, 0.4), st.integers(2, 20))
 def test_draws_of_a_longer_mean_are_the_same_draws_longer(mean: float, cv: float, factor: int) -> None:
     short, long = (Between(1, WIDE, mean * times, cv).at(GRID[:-20]) for times in (1, factor))
@@ -92,7 +88,6 @@ def test_a_published_workload_is_drawn_and_shown() -> None:
     assert longest_of(fleet.workload) == (32768 + 8192, 8192)
 
 
-@repeatable
 @given(st.floats(10, 1e4), st.floats(1.01, 20))
 def test_the_lognormal_law_of_two_quantiles_has_them(median: float, ratio: float) -> None:
     mean, cv = lognormal_of(median, median * ratio)
@@ -151,20 +146,6 @@ def test_bursts_wait_longer_and_overload_is_reported() -> None:
     assert p99_s[0] > p99_s[1] > p99_s[2]
     _, overload = assess(simulate(star(workload=served | {"arrivals": {"process": "gamma", "per_s": 5.0}})))
     assert overload is not None
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"prompt_tokens": {"low": 9, "high": 5}}, "low = 9 is above high = 5"),
-        ({"prompt_tokens": {"low": 1, "high": 9, "mean": 4}}, "needs mean and cv"),
-        ({"prompt_tokens": {"low": 1, "high": 9, "mean": 20, "cv": 1}}, "mean = 20 is not between low = 1"),
-    ],
-)
-def test_loads_that_say_nothing_are_refused_in_a_line(changes: dict[str, Any], says: str) -> None:
-    with pytest.raises(InputError, match=says) as refused:
-        star(workload=changes)
-    assert "\n" not in str(refused.value)
 
 
 def test_a_written_scenario_keeps_its_loads_goals_and_prices(tmp_path: Path) -> None:

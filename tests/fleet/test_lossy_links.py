@@ -109,9 +109,9 @@ class LossyFleet(StationsMachine):
 
 
 class TestLossyFleet(LossyFleet.TestCase):
-    settings = settings(max_examples=40, stateful_step_count=80, deadline=None)
+    settings = settings(max_examples=40, stateful_step_count=80)
 
 
 @pytest.mark.slow
 class TestLossyFleetAtLength(LossyFleet.TestCase):
-    settings = settings(max_examples=200, stateful_step_count=120, deadline=None)
+    settings = settings(max_examples=200, stateful_step_count=120)

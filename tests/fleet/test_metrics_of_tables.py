@@ -18,7 +18,7 @@ from fleet.scenario.names import verifier_name
 from fleet.scenario.resolve import resolve
 from tests.helpers.hand_stars import values
 from tests.helpers.logs import log_of
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 
 
 def request_rows(number: int, joined_s: float, first_s: float, last_s: float | None, tag: int = 0) -> Iterator[Row]:
@@ -78,7 +78,6 @@ def test_requests_of_one_token_have_no_tpot() -> None:
     assert "tpot_s" not in measured
 
 
-@repeatable
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.integers(1, 40))
 def test_commits_end_at_the_goal(accepted: list[int], asked: int) -> None:
     """A prompt of ten tokens; verifications continue until the goal, or the log ends."""

@@ -32,23 +32,13 @@ def recorded(message: Any) -> Row:
 
 
 @pytest.mark.parametrize("kind", MESSAGES)
-def test_every_field_comes_back_from_the_record(kind: type[msgspec.Struct]) -> None:
-    """No two fields have equal values, so that none can stand in another's column."""
-    values = {
-        field.name: VALUES[field.type] + number if field.type is int else VALUES[field.type]
-        for number, field in enumerate(msgspec.structs.fields(kind))
-    }
-    message: Any = kind(**values)
-    row = recorded(message)
-    assert event_of(row) == message
-    assert (row.time_s, row.payload_bytes) == (1.5, 99)
-
-
-@pytest.mark.parametrize("kind", MESSAGES)
 def test_no_field_is_lost_alone(kind: type[msgspec.Struct]) -> None:
     """A message that differs in one field has another record."""
     plain: Any = kind(**{field.name: type(VALUES[field.type])() for field in msgspec.structs.fields(kind)})
+    row = recorded(plain)
+    assert event_of(row) == plain
+    assert (row.time_s, row.payload_bytes) == (1.5, 99)
     for field in msgspec.structs.fields(kind):
         other = msgspec.structs.replace(plain, **{field.name: VALUES[field.type]})
-        assert recorded(other) != recorded(plain), field.name
+        assert recorded(other) != row, field.name
         assert event_of(recorded(other)) == other

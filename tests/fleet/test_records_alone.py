@@ -18,7 +18,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
 from sim.run import simulate
 from tests.helpers.logs import log_of
-from tests.helpers.stars import TABLES, repeatable, star
+from tests.helpers.stars import TABLES, star
 
 ROWS = "".join(f"{n % 3 * 1.5 + 4 * n},{10 + n},{5 + 3 * n % 11}\n" for n in range(12))
 FILES = {
@@ -62,7 +62,7 @@ def test_runs_are_measured_without_their_workload_file(name: str, tmp_path: Path
     assert measured(run) == before
 
 
-@settings(repeatable, max_examples=40)
+@settings(max_examples=40)
 @given(
     workload=st.sampled_from([{"new_tokens": 8}, LENGTHS]),
     requests=st.integers(1, 20),
@@ -84,7 +84,7 @@ def test_last_requests_of_streams_match_the_workload(
     assert ends_in(run) == (ends_of(run) if run.header.fleet.streams else set())
 
 
-@settings(repeatable, max_examples=20)
+@settings(max_examples=20)
 @given(share=st.floats(0.01, 1.0), requests=st.integers(1, 9))
 def test_truncated_runs_end_with_their_newest_requests(share: float, requests: int) -> None:
     """The scenario gives their number; the last one of a stream need not be complete."""

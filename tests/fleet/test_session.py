@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.stations.session import Session, advance, commit, extend
-from tests.helpers.stars import repeatable
 
 FRESH = Session(tag=0, request=0, epoch=1, base=11, goal=60)
 
@@ -22,7 +21,6 @@ def rounds(draw: st.DrawFn) -> tuple[Session, int, int]:
     return Session(0, 0, draw(st.integers(0, 9)), base, goal, tail), verified, accepted
 
 
-@repeatable
 @given(rounds())
 def test_commits_stop_at_the_goal_and_end_the_epoch(example: tuple[Session, int, int]) -> None:
     session, verified, accepted = example
@@ -40,7 +38,6 @@ def test_more_cannot_be_accepted_than_verified_nor_verified_than_drafted(verifie
         commit(msgspec.structs.replace(FRESH, tail=5), verified, accepted)
 
 
-@repeatable
 @given(rounds(), st.integers(0, 9), st.integers(1, 60), st.integers(1, 8))
 def test_a_draft_extends_the_tail_only_where_it_continues_it(
     example: tuple[Session, int, int], epoch: int, base: int, tokens: int
@@ -53,7 +50,6 @@ def test_a_draft_extends_the_tail_only_where_it_continues_it(
         assert isinstance(extended, str)
 
 
-@repeatable
 @given(rounds(), st.integers(0, 12), st.integers(1, 80))
 def test_the_drafter_follows_only_forward(example: tuple[Session, int, int], epoch: int, base: int) -> None:
     session = example[0]
@@ -65,7 +61,6 @@ def test_the_drafter_follows_only_forward(example: tuple[Session, int, int], epo
         assert isinstance(moved, str)
 
 
-@repeatable
 @given(rounds())
 def test_the_drafter_follows_every_outcome_of_its_verifier(example: tuple[Session, int, int]) -> None:
     session, verified, accepted = example

@@ -21,7 +21,7 @@ from fleet.stations.build import stations
 from fleet.times.overhead import Overhead
 from fleet.times.step_time import LinkTime, StepTime
 from sim.run import simulate
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "fleet" / "data" / "scenarios").glob("*.toml"))
@@ -74,7 +74,6 @@ def tiers() -> st.SearchStrategy[list[dict[str, Any]]]:
     return unlike.map(lambda tiers: sorted(tiers, key=lambda tier: tier["first"]))
 
 
-@repeatable
 @given(tiers(), tiers(), st.integers(1, 5), st.integers(1, 5), st.none() | times, st.none() | links)
 def test_the_last_tier_that_names_a_station_wins(
     of_drafters: list[dict[str, Any]], of_targets: list[dict[str, Any]], M: int, N: int, verify: Any, link: Any
@@ -176,7 +175,6 @@ def test_only_the_entry_points_take_a_scenario() -> None:
 sharings = st.sampled_from(["turns", "contended"])
 
 
-@repeatable
 @given(sharings, st.integers(2, 4), st.booleans())
 def test_single_stations_have_their_own_device(sharing: str, others: int, drafts: bool) -> None:
     M, N, side = (1, others, DRAFTERS) if drafts else (others, 1, TARGETS)

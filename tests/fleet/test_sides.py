@@ -114,9 +114,8 @@ def test_links_and_acceptance_are_the_scenarios_or_its_profiles() -> None:
     ],
 )
 def test_values_missing_in_both_profiles_are_refused(changes: dict[str, Any], says: str) -> None:
-    with pytest.raises(InputError, match=says) as refused:
+    with pytest.raises(InputError, match=says):
         simulate(mixed(**changes))
-    assert "\n" not in str(refused.value)
 
 
 def test_labels_of_both_profiles_are_kept() -> None:

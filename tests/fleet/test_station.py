@@ -28,7 +28,6 @@ from fleet.stations.messages import (
 from fleet.stations.station import WAIT, Station
 from fleet.stations.verifier import VerifierStation
 from tests.helpers import steps
-from tests.helpers.stars import repeatable
 from tests.helpers.steps import ended, started
 
 
@@ -126,7 +125,6 @@ def test_steps_use_the_prefix_at_their_start() -> None:
     assert (member.epoch, member.base) == (3, 15)
 
 
-@repeatable
 @given(st.integers(0, 5), st.integers(0, 5))
 def test_opening_a_tag_twice_is_an_error(first: int, second: int) -> None:
     """The open request, or an older one, may be repeated; a later one would never be answered."""

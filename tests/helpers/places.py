@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import settings
 from hypothesis import strategies as st
 
-repeatable = settings(derandomize=True, deadline=None, max_examples=40)
+repeatable = settings(max_examples=40)
 
 
 def texts_of(depth: int) -> st.SearchStrategy[list[list[int]]]:

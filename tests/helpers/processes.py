@@ -45,10 +45,10 @@ def specfleet(*arguments: str | Path, **more: Any) -> subprocess.Popen[str]:
     return start("-m", "specfleet", *arguments, **more)
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+def ended(process: subprocess.Popen[str], limit_s: float = LIMIT_S) -> tuple[int, str, str]:
     """Wait for the end of a process; return its status, standard output and error."""
     try:
-        out, err = process.communicate(timeout=LIMIT_S)
+        out, err = process.communicate(timeout=limit_s)
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
         raise

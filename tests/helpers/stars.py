@@ -2,12 +2,8 @@
 
 from typing import Any
 
-from hypothesis import settings
-
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
-
-repeatable = settings(derandomize=True, deadline=None)
 
 TABLES: dict[str, Any] = {
     "seed": 1,

@@ -13,6 +13,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.times.profile import write_profile
 from sim.run import simulate
 from tests.helpers import engines
+from tests.helpers.amusd_runs import any_machine, run_file
 from tests.inputs.scenarios import scenario
 
 
@@ -90,22 +91,5 @@ def write_estimated(folder: Path) -> None:
 
 
 def write_amusd(folder: Path) -> None:
-    """Write a run file of the AMUSD authors' form."""
-    accepted = [6, 3, 6, 1, 6, 2] * 3
-    look = [{"timestamp": 0.05 * n, "gpu_powers": [200.0, 90.0]} for n in range(1, 20)]
-    runs = {
-        "greedy": {"token_times": [0.04] + [0.02] * 59, "total_time": 1.3},
-        "sd": {
-            "draft_times": [0.1] + [0.01] * 95, "verify_times": [0.05] + [0.03] * 17, "accepted_tokens": accepted,
-            "total_time": 1.8,
-        },
-        "amusd": {
-            "draft_times": [0.02] + [0.01] * 99, "verify_times": [0.5] + [0.03] * 39, "accepted_tokens": [3, 1] * 20,
-            "total_time": 1.5,
-        },
-    }  # fmt: skip
-    entries = [
-        {"sample_index": 0, "strategy": name, "metrics": {"tokens_generated": 60, "gpustats": look, **metrics}}
-        for name, metrics in runs.items()
-    ]
-    (folder / "runs.json").write_text(json.dumps(entries))
+    """Write a run file of the AMUSD authors' form, as their program writes them for a made-up machine."""
+    (folder / "runs.json").write_text(json.dumps(run_file(any_machine(7, tokens=60))))

@@ -32,7 +32,7 @@ from sim.analytic import (
 )
 from sim.predict import predict
 from sim.run import simulate
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 from tests.helpers.theory import exponential_round_rate
 
 ACCURACY = 1e-9
@@ -75,33 +75,14 @@ def test_equations_equal_a_star_played_round_by_round(N, S, Z):
     assert idle_s(N, S, Z) == gaps
     assert {wait_s(N, S, Z)} == {start - ready for _, ready, start, _ in last}
     assert rounds_per_s(N, S, Z) == pytest.approx(N / period, rel=ACCURACY)
+    assert rounds_per_s_per_target(N, S, Z) == pytest.approx(1 / period, rel=ACCURACY)
+    assert throughput(N, S, Z, 3.5) == pytest.approx(3.5 * N / period, rel=ACCURACY)
     assert load(N, S, Z) == pytest.approx((period - gaps) / period, rel=ACCURACY)
-
-
-@repeatable
-@given(targets, positive_s, not_negative_s)
-def test_an_iteration_is_the_longer_of_services_and_round_trip(N, S_s, Z_s):
-    T_gamma = iteration_s(N, S_s, Z_s)
-    assert T_gamma == pytest.approx(max(N * S_s, S_s + Z_s), rel=ACCURACY)
-    assert S_s + Z_s + wait_s(N, S_s, Z_s) == pytest.approx(T_gamma, rel=ACCURACY), "a target's round trip"
-    assert N * S_s + idle_s(N, S_s, Z_s) == T_gamma, "the drafter's"
-    assert min(wait_s(N, S_s, Z_s), idle_s(N, S_s, Z_s)) <= ACCURACY * T_gamma, "requests wait or the drafter does"
-
-
-@repeatable
-@given(targets, positive_s, not_negative_s)
-def test_rates_are_those_of_the_busier_side(N, S_s, Z_s):
-    R_q = rounds_per_s(N, S_s, Z_s)
-    assert R_q == pytest.approx(min(N / (S_s + Z_s), 1 / S_s), rel=ACCURACY)
-    assert load(N, S_s, Z_s) == pytest.approx(R_q * S_s, rel=ACCURACY), "utilisation law"
-    assert rounds_per_s_per_target(N, S_s, Z_s) * N == pytest.approx(R_q, rel=ACCURACY)
-    assert throughput(N, S_s, Z_s, 3.5) == pytest.approx(3.5 * R_q, rel=ACCURACY)
 
 
 # --- where the regimes meet ---
 
 
-@repeatable
 @given(service_ms, return_ms | st.integers(0, 30), st.booleans())
 def test_N_full_is_the_smallest_N_that_covers_the_return(S_ms, Z_ms, whole_ratio):
     if whole_ratio:
@@ -134,7 +115,6 @@ def test_N_full_does_not_round_a_real_excess_away():
     assert N_full(1.0, 2e9 + 1.0) == 2_000_000_002
 
 
-@repeatable
 @given(positive_s, not_negative_s)
 def test_the_round_rate_stops_growing_at_the_plateau(S_s, Z_s):
     N = N_full(S_s, Z_s)
@@ -147,7 +127,6 @@ def test_the_round_rate_stops_growing_at_the_plateau(S_s, Z_s):
 # --- where speculation stops to pay ---
 
 
-@repeatable
 @given(st.integers(10, 500), st.integers(0, 3000), st.integers(1, 10), st.integers(1, 200))
 def test_N_max_is_the_last_N_without_slower_targets(S_ms, Z_ms, tokens, standalone):
     def pays(N: int) -> bool:
@@ -163,7 +142,6 @@ def test_N_max_is_the_last_N_without_slower_targets(S_ms, Z_ms, tokens, standalo
 # --- the whole prediction ---
 
 
-@repeatable
 @given(targets, positive_s, not_negative_s, st.floats(0, 10))
 def test_a_prediction_is_consistent_with_itself(N, S_s, Z_s, accepted):
     star = predict_star(N, S_s, Z_s, accepted_per_round=accepted, standalone_tokens_per_s=20.0)

@@ -35,7 +35,6 @@ from fleet.records.metrics.measure import measure
 from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
-from tests.helpers.stars import repeatable
 
 RNG = np.random.default_rng(0)
 STEADY = Stability(klds=(0.1, 0.2) * 15, last=0.15, longest=8, sl_max=12)
@@ -61,7 +60,6 @@ def test_the_cap_is_the_mean_of_the_batch() -> None:
     assert Dsde().lengths([calm, wild, new], RNG) == [6, 2, 20]
 
 
-@repeatable
 @given(st.lists(st.tuples(st.integers(0, 16), st.floats(0, 5)), min_size=1, max_size=40))
 def test_dsde_lengths_stay_within_their_bounds(steps: list[tuple[int, float]]) -> None:
     rule = Dsde()
@@ -198,7 +196,6 @@ def test_the_cap_speeds_a_large_batch_up() -> None:
 # The two windows of equation (4).
 
 
-@repeatable
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=40))
 def test_the_ratio_of_variances_is_equation_4(klds: list[float]) -> None:
     """With numpy: the 10 newest tokens over the 30 newest ones, weighted by age; 20 where those hardly vary."""

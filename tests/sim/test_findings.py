@@ -29,7 +29,7 @@ from sim.fast.serving import run_serving
 from sim.run import observe, simulate
 from tests.helpers.compiled_fleets import fleets_with_drafters, plain_stars, serving_fleets
 from tests.helpers.marks import slow
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 from tests.sim.test_keys import CORNERS, corner
 
 
@@ -74,7 +74,7 @@ def check(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("fleets", [plain_stars, serving_fleets, fleets_with_drafters])
-@settings(repeatable, max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_the_loop_makes_the_rows_of_simpy_and_their_tables(fleets: Any, data: st.DataObject) -> None:
     check(data.draw(fleets()))

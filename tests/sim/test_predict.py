@@ -12,7 +12,7 @@ from fleet.scenario.reading import make_scenario, scenario_of
 from fleet.scenario.scenario import Scenario
 from sim.predict import predict
 from sim.run import simulate
-from tests.helpers.stars import TABLES, repeatable
+from tests.helpers.stars import TABLES
 
 AGREEMENT = {"model": "agreement", "sessions": ["1101"], "unknown": 0.5}
 DEVICE = {"devices": {"host": {"sharing": "turns"}}}
@@ -53,7 +53,6 @@ def rounds_per_s(scenario: Scenario) -> float:
     return 20 * N / float(drafted_s[30 * N] - drafted_s[10 * N])
 
 
-@repeatable
 @given(
     some_drafters, some_verifiers, st.sampled_from([0.0, 1.0]), st.sampled_from([0.5, 1.0, 2.0]),
     st.tuples(times_s, times_s, times_s, times_s),

@@ -11,7 +11,7 @@ from fleet.records.replay import replay
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 
 lengths = st.integers(1, 60)
 ranges = st.tuples(lengths, lengths).map(lambda two: {"low": min(two), "high": max(two)})
@@ -43,7 +43,7 @@ def places_of(run: Run) -> int:
     return int((done.base + done.tokens).max()) if len(done) else 0
 
 
-@settings(repeatable, max_examples=60)
+@settings(max_examples=60)
 @given(workloads(), st.integers(1, 3))
 def test_streams_stay_within_their_room(drawn: tuple[dict[str, Any], dict[str, str]], N: int) -> None:
     workload, files = drawn
@@ -68,7 +68,7 @@ def test_streams_stay_within_their_room(drawn: tuple[dict[str, Any], dict[str, s
 speeds = st.floats(0.001, 2.0)
 
 
-@settings(repeatable, max_examples=25)
+@settings(max_examples=25)
 @given(speeds, speeds, st.floats(0, 5), st.floats(0.01, 1), st.integers(1, 4), st.booleans(), st.integers(1, 3))
 def test_drafting_ahead_stays_within_its_room(
     draft_s: float, verify_s: float, latency_s: float, beta: float, least: int, busy: bool, N: int

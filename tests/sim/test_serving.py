@@ -23,7 +23,6 @@ from fleet.stations.station import Plan, Start, Station
 from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Step
 from sim.run import simulate
-from tests.helpers.stars import repeatable
 
 K = 3
 
@@ -195,7 +194,7 @@ FAULTS = st.lists(
 )  # fmt: skip
 
 
-@settings(repeatable, max_examples=80, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
 @given(verifiers=TARGETS, drafters=DRAFTERS, seed=st.integers(0, 99), open_loop=st.booleans(), faults=FAULTS)
 def test_work_is_conserved_and_every_log_replays(
     verifiers: dict[str, Any], drafters: dict[str, Any], seed: int, open_loop: bool, faults: list[dict[str, Any]]

@@ -18,7 +18,7 @@ from sim.analytic import idle_s, iteration_s, wait_s
 from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.quickly import simulated
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 from tests.helpers.theory import exponential_round_rate
 
 FALSE_ALARM = 1e-3  # probability of a false alarm of all statistical tests here
@@ -59,7 +59,7 @@ def middle(scenario: Scenario) -> dict[str, Metric]:
 # ---- constant times: the equations, to floating-point accuracy
 
 
-@settings(repeatable, max_examples=50)
+@settings(max_examples=50)
 @given(N=st.integers(1, 12), S_s=st.floats(0.01, 10), Z_s=st.floats(0.0, 50))
 def test_constant_times_give_equations_8_to_10(N: int, S_s: float, Z_s: float) -> None:
     rows = simulate(endless(N, 10, profile=profile(S_s, Z_s))).frame()

@@ -12,7 +12,7 @@ import specfleet
 from fleet.acceptance.models import committed_closed_form
 
 
-@settings(derandomize=True, deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(beta=st.floats(0, 1), depth=st.integers(1, 12))
 def test_every_line_asks_for_the_mean_length_of_the_scenario(beta: float, depth: int) -> None:
     changes = {"drafters.depth": depth}

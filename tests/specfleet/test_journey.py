@@ -4,14 +4,10 @@ The test is strict about what both worlds must share, and about the run with all
 their host with others, and say nothing of times from the profile alone.
 """
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -19,35 +15,19 @@ import specfleet
 from experiments.compare.differences import mean_length_of, sharing
 from fleet.acceptance.fits import mean_interval
 from fleet.acceptance.models import Recorded
+from tests.helpers.cli import Said
+from tests.helpers.processes import ROOT, ended, start
 
-README = Path(__file__).parents[2] / "README.md"
-MODELS = Path(__file__).parents[2] / "engine" / "demo_pair"
-
+README = ROOT / "README.md"
+MODELS = ROOT / "engine" / "demo_pair"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # a minute or two on a quiet host
-
-
-class Said(NamedTuple):
-    status: int
-    out: str
-    err: str
 
 
 def readme_lines() -> list[str]:
     """The commands below README's sentence on the user's models and hardware."""
     after = README.read_text().partition("Your models and hardware")[2]
     return after.split("```")[1].strip().splitlines()
-
-
-def say(folder: Path, *words: str) -> Said:
-    """Type a command in a folder."""
-    root = str(README.parent)
-    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
-    done = subprocess.run(
-        [sys.executable, "-m", "specfleet", *words],
-        cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": paths},
-    )  # fmt: skip
-    return Said(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +46,8 @@ def journey(home: Path) -> dict[str, Said]:
     said = {}
     for line in readme_lines():
         _, command, *words = shlex.split(line, comments=True)
-        said[command] = say(home, command, *words, *(["--quick"] if command == "calibrate" else []))
+        more = ["--quick"] if command == "calibrate" else []
+        said[command] = Said(*ended(start("-m", "specfleet", command, *words, *more, cwd=home), 1400))
     return said
 
 

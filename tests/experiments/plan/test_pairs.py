@@ -11,7 +11,7 @@ from experiments.plan.answer import Plan
 from experiments.plan.ask import make_plan
 from experiments.plan.doubt import slowed
 from experiments.plan.places import pairs_of, places_of
-from experiments.plan.question import PLAIN, PlannedPair
+from experiments.plan.question import PlannedPair
 from experiments.plan.screen import screen
 from experiments.plan.trials import INDIFFERENT
 from fleet.scenario.cost import Cost
@@ -101,20 +101,6 @@ def test_the_order_of_candidates_changes_nothing(number: int) -> None:
 @pytest.mark.parametrize("number", [slow(number) for number in (0, 1, 2, 4)])
 def test_the_chosen_fleet_is_the_grids_best_of_all_candidates(number: int) -> None:
     assert holds(replace(small_question(number, pairs=2), drafters=(1,)))
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_fleets_without_drafters_apart_are_screened_once_a_place(number: int) -> None:
-    question = small_question(number)
-    pair = question.pairs[0]
-    pairs = tuple(named(pair, f"drafter {d}", f"target {t}") for t in range(2) for d in range(3))
-    screened = screen(replace(question, pairs=pairs))
-    titles = [one.shape.title for one in screened]
-    assert len(titles) == len(set(titles))
-    plain = [one.shape.target_place for one in screened if one.shape.kind == PLAIN]
-    once = [one for one in screen(question) if one.shape.kind == PLAIN]
-    assert len(plain) == 2 * len(once)
-    assert len(screened) - len(plain) == 6 * (len(screen(question)) - len(once))
 
 
 def test_each_fleet_has_its_own_devices_times_and_prices() -> None:
