@@ -210,5 +210,5 @@ def test_a_node_can_end_while_its_thread_is_ending() -> None:
 
 
 def test_too_many_connections_of_a_process_are_refused() -> None:
-    with pytest.raises(InputError, match="1100 connections of one process: .*; start its targets in several"):
+    with pytest.raises(InputError, match=r"1100 connections of one process: .*; start its targets in several"):
         Sockets(connect=dict.fromkeys(range(1100), f"{LOOPBACK}:1"))
