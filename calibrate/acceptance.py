@@ -6,12 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fleet.acceptance.fits import (
-    fit_beta_geometric,
-    fit_geometric,
-    mean_interval,
-    total_variation,
-)
+from fleet.acceptance.fits import fit_beta_geometric, fit_geometric, mean_interval, total_variation
 
 
 def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[str, Any]:

@@ -17,13 +17,7 @@ from fleet.scenario.links import linked_pairs, ways_of
 from fleet.scenario.names import verifier_name
 from fleet.scenario.resolved import Fleet, ResolvedDevice
 from fleet.scenario.workload import Request, streams_of
-from fleet.stations.build import (
-    drafter_station,
-    join_of,
-    router_station,
-    stations,
-    verifier_station,
-)
+from fleet.stations.build import drafter_station, join_of, router_station, stations, verifier_station
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import (
     TO_DRAFTER,
@@ -46,15 +40,7 @@ from fleet.times.overhead import Overhead
 from fleet.times.step import Step
 from sim.faults import FallibleServer
 from sim.playback import PlayedOutcomes, deques_of, played_delays, played_durations
-from sim.servers import (
-    ContendedDevice,
-    Device,
-    GatheringDevice,
-    Server,
-    Service,
-    TimeSlicedDevice,
-    drawn_delays,
-)
+from sim.servers import ContendedDevice, Device, GatheringDevice, Server, Service, TimeSlicedDevice, drawn_delays
 from sim.wires import Way, Wire
 
 

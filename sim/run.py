@@ -15,11 +15,7 @@ from sim.fast.plain import has_serving_targets
 from sim.network import Network
 
 
-def simulate(
-    scenario: Scenario,
-    playback: Playback | None = None,
-    path: SimPath = "auto",
-) -> Run:
+def simulate(scenario: Scenario, playback: Playback | None = None, path: SimPath = "auto") -> Run:
     """Simulate a scenario to its end and return its records.
 
     Args:

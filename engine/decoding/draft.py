@@ -117,13 +117,7 @@ class Drafter:
         """Return the stream's committed tokens, as far as the drafter knows."""
         return self.streams[tag].committed
 
-    def advance(
-        self,
-        tag: int,
-        path: Sequence[int],
-        tokens: Sequence[int],
-        hidden: torch.Tensor | None = None,
-    ) -> None:
+    def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:
         """Commit the nodes of `path` in the last draft; `tokens` are theirs, and after them the target's own."""
         stream = self.streams[tag]
         if stream.drafts is not None and path:

@@ -6,33 +6,10 @@ the client delivers a Refusal, and the target decodes alone.
 
 import msgspec
 
-from engine.net.actions import (
-    ALIVE_S,
-    HELLO_S,
-    LEASE_S,
-    NO_PEER,
-    Action,
-    Deliver,
-    Lost,
-    Opened,
-    Rejected,
-    Send,
-)
+from engine.net.actions import ALIVE_S, HELLO_S, LEASE_S, NO_PEER, Action, Deliver, Lost, Opened, Rejected, Send
 from engine.net.content import NOTHING, Content
 from engine.net.frames import VERSION, FrameError, OtherVersionError, WireMessage, pack, parse, payload_of
-from engine.net.handshake import (
-    Alive,
-    Bye,
-    Denied,
-    Hello,
-    Ping,
-    Role,
-    Unknown,
-    Welcome,
-    printable,
-    seat_of,
-    terms_of,
-)
+from engine.net.handshake import Alive, Bye, Denied, Hello, Ping, Role, Unknown, Welcome, printable, seat_of, terms_of
 from engine.net.limits import bounds_of, draft_refused
 from engine.net.rates import full
 from fleet.errors import InputError

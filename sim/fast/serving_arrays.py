@@ -20,16 +20,7 @@ from fleet.times.station_times import DrafterTimes
 from fleet.times.step_time import StepTime
 from sim.fast.arrays import NewGenerator, drawn_lengths, place_streams, set_delays, set_sizes, texts_of, wires_of
 from sim.fast.events import Array, Numbers, Record, Wires
-from sim.fast.layout import (
-    A_LAW,
-    A_POINT,
-    A_ROOFLINE,
-    A_ROW,
-    A_SERVER,
-    A_SERVING_CLOCK,
-    AN_ATTENTION,
-    AN_EVENT,
-)
+from sim.fast.layout import A_LAW, A_POINT, A_ROOFLINE, A_ROW, A_SERVER, A_SERVING_CLOCK, AN_ATTENTION, AN_EVENT
 from sim.fast.numbers import DrawnLengths, MultiplierSources, child
 from sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots
 
