@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
@@ -36,8 +37,8 @@ class LauncherPipe:
         self.sending = threading.Lock()
 
     def send(self, message: tuple[str, Any]) -> None:
-        """Send a message that the launcher waits for: its kind and its value."""
-        with self.sending:
+        """Send a message that the launcher waits for: its kind and its value; a launcher that ends takes none."""
+        with self.sending, suppress(BrokenPipeError):
             self.connection.send(message)
 
     def report(self, progress: object) -> bool:
