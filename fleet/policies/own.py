@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from fleet.errors import InputError
+from fleet.inputs.text import reason
 
 GROUP = "specfleet.policies"
 KEYS = ("order", "admit", "route", "allocate")
@@ -42,7 +43,7 @@ def _loaded(point: EntryPoint, taken: Collection[str]) -> type[msgspec.Struct]:
     try:
         policy = point.load()
     except (ImportError, AttributeError) as error:
-        raise InputError(f"{origin}: cannot be loaded ({error})") from error
+        raise InputError(f"{origin}: cannot be loaded ({reason(error)})") from error
     config = getattr(policy, "__struct_config__", None)
     if not isinstance(policy, type) or config is None or config.tag_field != "policy" or not config.frozen:
         raise InputError(
