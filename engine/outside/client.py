@@ -78,7 +78,7 @@ def ask_all(url: str, job: Job, report: Callable[[str], None] = lambda _line: No
             if time.perf_counter() - said_s > PROGRESS_S:
                 said_s = time.perf_counter()
                 report(f"{server.name}: {len(answers)} of {count} requests")
-        while not over.wait(PROGRESS_S):
+        while len(answers) < count and not over.wait(PROGRESS_S):
             report(f"{server.name}: {len(answers)} of {count} requests")
     finally:
         over.set()
