@@ -19,7 +19,7 @@ from fleet.times.step_time import StepTime
 LATE = 0.25  # of the time of a round: what comes as late belongs to the step before
 PLAIN, VERIFY, DRAFTS = slice(0, 5), slice(5, 10), slice(10, 12)  # variables of a gap that are of these steps
 CONTEXT = [1, 3, 6, 8]  # of them, those of the context
-LEAST_GAIN = 0.95  # share of the error without the context, at most, with which it is in the law
+MIN_GAIN = 0.95  # share of the error without the context, at most, with which it is in the law
 
 
 class Gap(NamedTuple):
@@ -51,7 +51,7 @@ def fit_answers(runs: Sequence[Run]) -> Fitted:
     coefficients, ratios = fit_relative(design, times_s)
     design[:, CONTEXT] = 0.0
     shorter = fit_relative(design, times_s)
-    if mean_error(ratios) > LEAST_GAIN * mean_error(shorter[1]):  # a slope of chance would be wrong at other lengths
+    if mean_error(ratios) > MIN_GAIN * mean_error(shorter[1]):  # a slope of chance would be wrong at other lengths
         coefficients, ratios = shorter
     decode, verify = (law_of(coefficients[five]) for five in (PLAIN, VERIFY))
     token_s, row_token_s, read_s, first_s = coefficients[DRAFTS.start :].tolist()

@@ -18,7 +18,7 @@ from fleet.times.effects import IdleEffect
 
 Floats = NDArray[np.float64]
 
-FEWEST = 20  # steps with k active that a factor of its own needs
+MIN_STEPS = 20  # steps with k active that a factor of its own needs
 
 
 def factors_in(runs: Sequence[Run], setup: FleetSetup, idle: IdleEffect) -> tuple[float, ...]:
@@ -33,7 +33,7 @@ def factors_in(runs: Sequence[Run], setup: FleetSetup, idle: IdleEffect) -> tupl
         works_s.append((steps.fitted_s * slowdowns)[steps.resolved])
         times_s.append(time_by_active(steps, len(runs))[steps.resolved])
     work_s, time_s = np.concatenate(works_s), np.concatenate(times_s)  # (steps,), (steps, most active)
-    frequent = (time_s > 0).sum(axis=0) >= FEWEST
+    frequent = (time_s > 0).sum(axis=0) >= MIN_STEPS
     rates = nnls(time_s[:, frequent] / work_s[:, None], np.ones(len(work_s)))[0]
     factors = np.ones(len(frequent))
     factors[frequent] = np.divide(1.0, rates, out=np.ones_like(rates), where=rates > 0)  # 0: unknown

@@ -26,7 +26,7 @@ START = {"bandwidth_share": 0.85, "compute_share": 0.75, "product_s": 5e-6, "ker
 FIGURES = tuple(START)  # what is fitted, and from where
 COLUMNS = ("num_tokens", "num_tensor_parallel_workers", "n_embd", "n_expanded_embd", "n_head", "n_kv_head")
 
-MOST = 10**6  # tokens, workers, seconds: more is damage
+MAX_COUNT = 10**6  # tokens, workers, seconds: more is damage
 
 
 class Operators(msgspec.Struct, frozen=True):
@@ -68,8 +68,10 @@ def _operators_of(row: dict[str, str], origin: str) -> Operators:
         raise InputError(f"{origin}: sizes {shortened(sizes)} are not those of {MODEL}")
     times_s = {name: numbers[f"time_stats.{name}.median"] / 1000 for name in (*PRODUCTS, *KERNELS)}
     counts = [numbers[name] for name in COLUMNS[:2]]
-    if not all(1 <= count <= MOST for count in counts) or not all(0 < time_s <= MOST for time_s in times_s.values()):
-        raise InputError(f"{origin}: needs tokens and workers from 1 on, and times above 0, all up to {MOST}")
+    if not all(1 <= count <= MAX_COUNT for count in counts) or not all(
+        0 < time_s <= MAX_COUNT for time_s in times_s.values()
+    ):
+        raise InputError(f"{origin}: needs tokens and workers from 1 on, and times above 0, all up to {MAX_COUNT}")
     return Operators(int(counts[0]), int(counts[1]), times_s)
 
 

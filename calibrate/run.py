@@ -33,7 +33,7 @@ from calibrate.pair import (
 )
 from calibrate.serving import accepted_in
 from calibrate.stages import Report, Stage, Stages, silent, stages_on_host
-from calibrate.steadiness import MOST_ALONE, impossible_fit
+from calibrate.steadiness import MAX_ALONE, impossible_fit
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.launch.memory import needs_of
 from engine.launch.processes import in_process
@@ -125,7 +125,7 @@ def plausible(bench: "Bench") -> HardwareProfile:
     if (problem := impossible_fit(profile)) is not None:
         bench.measure_steps(f"single steps again: {problem}")
         profile = bench.profile()
-    if profile.measured.get("alone", 1.0) > MOST_ALONE:
+    if profile.measured.get("alone", 1.0) > MAX_ALONE:
         bench.contend(" again: a step that runs alone was slowed")
         profile = bench.profile()
     if (problem := impossible_fit(profile)) is not None:

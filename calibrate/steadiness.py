@@ -10,7 +10,7 @@ from fleet.times.profile import STEPS, HardwareProfile
 
 UNSTEADY = 0.1  # difference of the same steps between passes from which the host counts as unsteady
 WORST_FIT = 0.25  # median error of a step's fit; quiet hosts are within a few percent
-MOST_ALONE = 1.5  # time of a step that runs alone in a concurrent fleet over its own time, which is 1 but for noise
+MAX_ALONE = 1.5  # time of a step that runs alone in a concurrent fleet over its own time, which is 1 but for noise
 
 
 def passes_differ(series: Sequence[Sequence[ArrayLike]]) -> float:
@@ -43,7 +43,7 @@ def unsteady(profile: HardwareProfile) -> str | None:
     )
     if share >= UNSTEADY:
         what = f"the same steps took {share:.0%} longer in one pass than in another"
-    elif alone > MOST_ALONE:
+    elif alone > MAX_ALONE:
         what = f"a step that ran alone took {alone:.1f} times its own time, and contention is relative to that"
     else:
         return None

@@ -19,7 +19,7 @@ from fleet.errors import InputError
 from fleet.inputs.text import read_json, shortened
 from fleet.records.run import Run, read_run
 
-LEAST_WIDTH, MOST_WIDTH = 2, 30
+MIN_WIDTH, MAX_WIDTH = 2, 30
 
 Drawn = tuple[Figure, str]
 """A figure and its caption."""
@@ -58,8 +58,8 @@ def draw(name: str, results: Any, out: Path | None = None, look: Look = AS_DRAWN
     if name != "sweep" and (look.metric or look.panels):
         raise InputError(f"figure {name}: shows one thing; --{'y' if look.metric else 'panels'} is for figure sweep")
     width_inches = look.width_inches
-    if width_inches is not None and not LEAST_WIDTH <= width_inches <= MOST_WIDTH:
-        raise InputError(f"--width {width_inches:g}: needs {LEAST_WIDTH} to {MOST_WIDTH} inches")
+    if width_inches is not None and not MIN_WIDTH <= width_inches <= MAX_WIDTH:
+        raise InputError(f"--width {width_inches:g}: needs {MIN_WIDTH} to {MAX_WIDTH} inches")
     if name == "sweep":
         figure, caption = sweep_figure(content, look.metric or "throughput", panels=look.panels)
     else:

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # names of settings, as the C library's header numbers them
 LARGEST_KEPT_BYTES = 1 << 25  # of one array; what is larger comes from the kernel, in large pages
-MOST_KEPT_BYTES = 1 << 30  # beyond which all that is free at the end of the heap goes back
+MAX_KEPT_BYTES = 1 << 30  # beyond which all that is free at the end of the heap goes back
 
 
 def keep_freed_memory() -> None:
@@ -16,4 +16,4 @@ def keep_freed_memory() -> None:
     with suppress(AttributeError, OSError, TypeError):
         c_library = ctypes.CDLL(None)
         c_library.mallopt(MMAP_THRESHOLD, LARGEST_KEPT_BYTES)
-        c_library.mallopt(TRIM_THRESHOLD, MOST_KEPT_BYTES)
+        c_library.mallopt(TRIM_THRESHOLD, MAX_KEPT_BYTES)

@@ -9,7 +9,7 @@ from scipy.optimize import isotonic_regression
 
 # Distinct for colour-blind readers, too.
 LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444", "#882255")
-LEAST_APART = 0.058  # of two names at the right edge, as a share of the panel's height
+MIN_APART = 0.058  # of two names at the right edge, as a share of the panel's height
 
 
 class Scale(NamedTuple):
@@ -38,13 +38,13 @@ def name_lines(axes: Axes, ends: Sequence[tuple[str, float, str]], heading: str)
     """
     low, high = axes.get_ylim()
     order = sorted(range(len(ends)), key=lambda number: ends[number][1])
-    heights = spread([(ends[number][1] - low) / (high - low) for number in order], LEAST_APART)
+    heights = spread([(ends[number][1] - low) / (high - low) for number in order], MIN_APART)
     for number, height in zip(order, heights, strict=True):
         name, _, colour = ends[number]
         axes.annotate(name, (1.015, height), xycoords="axes fraction", color=colour, va="center", fontsize=8.5,
                       annotation_clip=False)  # fmt: skip
     if heights:
-        place = max(max(heights) + LEAST_APART, 0.0)
+        place = max(max(heights) + MIN_APART, 0.0)
         axes.annotate(heading, (1.015, place), xycoords="axes fraction", color="#555555", va="center", fontsize=8,
                       annotation_clip=False)  # fmt: skip
 

@@ -12,7 +12,7 @@ from calibrate.readers.recording import Recording
 from fleet.acceptance.models import Geometric, PerPosition, Recorded, committed_closed_form
 from fleet.errors import InputError
 
-MOST = 4096  # tokens of a draft
+MAX_DEPTH = 4096  # tokens of a draft
 ASSUMED = "assumed: every draft token passes as often"  # of a mean alone
 Rounds = Counter[tuple[int, int]]  # how many rounds drafted and accepted so many tokens
 Sessions = Sequence[Sequence[tuple[int, int]]]  # the rounds of each request in order: drafted, accepted
@@ -137,6 +137,6 @@ def geometric_of(origin: str, key: str, mean: float, depth: int, depth_key: str)
     """
     if not depth:
         raise InputError(f"{origin}: lacks {depth_key}, which a server writes first; state --depth")
-    if depth > MOST or not 1 <= mean <= depth + 1:
+    if depth > MAX_DEPTH or not 1 <= mean <= depth + 1:
         raise InputError(f"{origin}: {key} = {mean:.4g}, {depth_key} = {depth}; needs 1 to {depth + 1}")
     return Geometric(brentq(lambda beta: committed_closed_form(beta, depth) - mean, 0.0, 1.0, xtol=1e-15))

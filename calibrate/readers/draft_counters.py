@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from calibrate.readers.counts import MOST
+from calibrate.readers.counts import MAX_DEPTH
 from calibrate.readers.laws import at_most, falls, same
 from calibrate.readers.prometheus import Sample, Sums, add_up, between, number_of
 from fleet.errors import InputError
 from fleet.inputs.text import shortened
 
 COUNTERS, BY_POSITION = ("drafts", "draft_tokens", "accepted_tokens"), "accepted_tokens_per_pos"
-MOST_COUNTED = 2**53  # a counter is a float, which knows no larger whole numbers
+MAX_COUNTED = 2**53  # a counter is a float, which knows no larger whole numbers
 
 
 class Drafts(NamedTuple):
@@ -51,12 +51,13 @@ def _counters(path: Path, scrape: Sequence[Sample], prefix: str) -> Sums:
     counters, by_position = [one for one in scrape if one.name.startswith(prefix)], f"{prefix}{BY_POSITION}"
     for one in counters:
         value = number_of(one)
-        if value > MOST_COUNTED or not value.is_integer():
+        if value > MAX_COUNTED or not value.is_integer():
             raise InputError(f"{one.origin}: {one.name} = {one.value}; allowed: whole numbers from 0")
         position = one.labels.get("position", "")
-        is_place = re.fullmatch(r"[0-9]{1,4}", position, re.ASCII) and int(position) < MOST
+        is_place = re.fullmatch(r"[0-9]{1,4}", position, re.ASCII) and int(position) < MAX_DEPTH
         if one.name.startswith(by_position) and not is_place:
-            raise InputError(f'{one.origin}: position="{shortened(position, quoted=False)}"; allowed: 0 to {MOST - 1}')
+            place = shortened(position, quoted=False)
+            raise InputError(f'{one.origin}: position="{place}"; allowed: 0 to {MAX_DEPTH - 1}')
     sums = add_up(counters)
     positions = max(sum(name.startswith(by_position) for name in sums), 1)
     names = (

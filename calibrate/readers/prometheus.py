@@ -14,7 +14,7 @@ from fleet.inputs.text import read_lines, shortened
 
 SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-MOST = 1e18  # no counter of tokens or seconds is as large
+MAX_VALUE = 1e18  # no counter of tokens or seconds is as large
 WIDEST = 1.5  # upper over lower bound of a bucket that a quantile is read from
 
 Sums = dict[str, float]
@@ -52,13 +52,13 @@ def samples(path: Path, prefix: str) -> Iterator[Sample]:
 
 
 def number_of(sample: Sample) -> float:
-    """Return the value of a sample; InputError unless it is a number from 0 to MOST."""
+    """Return the value of a sample; InputError unless it is a number from 0 to MAX_VALUE."""
     try:
         value = float(sample.value)
     except ValueError as error:
         raise InputError(f"{sample.origin}: {sample.name} = {shortened(sample.value)}; needs a number") from error
-    if not 0 <= value <= MOST:
-        raise InputError(f"{sample.origin}: {sample.name} = {sample.value}; allowed: numbers from 0 to {MOST:g}")
+    if not 0 <= value <= MAX_VALUE:
+        raise InputError(f"{sample.origin}: {sample.name} = {sample.value}; allowed: numbers from 0 to {MAX_VALUE:g}")
     return value
 
 

@@ -12,19 +12,19 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from calibrate.readers.counts import MOST, Rounds, recorded, recording_of_rounds, rounds_of, steps_without_draft
+from calibrate.readers.counts import MAX_DEPTH, Rounds, recorded, recording_of_rounds, rounds_of, steps_without_draft
 from calibrate.readers.laws import at_most, rounds_to, same
 from calibrate.readers.recording import Recording
 from fleet.errors import InputError
 
 Count = Annotated[int, Meta(ge=0, le=10**12)]
-Tokens = Annotated[int, Meta(ge=0, le=MOST)]  # of one draft
-Depth = Annotated[int, Meta(ge=1, le=MOST)]
+Tokens = Annotated[int, Meta(ge=0, le=MAX_DEPTH)]  # of one draft
+Depth = Annotated[int, Meta(ge=1, le=MAX_DEPTH)]
 Length = Annotated[int, Meta(ge=0, le=10**7)]  # of a prompt or an answer, in tokens
-Histogram = Annotated[list[Count], Meta(max_length=MOST + 1)]  # how many rounds accepted 0, 1, ... tokens
+Histogram = Annotated[list[Count], Meta(max_length=MAX_DEPTH + 1)]  # how many rounds accepted 0, 1, ... tokens
 Key = Annotated[str, Meta(pattern="^[0-9]{1,4}$")]  # a number of tokens, as a key of JSON
-Sparse = Annotated[dict[Key, Count], Meta(max_length=MOST + 1)]  # a histogram without its zeros
-ByLength = Annotated[dict[Key, Histogram], Meta(max_length=MOST)]  # a histogram for each draft length
+Sparse = Annotated[dict[Key, Count], Meta(max_length=MAX_DEPTH + 1)]  # a histogram without its zeros
+ByLength = Annotated[dict[Key, Histogram], Meta(max_length=MAX_DEPTH)]  # a histogram for each draft length
 Real = Annotated[float, Meta(ge=0, le=1e6)]
 
 

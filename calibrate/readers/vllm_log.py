@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.readers.counts import MOST, plain_note
+from calibrate.readers.counts import MAX_DEPTH, plain_note
 from calibrate.readers.laws import at_most, falls
 from calibrate.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
 from calibrate.readers.recording import Recording
@@ -150,8 +150,8 @@ def _interval(origin: str, line: str) -> Interval:
     mean, average = counts["Mean acceptance length"], counts["Avg Draft acceptance rate"]
     accepted, drafted = int(counts["Accepted"]), int(counts["Drafted"])
     rates = tuple(map(float, stated[1].split(", ")))
-    if len(rates) > MOST:
-        raise InputError(f"{origin}: {len(rates)} positions; allowed: up to {MOST}")
+    if len(rates) > MAX_DEPTH:
+        raise InputError(f"{origin}: {len(rates)} positions; allowed: up to {MAX_DEPTH}")
     falls(origin, "Per-position acceptance rate", rates, "1", 1.0)
     at_most(origin, "Accepted", accepted, "Drafted", drafted)
     if not drafted:

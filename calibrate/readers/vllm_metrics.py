@@ -20,7 +20,7 @@ KV_SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # the sec
 GAUGES = frozenset(["vllm:num_requests_running", "vllm:num_requests_waiting", *KV_SHARES])
 TOKENS = "vllm:generation_tokens"
 FIRSTS, ENDS = "vllm:time_to_first_token_seconds_count", "vllm:e2e_request_latency_seconds_count"  # of answers
-LEAST_BUSY, MOST_BUSY = 0.9, 1.5  # shares of the time in steps: a lower one is named, a higher one cannot be
+MIN_BUSY, MAX_BUSY = 0.9, 1.5  # shares of the time in steps: a lower one is named, a higher one cannot be
 
 
 def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Recording:
@@ -115,7 +115,7 @@ def _load(
     time_s, over, notes = _time_between(files, scrapes, seconds, busy_s)
     span_s = time_s or busy_s or math.inf  # without any time there are no rates
     busy_share = min(busy_s / time_s, 1.0) if time_s and busy_s else None
-    if busy_share is not None and busy_share < LEAST_BUSY:
+    if busy_share is not None and busy_share < MIN_BUSY:
         notes.append(f"requests ran {busy_share:.0%} of the time: means over all of it are lower than under way")
     if hits := count("prefix_cache_hits"):
         share = hits / max(count("prefix_cache_queries"), hits)
@@ -164,7 +164,7 @@ def _time_between(
     time_s, known = files[1].stat().st_mtime - files[0].stat().st_mtime, "assumed: by the files' times"
     if first is not None and last is not None:
         time_s, known = (last - first) / 1000, "by their samples"
-    if time_s <= 0 or busy_s > MOST_BUSY * time_s:
+    if time_s <= 0 or busy_s > MAX_BUSY * time_s:
         note = f"the scrapes are {time_s:.4g} s apart ({known}), and steps took about {busy_s:.3g} s: state --seconds"
         return 0.0, f"between two scrapes{inferred}", [note]
     return time_s, f"between two scrapes, {time_s:.4g} s apart ({known})", []

@@ -6,8 +6,8 @@ padded to a bucket, and the mask hides the padding. A chain's mask follows from 
 do the lengths of rows where attention reads pages. Rare shapes stay eager. Results are equal in exact arithmetic; in
 half precision another width or mask may choose another attention kernel, so ties may fall differently.
 
-Bounds: a shape is captured at its second pass over a storage, if the pass has at most `MOST_TOKENS` tokens and is no
-prefill. A storage has at most `MOST_GRAPHS`; a new one replaces one that was unused for `RESTED` passes. If a device
+Bounds: a shape is captured at its second pass over a storage, if the pass has at most `MAX_TOKENS` tokens and is no
+prefill. A storage has at most `MAX_GRAPHS`; a new one replaces one that was unused for `RESTED` passes. If a device
 has no memory for another graph, the existing ones stay, and other shapes are eager.
 """
 
@@ -24,10 +24,10 @@ from engine.decoding.cache import RowCache
 from engine.decoding.feed import Feed
 from engine.decoding.slots import SlotCache
 
-MOST_TOKENS = 256  # of a pass: with more, the kernels take longer than their launches
+MAX_TOKENS = 256  # of a pass: with more, the kernels take longer than their launches
 LONGEST_CHAIN = 32  # of one row alone: a longer one is part of a prompt, and prompt lengths rarely repeat
 # all share one pool of memory, as large as the largest graph needs; each has its own launches and buffers
-MOST_GRAPHS = 512
+MAX_GRAPHS = 512
 RESTED = 256  # passes over the storage without this graph
 SIGHTS = 2  # passes of a shape; the last one captures it
 NARROWEST = 64  # places of the smallest bucket
@@ -95,7 +95,7 @@ class _Storage:
         self.sights[form] += 1
         if self.full or self.sights[form] < SIGHTS:
             return False
-        if len(self.graphs) < MOST_GRAPHS:
+        if len(self.graphs) < MAX_GRAPHS:
             return True
         oldest = min(self.graphs, key=lambda stored: self.graphs[stored].used)
         if self.passes - self.graphs[oldest].used < RESTED:
@@ -154,7 +154,7 @@ def form_of(cache: RowCache, feed: Feed) -> Form | None:
     Ragged rows rarely repeat a shape, aligned ones move to new storage often, and prompts have any length.
     """
     tokens, is_chain = len(feed.slots), feed.mask is None
-    if feed.gather is not None or tokens > MOST_TOKENS or not isinstance(cache, SlotCache):
+    if feed.gather is not None or tokens > MAX_TOKENS or not isinstance(cache, SlotCache):
         return None
     if is_chain and feed.batch == 1 and tokens > LONGEST_CHAIN:
         return None

@@ -9,7 +9,7 @@ import torch
 
 from engine.decoding.cache import WARM_UP, RowCache
 from engine.decoding.feed import Nodes, in_rectangle
-from engine.decoding.graphs import MOST_TOKENS
+from engine.decoding.graphs import MAX_TOKENS
 from engine.decoding.greedy import longest_path
 from engine.decoding.grow import BROKEN, Drafts, check_draft, no_drafts, no_numbers
 from engine.decoding.models import CausalLM
@@ -20,8 +20,8 @@ from engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms, 
 from fleet.acceptance.token import Token
 from fleet.errors import InputError
 
-LEAST = math.log(torch.finfo(torch.float64).tiny)  # logarithm of the least probability
-LEAST_SENT = -25 * math.log(2)  # half of the least probability above 0 of float16, in which drafts are sent
+MIN_LOG = math.log(torch.finfo(torch.float64).tiny)  # logarithm of the least probability
+MIN_LOG_SENT = -25 * math.log(2)  # half of the least probability above 0 of float16, in which drafts are sent
 
 
 @dataclass(slots=True)
@@ -196,7 +196,7 @@ class Target:
         tokens = torch.cat([roots, drafts.tokens], 1)  # (B, n + 1)
         nodes = None if tree.is_chain else Nodes(0, tree.ancestors, tree.depths)
         # Surplus tokens lie beyond all others of their row, within the capacity for the widest row, and are never kept.
-        captured = self.model.graphs is not None and tokens.numel() <= MOST_TOKENS and not beside
+        captured = self.model.graphs is not None and tokens.numel() <= MAX_TOKENS and not beside
         real = not self.rectangular or (self.cache.pages and tree.is_chain and not captured)
         counts = [count + 1 for count in drafts.counts] if real else [tokens.shape[1]] * len(tags)
         flat, inside = tokens.flatten().clamp(0, self.model.vocabulary - 1), None
@@ -323,14 +323,14 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
         of_target, of_drafter = (widened(values, V, -torch.inf) for values in (of_target, of_drafter))
         log_p, log_q = (torch.log_softmax(warmed(values, rows), -1) for values in (of_target, of_drafter))
         numbers = [ratios(drafts, distributions(of_target, rows), distributions(of_drafter, rows))]
-        numbers += divergences(log_p, log_q, LEAST)
+        numbers += divergences(log_p, log_q, MIN_LOG)
     else:
         q = None if drafts.q is None else normalised(drafts.q.double())[row, above.clamp(max=drafts.q.shape[1] - 1)]
         numbers = [ratios(drafts, distributions(of_target, rows), q)]
         if q is not None:
             V = max(of_target.shape[-1], q.shape[-1])
             log_p = torch.log_softmax(warmed(widened(of_target, V, -torch.inf), rows), -1)
-            numbers += divergences(log_p, widened(q, V).log(), LEAST_SENT)
+            numbers += divergences(log_p, widened(q, V).log(), MIN_LOG_SENT)
     listed = torch.stack(numbers, -1).tolist()
     return [[Token(*token) for token in row[:count]] for row, count in zip(listed, drafts.counts, strict=True)]
 
@@ -340,7 +340,7 @@ def divergences(log_p: torch.Tensor, log_q: torch.Tensor, least: float) -> list[
 
     Tokens outside of one vocabulary have no weight. Their logarithms count as `least`, so that all signals are finite.
     """
-    apart = log_p.clamp(min=LEAST) - log_q.clamp(min=least)
+    apart = log_p.clamp(min=MIN_LOG) - log_q.clamp(min=least)
     kld, entropy = (log_p.exp() * apart).sum(-1), torch.special.entr(log_q.exp()).sum(-1)
     return [kld.clamp(min=0), entropy.clamp(min=0)]
 

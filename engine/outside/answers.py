@@ -18,7 +18,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import Request, streams_of
 
 TOGETHER_S = 3e-4  # between tokens of one round, where the server does not count its rounds; steps take longer
-MOST = 10**9  # tokens of a round, without a limit
+MAX_TOKENS = 10**9  # tokens of a round, without a limit
 
 
 def run_on_server(scenario: Scenario, url: str, report: Callable[[str], None] = lambda _line: None) -> Run:
@@ -37,7 +37,7 @@ def run_on_server(scenario: Scenario, url: str, report: Callable[[str], None] = 
 
 def run_of(scenario: Scenario, fleet: Fleet, answers: Answers, engine: str) -> Run:
     """Return the run of a scenario that an engine gave those answers to."""
-    most = fleet.drafters.depth + 1 if fleet.drafters.count else MOST
+    most = fleet.drafters.depth + 1 if fleet.drafters.count else MAX_TOKENS
     log = log_of(streams_of(fleet), answers, between_rounds_s(answers, fleet), most)
     run = make_run(scenario, "engine", log, fleet)
     return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=engine, steps=False))
@@ -67,7 +67,7 @@ def between_rounds_s(answers: Answers, fleet: Fleet) -> float:
     return gaps_s[-steps] if drafts and 0 < steps <= len(gaps_s) else TOGETHER_S
 
 
-def rounds_of(answer: Answer, between_s: float = TOGETHER_S, most: int = MOST) -> tuple[tuple[float, int], ...]:
+def rounds_of(answer: Answer, between_s: float = TOGETHER_S, most: int = MAX_TOKENS) -> tuple[tuple[float, int], ...]:
     """Return when each round of a request ended, and its tokens; less than `between_s` apart are those of one.
 
     - `most`: tokens of a round.
@@ -82,7 +82,7 @@ def rounds_of(answer: Answer, between_s: float = TOGETHER_S, most: int = MOST) -
 
 
 def log_of(
-    streams: Mapping[int, list[Request]], answers: Answers, between_s: float = TOGETHER_S, most: int = MOST
+    streams: Mapping[int, list[Request]], answers: Answers, between_s: float = TOGETHER_S, most: int = MAX_TOKENS
 ) -> Log:
     """Return the rows of the event table: of each request its arrival, and its rounds as if each were a step of it."""
     by_number = {answer.number: answer for answer in answers.answers}

@@ -24,7 +24,7 @@ from fleet.scenario.scenario import Scenario
 
 FOLDER = "SPECFLEET_ENGINES"  # environment variable: the folder of all environments
 LINES_OF_ERROR = 3
-MOST = 4  # processes that are kept: one of vLLM takes 1.9 GB for the demo pair
+MAX_DRIVERS = 4  # processes that are kept: one of vLLM takes 1.9 GB for the demo pair
 ENDS_S = 10.0  # that an engine has to end by itself
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class OutsideEngine:
         key = msgspec.json.encode(settings)
         driver, count = self.drivers.pop(key, None), scenario.workload.requests
         if driver is None:
-            if len(self.drivers) == MOST:
+            if len(self.drivers) == MAX_DRIVERS:
                 self.drivers.pop(next(iter(self.drivers))).close()  # unused for the longest time
             self.report(f"starting {self.engine}")
             driver = Driver(self.engine, settings)

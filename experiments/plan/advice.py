@@ -29,10 +29,10 @@ from fleet.times.profile import HardwareProfile
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the largest load that is carried, to say how deep to draft
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # the same of closed loops, of the planned load
 HALVINGS = 4  # of the gap between a load that is carried and one that is not
-MOST = 16.0  # times the planned load
+MAX_LOAD = 16.0  # times the planned load
 LOOK = 1500  # requests of a simulation of another load, at most
-MOST_IN_FLIGHT = 2048  # requests at once that are simulated to see a limit
-ROWS = int(EACH * MOST_IN_FLIGHT / FACTORS[0])  # of a file of lengths, at most: as many as requests of a simulation
+MAX_IN_FLIGHT = 2048  # requests at once that are simulated to see a limit
+ROWS = int(EACH * MAX_IN_FLIGHT / FACTORS[0])  # of a file of lengths, at most: as many as requests of a simulation
 GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}  # times that are said
 
 
@@ -105,7 +105,7 @@ def plan_devices(
     """
     if (arrivals_per_s > 0) == (in_flight > 0):
         raise InputError("--devices: give the load of the fleet: either --arrivals 16/s, or --in-flight 64")
-    if in_flight > (most := int(MOST_IN_FLIGHT / FACTORS[0])):
+    if in_flight > (most := int(MAX_IN_FLIGHT / FACTORS[0])):
         raise InputError(f"--in-flight {in_flight}: simulated up to {most}; plan for a part of the devices and load")
     workload = msgspec.structs.replace(with_arrivals(scenario.workload, None), requests=ROWS)
     if isinstance(workload.new_tokens, int) and not workload.lengths:  # equally long answers would stay in step
@@ -205,7 +205,7 @@ def _limit(found: Simulations) -> Iterator[str]:
     resource, rows = next(iter(curve.full.items()))
     rate = f"{best.replicas * curve.load_of(resource):.3g}/s, " if question.load.per_s else ""
     line = f"limit: {resource}: saturated from {rate}{rows:.0f} requests at once at each target on (equations)"
-    if not best.drafters and best.replicas * rows <= MOST_IN_FLIGHT:
+    if not best.drafters and best.replicas * rows <= MAX_IN_FLIGHT:
         once, twice = (_tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
         line += f"; simulated at that number: {once / answer:.3g}/s, at twice as many {twice / once - 1:+.0%}"
@@ -232,9 +232,9 @@ def _edge(found: Simulations) -> str:
         return not values["overload"] and not _missed(found.question.goals, values)
 
     low, high = 1.0, 2.0
-    while high <= MOST and at(high):
+    while high <= MAX_LOAD and at(high):
         low, high = high, 2 * high
-    if high > MOST:
+    if high > MAX_LOAD:
         return f"at {load.times(low).text} and more"
     for _ in range(HALVINGS):
         middle = math.sqrt(low * high)
@@ -254,7 +254,7 @@ def _speculate(found: Simulations) -> Iterator[str]:
         for one in found.estimates.values()
         if msgspec.structs.replace(one.fleet, depth=0).title == msgspec.structs.replace(fleet, depth=0).title
     } | ({0: plain} if plain else {})
-    loads = [at for at in map(load.times, FACTORS) if 0 < at.in_flight <= MOST_IN_FLIGHT]
+    loads = [at for at in map(load.times, FACTORS) if 0 < at.in_flight <= MAX_IN_FLIGHT]
     if load.per_s:
         most = fleet.replicas * max(float(one.curve.per_s[-1]) for one in options.values())
         loads = [Load(share * most) for share in SHARES]

@@ -19,7 +19,7 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Late, Measure, Scenario
 
 FORM = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
-MOST_TARGETS = 4  # of one drafter
+MAX_TARGETS = 4  # of one drafter
 LATE: tuple[Late, ...] = ("skip", "decode")  # of late drafts, to try
 PARALLEL = (1, 2, 4, 8)  # devices of a target: one host's
 PRECISIONS = ("bf16", "fp8")  # of weights, to try
@@ -209,7 +209,7 @@ def _of_candidate(question: FleetQuestion, one: Candidate) -> Iterator[Estimate]
     for depth in one.depths_to_try(question.depth):
         drafters = msgspec.structs.replace(one.base.drafters, depth=max(depth, 1))
         fleet = resolve(msgspec.structs.replace(one.base, drafters=drafters))
-        for sharing in range(1, MOST_TARGETS + 1) if apart else (1,):
+        for sharing in range(1, MAX_TARGETS + 1) if apart else (1,):
             curve = load_curve(fleet, depth, sharing)
             group = Deployment(one, sharing, depth, sharing)  # a drafter and its targets, or one target
             most = min(question.devices.get(kind, 0) // count for kind, count in group.devices.items())

@@ -22,7 +22,7 @@ NAMES = {  # of methods, at vLLM and at SGLang
 }  # fmt: skip
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
 ROUND = 1024  # to multiples of which the longest text is rounded up
-MOST_SPREAD = 0.99  # of uniform lengths around their mean: vLLM takes shares below 1
+MAX_SPREAD = 0.99  # of uniform lengths around their mean: vLLM takes shares below 1
 UNIFORM = "  # vLLM draws uniform lengths, with the mean of those planned and, as far as it can, their variance"
 
 
@@ -88,7 +88,7 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
 def _spread(tokens: Sequence[int]) -> float:
     """Return the share by which lengths vary around their mean if they are uniform: n numbers vary by (n² - 1) / 12."""
     share = (math.sqrt(1 + 12 * float(np.var(tokens))) - 1) / (2 * float(np.mean(tokens)))
-    return min(round(share, 2), MOST_SPREAD)
+    return min(round(share, 2), MAX_SPREAD)
 
 
 def _refused(one: Candidate) -> str:

@@ -11,7 +11,7 @@ from itertools import groupby
 import msgspec
 import numpy as np
 
-from experiments.plan.budget import LATE, MOST_TARGETS, Deployment, Load
+from experiments.plan.budget import LATE, MAX_TARGETS, Deployment, Load
 from experiments.plan.candidates import Asked, Candidate, candidates_of
 from experiments.plan.commands import serve_command
 from experiments.plan.serving import drafter_share, request_s
@@ -23,9 +23,9 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Late, Scenario, Workload
 from fleet.scenario.workload import mean_lengths
 
-MOST_IN_FLIGHT = 4096
+MAX_IN_FLIGHT = 4096
 SEEDS = 3
-FEWEST, EACH = 32, 4  # requests of a simulation: at least, and for each one in flight
+MIN_REQUESTS, EACH = 32, 4  # requests of a simulation: at least, and for each one in flight
 DRAFTER_LOAD = 0.8  # share of time up to which a drafter gets more targets
 
 Choice = tuple[Deployment, int]
@@ -104,8 +104,8 @@ def compare_methods(
     """
     if not in_flight or min(in_flight) < 1 or prompt_tokens < 1 or new_tokens < 2:
         raise InputError("requests in flight and prompt tokens need whole numbers from 1, answer tokens from 2")
-    if max(in_flight) > MOST_IN_FLIGHT:
-        raise InputError(f"--in-flight {max(in_flight)}: simulated up to {MOST_IN_FLIGHT} requests at a target")
+    if max(in_flight) > MAX_IN_FLIGHT:
+        raise InputError(f"--in-flight {max(in_flight)}: simulated up to {MAX_IN_FLIGHT} requests at a target")
     load = Scenario(workload=Workload(prompt_tokens=prompt_tokens, new_tokens=about(new_tokens)))
     candidates, unit = candidates_of(Asked(target, tuple(drafts), tuple(acceptance), load, link, tuple(cost)))
     flights = tuple(sorted(set(in_flight)))
@@ -132,14 +132,14 @@ def _fleets(one: Candidate, in_flight: int, asked: int) -> list[Deployment]:
     if one.method != "apart":
         return [Deployment(one, 1, depth)]
     share = drafter_share(fleet, in_flight, depth)
-    targets = min(max(int(DRAFTER_LOAD / share), 1), MOST_TARGETS) if share else MOST_TARGETS
+    targets = min(max(int(DRAFTER_LOAD / share), 1), MAX_TARGETS) if share else MAX_TARGETS
     return [Deployment(one, targets, depth, targets, late) for late in LATE]
 
 
 def _scenario(fleet: Deployment, in_flight: int) -> Scenario:
     """Return a fleet with so many requests in flight at each target."""
     streams = in_flight * fleet.replicas
-    scenario = fleet.scenario(Load(in_flight=streams), max(EACH * streams, FEWEST))
+    scenario = fleet.scenario(Load(in_flight=streams), max(EACH * streams, MIN_REQUESTS))
     return msgspec.structs.replace(scenario, name=f"{fleet.title}, {in_flight} in flight")
 
 

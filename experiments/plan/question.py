@@ -31,7 +31,7 @@ Family = tuple[Kind, Place, Place]
 
 DEPTH = "drafters.depth"
 
-FEWEST_REQUESTS, REQUESTS_PER_TARGET = 48, 12
+MIN_REQUESTS, REQUESTS_PER_TARGET = 48, 12
 ARRIVALS = 240
 """How many requests a simulation has: in a closed loop, and where they come by themselves."""
 
@@ -178,9 +178,9 @@ class Question(msgspec.Struct, frozen=True):
         workload, targets = base.workload, shape.targets // copies
         if isinstance(workload.arrivals, Poisson):
             arrivals = Poisson(1 / copies * workload.arrivals.per_s)
-            workload = replace(workload, arrivals=arrivals, requests=max(ARRIVALS // copies, FEWEST_REQUESTS))
+            workload = replace(workload, arrivals=arrivals, requests=max(ARRIVALS // copies, MIN_REQUESTS))
         else:
-            workload = replace(workload, requests=max(REQUESTS_PER_TARGET * targets, FEWEST_REQUESTS))
+            workload = replace(workload, requests=max(REQUESTS_PER_TARGET * targets, MIN_REQUESTS))
         verifiers = replace(base.verifiers, count=targets)
         named = replace(base, name=shape.title, workload=workload, verifiers=verifiers)
         if shape.kind == PLAIN:

@@ -21,8 +21,8 @@ from fleet.stations.star import StarInputs, star_inputs
 from fleet.times.step_time import StepTime
 from sim.approximate import rounds_per_s
 
-MOST_ROWS = 256  # of a step; beyond, a station does not come after its work
-MOST_TURNS = 200
+MAX_ROWS = 256  # of a step; beyond, a station does not come after its work
+MAX_TURNS = 200
 OFF = 0.10  # by how much equations may take a target that drafts for itself for faster than it is, as a share
 STEADY = 1e-6  # relative change of the rows at which their iteration ends
 
@@ -204,12 +204,12 @@ def _stay_s(
 
 
 def _settled_s(time_s: Callable[[float], float], per_s: float) -> float:
-    """Return the time of a step with as many rows as come in that time, one or more; infinite beyond MOST_ROWS."""
+    """Return the time of a step with as many rows as come in that time, one or more; infinite beyond MAX_ROWS."""
     rows, found_s = 1.0, 0.0
-    for _ in range(MOST_TURNS):
+    for _ in range(MAX_TURNS):
         found_s = time_s(rows)
         newer = max(1.0, per_s * found_s)
-        if newer > MOST_ROWS:
+        if newer > MAX_ROWS:
             return math.inf
         if abs(newer - rows) <= STEADY * rows:
             break

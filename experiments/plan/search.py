@@ -20,12 +20,12 @@ SEEDS = (3, 5, 8)  # of the fleets between which the choice is, round by round
 WAVE = 8  # fleets simulated before the next look
 MARGIN = 0.12  # what equations may take for more expensive than it is, as a share
 SLACK = 0.10  # and how much slower
-MOST_FLEETS = 64  # simulated in all, for each pair of places
+MAX_FLEETS = 64  # simulated in all, for each pair of places
 OF_A_RIVAL = 8  # fleets of another kind simulated until one meets the goals
 # Requests that come by themselves.
 TOO_DEAR = 2.0  # times the best cost so far: beyond, fleets on other devices are not looked at
 LEVERS = 2  # the best by equations, tried around the fewest targets
-MOST_ROUNDS = 4  # of racing, and of adding a target where the race says that it was luck
+MAX_ROUNDS = 4  # of racing, and of adding a target where the race says that it was luck
 TRUSTED = 3  # simulations of a line after which it is bisected, whatever equations say
 
 
@@ -132,7 +132,7 @@ def _cheapest(contest: Contest, screened: Sequence[Screened]) -> None:
     """Simulate from the cheapest fleet on, race the closest, and look at a rival of each family."""
     hopeful = _in_order(screened, contest.goals)
     waiting = [one for one in hopeful if contest.may_win(one.shape)]
-    most = MOST_FLEETS * len(contest.question.pairs)
+    most = MAX_FLEETS * len(contest.question.pairs)
     while waiting and len(contest.entrants) < most:
         leader = contest.leader
         if leader is not None and waiting[0].per_million > (1 + MARGIN) * leader.mean("cost_per_million"):
@@ -177,7 +177,7 @@ def _fewest(contest: Contest, screened: Sequence[Screened]) -> None:
             contest.simulate([one.shape for _, one in probes])
             for line, one in probes:
                 line.look(one, contest.entrants[one.shape.title])
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         least = _least_cost(lines, contest)
         contest.simulate([one.shape for line in lines for one in line.around(least, contest.entrants)])
         contest.race()

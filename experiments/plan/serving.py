@@ -18,7 +18,7 @@ from fleet.scenario.workload import mean_lengths
 from fleet.times.step_time import StepTime
 
 WORTH = 1.10  # twice the requests in flight must be served this much faster, or the device has no time left
-MOST_ROWS = 4096
+MAX_ROWS = 4096
 KNOTS_A_DOUBLING = 2
 
 Floats = NDArray[np.float64]
@@ -62,7 +62,7 @@ class LoadCurve(NamedTuple):
 def load_curve(fleet: Fleet, depth: int, targets: int = 1) -> LoadCurve:
     """Return the curve of a target at a depth; `targets`: how many share a drafter elsewhere."""
     full = _row_limits(fleet, depth)
-    most = max(int(min(*full.values(), MOST_ROWS)), 1)
+    most = max(int(min(*full.values(), MAX_ROWS)), 1)
     knots = range(int(KNOTS_A_DOUBLING * math.log2(2 * most)) + 1)
     rows = np.array(sorted({round(2 ** (knot / KNOTS_A_DOUBLING)) for knot in knots} | {most, 2 * most}))
     times_s = np.array([request_s(fleet, int(each), depth, targets) for each in rows])

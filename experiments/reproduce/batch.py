@@ -193,7 +193,7 @@ def batch_table3(_inputs: Inputs) -> Iterator[PaperRow]:
                 yield row(f"{quantity}, ExSpec over EqSpec", case, "fitted", None, ratio)
 
 
-def served(rows: dict[str, Any], most_prompt_tokens: int = model.MOST_PROMPT_TOKENS) -> tuple[float, ...]:
+def served(rows: dict[str, Any], most_prompt_tokens: int = model.MAX_PROMPT_TOKENS) -> tuple[float, ...]:
     """Return throughput and the latencies P50, P90 and P99 of table 3's workload under a rule."""
     runs = [model.run_turns(rows, seed, most_prompt_tokens) for seed in range(model.SEEDS)]
     latencies_s = pd.concat([model.service_latencies_s(run) for run in runs])

@@ -86,7 +86,7 @@ AUTHORS_PROMPTS = 100  # of Spec-Bench, in the authors' example runs; W = 3 B
 PROMPTS = 100  # that are simulated
 PROMPT_TOKENS = {"low": 20, "high": 400}
 TURNS = SPEC_BENCH_TURNS  # of Spec-Bench, that table 3 draws from
-WINDOW, MOST_PROMPT_TOKENS = 32, 1024  # of table 3: defaults of the authors' program, which cuts longer prompts
+WINDOW, MAX_PROMPT_TOKENS = 32, 1024  # of table 3: defaults of the authors' program, which cuts longer prompts
 SEEDS = 2
 ROUNDS_OF_FIT = 4
 # Calls of the authors' program in each layer of the target: for a row, and besides. A number that the host reads back
@@ -244,7 +244,7 @@ def answers_of_table_3() -> AnswerLengths:
     return AnswerLengths(levels, tuple(mean * latency_s / mean_s for latency_s in latencies_s))
 
 
-def run_turns(rows: dict[str, Any], seed: int, most_prompt_tokens: int = MOST_PROMPT_TOKENS) -> Run:
+def run_turns(rows: dict[str, Any], seed: int, most_prompt_tokens: int = MAX_PROMPT_TOKENS) -> Run:
     """Simulate a run over the turns of Spec-Bench, in a random order."""
     with TemporaryDirectory() as folder:
         lengths = Path(folder) / "lengths.csv"

@@ -206,8 +206,8 @@ TABLE_4 = {"CNNDM": (178, 234, 180), "GSM8K": (231, 335, 234), "NQ": (199, 310, 
 # Layers of target and drafter: Llama-3.1-70B and 3.2-1B, Gemma-2-27B and 2B (their config.json).
 LAYERS = {"Llama": (80, 16), "Gemma": (46, 26)}
 CONFIDENT = "CNNDM"  # the dataset of table II, by which the Gemma drafter's entropy is set
-LEAST = "GSM8K"  # the dataset of the lowest acceptance, by which the length of answers is set
-MOST_NATS = 3.0  # of the drafter's median entropy
+LOWEST = "GSM8K"  # the dataset of the lowest acceptance, by which the length of answers is set
+MAX_NATS = 3.0  # of the drafter's median entropy
 LOW_STATIC_OPT = 2.0  # section IV-D: the best static length of most datasets of table IV
 
 
@@ -273,7 +273,7 @@ def confident_entropy(model: Regional, growth: float, high: float) -> float:
         confident = msgspec.structs.replace(model, entropy=float(np.exp(log_entropy)))
         return latency(run_policy(ADAEDL, confident, times=times)) / high - growth
 
-    most, least = np.log(MOST_NATS), np.log(1e-4)
+    most, least = np.log(MAX_NATS), np.log(1e-4)
     if surplus(most) > 0 or surplus(least) < 0:
         return float(np.exp(most if surplus(most) > 0 else least))
     return float(np.exp(brentq(surplus, least, most, xtol=0.05)))
@@ -285,7 +285,7 @@ def confident_entropy(model: Regional, growth: float, high: float) -> float:
     "steps take as long as their layers say: Gemma-2-27B has 46 and 2B 26, Llama 70B 80 and 1B 16",
     (
         "the paper's reason for AdaEDL's loss is a drafter that is confident and wrong: its entropy is set by "
-        f"AdaEDL's growth on {CONFIDENT}, the length of answers by that on {LEAST}; the other datasets follow"
+        f"AdaEDL's growth on {CONFIDENT}, the length of answers by that on {LOWEST}; the other datasets follow"
     ),
     (
         "what is left of AdaEDL's errors: its growth needs drafts of other lengths on other datasets, ours are "
@@ -320,7 +320,7 @@ def dsde_table4(_inputs: Inputs) -> Iterator[PaperRow]:
             growths[name] = latency(metrics) / high_of[name]
             drafted[name] = metrics["draft_tokens"].value
         for place, (name, growth) in enumerate(growths.items()):
-            set_by_it = name == "static-opt" or (name == "AdaEDL" and dataset in (CONFIDENT, LEAST))
+            set_by_it = name == "static-opt" or (name == "AdaEDL" and dataset in (CONFIDENT, LOWEST))
             kind: Kind = "fitted" if set_by_it else "predicted"
             yield row("growth of latency", {"method": name, "dataset": dataset}, kind, paper[place], growth)
         needed = tokens_a_draft(float(paper[1]) * high_of["AdaEDL"], model.acceptance)

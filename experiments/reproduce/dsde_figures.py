@@ -129,7 +129,7 @@ def dsde_fig8(_inputs: Inputs) -> Iterator[PaperRow]:
         confident = msgspec.structs.replace(model, entropy=entropy)
         dynamic = dsde.latency(dsde.run_policy(dsde.DYNAMIC, model, times=times)) / best
         adaedl = dsde.latency(dsde.run_policy(dsde.ADAEDL, confident, times=times)) / best
-        case, fits = {"dataset": dataset}, dataset in (dsde.CONFIDENT, dsde.LEAST)
+        case, fits = {"dataset": dataset}, dataset in (dsde.CONFIDENT, dsde.LOWEST)
         paper, note = (CNNDM_TEXT, OTHER_NUMBER) if dataset == dsde.CONFIDENT else (None, "")
         quantity, kind = "latency over static-opt", "fitted" if fits else "predicted"
         yield row(quantity, case | {"method": "dynamic"}, "predicted", paper, dynamic, note=note)

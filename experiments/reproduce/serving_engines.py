@@ -26,7 +26,7 @@ from sim.run import observe
 BACKENDS = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM by vLLM's rules"}
 KINDS = {"h100": "Hopper", "h200": "Hopper", "b200": "Blackwell", "b300": "Blackwell", "gb200": "Blackwell"}
 FORMS = {"deepseek-r1": "deepseek-v3"}  # models of one form
-MOST_SEQS = 1024  # vLLM's default on devices of 70 GiB and more
+MAX_SEQS = 1024  # vLLM's default on devices of 70 GiB and more
 MEMORY_SHARE = 0.9  # of a device, which these engines used: vLLM's default of 2025, and InferenceX's setting
 RANGE = (0.8, 1.0)  # InferenceX draws both lengths from these shares of the stated ones
 OUTPUTS = (0.97, 1.03)  # of the stated length, if it is fixed
@@ -117,7 +117,7 @@ def _predicted(run: MeasuredRun, row_s: float | None) -> Predicted:
             "profile": msgspec.to_builtins(profile),
             "drafters": {"count": 0},
             "verifiers": {
-                "max_num_seqs": concurrency if run.inferencex else MOST_SEQS,
+                "max_num_seqs": concurrency if run.inferencex else MAX_SEQS,
                 "max_num_batched_tokens": batched_tokens(run),
                 "prefill_first": engine_of(run.backend).prefill_first,
             },

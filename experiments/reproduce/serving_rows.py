@@ -35,7 +35,7 @@ MODELS = {
     "openai/gpt-oss-120b": "gpt-oss-120b",
 }
 DEVICES = {name: name.removesuffix("_sxm") for name in ("h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200")}
-MOST_DEVICES = 8  # of a server; rows of more are of several servers, some of which prefill
+MAX_DEVICES = 8  # of a server; rows of more are of several servers, some of which prefill
 # Versions and precisions with times below a plain step, or TTFTs of seconds at C = 16. The last one's TPOT is up to
 # 2.3 times shorter than that of others with equal settings: multi-token prediction, whose acceptance is not printed.
 DOUBTFUL = (("vllm", "0.12.0", "fp8"), ("trtllm", "1.2.0rc6", ""), ("sglang", "0.5.8", ""), ("trtllm", "1.1.0rc2", ""))
@@ -103,8 +103,8 @@ def _aggregated(cells: dict[str, str]) -> MeasuredRun:
         lacks = f"device {cells['system']}"
     elif not model:
         lacks = f"model {cells['model_path']}"
-    elif parallel > MOST_DEVICES:
-        lacks = f"which of more than {MOST_DEVICES} devices prefill and which decode"
+    elif parallel > MAX_DEVICES:
+        lacks = f"which of more than {MAX_DEVICES} devices prefill and which decode"
     elif copies > 1 or _whole(cells["pp_size"]) > 1 or spread > written:
         lacks = "attention in parallel copies, or pipelines"
     return MeasuredRun(

@@ -16,7 +16,7 @@ from fleet.shown import number
 COUNT, ROUNDS, EACH = "verifiers.count", "rounds_per_s", "throughput_per_target"
 STANDALONE = "standalone_tokens_per_s"
 MAX_NAMED = 8  # cells that a line names
-LEAST = ("s", "W", "J/token", "cost/million tokens")  # units of metrics of which less is better
+LESS_IS_BETTER = ("s", "W", "J/token", "cost/million tokens")  # units of metrics of which less is better
 
 
 def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[str]:
@@ -31,7 +31,7 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
     having = [(cell, every[quantity]) for cell in cells if quantity in (every := with_percentiles(cell.metrics))]
     if len(having) < 2:
         return []
-    sense = -1 if known[quantity].unit in LEAST else 1
+    sense = -1 if known[quantity].unit in LESS_IS_BETTER else 1
     best, top = max(having, key=lambda one: sense * one[1].value)
     lines = [f"best {quantity}: {case_text(best.cell)}, {number(top.value)} {top.unit} ({interval(top)})"]
     level = [cell for cell, metric in having if cell is not best and is_level(metric, top)]

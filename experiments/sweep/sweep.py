@@ -28,7 +28,7 @@ from fleet.scenario.scenario import Scenario
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
 """Values by dotted key, or texts such as `verifiers.count=1:16`."""
 
-MOST_CELLS = 100_000
+MAX_CELLS = 100_000
 RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
 LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
@@ -52,8 +52,8 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
         if step == 0:
             raise InputError(f"--vary {shown}: a step of 0; allowed: 1 and more, or -1 and less to count down")
         chosen = range(first, last + (1 if step > 0 else -1), step)
-        if not 1 <= len(chosen) <= MOST_CELLS:
-            raise InputError(f"--vary {shown}: holds {len(chosen)} values; allowed: 1 to {MOST_CELLS}")
+        if not 1 <= len(chosen) <= MAX_CELLS:
+            raise InputError(f"--vary {shown}: holds {len(chosen)} values; allowed: 1 to {MAX_CELLS}")
         return key, list(chosen)
     return key, [parse_value(part) for part in parts_of(values)]
 
@@ -81,11 +81,11 @@ def vary_of(vary: Vary) -> dict[str, list[Any]]:
 
 
 def cells_of(vary: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
-    """Yield every combination of the varied values, given by dotted key; InputError for more than MOST_CELLS."""
+    """Yield every combination of the varied values, given by dotted key; InputError for more than MAX_CELLS."""
     axes = {key: list(values) for key, values in vary.items()}
     count = math.prod(map(len, axes.values()))
-    if not 1 <= count <= MOST_CELLS:
-        raise InputError(f"--vary {', '.join(axes)}: {count} combinations; allowed: 1 to {MOST_CELLS}")
+    if not 1 <= count <= MAX_CELLS:
+        raise InputError(f"--vary {', '.join(axes)}: {count} combinations; allowed: 1 to {MAX_CELLS}")
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
 

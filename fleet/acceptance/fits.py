@@ -18,7 +18,7 @@ from fleet.errors import InputError
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-LEAST_SPREAD = 1e-9  # variance of beta over its maximum; below this share a single beta describes the data
+MIN_SPREAD = 1e-9  # variance of beta over its maximum; below this share a single beta describes the data
 
 
 class MeanLength(NamedTuple):
@@ -57,7 +57,7 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike) -> Geometric | Bet
 
     # Start from one beta: for a fixed mean, the likelihood has one peak in the spread (Levin and Reeds 1977). TNC
     # calls no linear algebra, whose threads are slow on a busy machine.
-    inside = (LEAST_SPREAD, 1 - LEAST_SPREAD)
+    inside = (MIN_SPREAD, 1 - MIN_SPREAD)
     best = optimize.minimize(
         cost,
         x0=(mean, 0.0),
@@ -67,7 +67,7 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike) -> Geometric | Bet
         options={"ftol": 1e-15, "xtol": 1e-12, "gtol": 1e-9, "maxfun": 1000},
     )
     mean, spread = best.x.tolist()
-    if spread < LEAST_SPREAD:
+    if spread < MIN_SPREAD:
         return one_beta
     total = (1 - spread) / spread
     return BetaGeometric(mean * total, (1 - mean) * total)

@@ -45,12 +45,12 @@ class SignalRow(NamedTuple):
 
 SIGNALS_FILE = "signals.parquet"  # name of the file that calibration writes beside the profile
 _STORED = {int: pa.int64(), float: pa.float64()}
-MOST_NATS = 1e6  # a smaller ratio than exp(-1e6) cannot occur
+MAX_NATS = 1e6  # a smaller ratio than exp(-1e6) cannot occur
 SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in SignalRow.__annotations__.items()])
 
 Unit = Annotated[float, Meta(gt=0, lt=1)]
 STAY = 0.95  # probability that a region of synthetic signals continues for another token
-LEAST = 0.01  # distance of a region's mean from 0 and 1
+MIN_DISTANCE = 0.01  # distance of a region's mean from 0 and 1
 CONCENTRATION = 1.0  # concentration of the beta distribution of acceptance within a region
 KLD_NOISE = 0.5  # sigma of the lognormal noise of its divergence
 ENTROPY_NOISE = 1.0  # sigma of its lognormal entropy
@@ -89,7 +89,7 @@ class Regional(msgspec.Struct, frozen=True, tag="synthetic-signals", tag_field="
 
 def synthetic(model: Regional, rng: np.random.Generator, block: int = 256) -> Iterator[Token]:
     """Yield the tokens of one session."""
-    gap = max(min(model.gap, model.acceptance - LEAST, 1 - LEAST - model.acceptance), 0.0)
+    gap = max(min(model.gap, model.acceptance - MIN_DISTANCE, 1 - MIN_DISTANCE - model.acceptance), 0.0)
     easy = bool(rng.random() < 0.5)
     while True:
         changes = rng.random(block) >= STAY
@@ -133,8 +133,8 @@ def _read_signals(path: Path, _state: tuple[int, int, int]) -> tuple[tuple[Token
         raise InputError(f"{what} {path}: each session needs a row a place; one of them has two")
     for column, allowed, wrong in (
         ("ratio", "0 to 1", ~frame.ratio.between(0, 1)),
-        ("kld", "0 to 1e6", ~frame.kld.between(0, MOST_NATS)),
-        ("entropy", "0 to 1e6", ~frame.entropy.between(0, MOST_NATS)),
+        ("kld", "0 to 1e6", ~frame.kld.between(0, MAX_NATS)),
+        ("entropy", "0 to 1e6", ~frame.entropy.between(0, MAX_NATS)),
     ):
         if wrong.any():
             raise InputError(f"{what} {path}: {column} = {frame[column][wrong].iloc[0]}; allowed: {allowed}")

@@ -29,7 +29,7 @@ QUANTISED = ("fp8", "int8", "fp4")  # precisions of arithmetic that read activat
 STATE_BYTES = 4  # of a number in the state of linear attention
 CHUNK = 64  # tokens of a prompt for which linear attention writes one state
 ROTATED = 2  # reads and writes of each query and key
-MOST_TOKENS = 1 << 17
+MAX_TOKENS = 1 << 17
 KNOTS_A_DOUBLING = 4
 
 
@@ -129,7 +129,7 @@ def roofline_of(placed: Placed, *, every_logit: bool = True, in_turn: bool = Fal
     - `every_logit`: each token gets logits, not only the last of a prompt.
     - `alike`: all rows are copies of one request, as benchmarks send them, and use the same experts.
     """
-    knots = range(int(math.log2(MOST_TOKENS)) * KNOTS_A_DOUBLING + 1)
+    knots = range(int(math.log2(MAX_TOKENS)) * KNOTS_A_DOUBLING + 1)
     tokens = tuple(sorted({round(2 ** (knot / KNOTS_A_DOUBLING)) for knot in knots}))
     return Roofline(
         tokens=tokens,

@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 from fleet.errors import InputError
 from fleet.inputs.text import named, reason
 
-MOST_ROWS = 10**8  # rows of a file: about as many gigabytes as a large host's memory
+MAX_ROWS = 10**8  # rows of a file: about as many gigabytes as a large host's memory
 
 
 def read_table(path: Path, schema: pa.Schema, what: str = "") -> pa.Table:
     """Read the columns of `schema` from a Parquet file, cast to its types; the file's metadata is kept.
 
     Integers and floats of another width are cast, also in lists. Other columns are ignored. Raises InputError, with
-    file and column, if the file cannot be read, has more than MOST_ROWS rows, or a column is missing, has another kind,
+    file and column, if the file cannot be read, has more than MAX_ROWS rows, or a column is missing, has another kind,
     or contains nulls, NaN or infinities.
     """
     origin = named(path, what)
@@ -26,8 +26,8 @@ def read_table(path: Path, schema: pa.Schema, what: str = "") -> pa.Table:
         raise InputError(f"{origin}: cannot be read ({getattr(error, 'strerror', '') or reason(error)})") from error
     try:
         with file, pq.ParquetFile(file, page_checksum_verification=True) as stored:
-            if stored.metadata.num_rows > MOST_ROWS:
-                raise InputError(f"{origin}: {stored.metadata.num_rows} rows; allowed: up to {MOST_ROWS}")
+            if stored.metadata.num_rows > MAX_ROWS:
+                raise InputError(f"{origin}: {stored.metadata.num_rows} rows; allowed: up to {MAX_ROWS}")
             table = stored.read()
     except (OSError, pa.ArrowException, ValueError, MemoryError, NotImplementedError, TypeError, KeyError) as error:
         raise InputError(f"{origin}: cannot be read as Parquet ({reason(error)})") from error

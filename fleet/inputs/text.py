@@ -10,23 +10,23 @@ from typing import Any
 
 from fleet.errors import InputError
 
-MOST_BYTES = 1 << 28  # 256 MiB: hours of prompts, and less than a host's memory
+MAX_BYTES = 1 << 28  # 256 MiB: hours of prompts, and less than a host's memory
 
 
 def read_bytes(path: Path, what: str = "") -> bytes:
     """Return a file's bytes; `what` is its purpose in errors.
 
-    Raises InputError if the file is missing, unreadable, or larger than MOST_BYTES.
+    Raises InputError if the file is missing, unreadable, or larger than MAX_BYTES.
     """
     try:
         with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputError(f"{named(path, what)}: cannot be read ({error.strerror})") from error
     except ValueError as error:  # a NUL in the name
         raise InputError(f"{named(path, what)}: no name of a file ({error})") from error
-    if len(content) > MOST_BYTES:
-        raise InputError(f"{named(path, what)}: larger than {MOST_BYTES >> 20} MiB, the most that is read")
+    if len(content) > MAX_BYTES:
+        raise InputError(f"{named(path, what)}: larger than {MAX_BYTES >> 20} MiB, the most that is read")
     return content
 
 

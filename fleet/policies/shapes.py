@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-MOST_NODES = 4096  # nodes of a static tree: more is a mistake
-Nodes = Annotated[int, Meta(ge=1, le=MOST_NODES)]
+MAX_NODES = 4096  # nodes of a static tree: more is a mistake
+Nodes = Annotated[int, Meta(ge=1, le=MAX_NODES)]
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,8 +69,8 @@ def parents(children: Sequence[int]) -> list[int]:
     result: list[int] = []
     level = [0]
     for count in children:
-        if len(result) + len(level) * count > MOST_NODES:
-            raise ValueError(f"a tree with {list(children)} children by level has more than {MOST_NODES} nodes")
+        if len(result) + len(level) * count > MAX_NODES:
+            raise ValueError(f"a tree with {list(children)} children by level has more than {MAX_NODES} nodes")
         begin = len(result) + 1
         result += [node for node in level for _ in range(count)]
         level = list(range(begin, len(result) + 1))

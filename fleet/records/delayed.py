@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from fleet.records.run import Run
 
 DELAYED = 2.0
-LEAST_STEPS = 10  # of one kind at one station, whose median says what is usual
+MIN_STEPS = 10  # of one kind at one station, whose median says what is usual
 Floats = NDArray[np.float64]
 
 
@@ -29,7 +29,7 @@ def delayed_share(run: Run) -> float:
     frame = run.frame()
     done = frame[(frame.event == "done") & (frame.kind != "prefill")].drop_duplicates(["station", "step"])
     usual_s = done.groupby(["station", "kind"]).duration_s.transform("median")
-    often = done.groupby(["station", "kind"]).duration_s.transform("size") >= LEAST_STEPS
+    often = done.groupby(["station", "kind"]).duration_s.transform("size") >= MIN_STEPS
     delayed = often & (done.duration_s > DELAYED * usual_s)
     whole_s = float(done.duration_s.sum())
     return float((done.duration_s - usual_s)[delayed].sum()) / whole_s if whole_s else 0.0

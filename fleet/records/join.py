@@ -20,7 +20,7 @@ from fleet.records.run import Run
 from fleet.stations.build import stations
 
 WINDOW_S = 20.0  # of a run, in which two clocks stay together
-MOST_WINDOWS = 12
+MAX_WINDOWS = 12
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -133,7 +133,7 @@ def _clocks(names: Sequence[str], files: Mapping[str, str], ways: Sequence[Way])
         raise InputError(f"{lost[0]}: no messages lead from its stations to those of {names[0]} and back")
     found = [(0.0, *_apart(len(names), pairs, taken_s))]
     shown_s = left_s - found[0][1][pairs[:, 0]]  # by the first clock, about
-    edges = np.linspace(shown_s.min(), shown_s.max(), min(max(int(np.ptp(shown_s) / WINDOW_S), 1), MOST_WINDOWS) + 1)
+    edges = np.linspace(shown_s.min(), shown_s.max(), min(max(int(np.ptp(shown_s) / WINDOW_S), 1), MAX_WINDOWS) + 1)
     windows = np.clip(np.searchsorted(edges, shown_s, side="right") - 1, 0, len(edges) - 2)
     parts = [windows == number for number in range(len(edges) - 1)] if len(edges) > 2 else []
     whole = [part for part in parts if np.isfinite(_reach(len(names), pairs[part], taken_s[part])[0]).all()]

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fleet.files import write_file
 from fleet.records.schema import SAMPLES, PowerSample
 
-MOST_POINTS = 1000  # points of a curve in a run's header
+MAX_POINTS = 1000  # points of a curve in a run's header
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ def curves_of(samples: Iterable[PowerSample], stations: Sequence[str] = ()) -> t
     curves = []
     for device, own in by_device.items():
         own.sort(key=lambda sample: sample.time_s)
-        chosen = np.unique(np.linspace(0, len(own) - 1, min(len(own), MOST_POINTS)).round().astype(int))
+        chosen = np.unique(np.linspace(0, len(own) - 1, min(len(own), MAX_POINTS)).round().astype(int))
         columns = {
             "energy_j": _energy_j(own),
             "graphics_clock_mhz": np.array([sample.graphics_clock_mhz for sample in own]),

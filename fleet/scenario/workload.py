@@ -19,7 +19,7 @@ from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Workload
 from fleet.times.step_time import Seconds
 
-MOST_TOKENS = 5 * 10**7  # tokens of a run: its records need some hundred bytes for each
+MAX_TOKENS = 5 * 10**7  # tokens of a run: its records need some hundred bytes for each
 
 R = TypeVar("R", bound=msgspec.Struct)
 What = Literal["prompts", "answers", "arrivals"]  # parts of a workload with their own random numbers
@@ -62,10 +62,10 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     rng = np.random.default_rng([seed, 1])
     texts = list(_texts_of(fleet.workload, seed, rng))
     tokens = sum(new_tokens for _, new_tokens in texts)
-    if tokens > MOST_TOKENS:
+    if tokens > MAX_TOKENS:
         raise InputError(
             f"scenario {fleet.name!r}: workload.requests = {len(texts)} decode {tokens} tokens; allowed: "
-            f"up to {MOST_TOKENS} in a run, whose records would not fit in memory; take fewer requests, or shorter ones"
+            f"up to {MAX_TOKENS} in a run, whose records would not fit in memory; take fewer requests, or shorter ones"
         )
     count = fleet.streams
     openings_s = _openings_s(fleet, rng, own_source(seed, "arrivals"))

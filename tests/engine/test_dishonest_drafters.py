@@ -18,7 +18,7 @@ from tests.fakes.network import FakeNetwork
 from tests.helpers.toy_fleets import AheadDrafter, ToyFleet
 from tests.helpers.toys import STEP_S, VOCABULARY, ToyDrafter, check_texts, truth
 
-PROMPT, NEW, MOST_S, HOSTILE, HONEST = 8, 24, 1200.0, ("drafter", "drafter.1"), "honest"
+PROMPT, NEW, MAX_S, HOSTILE, HONEST = 8, 24, 1200.0, ("drafter", "drafter.1"), "honest"
 Forged = list[tuple[float, Message, Content]]
 """What is sent instead of a draft: times after it, messages and content."""
 
@@ -104,7 +104,7 @@ def test_no_drafter_changes_a_text_or_ends_a_node(kind: str, topology: str) -> N
     fleet, network = resolve(scenario), Dishonest(kind)
     toys = DishonestFleet(fleet, network, lambda step: STEP_S.get(step.kind, 0.0))
     toys.start()
-    assert network.run(MOST_S, lambda: toys.finished), "it hangs"
+    assert network.run(MAX_S, lambda: toys.finished), "it hangs"
     assert network.forged > 0
     check_texts(fleet, toys.outputs)
     if kind == HONEST:

@@ -24,7 +24,7 @@ from tests.helpers.toys import ToyDrafter, check_texts, toy_fleet
 NAMES = [name for name in FLEETS if name not in ("turns", "contended", "arrivals")]
 FEW, ALL = range(4), range(100)  # scripts of each fleet; all of them are 1,000
 STEP_S = {"prefill": 0.1, "chunk": 0.1, "draft": 0.1, "verify": 0.3, "decode": 0.25, "route": 0.0}
-MOST_S = 600.0  # of virtual time; a fleet needs 10 s
+MAX_S = 600.0  # of virtual time; a fleet needs 10 s
 FLEET = toy_fleet()
 
 
@@ -39,7 +39,7 @@ def played(name: str, seed: int) -> tuple[Scenario, ToyFleet]:
     network = FakeNetwork(seed, way_s=0.02, faults=fleet.faults, notices=seed % 2 == 0)
     toys = ToyFleet(fleet, network, seconds_of)
     toys.start()
-    assert network.run(MOST_S, lambda: toys.finished), f"{name}, seed {seed}: hangs"
+    assert network.run(MAX_S, lambda: toys.finished), f"{name}, seed {seed}: hangs"
     lease_s = fleet.drafters.lease_s
     network.run(network.now_s + 12.0 + 2 * lease_s, lambda: False)
     return scenario, toys
@@ -77,7 +77,7 @@ def test_a_silent_target_loses_its_session_after_the_lease() -> None:
     assert 0 not in drafter.station.sessions
     assert isinstance(drafter.executor, ToyDrafter)
     assert 0 not in drafter.executor.texts
-    assert network.run(MOST_S, lambda: toys.finished)
+    assert network.run(MAX_S, lambda: toys.finished)
     check_texts(fleet, toys.outputs)
 
 
@@ -93,7 +93,7 @@ def test_a_drafter_gets_one_request_of_a_session_at_a_time(name: str) -> None:
     network = FakeNetwork(0, way_s=0.02)
     toys = ToyFleet(fleet, network, lambda step: 0.5 if step.kind == "draft" else seconds_of(step))
     toys.start()
-    assert network.run(MOST_S, lambda: toys.finished)
+    assert network.run(MAX_S, lambda: toys.finished)
     check_texts(fleet, toys.outputs)
     server = network.nodes["drafter"].connections.server
     assert server is not None
@@ -109,7 +109,7 @@ def test_targets_decode_alone_while_the_drafter_is_dead() -> None:
     assert not network.run(0.5, lambda: False)
     toys.change("drafter", "start")
     drafter = network.nodes["drafter"]
-    assert network.run(MOST_S, lambda: toys.finished)
+    assert network.run(MAX_S, lambda: toys.finished)
     check_texts(fleet, toys.outputs)
     assert drafter.worker.executor.drafted > 0  # type: ignore[attr-defined]
 
@@ -124,8 +124,8 @@ def test_the_successor_of_a_dead_target_is_served(notices: bool, within_s: float
     killed_s = network.now_s
     toys.change("verifier.1", "kill")
     drafter = network.nodes["drafter"]
-    assert network.run(MOST_S, lambda: not any(tag % 2 == 0 for tag in drafter.worker.station.sessions))
+    assert network.run(MAX_S, lambda: not any(tag % 2 == 0 for tag in drafter.worker.station.sessions))
     assert network.now_s <= killed_s + within_s
     toys.change("verifier.1", "start")
-    assert network.run(MOST_S, lambda: toys.finished)
+    assert network.run(MAX_S, lambda: toys.finished)
     check_texts(FLEET, toys.outputs)

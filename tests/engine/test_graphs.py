@@ -240,7 +240,7 @@ def test_graphs_are_dropped_with_their_table_of_positions(monkeypatch: pytest.Mo
 
 
 def test_the_number_of_graphs_stays_bounded(model: CausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "MOST_GRAPHS", 3)
+    monkeypatch.setattr(graphs, "MAX_GRAPHS", 3)
     monkeypatch.setattr(graphs, "RESTED", 10)
     recorder = Recorder(run_again)
     twins = Twins(model, recorder, 1, 64)

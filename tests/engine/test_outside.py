@@ -166,7 +166,7 @@ def test_only_the_last_engines_are_kept() -> None:
     with OutsideEngine("vllm", said.append) as outside:
         for max_num_seqs in seats:
             outside.run(change_scenario(SCENARIOS["plain"], {"verifiers.max_num_seqs": max_num_seqs}))
-            assert len(outside.drivers) <= engines.MOST
+            assert len(outside.drivers) <= engines.MAX_DRIVERS
     assert said.count("starting vllm") == 6  # the five, and the first once more
 
 

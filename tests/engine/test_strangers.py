@@ -30,7 +30,7 @@ from tests.helpers.toys import toy_fleet
 from tests.helpers.zmtp import MORE, connected, framed, is_closed
 
 FLEET = toy_fleet()
-MOST = max_bytes(FLEET)
+MAX_BYTES = max_bytes(FLEET)
 PATIENCE_S = 30.0
 STALLED_S = 5.0  # a stream that takes no byte for so long
 
@@ -39,7 +39,7 @@ class RunningServer:
     """A server in a thread. `frames`: received frames by user; `lines`: log lines."""
 
     def __init__(self, keys: Keys | None = None, port: int = 0) -> None:
-        self.sockets = Sockets(f"tcp://127.0.0.1:{port}", max_bytes=MOST, keys=keys)
+        self.sockets = Sockets(f"tcp://127.0.0.1:{port}", max_bytes=MAX_BYTES, keys=keys)
         self.port = self.sockets.bound_port
         self.server = ServerEnd(FLEET, time.time_ns())
         self.lines: list[str] = []
@@ -73,7 +73,7 @@ def calling(port: int, keys: Keys | None = None, number: int = 0) -> Iterator[tu
     """A target's client, with its log lines."""
     lines: list[str] = []
     client = ClientEnd(FLEET, number, time.time_ns(), name=f"127.0.0.1:{port}")
-    sockets = Sockets(connect={0: f"tcp://127.0.0.1:{port}"}, max_bytes=MOST, keys=keys)
+    sockets = Sockets(connect={0: f"tcp://127.0.0.1:{port}"}, max_bytes=MAX_BYTES, keys=keys)
     thread = SocketThread(ConnectionTable(clients={0: client}), sockets, lambda _: None, lambda: None, lines.append)
     thread.start()
     try:
@@ -192,7 +192,7 @@ def test_a_message_of_endless_parts_is_ended() -> None:
     sent = 0
     with RunningServer() as running, connected(running.port) as stream:
         part = framed(b"x" * 1000, MORE)
-        while sent < 400 * MOST and is_sent(stream, part):
+        while sent < 400 * MAX_BYTES and is_sent(stream, part):
             sent += len(part)
         assert eventually(lambda: running.open == 0)
         assert running.sockets.counts["endless messages"] == 1

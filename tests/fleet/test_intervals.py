@@ -14,7 +14,7 @@ from scipy import stats
 
 from fleet.records.metrics.intervals import batch_interval, drifts, quantile_levels, student_t_interval
 from fleet.records.metrics.steady import of_device_s
-from fleet.records.metrics.window import LEAST_BEYOND, LEAST_RELAXATIONS, Metric, Window
+from fleet.records.metrics.window import MIN_BEYOND, MIN_RELAXATIONS, Metric, Window
 from tests.helpers.marks import slow
 
 TRIALS, RUNS = 2000, 400
@@ -135,7 +135,7 @@ def test_short_runs_at_high_load_have_no_interval(
     """In units of the asymptotic variance of M/M/1, a run of 50 such times is long enough; above load 1, none is."""
     rng = np.random.default_rng(2)
     factors = [estimates(mm1(load, 3000, rng), load)["wait"][0].times_longer for _ in range(20)]
-    needed = LEAST_RELAXATIONS * 2 * load * (1 + load) / (1 - load) ** 2 / (0.9 * 3000)
+    needed = MIN_RELAXATIONS * 2 * load * (1 + load) / (1 - load) ** 2 / (0.9 * 3000)
     assert needed / 2 < np.median(factors) < 2 * needed
 
 
@@ -146,10 +146,10 @@ def test_beyond_capacity_no_run_is_long_enough() -> None:
 
 def test_quantiles_need_values_and_independent_stretches_beyond_them() -> None:
     window = Window(np.linspace(0.0, 1.0, 11), math.inf)
-    times_s = (np.arange(10 * LEAST_BEYOND) + 0.5) / (10 * LEAST_BEYOND)
+    times_s = (np.arange(10 * MIN_BEYOND) + 0.5) / (10 * MIN_BEYOND)
     values = np.random.default_rng(0).permutation(times_s)
     whole, shorter = window.spread(times_s, values, "s"), window.spread(times_s[1:], values[1:], "s")
-    remembered = Window(window.edges_s, 5 * LEAST_BEYOND).spread(times_s, values, "s")
+    remembered = Window(window.edges_s, 5 * MIN_BEYOND).spread(times_s, values, "s")
     assert whole.percentiles["p90"].times_longer == 1
     assert shorter.percentiles["p90"].times_longer > 1
     assert whole.percentiles["p99"].times_longer == pytest.approx(10)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.records.metrics.measure import measure
-from fleet.records.power import MOST_POINTS, DeviceCurve, curves_of, write_samples
+from fleet.records.power import MAX_POINTS, DeviceCurve, curves_of, write_samples
 from fleet.records.run import Run, read_run, write_run
 from fleet.records.schema import SAMPLES, PowerSample
 from sim.run import simulate
@@ -46,7 +46,7 @@ def test_devices_without_readings_have_no_curve() -> None:
 
 def test_long_runs_keep_few_points_and_all_energy() -> None:
     (curve,) = curves_of(samples("gpu", [50.0] * 40_000, True))
-    assert len(curve.times_s) == MOST_POINTS
+    assert len(curve.times_s) == MAX_POINTS
     assert curve.energy_j[-1] == pytest.approx(50.0 * 0.5 * 39_999)
 
 

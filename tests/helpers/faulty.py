@@ -78,7 +78,7 @@ def plain_fleet(name: str, seed: int, patience_s: float = 1.0, rejoin_s: float =
 
 # Random scripts.
 
-MOST = 3  # faults of stations, and as many of links
+MAX_FAULTS = 3  # faults of stations, and as many of links
 EFFECTS: tuple[Effect, ...] = ("drop", "delay", "duplicate", "reorder")
 FOR_EVER = 0.2  # share of the kills of drafters without a restart
 
@@ -92,9 +92,11 @@ def random_script(
     can finish their requests; drafters mostly.
     """
     rng = np.random.default_rng([seed, 4])
-    nodes: list[Fault] = [_of_node(rng, drafters, targets, length_s, outage_s) for _ in range(rng.integers(MOST + 1))]
+    nodes: list[Fault] = [
+        _of_node(rng, drafters, targets, length_s, outage_s) for _ in range(rng.integers(MAX_FAULTS + 1))
+    ]
     names = ["", *drafters, *targets]
-    links: list[Fault] = [_of_link(rng, names, length_s, outage_s) for _ in range(rng.integers(MOST + 1))]
+    links: list[Fault] = [_of_link(rng, names, length_s, outage_s) for _ in range(rng.integers(MAX_FAULTS + 1))]
     return (*nodes, *links)
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-MOST_S = 60.0
+MAX_S = 60.0
 
 
 class Threads:
@@ -32,4 +32,4 @@ class Started:
 
     def result(self) -> Any:
         """Return its result; raises its error, or TimeoutError."""
-        return self.future.result(MOST_S)
+        return self.future.result(MAX_S)

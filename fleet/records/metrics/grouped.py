@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from fleet.records.columns import Bools, Column, Integers, Words
 
 Floats = NDArray[np.float64]
-MOST = 2**62  # limit of a packed key, so that it is an int64
+MAX_KEY = 2**62  # limit of a packed key, so that it is an int64
 
 
 class Groups:
@@ -86,7 +86,7 @@ def packed(*keys: Column) -> Integers:
     for key in keys:
         numbers = key.codes if isinstance(key, Words) else key
         low, span = int(numbers.min()), int(numbers.max()) - int(numbers.min()) + 1
-        if room * span > MOST:  # keys with gaps: ranks are smaller
+        if room * span > MAX_KEY:  # keys with gaps: ranks are smaller
             (code, room), (numbers, span), low = _ranks(code), _ranks(numbers), 0
         code = code * span + (numbers - low)
         room *= span

@@ -29,7 +29,7 @@ from fleet.scenario.names import DRAFTER, ROUTER
 from fleet.scenario.resolved import Fleet
 
 FALSE_ALARM = 0.001  # false alarm rate of the verdict at rho = 1
-FEWEST_STEPS = 30  # saturated steps of the kind that takes most of a station's time
+MIN_STEPS = 30  # saturated steps of the kind that takes most of a station's time
 
 
 class Overload(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     for station in all_steps.station.present():
         steps, jobs = (table.where(table.station.among(station)) for table in (all_steps, all_jobs))
         waits = fleet.verifiers.late == "wait"
-        if station == ROUTER or waits or len(steps) < FEWEST_STEPS or not len(jobs):
+        if station == ROUTER or waits or len(steps) < MIN_STEPS or not len(jobs):
             continue
         own = rows.where(rows.station.among(station))
         if fleet.verifiers.aligned is not None:
@@ -222,7 +222,7 @@ def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: b
     if mixed:
         kinds = {"": steps}
     main = max(kinds.values(), key=lambda of_kind: float(np.nansum(of_kind.duration_s)))
-    if main.saturated.sum() < FEWEST_STEPS:
+    if main.saturated.sum() < MIN_STEPS:
         return None
     begun = own.where(own.event.among("start"))
     of_streams = Groups(begun.tag)

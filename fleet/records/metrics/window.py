@@ -11,9 +11,9 @@ from fleet.records.metrics.glossary import percentile_name
 from fleet.records.metrics.intervals import NO_INTERVAL, Interval, batch_interval, drifts, quantile_levels
 
 Floats = NDArray[np.float64]
-LEAST_RELAXATIONS = 50  # relaxation times that a run needs for an interval of a mean: coverage is then 92 % or more
+MIN_RELAXATIONS = 50  # relaxation times that a run needs for an interval of a mean: coverage is then 92 % or more
 LEVELS = (0.5, 0.9, 0.99)  # of the percentiles of a metric
-LEAST_BEYOND = 10  # relaxation times, and values, that must lie beyond a quantile
+MIN_BEYOND = 10  # relaxation times, and values, that must lie beyond a quantile
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -160,7 +160,7 @@ class Window(msgspec.Struct, frozen=True):
         ordered, counts = np.sort(sample), self.sums(times_s)
 
         def percentile(level: float, value: float) -> Metric:
-            needed = round(LEAST_BEYOND / min(level, 1 - level), 6)  # 1 - 0.9 is slightly less than 0.1
+            needed = round(MIN_BEYOND / min(level, 1 - level), 6)  # 1 - 0.9 is slightly less than 0.1
             times_longer = max(self._times_longer(needed), needed / len(sample))
             if times_longer > 1:
                 return Metric(value, *NO_INTERVAL, unit, times_longer)
@@ -190,9 +190,9 @@ class Window(msgspec.Struct, frozen=True):
         """Return a count, which has no interval."""
         return Metric(float(self.inside(time_s).sum()), *NO_INTERVAL, unit)
 
-    def _times_longer(self, needed: float = LEAST_RELAXATIONS) -> float:
-        """Factor by which the window is too short for that many relaxation times, and for LEAST_RELAXATIONS."""
-        return max(1.0, max(needed, LEAST_RELAXATIONS) / self.relaxations) if self.relaxations > 0 else math.inf
+    def _times_longer(self, needed: float = MIN_RELAXATIONS) -> float:
+        """Factor by which the window is too short for that many relaxation times, and for MIN_RELAXATIONS."""
+        return max(1.0, max(needed, MIN_RELAXATIONS) / self.relaxations) if self.relaxations > 0 else math.inf
 
     def _estimate(self, value: float, means: Floats, unit: str) -> Metric:
         """Add the interval to a value with these batch means, if the run is long enough and stationary."""
