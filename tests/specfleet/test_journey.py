@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # a minute or two on
 
 
 def readme_lines() -> list[str]:
-    """The commands below README's sentence on the user's models and hardware."""
-    after = README.read_text().partition("Your models and hardware")[2]
+    """The commands below README's sentence on two models of one's own."""
+    after = README.read_text().partition("Two Hugging Face models")[2]
     return after.split("```")[1].strip().splitlines()
 
 
