@@ -26,7 +26,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """
-    kinds = [_absent_tiers, _replaced_acceptance, _published_texts]
+    kinds = [_absent_tiers, _replaced_acceptance, _published_texts, _idle_targets]
     if world != "engine":
         kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
@@ -124,6 +124,16 @@ def _absent_tiers(scenario: Scenario) -> Iterator[str]:
         for tier in side.tiers:
             if tier.first > side.count:
                 yield f"{name}.tiers: first = {tier.first} is beyond the last station, {name}.count = {side.count}"
+
+
+def _idle_targets(scenario: Scenario) -> Iterator[str]:
+    """Note fewer requests than targets."""
+    requests = scenario.workload.requests
+    if requests < scenario.verifiers.count:
+        yield (
+            f"workload.requests = {requests}: targets beyond that number have none, and means over targets count them; "
+            "give more requests"
+        )
 
 
 def _published_texts(scenario: Scenario) -> Iterator[str]:

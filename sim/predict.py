@@ -35,6 +35,7 @@ def not_of_a_star(fleet: Fleet) -> str | None:
         "verifiers.allocate": verifiers.allocate is not None,
         "verifiers.tiers": _differ(fleet),
         "workload.arrivals": workload.arrivals is not None,
+        "workload.requests": workload.requests < verifiers.count,
         "workload.streams": fleet.streams != verifiers.count,
         "acceptance.model": isinstance(fleet.acceptance, TokenModel),
         "faults": bool(fleet.faults),

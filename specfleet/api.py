@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from experiments.notes import notes_on_prediction
+from experiments.notes import notes_of, notes_on_prediction
 from fleet.errors import InputError, OutputError
 from fleet.files import check_folder, check_writable
 from fleet.records import run as records
@@ -223,7 +223,8 @@ def sweep(
     cells = [(cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in axes]  # what varies comes last: it wins
     at_once = jobs or os.cpu_count() or 1
     try:
-        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, path, power))
+        swept = sweeps.sweep(cells, folder, world, seeds, at_once, done, path, power)
+        return Sweep(swept, tuple(dict.fromkeys(note for _, one in cells for note in notes_of(one, world))))
     except OutputError as error:
         error.result = Sweep(error.result)
         raise

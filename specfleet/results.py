@@ -213,9 +213,10 @@ class ResolvedFleet(Shown, Fleet, frozen=True):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Sweep(Shown):
-    """A sweep's cells, in order; `errors` says which ones failed and why."""
+    """A sweep's cells, in order; `errors` says which ones failed and why, `notes` what their scenarios may not mean."""
 
     cells: list[CellResult]
+    notes: tuple[str, ...] = ()
 
     @property
     def errors(self) -> list[str]:

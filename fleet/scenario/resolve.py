@@ -103,11 +103,11 @@ def room_of(scenario: Scenario) -> Room:
 
 
 def _streams(scenario: Scenario) -> int:
-    """Number of concurrent streams in a closed loop; 0 if every request is its own stream."""
+    """Number of concurrent streams in a closed loop, at most one a request; 0 if every request is its own stream."""
     workload = scenario.workload
     if workload.arrivals is not None or workload.streams >= workload.requests:
         return 0
-    return workload.streams or max(scenario.drafters.count, scenario.verifiers.count)
+    return workload.streams or min(max(scenario.drafters.count, scenario.verifiers.count), workload.requests)
 
 
 def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTimes]:

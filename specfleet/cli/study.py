@@ -13,6 +13,7 @@ from experiments.console.printing import (
     interval,
     print_comparison,
     print_json,
+    print_notes,
     print_table,
     print_values,
     progress,
@@ -88,6 +89,7 @@ def print_sweep(swept: "Sweep", out: Path) -> None:
         if result.overload:
             print(f"{case_text(result.cell)}: {result.overload}")
     print("\n".join(swept.findings()))
+    print_notes(swept.notes)
 
 
 def _interval(metric: "Metric | None") -> str:
