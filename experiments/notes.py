@@ -4,13 +4,19 @@ Nothing here is an error. The command line prints each as `note: ...` on standar
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
+from fleet.errors import InputError
+from fleet.inputs.text import read_csv
+from fleet.scenario.arrivals import Trace
 from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
 from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.sides import SIDES, profile_of, shared_profile
+from fleet.scenario.writing import changed
 from fleet.times.labels import basis_of, estimated_numbers, warning_of
 from fleet.times.left_out import MEANINGS, Missing, left_out_of
 from fleet.times.profile import HardwareProfile
@@ -26,7 +32,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """
-    kinds = [_absent_tiers, _replaced_acceptance, _published_texts, _idle_targets]
+    kinds = [_absent_tiers, _replaced_acceptance, _published_texts, _idle_targets, _cut_trace]
     if world != "engine":
         kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
@@ -134,6 +140,16 @@ def _idle_targets(scenario: Scenario) -> Iterator[str]:
             f"workload.requests = {requests}: targets beyond that number have none, and means over targets count them; "
             "give more requests"
         )
+
+
+def _cut_trace(scenario: Scenario) -> Iterator[str]:
+    """Note a trace of which only the first rows are requests, because `workload.requests` is left out."""
+    workload = scenario.workload
+    if isinstance(workload.arrivals, Trace) and "requests" not in changed(workload):
+        with suppress(InputError):  # the file of a past run may be gone
+            rows = sum(1 for _ in read_csv(Path(workload.arrivals.file), ()))
+            if rows > workload.requests:
+                yield f"{workload.requests} of {rows} rows of {workload.arrivals.file}: workload.requests states more"
 
 
 def _published_texts(scenario: Scenario) -> Iterator[str]:

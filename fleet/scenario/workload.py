@@ -182,7 +182,10 @@ def own_source(seed: int, what: What) -> np.random.Generator:
 
 
 def _openings_s(fleet: Fleet, rng: np.random.Generator, own: np.random.Generator) -> Iterator[float]:
-    """Yield when streams open; without arrivals, at once. Poisson gaps come from `rng`, other gaps from `own`."""
+    """Yield when streams open; without arrivals, at once. Poisson gaps come from `rng`, other gaps from `own`.
+
+    The first request of a trace opens at 0.
+    """
     match fleet.workload.arrivals:
         case None:
             while True:
@@ -195,8 +198,9 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator, own: np.random.Generator
         case Gamma() as process:
             yield from process.openings_s(own)
         case Trace(file):
-            for row in _trace(Path(file)):
-                yield row.arrived_at
+            arrived_s = [row.arrived_at for row in islice(_trace(Path(file)), fleet.workload.requests)]
+            first_s = min(arrived_s, default=0.0)
+            yield from (time_s - first_s for time_s in arrived_s)
 
 
 def _trace(path: Path) -> Iterator[TraceRow]:

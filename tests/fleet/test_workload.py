@@ -49,8 +49,10 @@ def test_poisson_arrivals_have_their_rate() -> None:
     assert last_s == pytest.approx(2000 / 5, rel=4 / np.sqrt(2000))
 
 
-def test_a_trace_gives_times_and_lengths(tmp_path: Path) -> None:
-    (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.0,396,109\n")
+def test_a_trace_gives_times_from_its_first_row_and_lengths(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(
+        "arrived_at,num_prefill_tokens,num_decode_tokens\n3600.0,374,44\n3604.0,396,109\n"
+    )
     workload = {"requests": 9, "arrivals": {"process": "trace", "file": "trace.csv"}}
     streams = streams_of(resolved(workload, tmp_path))
     shown = [(r.not_before_s, r.prompt_tokens, r.new_tokens) for requests in streams.values() for r in requests]

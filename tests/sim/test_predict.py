@@ -120,6 +120,7 @@ def test_equations_equal_simulation_or_refuse(
         ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 2, "step": {"base_s": 5.0}}]}}),
         ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 3, "link": {"latency_s": 0.5}}]}}),
         ("workload.arrivals", {"workload": {"arrivals": {"process": "poisson", "per_s": 1.0}}}),
+        ("workload.requests", {"workload": {"requests": 2}}),
         ("workload.streams", {"workload": {"streams": 5}}),
         ("acceptance.model", {"acceptance": AGREEMENT}),
         ("verifiers.patience_s", {"verifiers": {"patience_s": 0.9}}),

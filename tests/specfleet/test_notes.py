@@ -1,6 +1,7 @@
 """Notes name what a scenario's author may not mean, with the numbers; an ordinary scenario has none."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,3 +129,20 @@ def test_tiers_beyond_the_last_station_are_only_noted(side: str) -> None:
     tables = {side: {"count": 3, "tiers": [{"first": first, "step": {"base_s": 0.1}} for first in (2, 5)]}}
     noted = [note for note in notes_of(make_scenario(tables)) if "tiers" in note]
     assert noted == [f"{side}.tiers: first = 5 is beyond the last station, {side}.count = 3"]
+
+
+def test_targets_without_a_request_are_noted_and_are_no_star() -> None:
+    swept = specfleet.sweep("star", {"verifiers.count": [2, 4]}, {"workload.requests": 3}, seeds=1, jobs=1)
+    assert [note.partition(":")[0] for note in swept.notes] == ["workload.requests = 3"]
+    assert [bool(cell.analytic) for cell in swept.cells] == [True, False]
+
+
+@pytest.mark.parametrize(("requests", "noted"), [({}, ["64 of 70 rows of"]), ({"requests": 60}, [])])
+def test_rows_of_a_trace_that_nothing_asked_to_leave_out_are_noted(
+    requests: dict[str, int], noted: list[str], tmp_path: Path
+) -> None:
+    rows = "\n".join(f"{number},10,20" for number in range(70))
+    (tmp_path / "trace.csv").write_text(f"arrived_at,num_prefill_tokens,num_decode_tokens\n{rows}")
+    arrivals = {"process": "trace", "file": str(tmp_path / "trace.csv")}
+    notes = notes_of(scenario(workload={"arrivals": arrivals} | requests))
+    assert [note[:16] for note in notes if "rows of" in note] == noted
