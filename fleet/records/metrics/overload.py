@@ -246,13 +246,14 @@ def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: b
 
 
 def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
-    """Yield the demand on each target's rate limit: the time that it takes for the rounds of a stream."""
+    """Yield the demand on each target's limits at its drafters: the time that they take for the rounds of a stream."""
     limits, targets = fleet.drafters.limits_per_s, fleet.verifiers.count
+    used = fleet.drafters.count // (1 if fleet.routed else math.gcd(fleet.drafters.count, targets))  # by a target
     drafts = rows.where(at_drafter(rows) & rows.event.among("start") & rows.kind.among("draft"))
     of_streams = Groups(np.append(streams, drafts.tag))
     rounds = of_streams.counts()[of_streams.of[: len(streams)]] - 1
     for target in range(targets if any(limits) else 0):
-        limit, own = limits[min(target, len(limits) - 1)], rounds[streams % targets == target]
+        limit, own = used * limits[min(target, len(limits) - 1)], rounds[streams % targets == target]
         if limit > 0 and len(own) > 1:
             share = len(own) / len(streams) / limit
             error = own.std(ddof=1) / np.sqrt(len(own))
