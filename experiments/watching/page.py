@@ -62,7 +62,7 @@ FAMILIES = (
     Family("vllm:spec_decode_num_accepted_tokens_total", "counter", ENGINE, "Those that were accepted.",
            "accepted_tokens"),
     Family("vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter", (*ENGINE, "position"),
-           "Drafts that were accepted up to and including a position, from 0."),
+           "Drafts that were accepted up to and including a position, from 0; of trees, a level."),
     Family("specfleet_draft_wait_seconds", "histogram", (), "From a request for a draft to its first step."),
     Family("specfleet_rounds_total", "counter", TARGET, "Verifications that are known.", "rounds"),
     Family("specfleet_requests_total", "counter", TARGET, "Requests that have come.", "opened"),
@@ -90,7 +90,7 @@ class PrometheusPage:
 
     def __init__(self, fleet: Fleet) -> None:
         self.model_name = fleet.verifiers.model if fleet.verifiers.kind == "real" else "replayed"
-        self.positions = fleet.drafters.shape.nodes(fleet.room.longest_draft) if fleet.drafters.count else 0
+        self.positions = fleet.room.longest_draft if fleet.drafters.count else 0
         self.counters = Counters(fleet)
 
     def put(self, counters: Counters) -> None:

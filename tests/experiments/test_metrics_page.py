@@ -81,7 +81,7 @@ def test_a_runs_text_is_read_as_its_acceptance(kind: str, tmp_path: Path) -> Non
     histogram = np.bincount(drafts.acceptance_length, minlength=read.depth + 1)
     if drafts.draft_tokens.nunique() == 1:
         assert read.acceptance.histogram == tuple(histogram)
-    if kind in ("a star", "deeper", "two drafters"):
+    if kind in ("a star", "deeper", "two drafters", "trees"):
         assert read.depth == scenario.drafters.depth
 
 

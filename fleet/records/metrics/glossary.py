@@ -75,7 +75,7 @@ METRICS = (
             "T_wait", "T_wait = max(0, (N - 1) S - Z)", "StarSD, table 1; the equation follows from (8) to (10)", True),
     Meaning("idle_gap_s", "s", "Idleness of the drafter before a draft step; 0 after a wait. T_idle is another thing.",
             source="StarSD, table 1"),
-    Meaning("draft_tokens", "tokens/round", "Draft tokens of a round, on average.", "d", "", "StarSD"),
+    Meaning("draft_tokens", "tokens/round", "Draft tokens of a round, the mean; of trees, levels.", "d", "", "StarSD"),
     Meaning("return_s", "s", "Time from the end of a draft step to the target's next request, without a router's wait.",
             "Z", "Z = t_c + t_v", "StarSD, equation (6)"),
     Meaning("communication_s", "s", "The return time without the draft's stay at the target: both ways over the link.",
@@ -88,7 +88,7 @@ METRICS = (
     Meaning("mean_acceptance_length", "tokens/round", "Acceptance length with the bonus token, as vLLM counts. "
             "vLLM leaves out rounds without a draft, which count as 1 here.",
             "E[l(d)] + 1", "(1 - beta^(d + 1)) / (1 - beta) for one beta"),
-    Meaning("acceptance_rate", "share", "Accepted draft tokens over all that were drafted and verified."),
+    Meaning("acceptance_rate", "share", "Accepted draft tokens over those drafted and verified; of trees, levels."),
     Meaning("power_w", "W", "Power of all devices, by the profile's powers and what each device did."),
     Meaning("energy_j_per_token", "J/token", "Energy of all devices for each committed token.",
             "", "power_w / throughput", "AMUSD"),
