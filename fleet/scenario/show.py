@@ -9,8 +9,10 @@ from msgspec.structs import fields
 from fleet.inputs.strict import name_key
 from fleet.policies.shapes import Shape
 from fleet.scenario.facts import devices_of
+from fleet.scenario.lengths import Between, mean_tokens
 from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.resolved import Fleet, ResolvedLink
+from fleet.scenario.workload import has_file
 from fleet.scenario.writing import changed, tag_of
 from fleet.times.describe import formula_ms
 from fleet.times.overhead import Delay
@@ -39,7 +41,8 @@ def _whole(fleet: Fleet) -> Iterator[Row]:
     basis = f"{fleet.profile} ({fleet.basis}; digest {fleet.profile_digest})"
     yield fleet.name, "profile", basis if fleet.profile_digest else "none: times are unknown"
     yield from _keys(fleet.name, fleet, (*OF_PLACES, *OF_WORLDS))
-    yield from _keys(fleet.name, fleet.workload)
+    unused = ("prompt_tokens", "new_tokens") if has_file(fleet.workload) else ()
+    yield from _keys(fleet.name, fleet.workload, unused)
     yield from _keys(fleet.name, fleet.room)
     if fleet.cost is not None:
         drafters, targets = devices_of(fleet)
@@ -100,6 +103,8 @@ def _text(name: str, value: Any) -> str:
             text = _text("", value.time) + (", stated" if value.held else "")
         case Delay():
             text = _time(value.mean_s) + _spread(value)
+        case Between() if value.mean is not None:
+            text = f"{_pairs(changed(value))}; the mean between low and high is {mean_tokens(value):.4g}"
         case msgspec.Struct():
             tag = value.kind if isinstance(value, Shape) else tag_of(type(value))[1]
             pairs = _pairs({key: item for key, item in changed(value).items() if key != "kind"})

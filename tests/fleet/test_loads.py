@@ -88,6 +88,16 @@ def test_a_published_workload_is_drawn_and_shown() -> None:
     assert longest_of(fleet.workload) == (32768 + 8192, 8192)
 
 
+def test_shown_lengths_are_those_of_the_requests(tmp_path: Path) -> None:
+    def shown(fleet: Fleet) -> dict[str, str]:
+        return {what: value for _, what, value in describe_fleet(fleet)}
+
+    cut = resolved(prompt_tokens=LOGNORMAL | {"high": 250})
+    assert shown(cut)["prompt_tokens"].endswith(f"is {mean_lengths(cut.workload)[0]:.4g}")
+    (tmp_path / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n5,6\n")
+    assert not shown(resolved(lengths=str(tmp_path / "lengths.csv"))).keys() & {"prompt_tokens", "new_tokens"}
+
+
 @given(st.floats(10, 1e4), st.floats(1.01, 20))
 def test_the_lognormal_law_of_two_quantiles_has_them(median: float, ratio: float) -> None:
     mean, cv = lognormal_of(median, median * ratio)
