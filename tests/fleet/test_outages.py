@@ -72,6 +72,12 @@ def test_outage_metrics_need_a_fleet_with_timeouts() -> None:
     assert not {"given_up", "alone_share"} & set(measure(simulate(star())))
 
 
+def test_tokens_beside_a_late_draft_are_not_decoded_alone() -> None:
+    run = simulate(star(profile=PROFILE, verifiers={"count": 1, "late": "decode", "patience_s": 50.0}))
+    assert commits_of(run.columns()).kind.among("decode").any()
+    assert measure(run)["alone_share"].value == 0
+
+
 def test_outages_last_across_requests() -> None:
     """Requests of 7 tokens end before the drafter is back."""
     run = run_of(kill("drafter", 4.5, 20.0), requests=40, new_tokens=7)

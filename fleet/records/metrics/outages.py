@@ -27,12 +27,15 @@ def outage_metrics(window: Window, rows: Table, commits: Table, requests: Table)
 def alone_of(rows: Table, commits: Table) -> Table:
     """Return the commits that a target made alone, with `begun_s`, the start of their decoding.
 
-    It starts at the previous commit, or when the drafter was given up: waiting for a draft is not decoding alone.
+    It starts at the previous commit, or when the drafter was given up: waiting for a draft is not decoding alone. Nor
+    is a token that was decoded while a draft was late: a session is alone for whole eras, without a verification.
     """
+    eras = Groups(commits.tag, commits.request, commits.epoch // ERA)
+    is_drafted = eras.sums(commits.kind.among("verify"))[eras.of] > 0
     given_up = rows.where(rows.event.among("overdue"))
     names = ("tag", "request", "time_s", "seq")
     turns = Table.of(**{name: np.append(getattr(commits, name), getattr(given_up, name)) for name in names})
-    alone = np.append(commits.kind.among("decode"), np.zeros(len(given_up), dtype=bool))
+    alone = np.append(commits.kind.among("decode") & ~is_drafted, np.zeros(len(given_up), dtype=bool))
     order = np.lexsort((turns.seq, turns.time_s, turns.request, turns.tag))
     turns, alone = turns.where(order), alone[order]
     turns = turns.plus(begun_s=at(turns.time_s, requests_of(turns).before()))
