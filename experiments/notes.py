@@ -10,17 +10,19 @@ from typing import Literal
 
 from fleet.errors import InputError
 from fleet.inputs.text import read_csv
+from fleet.policies.order import Fifo
 from fleet.scenario.arrivals import Trace
 from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
 from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.sides import SIDES, profile_of, shared_profile
-from fleet.scenario.writing import changed
+from fleet.scenario.writing import changed, tag_of
 from fleet.times.labels import basis_of, estimated_numbers, warning_of
 from fleet.times.left_out import MEANINGS, Missing, left_out_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
+from sim.analytic import StarPrediction
 
 NEARLY = 0.01  # relative difference of two mean lengths that needs no note
 
@@ -38,11 +40,20 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
-def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
-    """Return the notes on what the equations say of a scenario: those on the scenario, and on a missing decode time."""
-    if scenario.drafters.count and _decodes_in_no_time(scenario):
-        return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
-    return notes_of(scenario)
+def notes_on_prediction(scenario: Scenario, star: StarPrediction) -> tuple[str, ...]:
+    """Return the notes on what the equations say of a scenario: those on the scenario, and on what they leave out."""
+    return (*notes_of(scenario), *_beyond_equations(scenario, star))
+
+
+def _beyond_equations(scenario: Scenario, star: StarPrediction) -> Iterator[str]:
+    order, drafting = scenario.drafters.order, profile_of(scenario, "drafters")
+    if _decodes_in_no_time(scenario):
+        yield "a plain decoding step takes no time here (decode is not given), so N_max is 0"
+    if not isinstance(order, Fifo):
+        yield f"drafters.order = {tag_of(type(order))[1]!r} serves targets unequally: N_max and rates are of their mean"
+    slowdown = drafting.idle.slowdown(star.idle_s) / drafting.idle.slowdown(0.0) if drafting is not None else 1.0
+    if slowdown > 1:
+        yield f"drafts after an idle gap take up to {slowdown:.3g} times as long, which no equation knows; simulate it"
 
 
 def _target_step(scenario: Scenario, kind: Literal["verify", "decode"]) -> StepTime | None:

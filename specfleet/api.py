@@ -136,7 +136,7 @@ def run(
 
 
 def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Prediction:
-    """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds; it knows one star and no prefill.
+    """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput; it knows one star and no prefill.
 
     `scenario`, `changes` and keywords as in `simulate`. Raises InputError where the scenario is no star.
 
@@ -145,7 +145,8 @@ def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Pr
     'under-loaded'
     """
     chosen = scenario_of(scenario, changes, **keys)
-    return Prediction(**msgspec.structs.asdict(predict(chosen)), notes=notes_on_prediction(chosen))
+    star = predict(chosen)
+    return Prediction(**msgspec.structs.asdict(star), notes=notes_on_prediction(chosen, star))
 
 
 def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> ResolvedFleet:

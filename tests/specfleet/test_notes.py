@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import specfleet
-from experiments.notes import notes_of, notes_on_prediction
+from experiments.notes import notes_of
 from fleet.data.shipped import shipped_scenarios
 from fleet.scenario.reading import make_scenario
 from tests.helpers.cli import Say
@@ -72,8 +72,21 @@ def test_acceptance_that_replaces_none_has_no_note(tables: dict[str, Any]) -> No
 def test_a_missing_decode_time_is_noted() -> None:
     without = scenario(profile={name: PROFILE[name] for name in ("name", "draft", "verify")})
     assert specfleet.analytic(without).N_max == 0
-    assert any("decode is not given" in note for note in notes_on_prediction(without))
-    assert notes_on_prediction(scenario()) == ()
+    assert any("decode is not given" in note for note in specfleet.analytic(without).notes)
+    assert specfleet.analytic(scenario()).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({"drafters": {"order": {"policy": "weighted", "weights": [4, 1]}}}, "'weighted' serves targets unequally"),
+        ({"drafters": {"order": "priority"}, "verifiers": {"count": 2, "priorities": [1]}}, "'priority' serves"),
+        ({"profile": PROFILE | {"idle": {"gaps_s": [0, 0.1], "slowdowns": [1, 2]}}}, "up to 1.4 times as long"),
+    ],
+)
+def test_what_no_equation_knows_is_noted(tables: dict[str, Any], words: str) -> None:
+    (note,) = specfleet.analytic(scenario(**tables)).notes
+    assert words in note
 
 
 def test_a_baseline_without_the_time_of_its_steps_is_noted() -> None:
