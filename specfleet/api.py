@@ -114,7 +114,7 @@ def run(
             return Result(outside.run(chosen))
     drafters = chosen.drafters
     is_chain = drafters.shape.kind == "chain" and drafters.kind != "lookup"
-    if signals is not None and (drafters.place != "target" or not is_chain):
+    if signals is not None and not (drafters.count and drafters.place == "target" and is_chain):
         raise InputError(
             f"signals = {signals}: only a model's chains on a target's device have signals; set drafters.place "
             "= 'target', and leave drafters.shape and drafters.kind = 'lookup' out"

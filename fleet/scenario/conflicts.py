@@ -25,7 +25,7 @@ Case = tuple[str, bool, Container[str]]
 """A reason, whether it applies, and the keys that are then unused."""
 
 # A drafter's description may stay without one: `--set drafters.count=0` then gives the baseline.
-OF_A_PLACE = {"depth", "shape", "place", "kind", "model", "profile"}
+OF_A_PLACE = {"count", "depth", "shape", "place", "kind", "model", "profile"}
 OF_A_DRAFTER = {"count", "place", "depth", "shape", "kind", "model", "profile", "device"}
 OF_A_SHAPE = {"chain": set[str](), "tree": {"branching"}, "dynamic": {"width", "most"}}
 
@@ -85,7 +85,8 @@ def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:
     beside = drafters.place == "target"
     yield "drafters.place = 'target' drafts within the target's steps", beside, {
         *(key for key in changed_keys if key.startswith("drafters.") and key.split(".")[1] not in OF_A_PLACE),
-        "drafters.count", "link", "verifiers.late", "verifiers.patience_s", "verifiers.rejoin_s",
+        "link", "verifiers.late", "verifiers.patience_s", "verifiers.rejoin_s",
+        *(["drafters.count"] if drafters.count else []),
     }  # fmt: skip
     yield "verifiers.aligned keeps all rows of a batch in one rectangle", verifiers.aligned is not None, {
         "verifiers.max_num_batched_tokens", "verifiers.kv_tokens", "verifiers.late", "verifiers.device",

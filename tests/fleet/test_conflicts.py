@@ -126,6 +126,11 @@ def test_rules_that_learn_from_tokens_need_their_signals(
         simulate(scenario(**tables, drafters=drafters, verifiers={"allocate": allocate}))
 
 
+def test_plain_decoding_is_the_same_in_every_place() -> None:
+    beside, own = (simulate(scenario(drafters={"place": place, "count": 0})) for place in ("target", "own"))
+    assert beside.frame().equals(own.frame())
+
+
 def test_targets_own_the_streams_dealt_to_them() -> None:
     joins = simulate(
         scenario(
