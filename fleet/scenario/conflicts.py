@@ -54,6 +54,8 @@ def _unused_keys(scenario: Scenario) -> Iterator[str]:
         for tier in tiers:
             if tier.step is None and tier.link is None:
                 yield f"{side}.tiers: first = {tier.first} changes nothing; give step or link, or leave it out"
+            if tier.link is not None and scenario.drafters.place == "target":
+                yield f"{side}.tiers: first = {tier.first}: drafters.place = 'target' has no links; leave link out"
         for before, tier in pairwise(tiers):
             if tier.first <= before.first:
                 yield f"{side}.tiers: first = {tier.first} comes after first = {before.first}; allowed: first rises"
@@ -69,7 +71,7 @@ def _given(scenario: Scenario) -> list[str]:
         "verifiers": scenario.verifiers,
         "workload": scenario.workload,
         "drafters.shape": scenario.drafters.shape,
-    }
+    } | ({"acceptance": scenario.acceptance} if scenario.acceptance is not None else {})
     names = [f"{table}.{key}" for table, keys in tables.items() for key in changed(keys)]
     return names + [name for name in ("devices", "link", "faults") if getattr(scenario, name)]
 
@@ -118,6 +120,8 @@ def _of_workload(workload: Workload) -> Iterator[Case]:
     elif workload.lengths:
         yield f"{source} has the lengths", True, {prompts, answers}
     sampling = {"workload.top_k", "workload.top_p"}
+    own_streams = workload.arrivals is not None or workload.streams >= workload.requests
+    yield "every request is a stream of its own, in a domain of its own", own_streams, {"acceptance.switch"}
     yield "workload.temperature = 0 decodes greedily", not workload.temperature, sampling
 
 

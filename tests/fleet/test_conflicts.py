@@ -16,6 +16,8 @@ LINK = {"link": {"latency_s": 0.1}}
 KILL = {"what": "kill", "node": "drafter"}
 LENGTHS = {"lengths": "lengths.csv"}
 TRACE = {"process": "trace", "file": "t.csv"}
+POISSON = {"process": "poisson", "per_s": 1.0}
+SWITCH = {"acceptance": {"model": "ratios", "clients": [[0.5, 0.9]], "switch": 0.1}}
 FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
 
 
@@ -66,6 +68,12 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
             {"verifiers": {"count": 9, "tiers": [{"first": 2} | LINK] * 2}},
             "verifiers.tiers: first = 2 comes after first = 2",
         ),
+        (
+            {"drafters": BESIDE, "verifiers": {"tiers": [{"first": 1} | LINK]}},
+            "verifiers.tiers: first = 1: drafters.place = 'target' has no links; leave link out",
+        ),
+        (SWITCH | {"workload": {"requests": 5, "streams": 5}}, "in a domain of its own; leave acceptance.switch out"),
+        (SWITCH | {"workload": {"arrivals": POISSON}}, "in a domain of its own; leave acceptance.switch out"),
         ({"drafters": {"tiers": [{"first": 5}]}}, "drafters.tiers: first = 5 changes nothing; give step or link"),
         ({"verifiers": {"priorities": [2, 1]}}, "drafters.order 'fifo' .* leave verifiers.priorities out"),
         ({"drafters": {"lease_s": 3.0}}, "verifiers.patience_s = 0"),
