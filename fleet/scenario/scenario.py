@@ -237,7 +237,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The measurement window of a run.
 
-    It ends when the first stream of a closed loop is done; with arrivals, at the end of the run.
+    It ends when the first stream of a closed loop is done; with arrivals, or as many streams as requests, with the run.
 
     Keys:
         warm_up_share (share): Share of the time until the window's end that is left out at the beginning.
