@@ -91,6 +91,7 @@ def test_drafters_count_all_but_first_and_last_tokens(kind: str) -> None:
     fleet = resolve(scenario)
     run = simulate(scenario)
     rows, counts = run.frame(), counted(scenario, run)
+    assert sums(counts.drafting, "opened") == scenario.workload.requests
     if fleet.routed:  # of a session that moves, drafters learn less
         assert 0 < sums(counts.drafting, "committed") < sums(counts.verifying, "committed")
         return
@@ -210,6 +211,17 @@ def test_a_killed_station_has_nothing_open_and_counts_on() -> None:
     assert sums(counts.verifying, "committed") == commits_of(run.columns()).committed.sum()
     assert sums(counts.verifying, "finished") == scenario.workload.requests
     assert 0 < sums(counts.drafting, "committed") < sums(counts.verifying, "committed")
+
+
+def test_a_request_that_begins_again_counts_once() -> None:
+    kill = {"what": "kill", "node": "verifier.1", "at_s": 100.0, "for_s": 60.0}
+    scenario = star(
+        profile={"decode": {"base_s": 4.0}}, drafters={"lease_s": 9.0}, verifiers={"patience_s": 8.0}, faults=[kill]
+    )
+    run = simulate(scenario)
+    joins, counts = run.frame().event.eq("join").sum(), counted(scenario, run)
+    assert joins > sums(counts.verifying, "opened") == scenario.workload.requests
+    assert sums(counts.verifying, "prompt_tokens") == 10 * scenario.workload.requests
 
 
 def test_a_restarted_station_has_nothing_open() -> None:

@@ -39,16 +39,22 @@ class TargetCounters:
     """Counters of one target.
 
     - `accepted[j]`: drafts with j accepted tokens. `drafted`: draft tokens in all.
+    - `requests`: their numbers; one that moves, or begins again, counts once.
     """
 
     rounds: int = 0
     drafted: int = 0
     accepted: Counter[int] = field(default_factory=Counter)
     committed: int = 0
-    opened: int = 0
+    requests: set[int] = field(default_factory=set)
     finished: int = 0
     prompt_tokens: int = 0
     received_bytes: int = 0
+
+    @property
+    def opened(self) -> int:
+        """Requests that have come."""
+        return len(self.requests)
 
     @property
     def drafts(self) -> int:
@@ -247,7 +253,7 @@ class Counters:
         waits_s = row.time_s if row.tokens else math.nan  # an empty grant is answered at once
         if row.flag or text is None or text.request != row.request:
             if row.flag:
-                counters.opened += text is None or text.request != row.request
+                counters.requests.add(row.request)
                 if self.refused.get(row.tag) != row.request:
                     station.texts[row.tag] = OpenText(row.request, row.time_s, waits_s, row.epoch, row.base)
             return
@@ -265,8 +271,8 @@ class Counters:
         if station.held:
             self._released(row, station)
         if row.event == "join":
-            counters.opened += 1
-            counters.prompt_tokens += row.tokens
+            counters.prompt_tokens += row.tokens * (row.request not in counters.requests)
+            counters.requests.add(row.request)
             station.texts[row.tag] = OpenText(row.request, row.time_s, row.time_s, goal=row.goal, queued=True)
         elif row.event in ("draft", "refusal"):
             counters.received_bytes += row.payload_bytes
