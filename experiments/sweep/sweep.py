@@ -1,5 +1,6 @@
 """Sweep any keys of a scenario over values, in either world; one result file a cell, and only missing ones are run."""
 
+import glob
 import hashlib
 import itertools
 import math
@@ -16,7 +17,7 @@ import pandas as pd
 from experiments.jobs import side_by_side
 from experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cell
 from fleet.errors import InputError, OutputError
-from fleet.files import write_file
+from fleet.files import remove_files, write_file
 from fleet.inputs.text import read_json, shortened
 from fleet.interrupts import deferred
 from fleet.records.metrics.window import with_percentiles
@@ -113,16 +114,21 @@ def sweep(
     `path`: how to simulate cells; results are the same. `power`: whether the engine samples its devices.
 
     With a folder, results stay there. A cell does not run again if its file is there for the same scenario, file
-    contents, world and seeds, unless it failed. The engine runs one cell at a time, because two would slow each other
-    down. Raises InputError, before any cell runs, if a folder is in the place of a file of results.
+    contents, world and seeds, unless it failed; failures of earlier sweeps go. The engine runs one cell at a time,
+    because two would slow each other down. Raises InputError, before any cell runs, if a folder is in the place of a
+    file of results.
     """
     planned, results = list(cells), dict[int, CellResult]()
     if folder:
-        for file in (folder / TABLE, folder / SCENARIO, *(cell_file(folder, cell) for cell, _ in planned)):
+        files = [cell_file(folder, cell) for cell, _ in planned]
+        for file in (folder / TABLE, folder / SCENARIO, *files):
             if file.is_dir():
                 raise InputError(f"{file}: is a folder, where results belong; remove it, or name another for the sweep")
-        for place, (cell, scenario) in enumerate(planned):
-            kept, wanted = _read(cell_file(folder, cell)), (resume_digest(scenario), world, seeds)
+        for file in {*(folder / "cells").glob("*.json")}.difference(files):
+            if (earlier := _read(file)) is not None and earlier.error:
+                remove_files(file.parent, glob.escape(file.name))
+        for place, (file, (_, scenario)) in enumerate(zip(files, planned, strict=True)):
+            kept, wanted = _read(file), (resume_digest(scenario), world, seeds)
             enough = kept is not None and not kept.error and kept.power >= power
             if enough and (kept.scenario_digest, kept.world, kept.seeds) == wanted:
                 results[place] = kept
