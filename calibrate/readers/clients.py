@@ -133,7 +133,8 @@ def load_of(
     tokens_per_s, rounds_per_s = (float(answers.sum()) / span_s, rounds / span_s) if span_s else (None, None)
     gap_s = spread_of(gaps_s)
     ways = ways_of(gap_s, tpot_s, rows, tokens_per_s, rounds_per_s, tokens_per_round)
-    joined, notes = 1 - len(gaps_s) / rounds if rounds else 0.0, []
+    steps = rounds or float(np.maximum(answers - 2, 0).sum())  # an end may have no chunk of its own
+    joined, notes = 1 - len(gaps_s) / steps if steps else 0.0, []
     if gaps_s and joined > 0.02:
         notes.append(
             f"{joined:.0%} of the rounds came in a chunk with others: gaps between chunks are longer than rounds"
@@ -142,7 +143,7 @@ def load_of(
     if is_closed is None:
         is_closed = mean >= CLOSED * most and _follow(starts_s, ends_s)
     # A request that follows another comes when a step has just begun, and waits for it.
-    waited_s = float(np.quantile(gaps_s, SOON)) if is_closed and gaps_s else 0.0
+    waited_s = min(float(np.quantile(gaps_s, SOON)), ways[0].time_s) if is_closed and gaps_s and ways else 0.0
     order = np.argsort(starts_s, kind="stable")
     arrivals = [(float(starts_s[one] - starts_s.min()), int(prompts[one]), int(answers[one])) for one in order]
     ttft_s, begun_s, latency_s = firsts_s - starts_s, float(np.ptp(starts_s)), float((ends_s - starts_s).mean())

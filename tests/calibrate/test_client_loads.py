@@ -13,10 +13,10 @@ from calibrate.readers.clients import Timed, load_of
 from calibrate.readers.sglang_bench import read_sglang_bench
 from calibrate.readers.vllm_bench import read_vllm_bench
 from fleet.errors import InputError
-from tests.helpers.loads import DEPTH, bench_text, load_in, served, sglang_bench_text
+from tests.helpers.loads import DEPTH, Served, bench_text, load_in, served, sglang_bench_text
 from tests.helpers.readings import write
 
-KNOWN = served()
+KNOWN, PLAIN = served(), served(depth=0)
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,14 @@ def test_the_chunk_of_a_chats_role_is_no_round(tmp_path: Path) -> None:
     assert chat_s == plain_s
 
 
-def test_gaps_of_joined_chunks_are_no_rounds() -> None:
-    each = [
-        Timed(start_s=one.start_s, first_s=one.first_s, end_s=one.end_s, prompt=200, answer=one.answer, gaps_s=[0.1])
-        for one in KNOWN
-    ]
-    load = load_of(each, sum(len(one.session) for one in KNOWN), 2.0, "a client")
+@pytest.mark.parametrize(
+    ("each", "tokens_per_round", "way"), [(KNOWN, 2.0, "rows / (rounds/s)"), (PLAIN, 1.0, "TPOT x")]
+)
+def test_gaps_of_joined_chunks_are_no_rounds(each: list[Served], tokens_per_round: float, way: str) -> None:
+    joined = [Timed(one.start_s, one.first_s, one.end_s, 200, one.answer, [0.1] * (one.answer // 20)) for one in each]
+    rounds = sum(len(one.session) for one in each) if tokens_per_round > 1 else 0
+    load = load_of(joined, rounds, tokens_per_round, "a client")
     assert load is not None
-    assert load.ways[0].name == "rows / (rounds/s)"
+    assert load.ways[0].name.startswith(way)
     assert "came in a chunk with others" in load.notes[0]
     assert "disagree" in load.disagreement()
