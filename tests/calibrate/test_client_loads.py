@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import specfleet
 from calibrate.readers.clients import Timed, load_of
+from calibrate.readers.recording import Recording
 from calibrate.readers.sglang_bench import read_sglang_bench
 from calibrate.readers.vllm_bench import read_vllm_bench
 from fleet.errors import InputError
@@ -19,26 +21,62 @@ from tests.helpers.readings import write
 KNOWN, PLAIN = served(), served(depth=0)
 
 
+def older_bench_text(**settings: Any) -> str:
+    """The file of a `vllm bench serve` that writes no start times."""
+    content = json.loads(bench_text(KNOWN)) | {"duration": KNOWN[-1].end_s, "request_rate": "inf"} | settings
+    return json.dumps({name: value for name, value in content.items() if name != "start_times"}) + "\n"
+
+
+BENCHES: dict[str, Callable[..., str]] = {
+    "sglang-bench": lambda **settings: sglang_bench_text(KNOWN, **settings),
+    "vllm-bench": older_bench_text,
+}
+
+
+@pytest.mark.parametrize("kind", BENCHES)
 @pytest.mark.parametrize(
     ("settings", "arrivals", "in_flight"),
     [
         ({}, None, 4),
         ({"max_concurrency": None, "request_rate": 2.5}, "poisson", 0),
+        ({"max_concurrency": 40, "request_rate": 2.5}, "poisson", 0),
+        ({"request_rate": 100.0}, None, 4),
         ({"max_concurrency": None}, "trace", 0),
         ({"max_concurrency": None, "request_rate": "trace"}, "poisson", 0),
-        ({"server_info": {"dp_size": 2, "speculative_num_steps": DEPTH}}, None, 4),
     ],
 )
-def test_sglangs_benchmark_says_how_requests_came(
-    tmp_path: Path, settings: dict[str, Any], arrivals: str | None, in_flight: int
+def test_settings_stand_for_start_times(
+    tmp_path: Path, kind: str, settings: dict[str, Any], arrivals: str | None, in_flight: int
 ) -> None:
-    file = write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, **settings))
-    scenario = specfleet.import_record("sglang-bench", file, tmp_path / "made.toml").scenario
-    workload = scenario.workload
-    assert scenario.verifiers.count == settings.get("server_info", {}).get("dp_size", 1)
+    file = write(tmp_path / "b.jsonl", BENCHES[kind](**settings))
+    workload = specfleet.import_record(kind, file, tmp_path / "made.toml").scenario.workload
     process = None if workload.arrivals is None else workload.arrivals.__struct_config__.tag
     assert process == arrivals
     assert not in_flight or workload.streams == in_flight
+
+
+def test_requests_in_turn_need_no_start_times(tmp_path: Path) -> None:
+    stated, inferred = (
+        load_in(read_vllm_bench([write(tmp_path / "b.json", text)])) for text in (bench_text(KNOWN), older_bench_text())
+    )
+    assert (inferred.in_flight, inferred.round_s) == (4, pytest.approx(stated.round_s))
+    assert inferred.requests_per_s == pytest.approx(stated.requests_per_s)
+    assert inferred.tokens_per_s == pytest.approx(stated.tokens_per_s)
+    assert inferred.over.endswith("; starts inferred by its settings")
+
+
+def test_ranks_of_sglang_share_its_limit(tmp_path: Path) -> None:
+    server = {"dp_size": 2, "speculative_num_steps": DEPTH, "max_running_requests": 64}
+    load = load_in(read_sglang_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, server_info=server))]))
+    assert (load.engines, load.in_flight, load.max_num_seqs) == (2, 4, 32)
+
+
+@pytest.mark.parametrize(("kind", "read"), [("sglang-bench", read_sglang_bench), ("vllm-bench", read_vllm_bench)])
+def test_a_file_of_several_runs_is_refused(
+    tmp_path: Path, kind: str, read: Callable[[Sequence[Path]], Recording]
+) -> None:
+    with pytest.raises(InputError, match="holds 2 runs; give a file with the line of one"):
+        read([write(tmp_path / "b.jsonl", 2 * BENCHES[kind]())])
 
 
 def test_a_run_of_sglangs_benchmark_adds_up(tmp_path: Path) -> None:
@@ -52,9 +90,6 @@ def test_a_run_of_sglangs_benchmark_adds_up(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=re.escape(said)):
             read_sglang_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, **wrong))])
-    text = sglang_bench_text(KNOWN)
-    with pytest.raises(InputError, match="holds 2 runs"):
-        read_sglang_bench([write(tmp_path / "b.jsonl", text + text)])
     assert read_sglang_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, server_info=None))], 3).depth == 3
 
 
@@ -115,9 +150,11 @@ def test_requests_that_failed_leave_no_lengths(tmp_path: Path) -> None:
     content = json.loads(bench_text(KNOWN))
     failed = {"output_lens": 0, "ttfts": 0.0, "itls": [], "errors": "Bad Request"}
     for name, value in failed.items():
-        content[name][5] = value
-    recording = read_vllm_bench([write(tmp_path / "b.json", json.dumps(content | {"completed": len(KNOWN) - 1}))])
-    assert len(recording.lengths) == load_in(recording).requests == len(KNOWN) - 1
+        content[name][:10] = [value] * 10
+    recording = read_vllm_bench([write(tmp_path / "b.json", json.dumps(content | {"completed": len(KNOWN) - 10}))])
+    assert len(recording.lengths) == load_in(recording).requests == len(KNOWN) - 10
+    assert recording.notes[0].startswith("10 requests failed: their rounds count")
+    assert load_in(recording).notes == ()
     assert all(map(min, recording.lengths))
 
 
