@@ -22,7 +22,7 @@ KNOWN, PLAIN = served(), served(depth=0)
 
 
 def older_bench_text(**settings: Any) -> str:
-    """The file of a `vllm bench serve` that writes no start times."""
+    """The file of a `vllm bench serve` that writes no start times; its requests have no streams of their own."""
     content = json.loads(bench_text(KNOWN)) | {"duration": KNOWN[-1].end_s, "request_rate": "inf"} | settings
     return json.dumps({name: value for name, value in content.items() if name != "start_times"}) + "\n"
 
@@ -60,8 +60,8 @@ def test_requests_in_turn_need_no_start_times(tmp_path: Path) -> None:
         load_in(read_vllm_bench([write(tmp_path / "b.json", text)])) for text in (bench_text(KNOWN), older_bench_text())
     )
     assert (inferred.in_flight, inferred.round_s) == (4, pytest.approx(stated.round_s))
-    assert inferred.requests_per_s == pytest.approx(stated.requests_per_s)
-    assert inferred.tokens_per_s == pytest.approx(stated.tokens_per_s)
+    assert inferred.requests_per_s == pytest.approx(stated.requests_per_s, rel=0.06)
+    assert inferred.tokens_per_s == pytest.approx(stated.tokens_per_s, rel=0.06)
     assert inferred.over.endswith("; starts inferred by its settings")
 
 
