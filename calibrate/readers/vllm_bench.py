@@ -107,15 +107,13 @@ def _timed(origin: str, bench: Bench) -> list[Timed]:
     if not count or (bench.start_times is None and not bench.duration):
         return []
     starts = [0.0] * count if bench.start_times is None else bench.start_times
-    lists = (starts, bench.ttfts, bench.itls, bench.input_lens, bench.output_lens)
+    lists = (starts, bench.ttfts, bench.itls, bench.input_lens, bench.output_lens, bench.errors or [""] * count)
     if {len(one) for one in lists} != {count}:
-        lengths = ", ".join(str(len(one)) for one in lists)
-        raise InputError(
-            f"{origin}: start_times, ttfts, itls, input_lens, output_lens have {lengths} entries; needs equally many"
-        )
+        lengths, names = [len(one) for one in lists], "start_times, ttfts, itls, input_lens, output_lens, errors"
+        raise InputError(f"{origin}: {names} have {str(lengths)[1:-1]} entries; needs as many each")
     roles = int(CHAT in (bench.backend, bench.endpoint_type))
     return [
         Timed(start_s, start_s + ttft_s, start_s + ttft_s + sum(gaps_s), prompt, answer, gaps_s[roles:])
-        for start_s, ttft_s, gaps_s, prompt, answer, error in zip(*lists, bench.errors or [""] * count, strict=True)
+        for start_s, ttft_s, gaps_s, prompt, answer, error in zip(*lists, strict=True)
         if not error and answer
     ]

@@ -156,6 +156,8 @@ def test_requests_that_failed_leave_no_lengths(tmp_path: Path) -> None:
     assert recording.notes[0].startswith("10 requests failed: their rounds count")
     assert load_in(recording).notes == ()
     assert all(map(min, recording.lengths))
+    with pytest.raises(InputError, match="have 120, 120, 120, 120, 120, 1 entries; needs as many each"):
+        read_vllm_bench([write(tmp_path / "b.json", json.dumps(content | {"errors": ["Bad Request"]}))])
 
 
 def test_the_chunk_of_a_chats_role_is_no_round(tmp_path: Path) -> None:
