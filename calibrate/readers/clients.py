@@ -1,7 +1,8 @@
 """The load as a client timed it, request by request: AIPerf's records and `vllm bench serve --save-detailed`."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from heapq import heapreplace
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ SOON = 0.1  # share of requests that wait for hardly anything before their prefi
 CLOSED = 0.9  # mean over most requests in flight, from which on requests may follow each other
 ROUNDED_S = 1e-6  # ends are sums of gaps
 FOLLOWS = 0.3  # time since the last end, of a start over that of any time, up to which they do
+FULL = 0.9  # mean requests in flight over the limit, from which on requests follow each other
 BRIEF = 20  # mean latencies for which requests come, below which those in flight at its ends count in parts
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Length = Annotated[float, Meta(ge=0, le=1e7)]
@@ -133,7 +135,8 @@ def load_of(
     tokens_per_s, rounds_per_s = (float(answers.sum()) / span_s, rounds / span_s) if span_s else (None, None)
     gap_s = spread_of(gaps_s)
     ways = ways_of(gap_s, tpot_s, rows, tokens_per_s, rounds_per_s, tokens_per_round)
-    joined, notes = 1 - len(gaps_s) / rounds if rounds else 0.0, []
+    steps = rounds or float(np.maximum(answers - 2, 0).sum())  # an end may have no chunk of its own
+    joined, notes = 1 - len(gaps_s) / steps if steps else 0.0, []
     if gaps_s and joined > 0.02:
         notes.append(
             f"{joined:.0%} of the rounds came in a chunk with others: gaps between chunks are longer than rounds"
@@ -142,7 +145,7 @@ def load_of(
     if is_closed is None:
         is_closed = mean >= CLOSED * most and _follow(starts_s, ends_s)
     # A request that follows another comes when a step has just begun, and waits for it.
-    waited_s = float(np.quantile(gaps_s, SOON)) if is_closed and gaps_s else 0.0
+    waited_s = min(float(np.quantile(gaps_s, SOON)), ways[0].time_s) if is_closed and gaps_s and ways else 0.0
     order = np.argsort(starts_s, kind="stable")
     arrivals = [(float(starts_s[one] - starts_s.min()), int(prompts[one]), int(answers[one])) for one in order]
     ttft_s, begun_s, latency_s = firsts_s - starts_s, float(np.ptp(starts_s)), float((ends_s - starts_s).mean())
@@ -173,6 +176,39 @@ def load_of(
         arrivals=() if is_closed or table[:, 3:].min() < 1 else tuple(arrivals),
         notes=tuple(notes),
     )
+
+
+class Sent(NamedTuple):
+    """How a client sent its requests: within `span_s`, at most `limit` at once, at a rate if `is_paced`."""
+
+    span_s: float
+    limit: int | None
+    is_paced: bool
+
+
+def load_without_starts(
+    requests: Sequence[Timed], rounds: int, tokens_per_round: float, where: str, sent: Sent
+) -> Load | None:
+    """Return the load of requests that all count from 0, since their client did not write when they began.
+
+    They follow each other at the limit, or all come at once; below the limit, those of a rate come at random times.
+    """
+    if not requests:
+        return None
+    latencies_s, count = [one.end_s for one in requests], len(requests)
+    slots = min(sent.limit or count, count)
+    is_open = sent.is_paced and (sent.limit is None or sum(latencies_s) < FULL * sent.limit * sent.span_s)
+    free_s = [0.0] * slots
+    starts_s = [heapreplace(free_s, free_s[0] + latency_s) for latency_s in latencies_s]
+    if is_open:
+        starts_s = np.linspace(0.0, max(sent.span_s - latencies_s[-1], 0.0), count).tolist()
+    begun = [
+        msgspec.structs.replace(one, start_s=start_s, first_s=start_s + one.first_s, end_s=start_s + one.end_s)
+        for one, start_s in zip(requests, starts_s, strict=True)
+    ]
+    where = f"{where}; starts inferred by its settings"
+    load = load_of(begun, rounds, tokens_per_round, where, is_closed=slots < count and not is_open)
+    return msgspec.structs.replace(load, arrivals=(), is_open=True) if load and is_open else load
 
 
 def _follow(starts_s: np.ndarray, ends_s: np.ndarray) -> bool:

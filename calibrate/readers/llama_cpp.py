@@ -7,7 +7,6 @@ draft cuts off accepted tokens, which the server has counted.
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from math import ceil, nan
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,16 +31,18 @@ from fleet.inputs.text import read_lines, shortened
 Milliseconds = Annotated[float, Meta(ge=0, le=1e12)]
 PROMPT = rf"prompt eval time = +{NUMBER} ms / +{WHOLE} tokens"
 ANSWER = rf" eval time = +{NUMBER} ms / +{WHOLE} tokens \( *{NUMBER} ms"
-DRAFTS = rf"draft acceptance(?: rate)? = +{NUMBER} \( +{WHOLE} accepted / +{WHOLE} generated\)"
-MEAN, PLACES = rf"mean (?:len|acceptance length) = +{NUMBER}", r"acceptance rate per position = \(([0-9., ]+)\)"
+DRAFTS = rf"draft acceptance(?: rate)? = +{NUMBER} \( *{WHOLE} accepted / +{WHOLE} generated\)"
+MEAN = rf"mean (?:len|acceptance length) = +{NUMBER}"
+PLACES = r"(?:acceptance rate per position|acc per pos) = \(([0-9., ]+)\)"
 CLOCK = r"^(\d+)\.(\d\d)\.(\d\d\d)\.(\d\d\d) "  # minutes, seconds, ms, us since the server's start
-SLOTS = rf"n_slots = {WHOLE}"
+SLOTS, TASK = rf"n_slots = {WHOLE}", r"\| task (\d+) \| "
+WHOLE_PROMPT = rf"{TASK}new prompt, .*n_(?:prompt_)?tokens = {WHOLE}"  # with tokens that a cache had
 
 
 class Timings(msgspec.Struct, frozen=True):
     """A request as the server timed it, by llama.cpp's names: tokens and milliseconds.
 
-    - `prompt_n`: tokens of the prompt that were read; `cache_n`: those that a cache had.
+    - `prompt_n`: tokens of the prompt that were read; `cache_n`: those that a cache had, None if it does not say.
     - `predicted_n`: tokens of the answer; `predicted_ms`: from the first to the last.
     - `draft_n`, `draft_n_accepted`: tokens of its drafts.
     - `ended_s`: when it ended, by a log's clock, or NaN. `passed`: share of drafts that passed each place, by a log.
@@ -55,7 +56,7 @@ class Timings(msgspec.Struct, frozen=True):
     predicted_per_token_ms: Milliseconds | None = None
     draft_n: Count = 0
     draft_n_accepted: Count = 0
-    cache_n: Length = 0
+    cache_n: Length | None = None
     ended_s: float = nan
     rate: Real | None = None
     mean_length: Real | None = None
@@ -117,7 +118,10 @@ def _printed(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[str
     begins = [place for place, (_, line) in enumerate(lines) if "prompt eval time" in line]
     if any(" eval time" in line for _, line in lines[: begins[0] if begins else None]):
         yield str(path), None
-    for first, last in pairwise([*begins, len(lines)]):
+    prompts: dict[str, int] = {}  # tokens, by task
+    for before, first, last in zip([0, *begins], begins, [*begins[1:], len(lines)], strict=False):
+        found = (re.search(WHOLE_PROMPT, line) for _, line in lines[before:first])
+        prompts |= {one[1]: int(one[2]) for one in found if one}
         own, origin = [line for _, line in lines[first:last]], f"{path}, line {lines[first][0]}"
         if last == len(lines) and not any(" eval time" in line for line in own[1:]):
             yield origin, None
@@ -137,6 +141,8 @@ def _printed(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[str
                 one["mean_length"] = float(mean[1])
             if places := re.search(PLACES, "\n".join(own)):
                 one["passed"] = [float(rate) for rate in places[1].split(",") if rate.strip()]
+        if (task := re.search(TASK, own[0])) and task[1] in prompts:
+            one["cache_n"] = max(prompts[task[1]] - one["prompt_n"], 0)
         if clock := re.match(CLOCK, own[0]):
             minutes, seconds, milliseconds, microseconds = map(int, clock.groups())
             one["ended_s"] = 60 * minutes + seconds + 1e-3 * milliseconds + 1e-6 * microseconds
@@ -172,12 +178,12 @@ def _recording(
         if not depth and not isinstance(recording.acceptance, PerPosition):
             assumed = f"drafts had {levels} tokens, the fewest that the counts allow: --depth states it"
             recording = msgspec.structs.replace(recording, notes=(assumed,))
-    plain, cached = len(requests) - len(drafting), sum(one.cache_n for one in requests)
+    plain, cached = len(requests) - len(drafting), sum(one.cache_n or 0 for one in requests)
+    silent, of = sum(one.cache_n is None for one in requests), f"of {len(requests)} answers"
     notes = {
-        f"{plain} of {len(requests)} answers had no draft: their steps count as rounds that accept nothing": (
-            plain and drafting
-        ),
+        f"{plain} {of} had no draft: their steps count as rounds that accept nothing": plain and drafting,
         f"{cached} tokens of prompts came from a cache, and are left out of their lengths": cached,
+        f"{silent} {of} do not say what a cache had of their prompts: lengths are of tokens that were read": silent,
     }
     return msgspec.structs.replace(
         recording,

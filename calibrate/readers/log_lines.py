@@ -13,8 +13,11 @@ LoadLine = dict[str, float]
 """The fields of a line of the load by the names in `FIELDS`: rates since the line before it, and requests at its time.
 
 `engine`: which of several. `rounds_per_s`: verifications of all rows, if the log has them apart from `tokens_per_s`.
+`idle`: 1 where the server did nothing for most of that time.
 """
-FIELDS = ("engine", "tokens_per_s", "running", "waiting", "kv_share", "preemptions", "prompts_per_s", "rounds_per_s")
+FIELDS = (
+    "engine", "tokens_per_s", "running", "waiting", "kv_share", "preemptions", "prompts_per_s", "rounds_per_s", "idle",
+)  # fmt: skip
 
 
 def numbers_in(lines: Iterable[str], patterns: Mapping[str, str]) -> dict[str, float]:
@@ -28,7 +31,7 @@ def load_between(lines: Sequence[LoadLine], tokens_per_round: float, settings: M
     """Return the load over the intervals that began and ended with requests running, engines added up; None without."""
     table = pd.DataFrame(lines, columns=FIELDS, dtype=float).fillna(0.0)
     before = table.groupby("engine").shift(fill_value=0.0)
-    is_kept = (before.running > 0) & (table.running > 0)
+    is_kept = (before.running > 0) & (table.running > 0) & (table.idle == 0)
     if not is_kept.any():
         return None
     by_engine = table.engine[is_kept]
@@ -41,7 +44,7 @@ def load_between(lines: Sequence[LoadLine], tokens_per_round: float, settings: M
         running=float(ends.running),
         waiting=float(ends.waiting),
         kv_share=float(table.kv_share[is_kept].mean()),
-        preemptions=int(table.preemptions[is_kept].sum()),
+        preemptions=int(table.preemptions[is_kept].sum()) if any("preemptions" in line for line in lines) else None,
         prompts_per_token=float(kept.prompts_per_s / kept.tokens_per_s) if kept.tokens_per_s else 0.0,
         tokens_per_round=tokens_per_round,
         engines=table.engine.nunique(),

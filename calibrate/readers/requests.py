@@ -154,15 +154,18 @@ def _check_by_length(one: RequestCounts, by_length: ByLength, origin: str, their
     same(origin, theirs["drafted"], one.drafted or 0, f"the tokens that {key} drafted", drafted_tokens)
 
 
-def rounds_in(one: RequestCounts) -> tuple[Rounds, bool]:
-    """Return the rounds of a request by drafted and accepted tokens, and whether their draft lengths are known."""
+def rounds_in(one: RequestCounts, deepest: int) -> tuple[Rounds, bool]:
+    """Return the rounds of a request by drafted and accepted tokens, and whether all could have drafted the same.
+
+    - `deepest`: tokens of its drafts, if it does not say how many it drafted.
+    """
     if one.in_order is not None:
         return Counter(one.in_order), True
     if one.by_length is not None:
         each = (rounds_of(int(drafted), counts) for drafted, counts in one.by_length.items())
         return sum(each, start=Counter()), True
     if one.drafted is None:
-        return rounds_of(max(one.counts, default=0), one.counts), not one.rounds
+        return rounds_of(deepest, one.counts), True
     depth = one.most_drafted
     return rounds_of(depth, one.counts), one.drafted == depth * one.rounds
 
@@ -184,9 +187,9 @@ def recording_of(
     if not requests:
         raise InputError(f"{names}: holds no request with speculative decoding's counts ({skipped} without them)")
     rounds: Rounds = Counter()
-    unsure = 0
+    unsure, deepest = 0, max(max([one.most_drafted, *one.counts]) for one in requests)
     for one in requests:
-        own, is_sure = rounds_in(one)
+        own, is_sure = rounds_in(one, deepest)
         rounds += own
         unsure += not is_sure
     source = f"rounds, all requests together (requests: {len(requests)})"
@@ -200,19 +203,19 @@ def recording_of(
         sources["acceptance"] = f"{count} rounds in order, request by request (requests: {len(requests)})"
     lengths = [(one.prompt or 0, one.answer or 0) for one in requests]
     means = [(one.stated_length, one.rounds) for one in requests if one.stated_length is not None]
-    notes = list(pooled.notes)
-    if skipped:
-        notes.append(f"{skipped} entries have no counts of speculative decoding and are left out")
-    if unsure:
-        notes.append(
-            f"{unsure} of {len(requests)} requests drafted fewer tokens in some rounds and do not say in which: all are"
-            f" taken to have drafted {depth}, so the later places come out too low"
-        )
+    silent, of = sum(one.drafted is None for one in requests), len(requests)
+    notes = {
+        f"{skipped} entries have no counts of speculative decoding and are left out": skipped,
+        f"{unsure} of {of} requests drafted fewer tokens in some rounds and do not say in which: all are taken to have "
+        f"drafted {depth}, so the later places come out too low": unsure,
+        f"{silent} of {of} requests do not say how many tokens they drafted: all are taken to have drafted {depth}, "
+        "the longest draft that is known": silent,
+    }
     return msgspec.structs.replace(
         pooled,
         acceptance=by_round or pooled.acceptance,
         stated=sum(mean * own for mean, own in means) / count if sum(own for _, own in means) == count else None,
         lengths=tuple(lengths) if all(min(pair) > 0 for pair in lengths) else (),
         sources=sources,
-        notes=tuple(notes),
+        notes=(*pooled.notes, *(note for note, is_so in notes.items() if is_so)),
     )

@@ -39,7 +39,8 @@ from calibrate.readers.requests import (
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 
-HISTOGRAM, OLDER, PROPOSED = "spec_correct_drafts_histogram", "spec_accept_histogram", "spec_num_proposed_drafts"
+HISTOGRAM, PROPOSED, CORRECT = "spec_correct_drafts_histogram", "spec_num_proposed_drafts", "spec_num_correct_drafts"
+OLDER = {HISTOGRAM: "spec_accept_histogram", PROPOSED: "spec_draft_token_num", CORRECT: "spec_accept_token_num"}
 POOLED = "pooled_spec_decode_acceptance_histogram"
 
 
@@ -67,7 +68,7 @@ class SglangCounts(RequestCounts, frozen=True, kw_only=True):
 
     rounds: Count = field(name="spec_verify_ct")
     histogram: Histogram = field(name=HISTOGRAM)
-    accepted: Count | None = field(name="spec_num_correct_drafts", default=None)
+    accepted: Count | None = field(name=CORRECT, default=None)
     drafted: Count | None = field(name=PROPOSED, default=None)
     rate: Real | None = field(name="spec_accept_rate", default=None)
     answer_a_round: Real | None = field(name="spec_accept_length", default=None)
@@ -138,8 +139,7 @@ def _counts(format_: Format, origin: str, content: dict[str, Any]) -> RequestCou
     if found is None or (isinstance(found, dict) and found.get(format_.mark) is None):
         return None
     if format_ is SGLANG and isinstance(found, dict):  # of an older server, or of one that counts no proposed drafts
-        histogram = found.get(HISTOGRAM) or found.get(OLDER)
-        found = found | {HISTOGRAM: histogram, PROPOSED: found.get(PROPOSED) or None}
+        found = found | {name: found.get(name) or found.get(older) or None for name, older in OLDER.items()}
     one = convert(found, format_.counts, origin)
     lengths = {name: found_in(content, *way) for name, way in format_.lengths.items() if getattr(one, name) is None}
     tokens = {

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
-from calibrate.readers.clients import SOON
+from calibrate.readers.clients import Sent, Timed, load_without_starts
 from calibrate.readers.counts import ASSUMED, geometric_of
 from calibrate.readers.entries import table_of
 from calibrate.readers.laws import rounds_to, same
-from calibrate.readers.load import Load, Spread, spread_of, ways_of
+from calibrate.readers.load import Load, Spread
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import Count, Length, Real, Tokens
 from calibrate.readers.sglang_log import STEPS_KEY
@@ -23,7 +22,6 @@ from fleet.inputs.text import parse_json, read_lines
 
 MARK = "sharegpt_output_len"  # a key that no other benchmark writes; it stands there whatever the data set is
 NO_LIMIT = '"request_rate": Infinity'  # all requests at once; not JSON
-FULL = 0.9  # mean requests in flight over the limit, from which on requests follow each other
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -42,7 +40,6 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     completed: Count
     duration: Annotated[float, Meta(gt=0, le=1e9)]
     total_output_tokens: Count
-    concurrency: Real
     max_concurrency: Annotated[int, Meta(ge=1, le=10**6)] | None = None
     request_rate: Annotated[float, Meta(gt=0)] | str | None = None
     accept_length: Real | None = None
@@ -94,43 +91,23 @@ def _load(origin: str, bench: Bench, length: float, server: Server) -> Load:
     good = [each for each in zip(*lists, strict=True) if each[1]]
     same(origin, "completed", bench.completed, "the entries of output_lens above 0", len(good))
     same(origin, "total_output_tokens", bench.total_output_tokens, "the sum of output_lens", sum(bench.output_lens))
-    if not good:
+    timed = [Timed(0.0, ttft_s, ttft_s + sum(gaps_s), prompt, answer) for prompt, answer, ttft_s, gaps_s in good]
+    sent = Sent(bench.duration, bench.max_concurrency, bench.request_rate is not None)
+    load = load_without_starts(timed, 0, length, "SGLang's benchmark", sent)
+    if load is None or load.ttft_s is None or load.prefill_s is None:
         raise InputError(f"{origin}: completed = 0; needs requests that succeeded")
-    prompts, answers, ttfts_s = (np.array([each[place] for each in good], dtype=float) for place in range(3))
-    rounds_to(origin, "mean_ttft_ms", bench.mean_ttft_ms, "the mean of ttfts, in ms", 1e3 * float(ttfts_s.mean()))
-    decoding_s = np.array([sum(gaps_s) for *_, gaps_s in good])
-    several = answers > 1
-    tpot_s = spread_of(decoding_s[several] / (answers[several] - 1))
-    rows, tokens_per_s = float(decoding_s.sum()) / bench.duration, float(answers.sum()) / bench.duration
-    engines = server.dp_size or 1
-    limit, at_once = bench.max_concurrency, bench.max_concurrency is None and bench.request_rate is None
-    ways = ways_of(None, tpot_s, rows, tokens_per_s, None, length)
-    round_s, follows = ways[0].time_s if ways else 0.0, limit is not None and bench.concurrency >= FULL * limit
+    rounds_to(origin, "mean_ttft_ms", bench.mean_ttft_ms, "the mean of ttfts, in ms", 1e3 * load.ttft_s.mean)
+    engines, follows = server.dp_size or 1, not (load.arrivals or load.is_open)
     # A request that follows another comes when a step has just begun, and waits for it.
-    prefill_s = max(float(np.quantile(ttfts_s, SOON)) - follows * round_s, 0.0)
-    arrivals = [(0.0, int(prompt), int(answer)) for prompt, answer in zip(prompts, answers, strict=True)]
-    return Load(
-        over=f"{bench.duration:.4g} s, timed by SGLang's benchmark",
-        seconds=bench.duration,
-        requests=len(good),
-        requests_per_s=len(good) / bench.duration,
-        tokens_per_s=tokens_per_s,
-        prompt_tokens=spread_of(prompts),
-        new_tokens=spread_of(answers),
-        in_flight=float(limit) if limit and follows else bench.concurrency,
-        ttft_s=spread_of(ttfts_s),
-        tpot_s=tpot_s,
-        tokens_per_round=length,
-        ways=ways,
-        prefill_s=Spread(prefill_s),
-        prompts_per_round=float(prompts.sum()) * round_s / bench.duration / engines,
-        max_num_seqs=_setting(server.max_running_requests),
+    waited_s = (load.round_s or 0.0) if follows else 0.0
+    return msgspec.structs.replace(
+        load,
+        prefill_s=Spread(max(load.prefill_s.mean - waited_s, 0.0)),
+        prompts_per_round=load.prompts_per_round / engines,
+        max_num_seqs=_setting((server.max_running_requests or 0) // engines),
         max_num_batched_tokens=_setting(server.chunked_prefill_size),
         kv_tokens=_setting(server.max_total_num_tokens),
-        arrivals=tuple(arrivals) if at_once and prompts.min() >= 1 else (),
         engines=engines,
-        is_open=limit is None and bench.request_rate is not None,
-        has_prefill=False,
     )
 
 

@@ -5,12 +5,13 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
 from calibrate.readers.counts import ASSUMED, geometric_of
 from calibrate.readers.load import Spread, Way
-from calibrate.readers.log_lines import NUMBER, WHOLE, load_between, numbers_in
+from calibrate.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
 from calibrate.readers.recording import Recording
 from fleet.errors import InputError
 from fleet.inputs.text import read_lines
@@ -21,7 +22,7 @@ LOAD = {
     "running": rf"Decode batch.*#running-req: {WHOLE}",
     "waiting": rf"#queue-req: {WHOLE}",
     "kv_share": rf" token usage: {NUMBER}",
-    "preemptions": rf"#retracted-req: {WHOLE}",
+    "context": rf"#(?:full )?token: {WHOLE}",
     "length": rf"accept len: {NUMBER}",
 }
 SETTINGS = {
@@ -30,10 +31,13 @@ SETTINGS = {
     "kv_tokens": rf"max_total_num_tokens=\s*{WHOLE}",
 }
 DRAFTS = {"depth": rf"speculative_num_steps=\s*{WHOLE}", "steps": rf"decode_log_interval=\s*{WHOLE}"}
+RETRACTED = rf"#retracted_reqs: {WHOLE}"
 PREFILL = rf"Prefill batch.*#new-seq: {WHOLE}, #new-token: {WHOLE}(?:, #cached-token: {WHOLE})?"
 STEPS_KEY = "speculative_num_steps"
 TIME = r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)"
 STEPS = 40  # of each line, unless decode_log_interval says otherwise
+RANK = r"\[\d{4}-\S+ [\d:.,]+([^]]*)\]"  # of the process that writes a line, after its time
+IDLE = 5  # median times of a step, beyond which a line's steps were not one after the other
 
 
 def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recording:
@@ -48,22 +52,24 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     read = [line for path in files for _, line in read_lines(path)]
     lines = ((line, numbers_in([line], LOAD)) for line in read)
     decoding = [(line, one) for line, one in lines if "running" in one and "tokens_per_s" in one]
+    loads = _with_idle([one for _, one in decoding])
     written = {name: int(value) for name, value in numbers_in(read, DRAFTS).items() if value}
     stated = {"depth": depth or 0, "steps": STEPS} | written
-    lengths = [(one["length"], int(one["running"])) for _, one in decoding if "length" in one]
+    lengths = [(one["length"], int(one["running"])) for one in loads if "length" in one]
     rows = sum(running for _, running in lengths)
     mean = sum(length * running for length, running in lengths) / rows if rows else 1.0
-    settings = numbers_in(read, SETTINGS)
-    load = load_between([one for _, one in decoding], mean, settings)
+    settings, ranks = numbers_in(read, SETTINGS), {_rank(line) for line, _ in decoding}
+    retracted = sum(int(one[1]) for line in read if (one := re.search(RETRACTED, line)) and _rank(line) in ranks)
+    load = load_between(loads, mean, settings | {"preemptions": retracted})
     if load is None:
         raise InputError(f"{names}: holds no two lines `Decode batch` in turn with requests running and a throughput")
-    prompt, tokens, cached = _prompts(read, settings.get("max_num_batched_tokens", math.inf))
+    prompt, tokens, notes = _prompts(read, loads, settings.get("max_num_batched_tokens", math.inf))
     load = msgspec.structs.replace(
         load,
         ways=(*load.ways, *_by_clock([line for line, _ in decoding], stated["steps"], load.engines)),
         prompt_tokens=prompt,
         prompts_per_round=tokens / (stated["steps"] * len(decoding)),
-        notes=(f"{cached} tokens of prompts came from a cache, and are left out of their lengths",) if cached else (),
+        notes=tuple(notes),
     )
     if not rows:
         return Recording(format="SGLang's log, without speculation", acceptance=None, depth=0, load=load)
@@ -80,18 +86,35 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     )
 
 
-def _prompts(read: Sequence[str], chunk: float) -> tuple[Spread | None, int, int]:
-    """Return the mean prompt, the tokens of all, and those that a cache had.
+def _rank(line: str) -> str:
+    found = re.search(RANK, line)
+    return found[1] if found else ""
+
+
+def _with_idle(lines: Sequence[LoadLine]) -> list[LoadLine]:
+    """Return the lines, marked where their throughput is also over an idle time of the server."""
+    steps_s = [one["running"] * one.get("length", 1.0) / max(one["tokens_per_s"], 1e-9) for one in lines]
+    usual_s = median([step_s for step_s in steps_s if step_s] or [0.0])
+    return [one | {"idle": step_s > IDLE * usual_s} for one, step_s in zip(lines, steps_s, strict=True)]
+
+
+def _prompts(read: Sequence[str], lines: Sequence[LoadLine], chunk: float) -> tuple[Spread | None, int, Sequence[str]]:
+    """Return the mean prompt, the tokens of all, and warnings; without batches of prompts, what running requests hold.
 
     A batch of a full chunk ends within a prompt.
     """
     found = [tuple(map(int, one.groups("0"))) for line in read if (one := re.search(PREFILL, line))]
     batches = [batch for batch in found if batch[0]]
     if not batches:
-        return None, 0, 0
+        context = sum(one.get("context", 0) for one in lines) / sum(one["running"] for one in lines)
+        if context < 1:
+            return None, 0, ["no lines `Prefill batch` and no #token: prompts are taken to have 1 token"]
+        note = "no lines `Prefill batch`: prompts are #token / #running-req, answers so far included (inferred)"
+        return Spread(context), 0, [note]
     prompts, tokens, cached = map(sum, zip(*batches, strict=True))
     ends = prompts - sum(batch[1] >= chunk for batch in batches) or prompts  # where all are full, each is of a prompt
-    return Spread(max(tokens / ends, 1.0)), tokens, cached
+    note = f"{cached} tokens of prompts came from a cache, and are left out of their lengths"
+    return Spread(max(tokens / ends, 1.0)), tokens, [note] if cached else []
 
 
 def _by_clock(lines: Sequence[str], steps: int, engines: int) -> list[Way]:

@@ -7,14 +7,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from calibrate.readers.clients import Timed, load_of
+from calibrate.readers.clients import Sent, Timed, load_of, load_without_starts
 from calibrate.readers.counts import recording_of_survivors, steps_without_draft
+from calibrate.readers.entries import entries_of
 from calibrate.readers.laws import falls, rounds_to, same
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import Count, Length, Real
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
-from fleet.inputs.text import read_json
 
 AT_ONCE = "inf"  # the rate of requests that come as soon as the limit allows
 CHAT = "openai-chat"  # the first chunk has the role alone, and comes with the first token
@@ -26,6 +26,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     """The keys that are read; a request that failed has a text in `errors`."""
 
     completed: Count
+    duration: Time = 0.0
     backend: str = ""
     endpoint_type: str = ""
     request_rate: Annotated[float, Meta(gt=0)] | str | None = None
@@ -34,7 +35,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     output_lens: list[Length] = []
     ttfts: list[Time] = []
     itls: list[list[Time]] = []
-    start_times: list[Time] | None = None
+    start_times: list[Time] | None = None  # not of versions before 2026
     errors: list[str] = []
     spec_decode_num_drafts: Count = 0
     spec_decode_draft_tokens: Count = 0
@@ -45,18 +46,23 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_vllm_bench(files: Sequence[Path]) -> Recording:
     """Read the result of one run; InputError, naming key and values, where it contradicts itself."""
-    if len(files) > 1:
-        raise InputError(f"{files[1]}: a second run; give one")
-    origin = str(files[0])
-    bench = convert(read_json(files[0]), Bench, origin)
+    entries = list(entries_of(files))
+    if len(entries) != 1:
+        raise InputError(f"{files[0]}: holds {len(entries)} runs; give a file with the line of one")
+    origin, entry = entries[0]
+    bench = convert(entry, Bench, origin)
     recording = (
         _acceptance(origin, bench)
         if bench.spec_decode_num_drafts
         else Recording(format="vllm bench serve, without speculation", acceptance=None, depth=0)
     )
-    timed, length = _timed(origin, bench), 1 + recording.mean_accepted
+    timed, rounds, length = _timed(origin, bench), recording.rounds, 1 + recording.mean_accepted
+    if rounds and any(bench.errors):  # without those of requests that failed
+        rounds = round(sum(one.answer - 1 for one in timed) / length)
     lengths = tuple((round(one.prompt), round(one.answer)) for one in timed)
-    load = load_of(timed, recording.rounds, length, "`vllm bench serve`", _is_closed(bench))
+    sent = Sent(bench.duration, bench.max_concurrency, bench.request_rate not in (None, AT_ONCE))
+    of = timed, rounds, length, "`vllm bench serve`"
+    load = load_without_starts(*of, sent) if bench.start_times is None else load_of(*of, _is_closed(bench))
     if load is None and not recording.rounds:
         raise InputError(f"{origin}: has neither acceptance nor times of requests; run it with --save-detailed")
     return msgspec.structs.replace(
@@ -83,30 +89,31 @@ def _acceptance(origin: str, bench: Bench) -> Recording:
     same(origin, "spec_decode_accepted_tokens", accepted, "the sum of rates by position times drafts", sum(passed))
     rounds_to(origin, "spec_decode_acceptance_length", stated, "1 + accepted / drafts", 1 + accepted / drafts)
     tokens = bench.spec_decode_draft_tokens
-    plain, answers = 0, sum(bench.output_lens)
-    if answers:
+    plain, answers, failed = 0, sum(bench.output_lens), sum(map(bool, bench.errors))
+    if answers and not failed:
         firsts = sum(one > 0 for one in bench.output_lens)
         plain = steps_without_draft(
             origin, "the sum of output_lens", answers, firsts, drafts, accepted, firsts * len(passed)
         )
     source = "drafts during the run"
-    return recording_of_survivors("vllm bench serve", origin, source, passed, drafts, tokens, stated, plain)
+    made = recording_of_survivors("vllm bench serve", origin, source, passed, drafts, tokens, stated, plain)
+    note = f"{failed} requests failed: their rounds count, too, and steps without a draft are not known"
+    return msgspec.structs.replace(made, notes=(*made.notes, note)) if failed else made
 
 
 def _timed(origin: str, bench: Bench) -> list[Timed]:
     """Return the requests that succeeded; none where the run was saved without its single times."""
-    starts, count = bench.start_times, len(bench.ttfts)
-    if not count or starts is None:
+    count = len(bench.ttfts)
+    if not count or (bench.start_times is None and not bench.duration):
         return []
-    lists = (starts, bench.ttfts, bench.itls, bench.input_lens, bench.output_lens)
+    starts = [0.0] * count if bench.start_times is None else bench.start_times
+    lists = (starts, bench.ttfts, bench.itls, bench.input_lens, bench.output_lens, bench.errors or [""] * count)
     if {len(one) for one in lists} != {count}:
-        lengths = ", ".join(str(len(one)) for one in lists)
-        raise InputError(
-            f"{origin}: start_times, ttfts, itls, input_lens, output_lens have {lengths} entries; needs equally many"
-        )
+        lengths, names = [len(one) for one in lists], "start_times, ttfts, itls, input_lens, output_lens, errors"
+        raise InputError(f"{origin}: {names} have {str(lengths)[1:-1]} entries; needs as many each")
     roles = int(CHAT in (bench.backend, bench.endpoint_type))
     return [
         Timed(start_s, start_s + ttft_s, start_s + ttft_s + sum(gaps_s), prompt, answer, gaps_s[roles:])
-        for start_s, ttft_s, gaps_s, prompt, answer, error in zip(*lists, bench.errors or [""] * count, strict=True)
+        for start_s, ttft_s, gaps_s, prompt, answer, error in zip(*lists, strict=True)
         if not error and answer
     ]

@@ -25,7 +25,7 @@ COUNTS = {
 }
 RATES = rf"Per-position acceptance rate: ({NUMBER}(?:, {NUMBER})*)(?=,|\s*$)"
 LOAD = {
-    "engine": rf"Engine {WHOLE}: Avg",
+    "engine": rf"(?:Engine )?{WHOLE}(?: Engines Aggregated)?: Avg",
     "prompts_per_s": rf"Avg prompt throughput: {NUMBER} tokens/s",
     "tokens_per_s": rf"Avg generation throughput: {NUMBER} tokens/s",
     "running": rf"Running: {WHOLE} reqs",
@@ -34,6 +34,7 @@ LOAD = {
 MORE_LOAD = {"kv_percent": rf"KV cache usage: {NUMBER}%", "preemptions": rf"Preemptions: {WHOLE}"}
 SPEEDS = {name: rf"{name} throughput: {NUMBER} tokens/s" for name in ("Accepted", "Drafted")}
 SETTINGS = {
+    "engines": r"([1-9][0-9]{0,3}) Engines Aggregated: Avg",  # requests are their sum, the KV cache used is a mean
     "max_num_seqs": rf"'max_num_seqs': {WHOLE}",
     "max_num_batched_tokens": rf"max_num_batched_tokens={WHOLE}",
     "kv_tokens": r"KV cache size: ([0-9][0-9,]{0,11}) tokens",

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,35 +11,72 @@ import pytest
 
 import specfleet
 from calibrate.readers.clients import Timed, load_of
+from calibrate.readers.recording import Recording
 from calibrate.readers.sglang_bench import read_sglang_bench
 from calibrate.readers.vllm_bench import read_vllm_bench
 from fleet.errors import InputError
-from tests.helpers.loads import DEPTH, bench_text, load_in, served, sglang_bench_text
+from tests.helpers.loads import DEPTH, Served, bench_text, load_in, served, sglang_bench_text
 from tests.helpers.readings import write
 
-KNOWN = served()
+KNOWN, PLAIN = served(), served(depth=0)
 
 
+def older_bench_text(**settings: Any) -> str:
+    """The file of a `vllm bench serve` that writes no start times; its requests have no streams of their own."""
+    content = json.loads(bench_text(KNOWN)) | {"duration": KNOWN[-1].end_s, "request_rate": "inf"} | settings
+    return json.dumps({name: value for name, value in content.items() if name != "start_times"}) + "\n"
+
+
+BENCHES: dict[str, Callable[..., str]] = {
+    "sglang-bench": lambda **settings: sglang_bench_text(KNOWN, **settings),
+    "vllm-bench": older_bench_text,
+}
+
+
+@pytest.mark.parametrize("kind", BENCHES)
 @pytest.mark.parametrize(
     ("settings", "arrivals", "in_flight"),
     [
         ({}, None, 4),
         ({"max_concurrency": None, "request_rate": 2.5}, "poisson", 0),
+        ({"max_concurrency": 40, "request_rate": 2.5}, "poisson", 0),
+        ({"request_rate": 100.0}, None, 4),
         ({"max_concurrency": None}, "trace", 0),
         ({"max_concurrency": None, "request_rate": "trace"}, "poisson", 0),
-        ({"server_info": {"dp_size": 2, "speculative_num_steps": DEPTH}}, None, 4),
     ],
 )
-def test_sglangs_benchmark_says_how_requests_came(
-    tmp_path: Path, settings: dict[str, Any], arrivals: str | None, in_flight: int
+def test_settings_stand_for_start_times(
+    tmp_path: Path, kind: str, settings: dict[str, Any], arrivals: str | None, in_flight: int
 ) -> None:
-    file = write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, **settings))
-    scenario = specfleet.import_record("sglang-bench", file, tmp_path / "made.toml").scenario
-    workload = scenario.workload
-    assert scenario.verifiers.count == settings.get("server_info", {}).get("dp_size", 1)
+    file = write(tmp_path / "b.jsonl", BENCHES[kind](**settings))
+    workload = specfleet.import_record(kind, file, tmp_path / "made.toml").scenario.workload
     process = None if workload.arrivals is None else workload.arrivals.__struct_config__.tag
     assert process == arrivals
     assert not in_flight or workload.streams == in_flight
+
+
+def test_requests_in_turn_need_no_start_times(tmp_path: Path) -> None:
+    stated, inferred = (
+        load_in(read_vllm_bench([write(tmp_path / "b.json", text)])) for text in (bench_text(KNOWN), older_bench_text())
+    )
+    assert (inferred.in_flight, inferred.round_s) == (4, pytest.approx(stated.round_s))
+    assert inferred.requests_per_s == pytest.approx(stated.requests_per_s, rel=0.06)
+    assert inferred.tokens_per_s == pytest.approx(stated.tokens_per_s, rel=0.06)
+    assert inferred.over.endswith("; starts inferred by its settings")
+
+
+def test_ranks_of_sglang_share_its_limit(tmp_path: Path) -> None:
+    server = {"dp_size": 2, "speculative_num_steps": DEPTH, "max_running_requests": 64}
+    load = load_in(read_sglang_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, server_info=server))]))
+    assert (load.engines, load.in_flight, load.max_num_seqs) == (2, 4, 32)
+
+
+@pytest.mark.parametrize(("kind", "read"), [("sglang-bench", read_sglang_bench), ("vllm-bench", read_vllm_bench)])
+def test_a_file_of_several_runs_is_refused(
+    tmp_path: Path, kind: str, read: Callable[[Sequence[Path]], Recording]
+) -> None:
+    with pytest.raises(InputError, match="holds 2 runs; give a file with the line of one"):
+        read([write(tmp_path / "b.jsonl", 2 * BENCHES[kind]())])
 
 
 def test_a_run_of_sglangs_benchmark_adds_up(tmp_path: Path) -> None:
@@ -52,9 +90,6 @@ def test_a_run_of_sglangs_benchmark_adds_up(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=re.escape(said)):
             read_sglang_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, **wrong))])
-    text = sglang_bench_text(KNOWN)
-    with pytest.raises(InputError, match="holds 2 runs"):
-        read_sglang_bench([write(tmp_path / "b.jsonl", text + text)])
     assert read_sglang_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, server_info=None))], 3).depth == 3
 
 
@@ -115,10 +150,14 @@ def test_requests_that_failed_leave_no_lengths(tmp_path: Path) -> None:
     content = json.loads(bench_text(KNOWN))
     failed = {"output_lens": 0, "ttfts": 0.0, "itls": [], "errors": "Bad Request"}
     for name, value in failed.items():
-        content[name][5] = value
-    recording = read_vllm_bench([write(tmp_path / "b.json", json.dumps(content | {"completed": len(KNOWN) - 1}))])
-    assert len(recording.lengths) == load_in(recording).requests == len(KNOWN) - 1
+        content[name][:10] = [value] * 10
+    recording = read_vllm_bench([write(tmp_path / "b.json", json.dumps(content | {"completed": len(KNOWN) - 10}))])
+    assert len(recording.lengths) == load_in(recording).requests == len(KNOWN) - 10
+    assert recording.notes[0].startswith("10 requests failed: their rounds count")
+    assert load_in(recording).notes == ()
     assert all(map(min, recording.lengths))
+    with pytest.raises(InputError, match="have 120, 120, 120, 120, 120, 1 entries; needs as many each"):
+        read_vllm_bench([write(tmp_path / "b.json", json.dumps(content | {"errors": ["Bad Request"]}))])
 
 
 def test_the_chunk_of_a_chats_role_is_no_round(tmp_path: Path) -> None:
@@ -130,13 +169,14 @@ def test_the_chunk_of_a_chats_role_is_no_round(tmp_path: Path) -> None:
     assert chat_s == plain_s
 
 
-def test_gaps_of_joined_chunks_are_no_rounds() -> None:
-    each = [
-        Timed(start_s=one.start_s, first_s=one.first_s, end_s=one.end_s, prompt=200, answer=one.answer, gaps_s=[0.1])
-        for one in KNOWN
-    ]
-    load = load_of(each, sum(len(one.session) for one in KNOWN), 2.0, "a client")
+@pytest.mark.parametrize(
+    ("each", "tokens_per_round", "way"), [(KNOWN, 2.0, "rows / (rounds/s)"), (PLAIN, 1.0, "TPOT x")]
+)
+def test_gaps_of_joined_chunks_are_no_rounds(each: list[Served], tokens_per_round: float, way: str) -> None:
+    joined = [Timed(one.start_s, one.first_s, one.end_s, 200, one.answer, [0.1] * (one.answer // 20)) for one in each]
+    rounds = sum(len(one.session) for one in each) if tokens_per_round > 1 else 0
+    load = load_of(joined, rounds, tokens_per_round, "a client")
     assert load is not None
-    assert load.ways[0].name == "rows / (rounds/s)"
+    assert load.ways[0].name.startswith(way)
     assert "came in a chunk with others" in load.notes[0]
     assert "disagree" in load.disagreement()

@@ -21,6 +21,14 @@ BY_PLACE = """\
 0.06.895.998 I slot print_timing: id  1 | task 0 |        eval time =    2296.72 ms /   256 tokens (    8.97 ms per token,   111.46 tokens per second)
 0.06.896.015 I slot print_timing: id  1 | task 0 | draft acceptance = 0.64479 (  167 accepted /   259 generated), mean acceptance length =  2.92, acceptance rate per position = (0.805, 0.632, 0.483)
 """  # noqa: E501  # as a server writes it
+BY_PLACE_APART = BY_PLACE.replace(
+    ", acceptance rate per position", "\n0.06.896.019 T slot print_timing: id  1 | task 0 |      acc per pos"
+)
+LONG = """\
+slot print_timing: id  1 | task 7 | prompt eval time =     300.11 ms /    20 tokens (   15.01 ms per token,    66.64 tokens per second)
+slot print_timing: id  1 | task 7 |        eval time =  137340.00 ms / 13735 tokens (   10.00 ms per token,   100.00 tokens per second)
+slot print_timing: id  1 | task 7 | draft acceptance = 0.73100 (10234 accepted / 14000 generated), mean len =  3.92
+"""  # noqa: E501  # as a server writes it
 
 
 def test_answers_and_log_agree_with_the_counters(tmp_path: Path) -> None:
@@ -43,11 +51,33 @@ def test_logs_of_several_servers_follow_each_other(tmp_path: Path) -> None:
     assert two.tokens_per_s == pytest.approx(one.tokens_per_s, rel=0.1)
 
 
-def test_rates_per_position_are_read(tmp_path: Path) -> None:
-    recording = read_llama_cpp_log([write(tmp_path / "server.log", BY_PLACE)])
+@pytest.mark.parametrize("text", [BY_PLACE, BY_PLACE_APART])
+def test_rates_per_position_are_read(tmp_path: Path, text: str) -> None:
+    recording = read_llama_cpp_log([write(tmp_path / "server.log", text)])
     assert isinstance(recording.acceptance, PerPosition)  # 87 drafts, of which 70, 55, 42 passed each place
     assert recording.acceptance.histogram == (17 + 1, 15, 13, 42)
     assert (recording.rounds, recording.accepted) == (87 + 1, 167)
+
+
+def test_counts_of_five_digits_are_read(tmp_path: Path) -> None:
+    recording = read_llama_cpp_log([write(tmp_path / "server.log", LONG)], depth=4)
+    assert (recording.rounds, recording.accepted) == (13735 - 1 - 10234, 10234)
+
+
+@pytest.mark.parametrize(
+    ("said", "note"),
+    [
+        ("task.n_tokens = 2020", "2000 tokens of prompts came from a cache, and are left out of their lengths"),
+        ("n_prompt_tokens = 2020", "2000 tokens of prompts came from a cache, and are left out of their lengths"),
+        ("task.n_tokens = 20", ""),
+        ("", "1 of 1 answers do not say what a cache had of their prompts: lengths are of tokens that were read"),
+    ],
+)
+def test_a_logs_prompts_are_those_that_were_read(tmp_path: Path, said: str, note: str) -> None:
+    before = f"slot update_slots: id  1 | task 0 | new prompt, n_ctx_slot = 4096, n_keep = 0, {said}\n"
+    recording = read_llama_cpp_log([write(tmp_path / "server.log", before + BY_PLACE)])
+    assert recording.lengths == ((20, 256),)
+    assert [one for one in recording.notes if "prompts" in one] == [note] * bool(note)
 
 
 def test_without_a_depth_it_is_the_least_that_fits_and_said() -> None:

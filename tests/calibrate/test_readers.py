@@ -115,6 +115,19 @@ def test_the_documented_example_of_sglang(tmp_path: Path) -> None:
         read_sglang([write(tmp_path / "answer.json", wrong)])
 
 
+@pytest.mark.parametrize("drafted", [150, None])
+def test_older_answers_of_sglang_share_a_depth(tmp_path: Path, drafted: int | None) -> None:
+    answers = [
+        {"spec_verify_ct": 30, "spec_accept_histogram": histogram, "spec_draft_token_num": drafted}
+        for histogram in ([10, 10, 10], [5, 5, 5, 5, 5, 5])
+    ]
+    recording = read_sglang([engines.write_lines(tmp_path / "answers.jsonl", answers)])
+    assert (recording.rounds, recording.accepted, recording.depth) == (60, 105, 5)
+    assert mean_of(recording) == pytest.approx(2.75)
+    note = "2 of 2 requests do not say how many tokens they drafted: all are taken to have drafted 5, "
+    assert recording.notes == (() if drafted else (f"{note}the longest draft that is known",))
+
+
 def test_the_documented_line_of_vllms_log(tmp_path: Path) -> None:
     recording = read_vllm_log([write(tmp_path / "server.log", "INFO something else\n" + LOG)])
     assert (recording.rounds, recording.accepted, recording.depth, recording.stated) == (207, 464, 4, 3.24)

@@ -68,8 +68,8 @@ def sglang_answer(session: Session, depth: int, older: bool = False) -> dict[str
         "completion_tokens": completion,
         "spec_accept_rate": round(accepted / drafted, 4),
         "spec_accept_length": round(completion / len(session), 4),
-        "spec_num_correct_drafts": accepted,
-        "spec_num_proposed_drafts": drafted,
+        "spec_accept_token_num" if older else "spec_num_correct_drafts": accepted,
+        "spec_draft_token_num" if older else "spec_num_proposed_drafts": drafted,
         "spec_verify_ct": len(session),
         "spec_accept_histogram" if older else "spec_correct_drafts_histogram": histogram_of(session, depth),
     }

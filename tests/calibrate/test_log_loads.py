@@ -1,0 +1,127 @@
+"""Logs of servers say now and then how many requests run: their lines become rates, prompts and preemptions."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from calibrate.readers.recording import Recording
+from calibrate.readers.sglang_log import read_sglang_log
+from calibrate.readers.vllm_log import read_vllm_log
+from fleet.errors import InputError
+from tests.helpers.loads import DEPTH, load_in, log_text, sglang_log_text
+from tests.helpers.readings import mean_of, write
+
+LOGS: dict[str, tuple[Callable[[Sequence[Path]], Recording], str, str]] = {
+    "vLLM": (read_vllm_log, log_text([4, 4, 4], 400.0), log_text([2, 2, 2], 200.0, engine=1)),
+    "SGLang": (read_sglang_log, sglang_log_text([4, 4, 4], rank=" DP0"), sglang_log_text([2, 2, 2], rank=" DP1")),
+}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_engines_of_one_log_are_added_up(tmp_path: Path, name: str) -> None:
+    read, *texts = LOGS[name]
+    *settings, _, _, _, _, _, _ = texts[0].splitlines()
+    lines = [line for place in (-6, -4, -2) for text in texts for line in [*text.splitlines(), ""][place - 1 :][:2]]
+    each = [load_in(read([write(tmp_path / f"{number}.log", text)])) for number, text in enumerate(texts)]
+    both = load_in(read([write(tmp_path / "both.log", "\n".join([*settings, *lines]))]))
+    assert (both.engines, both.running, both.kv_share, both.prompt_tokens) == (2, 6, 0.25, each[0].prompt_tokens)
+    assert both.tokens_per_s == pytest.approx(sum(one.tokens_per_s or 0 for one in each))
+    assert [way.time_s for way in both.ways] == pytest.approx([way.time_s for way in each[0].ways])
+
+
+def test_engines_that_one_line_adds_up_are_several(tmp_path: Path) -> None:
+    text = log_text([64, 64, 64])
+    apart, together = (
+        load_in(read_vllm_log([write(tmp_path / "s.log", each)]))
+        for each in (text, text.replace("Engine 000:", "4 Engines Aggregated:"))
+    )
+    assert (together.running, together.kv_share, together.tokens_per_s) == (64, 0.25, apart.tokens_per_s)
+    assert (apart.engines, together.engines) == (1, 4)
+
+
+FULL = "[2026-05-27 20:14:00 {}] KV cache pool is full. Retract requests. #retracted_reqs: 12, #new_tokens_gained: 9\n"
+PREEMPTED: dict[str, tuple[Callable[[Sequence[Path]], Recording], str, int | None]] = {
+    "vLLM, nothing said": (read_vllm_log, log_text([4, 4, 4]), None),
+    "vLLM": (read_vllm_log, log_text([4, 4, 4]).replace("GPU KV", "Preemptions: 3, GPU KV"), 6),
+    "SGLang, a gauge": (read_sglang_log, sglang_log_text([4, 4]).replace("#queue", "#retracted-req: 7, #queue"), 0),
+    "SGLang": (read_sglang_log, sglang_log_text([4, 4]) + FULL.format("TP0") + FULL.format("TP1"), 12),
+}
+
+
+@pytest.mark.parametrize("name", PREEMPTED)
+def test_preemptions_are_those_that_a_log_counts(tmp_path: Path, name: str) -> None:
+    read, text, count = PREEMPTED[name]
+    assert load_in(read([write(tmp_path / "s.log", text)])).preemptions == count
+
+
+def test_a_log_counts_intervals_between_running_requests(tmp_path: Path) -> None:
+    load = load_in(read_vllm_log([write(tmp_path / "s.log", log_text([0, 4, 4, 2, 0, 4]))]))
+    assert load.over.startswith("2 intervals")
+    assert (load.running, load.waiting, load.kv_share) == (3.5, 1.0, 0.25)
+    assert (load.max_num_seqs, load.max_num_batched_tokens) == (8, 512)
+    assert load.round_s == pytest.approx(3.5 * (1 + DEPTH / 2) / 400, rel=0.01)
+
+
+def test_a_logs_steps_without_a_draft_accept_nothing(tmp_path: Path) -> None:
+    for idle, plain_per_s, steps_per_s in ((0, 200.0, 360), (1, 200.0, 360), (0, 8.0, 160)):
+        drafting, waiting = log_text([4, 4, 4], plain_per_s=plain_per_s), log_text([4] * idle, plain_per_s, depth=0)
+        if idle:  # the line of drafts after it covers twenty seconds
+            drafting = drafting.replace("Accepted throughput: 240", "Accepted throughput: 120", 1)
+        recording = read_vllm_log([write(tmp_path / "s.log", waiting + drafting)])
+        steps = 30 * steps_per_s + 2000 * idle
+        assert (recording.rounds, recording.accepted) == (steps, 3 * 2400)
+        assert mean_of(recording) == pytest.approx(1 + 3 * 2400 / steps, rel=1e-3)
+        assert len(recording.notes) == (plain_per_s > 100)  # few may be first tokens of answers
+        assert load_in(recording).round_s == pytest.approx(4 / steps_per_s, rel=1e-3)
+
+
+def test_sglangs_log_has_a_load_and_a_mean_length(tmp_path: Path) -> None:
+    recording = read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4, 4, 4]))])
+    load = load_in(recording)
+    assert (load.running, load.waiting, load.kv_share, load.max_num_seqs) == (4, 1, 0.25, 48)
+    assert [way.time_s for way in load.ways] == pytest.approx([0.025, 0.025])
+    assert mean_of(recording) == pytest.approx(2.5)
+    with pytest.raises(InputError, match="accept len = 5, speculative_num_steps = 3; needs 1 to 4"):
+        read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4, 4], length=5))])
+    with pytest.raises(InputError, match="holds no two lines `Decode batch`"):
+        read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4]))])
+
+
+def test_prompts_of_sglangs_log_end_in_their_last_chunk(tmp_path: Path) -> None:
+    whole = sglang_log_text([4, 4, 4])
+    for batches, cached, prompt in (
+        ([(1, 512), (1, 512), (1, 226)], 0, 1250),
+        ([(3, 512), (2, 400)], 64, 228),
+        ([(1, 512), (1, 512)], 0, 512),
+    ):
+        lines = [f"Prefill batch. #new-seq: {seqs}, #new-token: {tokens}, #cached-token: " for seqs, tokens in batches]
+        text = "\n".join([re.sub("Prefill.*", "", whole), *(f"{line}{cached}" for line in lines)])
+        load = load_in(read_sglang_log([write(tmp_path / "s.log", text)]))
+        assert load.prompt_tokens is not None
+        assert load.prompt_tokens.mean == prompt
+        said = f"{cached * len(batches)} tokens of prompts came from a cache, and are left out of their lengths"
+        assert load.notes == ((said,) if cached else ())
+
+
+@pytest.mark.parametrize(("place", "intervals"), [(0, 4), (2, 3)])
+def test_an_idle_time_is_no_interval_of_sglangs_log(tmp_path: Path, place: int, intervals: int) -> None:
+    usual = "gen throughput (token/s): 400.00"
+    parts = sglang_log_text([4, 4, 4, 4, 4]).split(usual)
+    text = usual.join(parts[: place + 1]) + "gen throughput (token/s): 0.04" + usual.join(parts[place + 1 :])
+    load = load_in(read_sglang_log([write(tmp_path / "s.log", text)]))
+    assert load.over.startswith(f"{intervals} intervals")
+    assert load.tokens_per_s == pytest.approx(400)
+
+
+@pytest.mark.parametrize(
+    ("held", "prompt", "said"), [("#token: 100, ", 25, "#token / #running-req"), ("", None, "1 token")]
+)
+def test_a_log_without_prefills_says_what_prompts_are(
+    tmp_path: Path, held: str, prompt: float | None, said: str
+) -> None:
+    text = re.sub(r".*Prefill.*\n", "", sglang_log_text([4, 4, 4])).replace("#token: 100, ", held)
+    load = load_in(read_sglang_log([write(tmp_path / "s.log", text)]))
+    assert (load.prompt_tokens and load.prompt_tokens.mean) == prompt
+    assert said in load.notes[0]
