@@ -10,7 +10,7 @@ from itertools import groupby
 import msgspec
 
 from experiments.notes import notes_of
-from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, mean_request_s
+from experiments.plan.budget import EACH, Deployment, FleetQuestion, Load, budget_of, mean_request_s
 from experiments.plan.candidates import Asked
 from experiments.plan.commands import bench_command, serve_command, sglang_command
 from experiments.plan.doubt import STEP_ERROR, STEPS, slowed
@@ -18,7 +18,7 @@ from experiments.plan.fleets import Simulations, find
 from experiments.plan.goals import Goal, goals_of
 from experiments.plan.methods import about
 from experiments.plan.prices import prices_of
-from experiments.plan.trials import EACH, INDIFFERENT, Interval, Values, simulated
+from experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
 from fleet.errors import InputError
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.scenario import Scenario, Workload

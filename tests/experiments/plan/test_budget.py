@@ -14,7 +14,16 @@ pytest.importorskip("numba")
 
 import specfleet
 from experiments.plan.advice import FleetPlan, _speculate
-from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, budget_of, estimates, mean_request_s
+from experiments.plan.budget import (
+    EACH,
+    Deployment,
+    Estimate,
+    FleetQuestion,
+    Load,
+    budget_of,
+    estimates,
+    mean_request_s,
+)
 from experiments.plan.candidates import Asked
 from experiments.plan.fleets import Simulations, find
 from experiments.plan.goals import parse_slo
@@ -122,7 +131,15 @@ def test_simulations_are_longer_than_their_beginning() -> None:
         every = fleets(asked)
         found = Simulations(asked, every, 1, lambda _what: None)
         requests = [found.scenario(one.fleet).workload.requests for one in every]
-        assert set(requests) == ({1000, 250} if in_flight == 8 else {24_000})  # drafters elsewhere: a fourth
+        assert set(requests) == ({1000, 250} if in_flight == 8 else {64_000})  # drafters elsewhere: a fourth
+
+
+def test_the_rate_of_a_closed_loop_does_not_depend_on_its_length() -> None:
+    (one,) = fleets(question("1xh100", "llama-3.1-8b@h100", Load(in_flight=64)))
+    shortest, longer = (
+        simulated(one.fleet.scenario(Load(in_flight=64), each * 64))["throughput"] for each in (EACH, 5 * EACH)
+    )
+    assert shortest == pytest.approx(longer, rel=0.01)
 
 
 def made_up(scenario: Scenario, seed: int = 0) -> Values:

@@ -55,6 +55,14 @@ def test_more_in_flight_decode_more_and_each_more_slowly(found: Methods) -> None
         assert eight.kv_share == pytest.approx(8 * one.kv_share)
 
 
+def test_throughput_and_times_obey_littles_law(found: Methods) -> None:
+    long = specfleet.compare_methods(TARGET, [HEAD, "lookup"], acceptance=["0.7"], in_flight=[1, 32], new_tokens=100)
+    for tokens, cells in ((40, found.cells), (100, long.cells)):
+        for cell in cells:
+            latency_s = cell.ttft_s + (tokens - 1) * cell.tpot_s
+            assert cell.tokens_per_s / tokens * latency_s == pytest.approx(cell.in_flight, rel=0.02), cell
+
+
 def test_drafts_that_never_pass_only_cost(found: Methods) -> None:
     for plain, lookup in zip(found.of("no speculation"), found.of("prompt lookup"), strict=True):
         assert lookup.depth == 1
