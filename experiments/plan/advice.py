@@ -18,9 +18,11 @@ from experiments.plan.fleets import Simulations, find
 from experiments.plan.goals import Goal, goals_of
 from experiments.plan.methods import about
 from experiments.plan.prices import prices_of
+from experiments.plan.serving import load_curve
 from experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
 from fleet.errors import InputError
 from fleet.scenario.cost import per_million_tokens
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario, Workload
 from fleet.scenario.workload import mean_lengths, with_arrivals
 from fleet.times.labels import basis_of
@@ -223,12 +225,24 @@ def _missed(goals: Sequence[Goal], values: Values) -> list[str]:
     return [goal.text for goal in goals if goal.miss(values[goal.metric]) > 0]
 
 
+def _carries(fleet: Deployment, scenario: Scenario, load: Load) -> bool:
+    """Whether a fleet with a scenario's step times carries a load, by equations.
+
+    Simulations find an overload in full steps alone, which a full KV cache prevents.
+    """
+    curve = load_curve(resolve(scenario), fleet.depth, fleet.sharing)
+    return mean_request_s(curve, load, fleet.replicas) < math.inf
+
+
 def _edge(found: Simulations) -> str:
     """Return in words up to which load the best fleet meets the goals in a simulation, by doubling and halving."""
-    load = found.question.load
+    load, best = found.question.load, found.best[0]
 
     def at(factor: float) -> bool:
-        values = simulated(found.scenario(found.best[0], load.times(factor), LOOK))
+        scenario = found.scenario(best, load.times(factor), LOOK)
+        if not _carries(best, scenario, load.times(factor)):
+            return False
+        values = simulated(scenario)
         return not values["overload"] and not _missed(found.question.goals, values)
 
     low, high = 1.0, 2.0
@@ -300,7 +314,7 @@ def _risk(found: Simulations) -> Iterator[str]:
     values = simulated(scenario)
     missed = _missed(question.goals, values)
     says = f", misses {', '.join(missed)}" if missed else ", meets the goals" if question.goals else ""
-    if values["overload"]:
+    if values["overload"] or not _carries(best, scenario, question.load):
         says = ", more than it carries"
     yield (
         f"risk: with steps {error:.0%} slower, the error of {basis_of(scenario.profile)} times at 95 %, TPOT is "

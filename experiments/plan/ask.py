@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from experiments.notes import notes_of
 from experiments.plan.answer import Plan, Reached, approximation_of, goals_reached, rows_of, rule_of
-from experiments.plan.doubt import STEP_ERROR, Doubts, Range, doubts_of, ranges_of
+from experiments.plan.doubt import STEP_ERROR, Doubts, Range, carries, doubts_of, ranges_of
 from experiments.plan.goals import goals_of
 from experiments.plan.lines import lines_of
 from experiments.plan.places import Named, pairs_of, places_of
@@ -122,6 +122,8 @@ def make_plan(
         doubts = doubts_of(question, leader.shape, error)
         choice.trials.run([one for own in doubts.values() for one in own], 1, jobs)
         tried = {role: [choice.values(leader.shape, one.name)[0] for one in own] for role, own in doubts.items()}
+        for role, (_, slower, _) in tried.items() if question.arrivals_per_s else ():
+            slower["overload"] = float(slower["overload"] or not carries(question, leader.shape, role, 1 + error))
         ranges = ranges_of(leader, tried)
         goals = goals_reached(question, ranges)
     simulations = sum(map(len, choice.trials.values.values()))

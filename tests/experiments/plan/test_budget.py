@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 pytest.importorskip("numba")
 
 import specfleet
-from experiments.plan.advice import FleetPlan, _speculate
+from experiments.plan.advice import FleetPlan, _limit, _risk, _speculate
 from experiments.plan.budget import (
     EACH,
     Deployment,
@@ -185,6 +186,21 @@ def test_a_short_kv_cache_limits_the_load() -> None:
     assert one.curve.load_of(resource) == pytest.approx(crowded, rel=0.1)
     with pytest.raises(InputError, match=r"16/s: these devices carry up to about 3\.\d+/s"):
         estimates(question("2xh100", "llama-3.1-70b:bf16", Load(per_s=16.0)))
+
+
+def test_no_more_is_promised_than_a_short_kv_cache_carries() -> None:
+    asked = question("2xh100", "llama-3.1-70b@2xh100", Load(per_s=0.5))
+    most = float(fleets(asked)[0].curve.per_s[-1])
+    asked = msgspec.structs.replace(asked, load=Load(per_s=0.9 * most), goals=tuple(parse_slo(["tpot_mean=10s"])))
+    every = fleets(asked)
+    found = Simulations(asked, every, 1, lambda _what: None)
+    found.best = [every[0].fleet]
+    found.run(found.best, 1)
+    (limit,), (risk,) = _limit(found), _risk(found)
+    said = re.search(r"the goals hold up to ([\d.]+)/s", limit)
+    assert said is not None, limit
+    assert 0.9 * most <= 1.01 * float(said[1]) <= 1.02 * most
+    assert "more than it carries" in risk
 
 
 def test_equations_are_near_simulations() -> None:

@@ -5,21 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 import specfleet
 from experiments.plan.answer import Plan
-from experiments.plan.doubt import ranges_of
+from experiments.plan.ask import make_plan
+from experiments.plan.doubt import carries
 from experiments.plan.goals import parse_slo
-from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape
+from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape, Question
 from experiments.plan.screen import screen
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
+from fleet.scenario.arrivals import Poisson
 from fleet.scenario.scenario import Drafters, Workload
+from fleet.scenario.slo import Slo
 from sim.run import simulate
 from specfleet.cli.plans import print_answer, write_answer
-from tests.helpers.grids import entrant_of, holds, try_out
+from tests.helpers.grids import holds, try_out
 from tests.helpers.marks import slow
 from tests.helpers.questions import question_of, small_question
 
@@ -75,16 +79,34 @@ def test_ranges_hold_chance_and_wrong_step_times(closed: Plan) -> None:
 
 
 def test_times_have_no_upper_end_where_slower_steps_overload_the_fleet() -> None:
-    carried = {"tpot_s": 0.02, "slo_attainment": 0.9, "throughput": 100.0, "overload": 0.0}
-    late = {"tpot_s": 0.03, "slo_attainment": 0.6, "throughput": 95.0, "overload": 1.0}
-    fleet = entrant_of(FleetShape(PLAIN, 0, 2), 1.0, carried, carried)
-    for slower, high_s, least, state in ((carried, 0.02, 0.9, "met"), (late, math.inf, 0.0, "at its edge")):
-        ranges = ranges_of(fleet, {"targets": [carried, slower, carried]})
-        tpot, attainment = ranges["tpot_s"], ranges["slo_attainment"]
-        assert (tpot.low, tpot.high, attainment.low) == (0.02, high_s, least)
-        (loose,) = parse_slo(["tpot_mean=1s"])
-        assert loose.state(tpot.low, tpot.high) == state
-        assert ranges["throughput"].high == 100
+    (pair,) = small_question(1).pairs
+    base = replace(pair.base, slo=Slo(tpot_s=1e3))
+
+    def question(per_s: float) -> Question:
+        workload = replace(base.workload, arrivals=Poisson(per_s))
+        one = replace(pair, base=replace(base, workload=workload))
+        return Question((one,), (1,), (1,), {}, tuple(parse_slo(["tpot_mean=1000s"])))
+
+    def carried(per_s: float) -> bool:
+        return any(one.shape.kind == PLAIN and one.tpot_s < math.inf for one in screen(question(per_s)))
+
+    most = max(per_s for per_s in np.geomspace(1e-2, 1e4, 200) if carried(per_s))
+    for step_error, state in ((1e-6, "met"), (0.5, "at its edge")):
+        plan = make_plan(question(0.9 * most), step_error=step_error)
+        tpot, attainment, (goal,) = plan.metrics["tpot_s"], plan.metrics["slo_attainment"], plan.goals
+        assert (plan.chosen.kind, goal.state) == (PLAIN, state)
+        assert math.isinf(tpot.high) == (attainment.low == 0) == (state != "met")
+        assert ("slower targets do not carry the load" in plan.lines[1]) == (state != "met")
+        assert math.isfinite(plan.metrics["throughput"].high)
+
+
+def test_slower_steps_carry_no_more_than_equations_say() -> None:
+    question = question_of(1003)
+    for one in screen(question)[::3]:
+        factors = {"targets": 1e4, "drafters": 1e4 if one.shape.kind == APART else 1.0}
+        for role, factor in factors.items():
+            assert carries(question, one.shape, role, 1.0) == math.isfinite(one.tpot_s)
+            assert factor == 1.0 or not carries(question, one.shape, role, factor)
 
 
 @pytest.mark.parametrize("key", ["lengths", "arrivals.file"])
