@@ -12,7 +12,7 @@ from experiments.plan.doubt import STEP_ERROR, Doubts, Range, carries, doubts_of
 from experiments.plan.goals import goals_of
 from experiments.plan.lines import lines_of
 from experiments.plan.places import Named, pairs_of, places_of
-from experiments.plan.question import ARRIVALS, DEPTH, REQUESTS_PER_TARGET, Question, check
+from experiments.plan.question import ARRIVALS, DEPTH, REQUESTS_PER_TARGET, Question, check, fitting
 from experiments.plan.screen import screen
 from experiments.plan.search import search
 from experiments.sweep.sweep import Vary, vary_of
@@ -107,6 +107,7 @@ def make_plan(
     Raises InputError for a question that cannot be planned.
     """
     check(question)
+    question, left_out = fitting(question)
     screened = screen(question)
     choice = search(question, screened, jobs, done)
     leader = choice.leader
@@ -126,6 +127,7 @@ def make_plan(
             slower["overload"] = float(slower["overload"] or not carries(question, leader.shape, role, 1 + error))
         ranges = ranges_of(leader, tried)
         goals = goals_reached(question, ranges)
+    notes = (note for one in (base, chosen) if one is not None for note in notes_of(one))
     simulations = sum(map(len, choice.trials.values.values()))
     counts = f"of {len(screened)} fleets by equations, {len(choice.entrants)} simulated in {simulations} runs"
     return Plan(
@@ -136,7 +138,7 @@ def make_plan(
         rule=None if leader is None else rule_of(question, leader.shape), unit=question.unit, basis=basis,
         step_error=error, screened=len(screened), simulations=simulations,
         approximation=approximation_of(question, choice, screened),
-        notes=tuple(dict.fromkeys(note for one in (base, chosen) if one is not None for note in notes_of(one))),
+        notes=tuple(dict.fromkeys([*left_out, *notes])),
     )  # fmt: skip
 
 

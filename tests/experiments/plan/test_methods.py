@@ -126,6 +126,18 @@ def test_a_short_kv_cache_is_said() -> None:
     assert found.lines[-1].startswith("KV cache: 2 in flight of no speculation need 13")
 
 
+def test_a_method_without_room_is_left_out_with_a_line() -> None:
+    found = specfleet.compare_methods(
+        "llama-3.1-70b@2xh100", ["llama-3.1-8b@l40s"], acceptance=["0.8"], in_flight=[1], depth=2, **SHORT
+    )
+    assert [cell.method for cell in found.cells] == ["no speculation", "llama-3.1-8b@l40s"]
+    assert found.lines[-1].startswith(
+        "left out: llama-3.1-8b on the target's device: the drafter and its cache have no"
+    )
+    with pytest.raises(InputError, match="do not fit into a KV cache"):
+        specfleet.compare_methods("llama-3.1-70b@h100:fp8", in_flight=[1], prompt_tokens=10**5)
+
+
 def test_acceptance_is_read_from_files(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(
         "SpecDecoding metrics: Mean acceptance length: 2.25, Accepted throughput: 5.00 tokens/s, Drafted throughput: "
