@@ -11,7 +11,7 @@ from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, dee
 from fleet.acceptance.places import ByPlace
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, precisions_of
-from fleet.hardware.profile import beside, estimated_profile, placed_of
+from fleet.hardware.profile import beside, check_tokenizer, estimated_profile, placed_of
 from fleet.hardware.shipped import shape_of
 from fleet.inputs.quantities import quantity
 from fleet.policies.group import AllWaiting
@@ -30,7 +30,6 @@ DRAFTERS: dict[Method, Drafters] = {
     "beside": Drafters(place="target"),
     "apart": Drafters(group=AllWaiting()),
 }
-PADDED = 0.005  # share by which vocabularies of one tokenizer differ, since models pad them
 LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger
 LIMITS = {True: (1024, 8192), False: (256, 2048)}  # max_num_seqs, max_num_batched_tokens: vLLM's, by large memory
 
@@ -95,11 +94,7 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
             continue
         of_model = _known(model, accepted)
         placed = beside(target, shape_of(model), _precision(text, target))
-        if abs(placed.shape.vocabulary / target.shape.vocabulary - 1) > PADDED:
-            raise InputError(
-                f"--draft {text}: its vocabulary of {placed.shape.vocabulary} tokens is not the target's of "
-                f"{target.shape.vocabulary}; a drafter needs the target's tokenizer"
-            )
+        check_tokenizer(f"--draft {text}", placed.shape, target.shape)
         method: Method = "head" if placed.shape.head else "beside"
         if all(one.name != placed.named for one in made):  # the same model on several devices is once on the target's
             made.append(_candidate(asked, placed.named, method, target, placed, prices, of_model, model))

@@ -134,6 +134,7 @@ def test_a_co_located_drafter_may_take_the_targets_precision() -> None:
         (f"{TARGET}@h100", [DRAFTS[0], f"{DRAFTER}@l4:bf16"], [], "draft = .*l4:bf16.*: the same as .*@l4.; name it"),
         ([f"{TARGET}@h100"] * 2, DRAFTS, [], "target = .*: the same as"),
         ([], DRAFTS, [], "needs one MODEL@DEVICE or more"),
+        (f"{TARGET}@h100", "qwen2.5-0.5b@l4", [], "--draft qwen2.5-0.5b@l4: its .* needs the target's tokenizer"),
         (f"{TARGET}@h100", DRAFTS, ["h100=3,l4=0.4"], "rtx-4090 has no price; add --cost rtx-4090=COST"),
     ],
 )  # fmt: skip
