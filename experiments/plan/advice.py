@@ -183,7 +183,8 @@ def _answer(found: Simulations, rows: Sequence[FleetRow]) -> Iterator[str]:
     else:
         yield f"fleet: {best.title}: {why}{f' ({idle} not needed)' if idle else ''}{also}"
         model, asked, _ = question.asked.target.partition(":")
-        if not asked and best.candidate.target.endswith(":fp8"):
+        has_bf16 = any(one.fleet.candidate.target.endswith(":bf16") for one in found.estimates.values())
+        if not asked and has_bf16 and best.candidate.target.endswith(":fp8"):
             yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out"
     times = [_range(what, row.metrics[name], "ms", 1e3) for what, name in GIVEN.items() if name in row.metrics]
     rate = _range("", row.metrics["throughput"], "tokens/s") if question.load.in_flight else ""

@@ -258,6 +258,14 @@ def test_every_question_of_the_reader_has_a_line(fastest: FleetPlan, cheapest: F
     assert not any(line.startswith("precision") for line in cheapest.lines)
 
 
+@pytest.mark.parametrize(("devices", "said"), [("1xh100", 0), ("2xh100", 1)])
+def test_fp8_is_said_to_change_answers_where_bf16_fits(devices: str, said: int) -> None:
+    load = Workload(prompt_tokens=20, new_tokens=4)
+    found = specfleet.plan_devices(devices, "llama-3.1-70b", in_flight=2, scenario=Scenario(workload=load))
+    assert ":fp8" in found.rows[0].fleet
+    assert sum(line.startswith("precision: fp8 changes the answers") for line in found.lines) == said
+
+
 @pytest.mark.slow
 def test_drafts_that_never_pass_are_not_chosen() -> None:
     found = specfleet.plan_devices(
