@@ -18,6 +18,7 @@ from experiments.plan.search import search
 from experiments.sweep.sweep import Vary, vary_of
 from fleet.acceptance.models import Geometric, deepest
 from fleet.errors import InputError
+from fleet.policies.group import One
 from fleet.scenario.arrivals import Poisson
 from fleet.scenario.changes import Changes, apply_changes, flat
 from fleet.scenario.reading import Given, scenario_of
@@ -171,9 +172,10 @@ def _with_load(
             raise InputError(f"arrivals = {arrivals_per_s}: needs a number of requests a second, above 0")
         base = replace(base, workload=with_arrivals(base.workload, Poisson(arrivals_per_s)))
         # Requests share steps, as in every server with open arrivals.
-        alone = base.verifiers.max_num_seqs == 1
-        shared = {"drafters.group": "batch"} | ({"verifiers.max_num_seqs": Verifiers().max_num_seqs} if alone else {})
-        changes |= {key: value for key, value in shared.items() if key not in given}
+        if isinstance(base.drafters.group, One) and not any(key.startswith("drafters.group") for key in given):
+            changes["drafters.group"] = "batch"
+        if base.verifiers.max_num_seqs == 1 and "verifiers.max_num_seqs" not in given:
+            changes["verifiers.max_num_seqs"] = Verifiers().max_num_seqs
     return scenario_of(base, changes)
 
 

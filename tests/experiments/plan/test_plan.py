@@ -17,8 +17,10 @@ from experiments.plan.goals import parse_slo
 from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape, Question
 from experiments.plan.screen import screen
 from fleet.errors import InputError
+from fleet.policies.group import AllWaiting, One
 from fleet.records.metrics.measure import measure
 from fleet.scenario.arrivals import Poisson
+from fleet.scenario.reading import scenario_of
 from fleet.scenario.scenario import Drafters, Workload
 from fleet.scenario.slo import Slo
 from sim.run import simulate
@@ -189,6 +191,23 @@ def test_keys_that_are_set_are_not_searched(per_s: float | None) -> None:
     assert plan.scenario.verifiers.max_num_seqs == 1
     varied = specfleet.plan("star", SMALL, arrivals_per_s=per_s, vary="verifiers.count=1", jobs=1, **PAIR, **fixed)
     assert {row.targets for row in varied.rows} == {1}
+
+
+@pytest.mark.parametrize(
+    ("group", "given", "batches"),
+    [
+        (One(), {}, AllWaiting()),
+        (One(), {"drafters.group": "one"}, One()),
+        (AllWaiting(4), {}, AllWaiting(4)),
+        (One(), {"drafters.group": {"policy": "batch", "most": 2}}, AllWaiting(2)),
+    ],
+)
+def test_arrivals_share_draft_steps_unless_the_scenario_groups_them(group: Any, given: Any, batches: Any) -> None:
+    base = scenario_of("star", {"drafters.depth": 2})
+    base = replace(base, drafters=replace(base.drafters, group=group))
+    few = ["drafters.count=1", "verifiers.count=1", "drafters.depth=2"]
+    plan = specfleet.plan(base, SMALL | given, arrivals_per_s=1.0, apart=True, vary=few, jobs=1, **PAIR)
+    assert plan.scenario.drafters.group == batches
 
 
 @pytest.mark.parametrize("more", [[], ["llama-3.1-70b@h100:int4"]])
