@@ -21,7 +21,7 @@ from experiments.plan.prices import prices_of
 from experiments.plan.serving import load_curve
 from experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
 from fleet.errors import InputError
-from fleet.scenario.cost import per_million_tokens
+from fleet.scenario.cost import Cost, per_million_tokens
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario, Workload
 from fleet.scenario.workload import mean_lengths, with_arrivals
@@ -123,19 +123,20 @@ def plan_devices(
         f"{question.asked.target} on {budget}, {question.load.text}: prompts of {prompt:.0f} tokens, answers of "
         f"about {answer:.0f}"
     )
+    _, unit = prices_of(question.asked.cost, [f"@{kind}" for kind in question.devices])
     best = found.best[0]
     table = tuple(_row(found, one) for one in found.best)
     commands: tuple[str, ...] = ()
     chosen: Scenario | None = None
     if found.winner is not None:
-        chosen = found.scenario(best)
+        prices = Cost(best.candidate.target_per_hour, best.candidate.drafter_per_hour, unit)
+        chosen = msgspec.structs.replace(found.scenario(best), cost=prices)
         # max_num_seqs: the simulated limit, and in a closed loop the requests in flight at a target
         rows = math.ceil(load.in_flight / best.replicas) or best.candidate.base.verifiers.max_num_seqs
         server = (best.candidate, best.depth, rows)
         measure = bench_command(best, load, chosen)
         commands = tuple(dict.fromkeys((serve_command(*server), sglang_command(*server), measure)))
     lines = (*_answer(found, table), *_limit(found), *_speculate(found), *_risk(found))
-    _, unit = prices_of(question.asked.cost, [f"@{kind}" for kind in question.devices])
     return FleetPlan(title, lines, table, commands, unit, chosen, notes_of(found.scenario(best)))
 
 

@@ -112,8 +112,9 @@ def make_plan(
     screened = screen(question)
     choice = search(question, screened, jobs, done)
     leader = choice.leader
-    base = (question.pairs[0] if leader is None else question.pair(leader.shape)).base
-    chosen = None if leader is None else question.scenario(leader.shape)
+    pair = question.pairs[0] if leader is None else question.pair(leader.shape)
+    base = pair.base
+    chosen = None if leader is None else replace(question.scenario(leader.shape), cost=pair.prices)
     assert isinstance(base.profile, HardwareProfile)
     basis = basis_of(base.profile)
     error = STEP_ERROR[basis] if step_error is None else step_error

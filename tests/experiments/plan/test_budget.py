@@ -287,6 +287,8 @@ def test_the_written_fleet_gives_what_the_plan_says(fastest: FleetPlan, cheapest
         for name in ("throughput", "tpot_s", "tpot_p90_s", "ttft_s", "latency_s"):
             said = plan.rows[0].metrics[name]
             assert said.low <= values[name] <= said.high, name
+        # arrivals: how many of the tokens that they ask for fall into the window is chance
+        assert values["cost_per_million_tokens"] == pytest.approx(plan.rows[0].per_million, rel=0.1)
 
 
 @pytest.mark.slow

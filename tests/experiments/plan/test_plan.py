@@ -231,9 +231,11 @@ def test_a_rule_of_lengths_leaves_no_depth_to_search() -> None:
 def test_the_chosen_scenario_simulates_to_the_plans_numbers(closed: Plan, tmp_path: Path) -> None:
     write_answer(closed, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"chosen.toml", "pareto.png", "plan.json", "profile.json"}
-    again = specfleet.simulate(tmp_path / "chosen.toml").metrics["throughput"].value
+    again = specfleet.simulate(tmp_path / "chosen.toml").metrics
     copies = closed.chosen.targets / closed.scenario.verifiers.count
-    assert again * copies == pytest.approx(closed.metrics["throughput"].value, rel=0.05)
+    assert again["throughput"].value * copies == pytest.approx(closed.metrics["throughput"].value, rel=0.05)
+    cost = again["cost_per_million_tokens"].value
+    assert cost == pytest.approx(closed.metrics["cost_per_million"].value, rel=0.05)
     kept = msgspec.json.decode((tmp_path / "plan.json").read_bytes(), type=Plan)
     assert kept == closed
 
