@@ -12,6 +12,7 @@ from fleet.acceptance.places import ByPlace
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, precisions_of
 from fleet.hardware.profile import beside, check_tokenizer, estimated_profile, placed_of
+from fleet.hardware.shape import ModelShape
 from fleet.hardware.shipped import shape_of
 from fleet.inputs.quantities import quantity
 from fleet.policies.group import AllWaiting
@@ -93,9 +94,10 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
             made.append(_candidate(asked, "prompt lookup", "lookup", target, None, prices, _known(LOOKUP, accepted)))
             continue
         of_model = _known(model, accepted)
-        placed = beside(target, shape_of(model), _precision(text, target))
-        check_tokenizer(f"--draft {text}", placed.shape, target.shape)
-        method: Method = "head" if placed.shape.head else "beside"
+        shape = shape_of(model)
+        placed = beside(target, shape, _precision(text, target, shape))
+        check_tokenizer(f"--draft {text}", shape, target.shape)
+        method: Method = "head" if shape.head else "beside"
         if all(one.name != placed.named for one in made):  # the same model on several devices is once on the target's
             made.append(_candidate(asked, placed.named, method, target, placed, prices, of_model, model))
         if where and method == "beside":
@@ -126,10 +128,13 @@ def _candidate(
     return Candidate(name, method, base, depths, prices[asked.target], of_drafter, asked.target, model)
 
 
-def _precision(text: str, target: Placed) -> str:
-    """Return the precision of a drafter on the target's device: its own, else 16 bits."""
+def _precision(text: str, target: Placed, shape: ModelShape) -> str:
+    """Return a drafter's precision on the target's device: its own, else that of its checkpoint, which is the target's
+    for an MTP module, and in 16 bits for others.
+    """
     asked = text.rpartition("@")[2].partition(":")[2].partition(":")[0] if "@" in text else ""
-    return asked if asked in precisions_of(target.device) else "bf16"
+    usual = target.precision if shape.head == "mtp" else "bf16"
+    return asked if asked in precisions_of(target.device) else usual
 
 
 def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:

@@ -14,8 +14,11 @@ from fleet.acceptance.models import Geometric, PerPosition
 from fleet.acceptance.places import write_places
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.hardware.profile import beside, estimated_profile, placed_of
+from fleet.hardware.shipped import shape_of
 from fleet.scenario.reading import scenario_of
 from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime
 
 SHORT = {"prompt_tokens": 64, "new_tokens": 40}
@@ -116,6 +119,26 @@ def test_a_module_of_the_checkpoint_drafts_beside_its_target() -> None:
     target = "deepseek-r1@8xb200:bf16:mlp-nvfp4"
     made, _ = candidates_of(Asked(target, ("deepseek-mtp",), ("0.8",), Scenario()))
     assert [one.method for one in made] == ["none", "head"]
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "precision"),
+    [
+        ("deepseek-v3@8xh200:fp8", "deepseek-mtp", "fp8"),
+        ("deepseek-v3@8xb300:bf16", "deepseek-mtp", "bf16"),
+        (f"{TARGET}:fp8", "llama-3.2-1b", "bf16"),
+        (f"{TARGET}:fp8", "llama-3.2-1b@h100:fp8", "fp8"),
+    ],
+)
+def test_a_drafter_has_the_precision_of_its_checkpoint(target: str, draft: str, precision: str) -> None:
+    made, _ = candidates_of(Asked(target, (draft,), ("0.8",), Scenario()))
+    profile = made[1].base.profile
+    assert isinstance(profile, HardwareProfile)
+    own = placed_of(target)
+    placed = beside(own, shape_of(draft.partition("@")[0]), precision)
+    assert profile.draft == estimated_profile(own, placed).draft
+    other = {"bf16": "fp8", "fp8": "bf16"}[precision]
+    assert profile.draft != estimated_profile(own, msgspec.structs.replace(placed, precision=other)).draft
 
 
 def test_a_short_kv_cache_is_said() -> None:
