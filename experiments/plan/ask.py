@@ -21,9 +21,10 @@ from fleet.errors import InputError
 from fleet.policies.group import One
 from fleet.scenario.arrivals import Poisson
 from fleet.scenario.changes import Changes, apply_changes, flat
+from fleet.scenario.facts import accepts
 from fleet.scenario.reading import Given, scenario_of
-from fleet.scenario.scenario import Scenario, Verifiers
-from fleet.scenario.workload import with_arrivals
+from fleet.scenario.scenario import Acceptance, Scenario, Verifiers
+from fleet.scenario.workload import mean_lengths, with_arrivals
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
 
@@ -180,11 +181,14 @@ def _with_load(
     return scenario_of(base, changes)
 
 
+def _acceptance(base: Scenario) -> Acceptance | None:
+    """Return the scenario's acceptance, else its profile's."""
+    return base.acceptance or (base.profile.acceptance if isinstance(base.profile, HardwareProfile) else None)
+
+
 def _depths(base: Scenario) -> Sequence[int]:
     """Return the depths to try, as far as the acceptance of drafts is known."""
-    measured = base.profile.acceptance if isinstance(base.profile, HardwareProfile) else None
-    known = base.acceptance or measured
-    return [depth for depth in DEPTHS if depth <= deepest(known)]
+    return [depth for depth in DEPTHS if depth <= deepest(_acceptance(base))]
 
 
 def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) -> str:
@@ -192,7 +196,9 @@ def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) ->
     if targets:
         drafting, verifying = (" or ".join(one.placed.named for one in places) for places in (drafts, targets))
         what = f"{drafting} drafts for {verifying}"
-    arrivals = base.workload.arrivals
-    if not isinstance(arrivals, Poisson):
-        return f"{what}; targets that decode all the time"
-    return f"{what}; {arrivals.per_s:g} requests/s"
+    arrivals, (prompt, answer), model = base.workload.arrivals, mean_lengths(base.workload), _acceptance(base)
+    load = f"{arrivals.per_s:g} requests/s" if isinstance(arrivals, Poisson) else "targets that decode all the time"
+    lengths = f"prompts of {prompt:.0f} tokens, answers of {answer:.0f}"
+    label, depth = "assumed" if base.acceptance else "of the profile", base.drafters.depth
+    accepted = f", acceptance {label}: {accepts(model, depth)} at depth {depth}" if model else ""
+    return f"{what}; {load}, {lengths}{accepted}"

@@ -66,6 +66,14 @@ def test_the_answer_has_five_lines_and_every_kind_of_fleet(closed: Plan, serving
         assert plan.chosen.title in plan.lines[0]
 
 
+def test_the_question_says_lengths_and_acceptance(closed: Plan, serving: Plan) -> None:
+    given = "prompts of 64 tokens, answers of 48, acceptance assumed: geometric with beta = 0.8: "
+    assert f"; targets that decode all the time, {given}" in closed.question
+    assert f"; 8 requests/s, {given}" in serving.question
+    assumed = specfleet.plan("star", SMALL, vary=["verifiers.count=1", "drafters.depth=2"], jobs=1)
+    assert "acceptance assumed: geometric with beta = 0.75: 2.29 accepted tokens a round at depth 5" in assumed.question
+
+
 def test_ranges_hold_chance_and_wrong_step_times(closed: Plan) -> None:
     throughput, cost = closed.metrics["throughput"], closed.metrics["cost_per_million"]
     assert throughput.low < throughput.value < throughput.high
