@@ -31,7 +31,7 @@ DRAFTERS: dict[Method, Drafters] = {
     "beside": Drafters(place="target"),
     "apart": Drafters(group=AllWaiting()),
 }
-LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger
+LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger, but for an A100
 LIMITS = {True: (1024, 8192), False: (256, 2048)}  # max_num_seqs, max_num_batched_tokens: vLLM's, by large memory
 
 
@@ -114,7 +114,8 @@ def _candidate(
 ) -> Candidate:  # fmt: skip
     """Return a candidate with its times; InputError for places that do not fit."""
     replace = msgspec.structs.replace
-    seqs, tokens = LIMITS[target.device.memory_bytes.value >= LARGE_BYTES]
+    device = target.device
+    seqs, tokens = LIMITS[device.memory_bytes.value >= LARGE_BYTES and "A100" not in device.title]
     profile = estimated_profile(target, drafter)
     if method == "lookup":  # on the host, while the device works
         profile = replace(profile, draft=StepTime(), draft_prefill=StepTime())
