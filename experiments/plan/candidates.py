@@ -103,7 +103,7 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
         if where and method == "beside":
             placed = placed_of(text)
             made.append(_candidate(asked, text, "apart", target, placed, prices, of_model, model))
-    if asked.link and all(one.method != "apart" for one in made) and not asked.priced:
+    if asked.link and all(one.method != "apart" for one in made):
         raise InputError(f"--link {asked.link}: no drafter is elsewhere; give --draft MODEL@DEVICE, or leave it out")
     return made, unit
 

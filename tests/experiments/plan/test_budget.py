@@ -325,6 +325,13 @@ def test_a_target_of_a_fleet_in_turn_sees_gamma_gaps() -> None:
         ("1xh100", "llama-3.1-8b", {}, "either --arrivals 16/s, or --in-flight 64"),
         ("1xh100", "llama-3.1-8b@2xh100", {"in_flight": 1}, "takes 2 x h100"),
         ("1xh100", "llama-3.1-8b", {"in_flight": 1, "drafts": ["llama-3.2-1b@l4"]}, "which --devices does not have"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "link": "nonsense"}, "nonsense: no drafter is elsewhere"),
+        (
+            "1xh100",
+            "llama-3.1-8b",
+            {"in_flight": 1, "link": "fast", "drafts": ["llama-3.2-1b"], "acceptance": [".7"]},
+            "is neither",
+        ),
         ("1xh100", "llama-3.1-8b", {"in_flight": 1, "drafts": ["lookup"]}, "give the share of lookup's"),
     ],
 )
