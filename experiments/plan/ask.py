@@ -69,6 +69,8 @@ def plan(
     """
     if (target is None) != (draft is None):
         raise InputError("plan: give target and draft, both as MODEL@DEVICE, or neither, and a profile")
+    if step_error is not None and not 0 < step_error <= 1:
+        raise InputError(f"step_error = {step_error:g}: needs a share above 0, up to 1; 20% is 0.2")
     base = scenario_of(scenario, changes, **keys)
     targets, drafts = (places_of(value, what) for value, what in ((target, "target"), (draft, "draft")))
     given = _leaves(changes or (), keys)

@@ -329,6 +329,7 @@ def test_screening_is_near_the_simulation_in_closed_loops(number: int) -> None:
         ({}, {"least": "slo_attainment=99%"}, r"share of requests that meet \[slo\]"),
         ({}, {"acceptance": 1.5}, "between 0 and 1"),
         ({}, {"arrivals_per_s": -1.0}, "above 0"),
+        ({}, {"step_error": 20.0}, "step_error = 20: needs a share above 0, up to 1; 20% is 0.2"),
     ],
 )
 def test_questions_that_are_none_are_refused_in_one_line(changes: Any, keys: Any, said: str) -> None:
