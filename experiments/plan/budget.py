@@ -25,7 +25,7 @@ PARALLEL = (1, 2, 4, 8)  # devices of a target: one host's
 PRECISIONS = ("bf16", "fp8")  # of weights, to try
 EACH = 8  # requests of a simulation for each one in flight, at least
 WARM_UP = 0.2  # share of a simulation with arrivals that fills the fleet
-BEGINNING = 1.7  # answers of a closed loop before its window, since all prompts come at once at first
+BEGINNING = 1.85  # answers of a closed loop before its window, since all prompts come at once at first
 
 
 class Load(msgspec.Struct, frozen=True):

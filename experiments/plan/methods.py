@@ -11,7 +11,7 @@ from itertools import groupby
 import msgspec
 import numpy as np
 
-from experiments.plan.budget import EACH, LATE, MAX_TARGETS, Deployment, Load
+from experiments.plan.budget import LATE, MAX_TARGETS, Deployment, Load
 from experiments.plan.candidates import Asked, Candidate, candidates_of
 from experiments.plan.commands import serve_command
 from experiments.plan.serving import drafter_share, request_s
@@ -25,7 +25,7 @@ from fleet.scenario.workload import mean_lengths
 
 MAX_IN_FLIGHT = 4096
 SEEDS = 3
-MIN_REQUESTS = 32  # of a simulation
+MIN_REQUESTS, EACH = 32, 12  # requests of a simulation: at least, and for each one in flight
 DRAFTER_LOAD = 0.8  # share of time up to which a drafter gets more targets
 
 Choice = tuple[Deployment, int]

@@ -63,7 +63,7 @@ def test_throughput_and_times_obey_littles_law(found: Methods) -> None:
     for tokens, cells in ((40, found.cells), (100, long.cells)):
         for cell in cells:
             latency_s = cell.ttft_s + (tokens - 1) * cell.tpot_s
-            assert cell.tokens_per_s / tokens * latency_s == pytest.approx(cell.in_flight, rel=0.02), cell
+            assert cell.tokens_per_s / tokens * latency_s == pytest.approx(cell.in_flight, rel=0.015), cell
 
 
 def test_drafts_that_never_pass_only_cost(found: Methods) -> None:
