@@ -198,8 +198,11 @@ def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) ->
     if targets:
         drafting, verifying = (" or ".join(one.placed.named for one in places) for places in (drafts, targets))
         what = f"{drafting} drafts for {verifying}"
-    arrivals, (prompt, answer), model = base.workload.arrivals, mean_lengths(base.workload), _acceptance(base)
-    load = f"{arrivals.per_s:g} requests/s" if isinstance(arrivals, Poisson) else "targets that decode all the time"
+    arrivals, model = base.workload.arrivals, _acceptance(base)
+    if not isinstance(arrivals, Poisson | None):
+        return what  # refused by `check`
+    prompt, answer = mean_lengths(base.workload)
+    load = f"{arrivals.per_s:g} requests/s" if arrivals else "targets that decode all the time"
     lengths = f"prompts of {prompt:.0f} tokens, answers of {answer:.0f}"
     label, depth = "assumed" if base.acceptance else "of the profile", base.drafters.depth
     accepted = f", acceptance {label}: {accepts(model, depth)} at depth {depth}" if model else ""

@@ -100,7 +100,7 @@ def test_times_have_no_upper_end_where_slower_steps_overload_the_fleet() -> None
     def carried(per_s: float) -> bool:
         return any(one.shape.kind == PLAIN and one.tpot_s < math.inf for one in screen(question(per_s)))
 
-    most = max(per_s for per_s in np.geomspace(1e-2, 1e4, 200) if carried(per_s))
+    most = max(per_s for per_s in np.geomspace(1e-2, 1e4, 200).tolist() if carried(per_s))
     for step_error, state in ((1e-6, "met"), (0.5, "at its edge")):
         plan = make_plan(question(0.9 * most), step_error=step_error)
         tpot, attainment, (goal,) = plan.metrics["tpot_s"], plan.metrics["slo_attainment"], plan.goals
