@@ -10,7 +10,7 @@ from itertools import groupby
 import msgspec
 
 from experiments.notes import notes_of
-from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, mean_request_s
+from experiments.plan.budget import EACH, Deployment, FleetQuestion, Load, budget_of, mean_request_s
 from experiments.plan.candidates import Asked
 from experiments.plan.commands import bench_command, serve_command, sglang_command
 from experiments.plan.doubt import STEP_ERROR, STEPS, slowed
@@ -18,9 +18,11 @@ from experiments.plan.fleets import Simulations, find
 from experiments.plan.goals import Goal, goals_of
 from experiments.plan.methods import about
 from experiments.plan.prices import prices_of
-from experiments.plan.trials import EACH, INDIFFERENT, Interval, Values, simulated
+from experiments.plan.serving import load_curve
+from experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
 from fleet.errors import InputError
-from fleet.scenario.cost import per_million_tokens
+from fleet.scenario.cost import Cost, per_million_tokens
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario, Workload
 from fleet.scenario.workload import mean_lengths, with_arrivals
 from fleet.times.labels import basis_of
@@ -121,19 +123,20 @@ def plan_devices(
         f"{question.asked.target} on {budget}, {question.load.text}: prompts of {prompt:.0f} tokens, answers of "
         f"about {answer:.0f}"
     )
+    _, unit = prices_of(question.asked.cost, [f"@{kind}" for kind in question.devices])
     best = found.best[0]
     table = tuple(_row(found, one) for one in found.best)
     commands: tuple[str, ...] = ()
     chosen: Scenario | None = None
     if found.winner is not None:
-        chosen = found.scenario(best)
+        prices = Cost(best.candidate.target_per_hour, best.candidate.drafter_per_hour, unit)
+        chosen = msgspec.structs.replace(found.scenario(best), cost=prices)
         # max_num_seqs: the simulated limit, and in a closed loop the requests in flight at a target
         rows = math.ceil(load.in_flight / best.replicas) or best.candidate.base.verifiers.max_num_seqs
         server = (best.candidate, best.depth, rows)
         measure = bench_command(best, load, chosen)
         commands = tuple(dict.fromkeys((serve_command(*server), sglang_command(*server), measure)))
     lines = (*_answer(found, table), *_limit(found), *_speculate(found), *_risk(found))
-    _, unit = prices_of(question.asked.cost, [f"@{kind}" for kind in question.devices])
     return FleetPlan(title, lines, table, commands, unit, chosen, notes_of(found.scenario(best)))
 
 
@@ -181,7 +184,8 @@ def _answer(found: Simulations, rows: Sequence[FleetRow]) -> Iterator[str]:
     else:
         yield f"fleet: {best.title}: {why}{f' ({idle} not needed)' if idle else ''}{also}"
         model, asked, _ = question.asked.target.partition(":")
-        if not asked and best.candidate.target.endswith(":fp8"):
+        has_bf16 = any(one.fleet.candidate.target.endswith(":bf16") for one in found.estimates.values())
+        if not asked and has_bf16 and best.candidate.target.endswith(":fp8"):
             yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out"
     times = [_range(what, row.metrics[name], "ms", 1e3) for what, name in GIVEN.items() if name in row.metrics]
     rate = _range("", row.metrics["throughput"], "tokens/s") if question.load.in_flight else ""
@@ -223,12 +227,24 @@ def _missed(goals: Sequence[Goal], values: Values) -> list[str]:
     return [goal.text for goal in goals if goal.miss(values[goal.metric]) > 0]
 
 
+def _carries(fleet: Deployment, scenario: Scenario, load: Load) -> bool:
+    """Whether a fleet with a scenario's step times carries a load, by equations.
+
+    Simulations find an overload in full steps alone, which a full KV cache prevents.
+    """
+    curve = load_curve(resolve(scenario), fleet.depth, fleet.sharing)
+    return mean_request_s(curve, load, fleet.replicas) < math.inf
+
+
 def _edge(found: Simulations) -> str:
     """Return in words up to which load the best fleet meets the goals in a simulation, by doubling and halving."""
-    load = found.question.load
+    load, best = found.question.load, found.best[0]
 
     def at(factor: float) -> bool:
-        values = simulated(found.scenario(found.best[0], load.times(factor), LOOK))
+        scenario = found.scenario(best, load.times(factor), LOOK)
+        if not _carries(best, scenario, load.times(factor)):
+            return False
+        values = simulated(scenario)
         return not values["overload"] and not _missed(found.question.goals, values)
 
     low, high = 1.0, 2.0
@@ -300,7 +316,7 @@ def _risk(found: Simulations) -> Iterator[str]:
     values = simulated(scenario)
     missed = _missed(question.goals, values)
     says = f", misses {', '.join(missed)}" if missed else ", meets the goals" if question.goals else ""
-    if values["overload"]:
+    if values["overload"] or not _carries(best, scenario, question.load):
         says = ", more than it carries"
     yield (
         f"risk: with steps {error:.0%} slower, the error of {basis_of(scenario.profile)} times at 95 %, TPOT is "

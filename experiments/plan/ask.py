@@ -8,21 +8,23 @@ from msgspec.structs import replace
 
 from experiments.notes import notes_of
 from experiments.plan.answer import Plan, Reached, approximation_of, goals_reached, rows_of, rule_of
-from experiments.plan.doubt import STEP_ERROR, Doubts, Range, doubts_of, ranges_of
+from experiments.plan.doubt import STEP_ERROR, Doubts, Range, carries, doubts_of, ranges_of
 from experiments.plan.goals import goals_of
 from experiments.plan.lines import lines_of
 from experiments.plan.places import Named, pairs_of, places_of
-from experiments.plan.question import ARRIVALS, DEPTH, REQUESTS_PER_TARGET, Question, check
+from experiments.plan.question import ARRIVALS, DEPTH, REQUESTS_PER_TARGET, Question, check, fitting
 from experiments.plan.screen import screen
 from experiments.plan.search import search
 from experiments.sweep.sweep import Vary, vary_of
 from fleet.acceptance.models import Geometric, deepest
 from fleet.errors import InputError
+from fleet.policies.group import One
 from fleet.scenario.arrivals import Poisson
 from fleet.scenario.changes import Changes, apply_changes, flat
+from fleet.scenario.facts import accepts
 from fleet.scenario.reading import Given, scenario_of
-from fleet.scenario.scenario import Scenario, Verifiers
-from fleet.scenario.workload import with_arrivals
+from fleet.scenario.scenario import Acceptance, Scenario, Verifiers
+from fleet.scenario.workload import mean_lengths, with_arrivals
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
 
@@ -67,6 +69,8 @@ def plan(
     """
     if (target is None) != (draft is None):
         raise InputError("plan: give target and draft, both as MODEL@DEVICE, or neither, and a profile")
+    if step_error is not None and not 0 < step_error <= 1:
+        raise InputError(f"step_error = {step_error:g}: needs a share above 0, up to 1; 20% is 0.2")
     base = scenario_of(scenario, changes, **keys)
     targets, drafts = (places_of(value, what) for value, what in ((target, "target"), (draft, "draft")))
     given = _leaves(changes or (), keys)
@@ -107,11 +111,13 @@ def make_plan(
     Raises InputError for a question that cannot be planned.
     """
     check(question)
+    question, left_out = fitting(question)
     screened = screen(question)
     choice = search(question, screened, jobs, done)
     leader = choice.leader
-    base = (question.pairs[0] if leader is None else question.pair(leader.shape)).base
-    chosen = None if leader is None else question.scenario(leader.shape)
+    pair = question.pairs[0] if leader is None else question.pair(leader.shape)
+    base = pair.base
+    chosen = None if leader is None else replace(question.scenario(leader.shape), cost=pair.prices)
     assert isinstance(base.profile, HardwareProfile)
     basis = basis_of(base.profile)
     error = STEP_ERROR[basis] if step_error is None else step_error
@@ -122,8 +128,11 @@ def make_plan(
         doubts = doubts_of(question, leader.shape, error)
         choice.trials.run([one for own in doubts.values() for one in own], 1, jobs)
         tried = {role: [choice.values(leader.shape, one.name)[0] for one in own] for role, own in doubts.items()}
+        for role, (_, slower, _) in tried.items() if question.arrivals_per_s else ():
+            slower["overload"] = float(slower["overload"] or not carries(question, leader.shape, role, 1 + error))
         ranges = ranges_of(leader, tried)
         goals = goals_reached(question, ranges)
+    notes = (note for one in (base, chosen) if one is not None for note in notes_of(one))
     simulations = sum(map(len, choice.trials.values.values()))
     counts = f"of {len(screened)} fleets by equations, {len(choice.entrants)} simulated in {simulations} runs"
     return Plan(
@@ -134,7 +143,7 @@ def make_plan(
         rule=None if leader is None else rule_of(question, leader.shape), unit=question.unit, basis=basis,
         step_error=error, screened=len(screened), simulations=simulations,
         approximation=approximation_of(question, choice, screened),
-        notes=tuple(dict.fromkeys(note for one in (base, chosen) if one is not None for note in notes_of(one))),
+        notes=tuple(dict.fromkeys([*left_out, *notes])),
     )  # fmt: skip
 
 
@@ -167,17 +176,21 @@ def _with_load(
             raise InputError(f"arrivals = {arrivals_per_s}: needs a number of requests a second, above 0")
         base = replace(base, workload=with_arrivals(base.workload, Poisson(arrivals_per_s)))
         # Requests share steps, as in every server with open arrivals.
-        alone = base.verifiers.max_num_seqs == 1
-        shared = {"drafters.group": "batch"} | ({"verifiers.max_num_seqs": Verifiers().max_num_seqs} if alone else {})
-        changes |= {key: value for key, value in shared.items() if key not in given}
+        if isinstance(base.drafters.group, One) and not any(key.startswith("drafters.group") for key in given):
+            changes["drafters.group"] = "batch"
+        if base.verifiers.max_num_seqs == 1 and "verifiers.max_num_seqs" not in given:
+            changes["verifiers.max_num_seqs"] = Verifiers().max_num_seqs
     return scenario_of(base, changes)
+
+
+def _acceptance(base: Scenario) -> Acceptance | None:
+    """Return the scenario's acceptance, else its profile's."""
+    return base.acceptance or (base.profile.acceptance if isinstance(base.profile, HardwareProfile) else None)
 
 
 def _depths(base: Scenario) -> Sequence[int]:
     """Return the depths to try, as far as the acceptance of drafts is known."""
-    measured = base.profile.acceptance if isinstance(base.profile, HardwareProfile) else None
-    known = base.acceptance or measured
-    return [depth for depth in DEPTHS if depth <= deepest(known)]
+    return [depth for depth in DEPTHS if depth <= deepest(_acceptance(base))]
 
 
 def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) -> str:
@@ -185,7 +198,12 @@ def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) ->
     if targets:
         drafting, verifying = (" or ".join(one.placed.named for one in places) for places in (drafts, targets))
         what = f"{drafting} drafts for {verifying}"
-    arrivals = base.workload.arrivals
-    if not isinstance(arrivals, Poisson):
-        return f"{what}; targets that decode all the time"
-    return f"{what}; {arrivals.per_s:g} requests/s"
+    arrivals, model = base.workload.arrivals, _acceptance(base)
+    if not isinstance(arrivals, Poisson | None):
+        return what  # refused by `check`
+    prompt, answer = mean_lengths(base.workload)
+    load = f"{arrivals.per_s:g} requests/s" if arrivals else "targets that decode all the time"
+    lengths = f"prompts of {prompt:.0f} tokens, answers of {answer:.0f}"
+    label, depth = "assumed" if base.acceptance else "of the profile", base.drafters.depth
+    accepted = f", acceptance {label}: {accepts(model, depth)} at depth {depth}" if model else ""
+    return f"{what}; {load}, {lengths}{accepted}"

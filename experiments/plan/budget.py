@@ -23,7 +23,9 @@ MAX_TARGETS = 4  # of one drafter
 LATE: tuple[Late, ...] = ("skip", "decode")  # of late drafts, to try
 PARALLEL = (1, 2, 4, 8)  # devices of a target: one host's
 PRECISIONS = ("bf16", "fp8")  # of weights, to try
+EACH = 8  # requests of a simulation for each one in flight, at least
 WARM_UP = 0.2  # share of a simulation with arrivals that fills the fleet
+BEGINNING = 1.85  # answers of a closed loop before its window, since all prompts come at once at first
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -102,6 +104,7 @@ class Deployment(msgspec.Struct, frozen=True):
         """The fleet under a load, as a scenario. Requests go to the targets in turn."""
         replace, base = msgspec.structs.replace, self.candidate.base
         arrivals = Poisson(load.per_s) if load.per_s else None
+        warm_up = WARM_UP if load.per_s else BEGINNING * load.in_flight / requests
         stations = self.drafters or min(base.drafters.count, 1)
         return replace(
             base,
@@ -109,7 +112,7 @@ class Deployment(msgspec.Struct, frozen=True):
             workload=replace(base.workload, arrivals=arrivals, streams=load.in_flight, requests=requests),
             drafters=replace(base.drafters, depth=self.depth or base.drafters.depth, count=stations),
             verifiers=replace(base.verifiers, count=self.replicas, late=self.late),
-            measure=Measure(WARM_UP) if load.per_s else base.measure,
+            measure=Measure(warm_up),
         )
 
 

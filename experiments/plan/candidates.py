@@ -11,7 +11,8 @@ from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, dee
 from fleet.acceptance.places import ByPlace
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, precisions_of
-from fleet.hardware.profile import beside, estimated_profile, placed_of
+from fleet.hardware.profile import beside, check_tokenizer, estimated_profile, placed_of
+from fleet.hardware.shape import ModelShape
 from fleet.hardware.shipped import shape_of
 from fleet.inputs.quantities import quantity
 from fleet.policies.group import AllWaiting
@@ -30,8 +31,7 @@ DRAFTERS: dict[Method, Drafters] = {
     "beside": Drafters(place="target"),
     "apart": Drafters(group=AllWaiting()),
 }
-PADDED = 0.005  # share by which vocabularies of one tokenizer differ, since models pad them
-LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger
+LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger, but for an A100
 LIMITS = {True: (1024, 8192), False: (256, 2048)}  # max_num_seqs, max_num_batched_tokens: vLLM's, by large memory
 
 
@@ -94,19 +94,16 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
             made.append(_candidate(asked, "prompt lookup", "lookup", target, None, prices, _known(LOOKUP, accepted)))
             continue
         of_model = _known(model, accepted)
-        placed = beside(target, shape_of(model), _precision(text, target))
-        if abs(placed.shape.vocabulary / target.shape.vocabulary - 1) > PADDED:
-            raise InputError(
-                f"--draft {text}: its vocabulary of {placed.shape.vocabulary} tokens is not the target's of "
-                f"{target.shape.vocabulary}; a drafter needs the target's tokenizer"
-            )
-        method: Method = "head" if placed.shape.head else "beside"
+        shape = shape_of(model)
+        placed = beside(target, shape, _precision(text, target, shape))
+        check_tokenizer(f"--draft {text}", shape, target.shape)
+        method: Method = "head" if shape.head else "beside"
         if all(one.name != placed.named for one in made):  # the same model on several devices is once on the target's
             made.append(_candidate(asked, placed.named, method, target, placed, prices, of_model, model))
         if where and method == "beside":
             placed = placed_of(text)
             made.append(_candidate(asked, text, "apart", target, placed, prices, of_model, model))
-    if asked.link and all(one.method != "apart" for one in made) and not asked.priced:
+    if asked.link and all(one.method != "apart" for one in made):
         raise InputError(f"--link {asked.link}: no drafter is elsewhere; give --draft MODEL@DEVICE, or leave it out")
     return made, unit
 
@@ -117,7 +114,8 @@ def _candidate(
 ) -> Candidate:  # fmt: skip
     """Return a candidate with its times; InputError for places that do not fit."""
     replace = msgspec.structs.replace
-    seqs, tokens = LIMITS[target.device.memory_bytes.value >= LARGE_BYTES]
+    device = target.device
+    seqs, tokens = LIMITS[device.memory_bytes.value >= LARGE_BYTES and "A100" not in device.title]
     profile = estimated_profile(target, drafter)
     if method == "lookup":  # on the host, while the device works
         profile = replace(profile, draft=StepTime(), draft_prefill=StepTime())
@@ -131,10 +129,13 @@ def _candidate(
     return Candidate(name, method, base, depths, prices[asked.target], of_drafter, asked.target, model)
 
 
-def _precision(text: str, target: Placed) -> str:
-    """Return the precision of a drafter on the target's device: its own, else 16 bits."""
+def _precision(text: str, target: Placed, shape: ModelShape) -> str:
+    """Return a drafter's precision on the target's device: its own, else that of its checkpoint, which is the target's
+    for an MTP module, and in 16 bits for others.
+    """
     asked = text.rpartition("@")[2].partition(":")[2].partition(":")[0] if "@" in text else ""
-    return asked if asked in precisions_of(target.device) else "bf16"
+    usual = target.precision if shape.head == "mtp" else "bf16"
+    return asked if asked in precisions_of(target.device) else usual
 
 
 def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:

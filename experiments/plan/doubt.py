@@ -11,6 +11,7 @@ import msgspec
 
 from experiments.plan.goals import ATTAINMENT
 from experiments.plan.question import PLAIN, FleetShape, Question
+from experiments.plan.screen import screen
 from experiments.plan.trials import TIMES, Entrant, Interval, Values
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
@@ -61,6 +62,19 @@ def doubts_of(question: Question, shape: FleetShape, error: float) -> dict[str, 
         ]
         for role in (["targets"] if shape.kind == PLAIN else STEPS)
     }
+
+
+def carries(question: Question, shape: FleetShape, role: str, factor: float) -> bool:
+    """Whether a fleet with a role's steps `factor` times slower carries the arrivals, by equations.
+
+    Simulations find an overload in full steps alone, and have too few requests to fill them.
+    """
+    replace, pair = msgspec.structs.replace, question.pair(shape)
+    colocated = pair.colocated and slowed(pair.colocated, role, factor)
+    slower = replace(pair, base=slowed(pair.base, role, factor), colocated=colocated)
+    levers = {key: (value,) for key, value in shape.levers.items()}
+    fleets = screen(replace(question, pairs=(slower,), targets=(shape.targets,), vary=levers))
+    return any(one.shape == shape and one.tpot_s < math.inf for one in fleets)
 
 
 def ranges_of(best: Entrant, tried: Doubts) -> dict[str, Range]:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, estimates
-from experiments.plan.trials import EACH, SAME_COST, Gap, Interval, Sample, Trials, gap_between
+from experiments.plan.budget import EACH, Deployment, Estimate, FleetQuestion, Load, estimates
+from experiments.plan.trials import SAME_COST, Gap, Interval, Sample, Trials, gap_between
 from fleet.scenario.scenario import Scenario
 from sim.fast.choice import import_failure
 

@@ -25,7 +25,7 @@ from fleet.scenario.workload import mean_lengths
 
 MAX_IN_FLIGHT = 4096
 SEEDS = 3
-MIN_REQUESTS, EACH = 32, 4  # requests of a simulation: at least, and for each one in flight
+MIN_REQUESTS, EACH = 32, 12  # requests of a simulation: at least, and for each one in flight
 DRAFTER_LOAD = 0.8  # share of time up to which a drafter gets more targets
 
 Choice = tuple[Deployment, int]
@@ -107,7 +107,11 @@ def compare_methods(
     if max(in_flight) > MAX_IN_FLIGHT:
         raise InputError(f"--in-flight {max(in_flight)}: simulated up to {MAX_IN_FLIGHT} requests at a target")
     load = Scenario(workload=Workload(prompt_tokens=prompt_tokens, new_tokens=about(new_tokens)))
-    candidates, unit = candidates_of(Asked(target, tuple(drafts), tuple(acceptance), load, link, tuple(cost)))
+    every, unit = candidates_of(Asked(target, tuple(drafts), tuple(acceptance), load, link, tuple(cost)))
+    candidates = [one for one in every if _fits(one, depth)]
+    left_out = [
+        f"left out: {one.name}: the drafter and its cache have no room" for one in every if one not in candidates
+    ]
     flights = tuple(sorted(set(in_flight)))
     trials = Trials(done)
     options = [[(fleet, C) for fleet in _fleets(one, C, depth)] for one in candidates for C in flights]
@@ -116,12 +120,22 @@ def compare_methods(
     trials.run([_scenario(*choice) for choice in chosen], SEEDS, jobs)
     cells = _ranked([_cell(*choice, Sample(tuple(_values(choice, trials)))) for choice in chosen])
     title = f"{target}: prompts of {prompt_tokens} tokens, answers of about {new_tokens}"
-    return Methods(title, flights, cells, unit, tuple(_lines(candidates, cells, flights)))
+    return Methods(title, flights, cells, unit, (*_lines(candidates, cells, flights), *left_out))
 
 
 def about(tokens: int) -> Between:
     """Return lengths that vary by a tenth."""
     return Between(low=max(1, round(0.9 * tokens)), high=round(1.1 * tokens))
+
+
+def _fits(one: Candidate, asked: int) -> bool:
+    """Whether a request has room beside the drafter; InputError if it has none without one."""
+    try:
+        return bool(resolve(_scenario(Deployment(one, 1, one.depths_to_try(asked)[-1]), 1)))
+    except InputError:
+        if one.method == "none":
+            raise
+        return False
 
 
 def _fleets(one: Candidate, in_flight: int, asked: int) -> list[Deployment]:

@@ -13,7 +13,7 @@ from experiments.plan.prices import devices_of, prices_of
 from experiments.plan.question import Place, PlannedPair, without_unused
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed
-from fleet.hardware.profile import beside, estimated_profile, placed_of
+from fleet.hardware.profile import beside, check_tokenizer, estimated_profile, placed_of
 from fleet.scenario.cost import Cost
 from fleet.scenario.scenario import Drafters, Scenario
 
@@ -53,7 +53,8 @@ def pairs_of(
 ) -> tuple[PlannedPair, ...]:
     """Return every pair of a target's and a drafter's place, with its times and prices.
 
-    Without places it is the scenario as it stands. Raises InputError for costs that leave a device without a price.
+    Without places it is the scenario as it stands. Raises InputError for costs that leave a device without a
+    price, and for a drafter with another tokenizer.
     """
     if not targets:
         if costs:
@@ -63,6 +64,7 @@ def pairs_of(
     are_alike = all(one == of_drafts[0] for one in of_drafts)
     pairs = []
     for target, draft, price in _priced(base, targets, drafts, costs):
+        check_tokenizer(f"--draft {draft.text}", draft.placed.shape, target.placed.shape)
         kind = "eagle" if draft.placed.shape.head else base.drafters.kind
         drafters = msgspec.structs.replace(base.drafters, kind=kind)
         profile = estimated_profile(target.placed, draft.placed)

@@ -198,6 +198,18 @@ def without_unused(scenario: Scenario) -> Scenario:
     return replace(scenario, verifiers=replace(scenario.verifiers, **unused))
 
 
+def fitting(question: Question) -> tuple[Question, list[str]]:
+    """Return the question without the pairs of places at which no request fits into a KV cache, and a note on each."""
+    pairs, notes = list[PlannedPair](), list[str]()
+    for pair in question.pairs:
+        try:
+            resolve(pair.base)
+            pairs.append(pair)
+        except InputError as error:
+            notes.append(f"left out, {pair.target_place}: {error}")
+    return (msgspec.structs.replace(question, pairs=tuple(pairs)), notes) if pairs else (question, [])
+
+
 def check(question: Question) -> None:
     """Raise InputError for a base that no plan can be made of."""
     for pair in question.pairs:

@@ -33,7 +33,6 @@ CLEARLY = 1.10  # a first trial that misses a goal by this factor is not tried a
 CLEARLY_P99 = 1.20  # the same of a 99th percentile, which few requests decide
 FAR = 0.10  # what costs that much more in the only common trial is out
 SAME_COST = 1e-9
-EACH = 3  # requests of a simulation of a serving fleet for each one in flight, at least
 
 
 Values = dict[str, float]

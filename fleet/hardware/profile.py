@@ -15,6 +15,7 @@ FORM = (
     "MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8:kv-fp8 for precisions, and mlp-nvfp4 or "
     "experts-int4 for those of parts"
 )
+PADDED = 0.005  # share by which vocabularies of one tokenizer differ, since models pad them
 PARTS = ("kv", "mlp", "experts")  # of a model that may have precisions of their own
 LEFT_OUT = "assumed: none; estimates know steps alone"
 
@@ -82,6 +83,15 @@ def beside(target: Placed, shape: ModelShape, precision: str = "bf16") -> Placed
         mlp="",
         experts="",
     )
+
+
+def check_tokenizer(draft: str, drafter: ModelShape, target: ModelShape) -> None:
+    """Raise InputError, which begins with `draft`, for models of two tokenizers, by the sizes of their vocabularies."""
+    if abs(drafter.vocabulary / target.vocabulary - 1) > PADDED:
+        raise InputError(
+            f"{draft}: its vocabulary of {drafter.vocabulary} tokens is not the target's of {target.vocabulary}; a "
+            "drafter needs the target's tokenizer"
+        )
 
 
 def _precisions(text: str, asked: list[str]) -> tuple[str, dict[str, str]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4."
 STAR = Path("star")
 OF_LOAD = {"drafters.depth", "workload.prompt_tokens", "workload.new_tokens", "workload.lengths"}  # keys that count
-IDLE = ("profile", "drafters", "verifiers", "acceptance", "cost", "devices", "faults")  # keys that do not count
+IDLE = ("profile", "drafters", "verifiers", "acceptance", "cost", "devices", "faults", "measure")  # do not count
 
 
 def plan(

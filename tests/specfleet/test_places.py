@@ -10,7 +10,7 @@ import pytest
 import specfleet
 from experiments.plan.answer import Plan
 from experiments.plan.places import pairs_of, places_of
-from experiments.plan.question import APART, COLOCATED, PLAIN, PlannedPair, Question
+from experiments.plan.question import APART, COLOCATED, PLAIN, PlannedPair, Question, fitting
 from experiments.plan.screen import screen
 from fleet.errors import InputError
 from fleet.scenario.cost import Cost
@@ -110,6 +110,18 @@ def test_keys_of_drafters_apart_are_left_out_without_them(
         assert change_scenario(scenario, {}) == scenario  # it is read again from its file
 
 
+def test_a_target_without_room_for_a_request_is_left_out_with_a_note() -> None:
+    base, draft = scenario_of("star", {"workload.prompt_tokens": 20_000}), places_of(DRAFTS[0], "draft")
+    narrow, wide = "llama-3.1-70b@h100:fp8", "llama-3.1-70b@2xh100:fp8"
+    asked = Question(pairs_of(base, places_of([narrow, wide], "target"), draft, ()), (1,), (1,), {}, ())
+    question, (note,) = fitting(asked)
+    assert [pair.target_place for pair in question.pairs] == ["2xh100"]
+    assert note.startswith("left out, h100: scenario 'star': a request of 20096 tokens")
+    none = msgspec.structs.replace(asked, pairs=tuple(one for one in asked.pairs if one.target_place == "h100"))
+    with pytest.raises(InputError, match="a request of 20096 tokens"):
+        screen(fitting(none)[0])
+
+
 def test_a_co_located_drafter_may_take_the_targets_precision() -> None:
     (pair,) = pairs("llama-3.1-70b@a100-80gb:int4", f"{DRAFTER}@l4:fp8")
     (own,) = pairs("llama-3.1-70b@a100-80gb:int4", f"{DRAFTER}@l4:int4")
@@ -122,6 +134,7 @@ def test_a_co_located_drafter_may_take_the_targets_precision() -> None:
         (f"{TARGET}@h100", [DRAFTS[0], f"{DRAFTER}@l4:bf16"], [], "draft = .*l4:bf16.*: the same as .*@l4.; name it"),
         ([f"{TARGET}@h100"] * 2, DRAFTS, [], "target = .*: the same as"),
         ([], DRAFTS, [], "needs one MODEL@DEVICE or more"),
+        (f"{TARGET}@h100", "qwen2.5-0.5b@l4", [], "--draft qwen2.5-0.5b@l4: its .* needs the target's tokenizer"),
         (f"{TARGET}@h100", DRAFTS, ["h100=3,l4=0.4"], "rtx-4090 has no price; add --cost rtx-4090=COST"),
     ],
 )  # fmt: skip

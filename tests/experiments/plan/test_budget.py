@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,17 @@ import pytest
 pytest.importorskip("numba")
 
 import specfleet
-from experiments.plan.advice import FleetPlan, _speculate
-from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, budget_of, estimates, mean_request_s
+from experiments.plan.advice import FleetPlan, _limit, _risk, _speculate
+from experiments.plan.budget import (
+    EACH,
+    Deployment,
+    Estimate,
+    FleetQuestion,
+    Load,
+    budget_of,
+    estimates,
+    mean_request_s,
+)
 from experiments.plan.candidates import Asked
 from experiments.plan.fleets import Simulations, find
 from experiments.plan.goals import parse_slo
@@ -122,7 +132,15 @@ def test_simulations_are_longer_than_their_beginning() -> None:
         every = fleets(asked)
         found = Simulations(asked, every, 1, lambda _what: None)
         requests = [found.scenario(one.fleet).workload.requests for one in every]
-        assert set(requests) == ({1000, 250} if in_flight == 8 else {24_000})  # drafters elsewhere: a fourth
+        assert set(requests) == ({1000, 250} if in_flight == 8 else {64_000})  # drafters elsewhere: a fourth
+
+
+def test_the_rate_of_a_closed_loop_does_not_depend_on_its_length() -> None:
+    (one,) = fleets(question("1xh100", "llama-3.1-8b@h100", Load(in_flight=64)))
+    shortest, longer = (
+        simulated(one.fleet.scenario(Load(in_flight=64), each * 64))["throughput"] for each in (EACH, 5 * EACH)
+    )
+    assert shortest == pytest.approx(longer, rel=0.01)
 
 
 def made_up(scenario: Scenario, seed: int = 0) -> Values:
@@ -168,6 +186,21 @@ def test_a_short_kv_cache_limits_the_load() -> None:
     assert one.curve.load_of(resource) == pytest.approx(crowded, rel=0.1)
     with pytest.raises(InputError, match=r"16/s: these devices carry up to about 3\.\d+/s"):
         estimates(question("2xh100", "llama-3.1-70b:bf16", Load(per_s=16.0)))
+
+
+def test_no_more_is_promised_than_a_short_kv_cache_carries() -> None:
+    asked = question("2xh100", "llama-3.1-70b@2xh100", Load(per_s=0.5))
+    most = float(fleets(asked)[0].curve.per_s[-1])
+    asked = msgspec.structs.replace(asked, load=Load(per_s=0.9 * most), goals=tuple(parse_slo(["tpot_mean=10s"])))
+    every = fleets(asked)
+    found = Simulations(asked, every, 1, lambda _what: None)
+    found.best = [every[0].fleet]
+    found.run(found.best, 1)
+    (limit,), (risk,) = _limit(found), _risk(found)
+    said = re.search(r"the goals hold up to ([\d.]+)/s", limit)
+    assert said is not None, limit
+    assert 0.9 * most <= 1.01 * float(said[1]) <= 1.02 * most
+    assert "more than it carries" in risk
 
 
 def test_equations_are_near_simulations() -> None:
@@ -225,6 +258,14 @@ def test_every_question_of_the_reader_has_a_line(fastest: FleetPlan, cheapest: F
     assert not any(line.startswith("precision") for line in cheapest.lines)
 
 
+@pytest.mark.parametrize(("devices", "said"), [("1xh100", 0), ("2xh100", 1)])
+def test_fp8_is_said_to_change_answers_where_bf16_fits(devices: str, said: int) -> None:
+    load = Workload(prompt_tokens=20, new_tokens=4)
+    found = specfleet.plan_devices(devices, "llama-3.1-70b", in_flight=2, scenario=Scenario(workload=load))
+    assert ":fp8" in found.rows[0].fleet
+    assert sum(line.startswith("precision: fp8 changes the answers") for line in found.lines) == said
+
+
 @pytest.mark.slow
 def test_drafts_that_never_pass_are_not_chosen() -> None:
     found = specfleet.plan_devices(
@@ -246,6 +287,8 @@ def test_the_written_fleet_gives_what_the_plan_says(fastest: FleetPlan, cheapest
         for name in ("throughput", "tpot_s", "tpot_p90_s", "ttft_s", "latency_s"):
             said = plan.rows[0].metrics[name]
             assert said.low <= values[name] <= said.high, name
+        # arrivals: how many of the tokens that they ask for fall into the window is chance
+        assert values["cost_per_million_tokens"] == pytest.approx(plan.rows[0].per_million, rel=0.1)
 
 
 @pytest.mark.slow
@@ -282,6 +325,13 @@ def test_a_target_of_a_fleet_in_turn_sees_gamma_gaps() -> None:
         ("1xh100", "llama-3.1-8b", {}, "either --arrivals 16/s, or --in-flight 64"),
         ("1xh100", "llama-3.1-8b@2xh100", {"in_flight": 1}, "takes 2 x h100"),
         ("1xh100", "llama-3.1-8b", {"in_flight": 1, "drafts": ["llama-3.2-1b@l4"]}, "which --devices does not have"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "link": "nonsense"}, "nonsense: no drafter is elsewhere"),
+        (
+            "1xh100",
+            "llama-3.1-8b",
+            {"in_flight": 1, "link": "fast", "drafts": ["llama-3.2-1b"], "acceptance": [".7"]},
+            "is neither",
+        ),
         ("1xh100", "llama-3.1-8b", {"in_flight": 1, "drafts": ["lookup"]}, "give the share of lookup's"),
     ],
 )

@@ -30,6 +30,8 @@ def candidate(target: str, draft: str = "") -> Candidate:
          "--context-length 2048 --max-running-requests 8 "),
         ("llama-3.1-8b@l4", "", 2500, "--max-num-seqs 256 --max-num-batched-tokens 2048 ",
          "--max-running-requests 256 "),
+        ("llama-3.1-8b@h100", "", 2500, "--max-num-seqs 1024 --max-num-batched-tokens 8192 ", ""),
+        ("llama-3.1-8b@a100-80gb", "", 2500, "--max-num-seqs 256 --max-num-batched-tokens 2048 ", ""),
         ("llama-3.1-70b@h100:int4", "lookup", 8, "checkpoints: llama-3.1-70b in int4", "NGRAM"),
         ("llama-3.1-70b@h100:fp8:kv-fp8", "", 8, "llama-3.1-70b --quantization fp8 --kv-cache-dtype fp8 ",
          "--kv-cache-dtype fp8_e5m2 "),

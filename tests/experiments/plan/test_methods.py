@@ -14,8 +14,11 @@ from fleet.acceptance.models import Geometric, PerPosition
 from fleet.acceptance.places import write_places
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.hardware.profile import beside, estimated_profile, placed_of
+from fleet.hardware.shipped import shape_of
 from fleet.scenario.reading import scenario_of
 from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime
 
 SHORT = {"prompt_tokens": 64, "new_tokens": 40}
@@ -53,6 +56,14 @@ def test_more_in_flight_decode_more_and_each_more_slowly(found: Methods) -> None
         assert one.tokens_per_s < eight.tokens_per_s < 8.3 * one.tokens_per_s
         assert one.tpot_s < eight.tpot_s
         assert eight.kv_share == pytest.approx(8 * one.kv_share)
+
+
+def test_throughput_and_times_obey_littles_law(found: Methods) -> None:
+    long = specfleet.compare_methods(TARGET, [HEAD, "lookup"], acceptance=["0.7"], in_flight=[1, 32], new_tokens=100)
+    for tokens, cells in ((40, found.cells), (100, long.cells)):
+        for cell in cells:
+            latency_s = cell.ttft_s + (tokens - 1) * cell.tpot_s
+            assert cell.tokens_per_s / tokens * latency_s == pytest.approx(cell.in_flight, rel=0.015), cell
 
 
 def test_drafts_that_never_pass_only_cost(found: Methods) -> None:
@@ -110,12 +121,44 @@ def test_a_module_of_the_checkpoint_drafts_beside_its_target() -> None:
     assert [one.method for one in made] == ["none", "head"]
 
 
+@pytest.mark.parametrize(
+    ("target", "draft", "precision"),
+    [
+        ("deepseek-v3@8xh200:fp8", "deepseek-mtp", "fp8"),
+        ("deepseek-v3@8xb300:bf16", "deepseek-mtp", "bf16"),
+        (f"{TARGET}:fp8", "llama-3.2-1b", "bf16"),
+        (f"{TARGET}:fp8", "llama-3.2-1b@h100:fp8", "fp8"),
+    ],
+)
+def test_a_drafter_has_the_precision_of_its_checkpoint(target: str, draft: str, precision: str) -> None:
+    made, _ = candidates_of(Asked(target, (draft,), ("0.8",), Scenario()))
+    profile = made[1].base.profile
+    assert isinstance(profile, HardwareProfile)
+    own = placed_of(target)
+    placed = beside(own, shape_of(draft.partition("@")[0]), precision)
+    assert profile.draft == estimated_profile(own, placed).draft
+    other = {"bf16": "fp8", "fp8": "bf16"}[precision]
+    assert profile.draft != estimated_profile(own, msgspec.structs.replace(placed, precision=other)).draft
+
+
 def test_a_short_kv_cache_is_said() -> None:
     found = specfleet.compare_methods(
         "llama-3.1-70b@2xh100", in_flight=[2], prompt_tokens=20_000, new_tokens=20, jobs=1
     )
     assert found.cells[0].kv_share > 1
     assert found.lines[-1].startswith("KV cache: 2 in flight of no speculation need 13")
+
+
+def test_a_method_without_room_is_left_out_with_a_line() -> None:
+    found = specfleet.compare_methods(
+        "llama-3.1-70b@2xh100", ["llama-3.1-8b@l40s"], acceptance=["0.8"], in_flight=[1], depth=2, **SHORT
+    )
+    assert [cell.method for cell in found.cells] == ["no speculation", "llama-3.1-8b@l40s"]
+    assert found.lines[-1].startswith(
+        "left out: llama-3.1-8b on the target's device: the drafter and its cache have no"
+    )
+    with pytest.raises(InputError, match="do not fit into a KV cache"):
+        specfleet.compare_methods("llama-3.1-70b@h100:fp8", in_flight=[1], prompt_tokens=10**5)
 
 
 def test_acceptance_is_read_from_files(tmp_path: Path) -> None:

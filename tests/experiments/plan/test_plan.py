@@ -5,21 +5,27 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 import specfleet
 from experiments.plan.answer import Plan
-from experiments.plan.doubt import ranges_of
+from experiments.plan.ask import make_plan
+from experiments.plan.doubt import carries
 from experiments.plan.goals import parse_slo
-from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape
+from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape, Question
 from experiments.plan.screen import screen
 from fleet.errors import InputError
+from fleet.policies.group import AllWaiting, One
 from fleet.records.metrics.measure import measure
+from fleet.scenario.arrivals import Poisson
+from fleet.scenario.reading import scenario_of
 from fleet.scenario.scenario import Drafters, Workload
+from fleet.scenario.slo import Slo
 from sim.run import simulate
 from specfleet.cli.plans import print_answer, write_answer
-from tests.helpers.grids import entrant_of, holds, try_out
+from tests.helpers.grids import holds, try_out
 from tests.helpers.marks import slow
 from tests.helpers.questions import question_of, small_question
 
@@ -60,6 +66,14 @@ def test_the_answer_has_five_lines_and_every_kind_of_fleet(closed: Plan, serving
         assert plan.chosen.title in plan.lines[0]
 
 
+def test_the_question_says_lengths_and_acceptance(closed: Plan, serving: Plan) -> None:
+    given = "prompts of 64 tokens, answers of 48, acceptance assumed: geometric with beta = 0.8: "
+    assert f"; targets that decode all the time, {given}" in closed.question
+    assert f"; 8 requests/s, {given}" in serving.question
+    assumed = specfleet.plan("star", SMALL, vary=["verifiers.count=1", "drafters.depth=2"], jobs=1)
+    assert "acceptance assumed: geometric with beta = 0.75: 2.29 accepted tokens a round at depth 5" in assumed.question
+
+
 def test_ranges_hold_chance_and_wrong_step_times(closed: Plan) -> None:
     throughput, cost = closed.metrics["throughput"], closed.metrics["cost_per_million"]
     assert throughput.low < throughput.value < throughput.high
@@ -75,16 +89,34 @@ def test_ranges_hold_chance_and_wrong_step_times(closed: Plan) -> None:
 
 
 def test_times_have_no_upper_end_where_slower_steps_overload_the_fleet() -> None:
-    carried = {"tpot_s": 0.02, "slo_attainment": 0.9, "throughput": 100.0, "overload": 0.0}
-    late = {"tpot_s": 0.03, "slo_attainment": 0.6, "throughput": 95.0, "overload": 1.0}
-    fleet = entrant_of(FleetShape(PLAIN, 0, 2), 1.0, carried, carried)
-    for slower, high_s, least, state in ((carried, 0.02, 0.9, "met"), (late, math.inf, 0.0, "at its edge")):
-        ranges = ranges_of(fleet, {"targets": [carried, slower, carried]})
-        tpot, attainment = ranges["tpot_s"], ranges["slo_attainment"]
-        assert (tpot.low, tpot.high, attainment.low) == (0.02, high_s, least)
-        (loose,) = parse_slo(["tpot_mean=1s"])
-        assert loose.state(tpot.low, tpot.high) == state
-        assert ranges["throughput"].high == 100
+    (pair,) = small_question(1).pairs
+    base = replace(pair.base, slo=Slo(tpot_s=1e3))
+
+    def question(per_s: float) -> Question:
+        workload = replace(base.workload, arrivals=Poisson(per_s))
+        one = replace(pair, base=replace(base, workload=workload))
+        return Question((one,), (1,), (1,), {}, tuple(parse_slo(["tpot_mean=1000s"])))
+
+    def carried(per_s: float) -> bool:
+        return any(one.shape.kind == PLAIN and one.tpot_s < math.inf for one in screen(question(per_s)))
+
+    most = max(per_s for per_s in np.geomspace(1e-2, 1e4, 200).tolist() if carried(per_s))
+    for step_error, state in ((1e-6, "met"), (0.5, "at its edge")):
+        plan = make_plan(question(0.9 * most), step_error=step_error)
+        tpot, attainment, (goal,) = plan.metrics["tpot_s"], plan.metrics["slo_attainment"], plan.goals
+        assert (plan.chosen.kind, goal.state) == (PLAIN, state)
+        assert math.isinf(tpot.high) == (attainment.low == 0) == (state != "met")
+        assert ("slower targets do not carry the load" in plan.lines[1]) == (state != "met")
+        assert math.isfinite(plan.metrics["throughput"].high)
+
+
+def test_slower_steps_carry_no_more_than_equations_say() -> None:
+    question = question_of(1003)
+    for one in screen(question)[::3]:
+        factors = {"targets": 1e4, "drafters": 1e4 if one.shape.kind == APART else 1.0}
+        for role, factor in factors.items():
+            assert carries(question, one.shape, role, 1.0) == math.isfinite(one.tpot_s)
+            assert factor == 1.0 or not carries(question, one.shape, role, factor)
 
 
 @pytest.mark.parametrize("key", ["lengths", "arrivals.file"])
@@ -169,6 +201,23 @@ def test_keys_that_are_set_are_not_searched(per_s: float | None) -> None:
     assert {row.targets for row in varied.rows} == {1}
 
 
+@pytest.mark.parametrize(
+    ("group", "given", "batches"),
+    [
+        (One(), {}, AllWaiting()),
+        (One(), {"drafters.group": "one"}, One()),
+        (AllWaiting(4), {}, AllWaiting(4)),
+        (One(), {"drafters.group": {"policy": "batch", "most": 2}}, AllWaiting(2)),
+    ],
+)
+def test_arrivals_share_draft_steps_unless_the_scenario_groups_them(group: Any, given: Any, batches: Any) -> None:
+    base = scenario_of("star", {"drafters.depth": 2})
+    base = replace(base, drafters=replace(base.drafters, group=group))
+    few = ["drafters.count=1", "verifiers.count=1", "drafters.depth=2"]
+    plan = specfleet.plan(base, SMALL | given, arrivals_per_s=1.0, apart=True, vary=few, jobs=1, **PAIR)
+    assert plan.scenario.drafters.group == batches
+
+
 @pytest.mark.parametrize("more", [[], ["llama-3.1-70b@h100:int4"]])
 def test_a_drafter_without_room_beside_its_target_is_said(more: list[str]) -> None:
     narrow = PAIR | {"target": ["llama-3.1-70b@l40s:int4", *more], "draft": "llama-3.2-1b@rtx-4090", "cost": ()}
@@ -190,9 +239,11 @@ def test_a_rule_of_lengths_leaves_no_depth_to_search() -> None:
 def test_the_chosen_scenario_simulates_to_the_plans_numbers(closed: Plan, tmp_path: Path) -> None:
     write_answer(closed, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"chosen.toml", "pareto.png", "plan.json", "profile.json"}
-    again = specfleet.simulate(tmp_path / "chosen.toml").metrics["throughput"].value
+    again = specfleet.simulate(tmp_path / "chosen.toml").metrics
     copies = closed.chosen.targets / closed.scenario.verifiers.count
-    assert again * copies == pytest.approx(closed.metrics["throughput"].value, rel=0.05)
+    assert again["throughput"].value * copies == pytest.approx(closed.metrics["throughput"].value, rel=0.05)
+    cost = again["cost_per_million_tokens"].value
+    assert cost == pytest.approx(closed.metrics["cost_per_million"].value, rel=0.05)
     kept = msgspec.json.decode((tmp_path / "plan.json").read_bytes(), type=Plan)
     assert kept == closed
 
@@ -278,6 +329,7 @@ def test_screening_is_near_the_simulation_in_closed_loops(number: int) -> None:
         ({}, {"least": "slo_attainment=99%"}, r"share of requests that meet \[slo\]"),
         ({}, {"acceptance": 1.5}, "between 0 and 1"),
         ({}, {"arrivals_per_s": -1.0}, "above 0"),
+        ({}, {"step_error": 20.0}, "step_error = 20: needs a share above 0, up to 1; 20% is 0.2"),
     ],
 )
 def test_questions_that_are_none_are_refused_in_one_line(changes: Any, keys: Any, said: str) -> None:
