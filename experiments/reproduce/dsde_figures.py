@@ -46,8 +46,8 @@ def dsde_table1(_inputs: Inputs) -> Iterator[PaperRow]:
 )
 def dsde_fig2(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 2: the best speculation length fluctuates from iteration to iteration."""
-    for task, acceptance in dsde.table_1_acceptance().items():
-        lengths = best_lengths(dsde.signals(acceptance, 0.0))
+    for task, model in dsde.task_models(0.0).items():
+        lengths = best_lengths(model)
         change = float(np.abs(np.diff(lengths)).mean() / lengths.mean())
         following = float(np.corrcoef(lengths[:-1], lengths[1:])[0, 1])
         case = {"task": task}
@@ -72,13 +72,14 @@ def best_lengths(model: Regional, tokens: int = 20_000) -> Any:
 
 @assuming(
     *dsde.ASSUMED,
+    dsde.SAMPLED,
     "the figure's lengths are not in the text: those of section IV-C for both methods, the mean over table I's tasks",
     f"sharp: {SHARP:.0%} above the best at the worst length; noticeable: {NOTICEABLE:.0%}",
 )
 def dsde_fig6(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 6: latency by static length and by AdaEDL's longest draft; the dynamic rule has no such parameter."""
     for temperature in dsde.TABLE_3:
-        models = [dsde.signals(acceptance, temperature) for acceptance in dsde.table_1_acceptance().values()]
+        models = dsde.task_models(temperature)
         policies = {"static": [{"policy": "fixed", "depth": SL} for SL in dsde.GRID],
                     "AdaEDL": [dsde.ADAEDL | {"base": SL} for SL in dsde.GRID]}  # fmt: skip
         curves = {
@@ -107,8 +108,7 @@ def dsde_fig6(_inputs: Inputs) -> Iterator[PaperRow]:
 )
 def dsde_fig7(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 7: on every dataset the dynamic rule takes about as long as static-opt and AdaEDL."""
-    for task, acceptance in dsde.table_1_acceptance().items():
-        model = dsde.signals(acceptance, 0.0)
+    for task, model in dsde.task_models(0.0).items():
         dynamic, adaedl = (dsde.latency(dsde.run_policy(policy, model)) for policy in (dsde.DYNAMIC, dsde.ADAEDL))
         for other, latency in (("static-opt", dsde.static_opt(model)[1]), ("AdaEDL", adaedl)):
             yield row(f"latency of dynamic over {other}", {"task": task}, "predicted", None, dynamic / latency)

@@ -86,7 +86,7 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(dsde, "TABLE_1", lambda place: place[1:] == (0, 1), fits=True),
     ),
     "dsde-table3": (
-        Printed(dsde, "TABLE_3"),
+        Printed(dsde, "TABLE_3", lambda place: place[0] == 0.0 or place[1] > 1),  # static-opt at 1.0 sets acceptance
         Printed(dsde, "TABLE_1", lambda place: place[1:] == (1, 1)),
         Printed(dsde, "TABLE_1", lambda place: place[1:] == (0, 1), fits=True),
         Printed(dsde, "TABLE_2", fits=True),
