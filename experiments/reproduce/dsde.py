@@ -23,6 +23,7 @@ from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, row
 from experiments.reproduce.runs import simulated
 from fleet.acceptance.models import committed_closed_form
 from fleet.acceptance.signals import Regional, synthetic
+from fleet.policies.dsde import LONG_TOKENS, wvir
 from fleet.records.metrics.measure import combine, measure
 from fleet.records.metrics.window import Metric
 
@@ -110,6 +111,13 @@ def correlations(model: Regional, tokens: int = 60_000, window: int = 10) -> tup
     return float(np.corrcoef(ratio, entropy)[0, 1]), float(np.corrcoef(ratio[window:], before)[0, 1])
 
 
+def wvir_correlation(model: Regional, tokens: int = 60_000) -> float:
+    """Return the correlation of a token's acceptance with the ratio (4) of the divergences before it."""
+    ratio, kld, _ = zip(*islice(synthetic(model, np.random.default_rng(0)), tokens), strict=True)
+    before = [wvir(kld[place - LONG_TOKENS : place]) for place in range(LONG_TOKENS, tokens)]
+    return float(np.corrcoef(ratio[LONG_TOKENS:], before)[0, 1])
+
+
 @cache
 def signals(acceptance: float, temperature: float) -> Regional:
     """Return the synthetic signals of a mean acceptance: gap and coupling solve table II at this temperature."""
@@ -184,6 +192,7 @@ def mean_static_opt(models: dict[str, Regional]) -> float:
     *ASSUMED,
     "table III averages eight datasets; only two of them have printed block efficiencies, and stand for all",
     SAMPLED,
+    "static-opt at temperature 1 is fitted, so quotients over it predict their numerators alone",
 )
 def dsde_table3(_inputs: Inputs) -> Iterator[PaperRow]:
     """Table III: latencies over static-opt, mean of the two tasks that have an acceptance in table I."""
