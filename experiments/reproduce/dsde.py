@@ -183,11 +183,6 @@ def static_opt(model: Regional, times: tuple[float, float] | None = None) -> tup
     return best, latencies[best]
 
 
-def mean_static_opt(models: dict[str, Regional]) -> float:
-    """Return the mean over tasks of the latency at each task's best static length."""
-    return float(np.mean([static_opt(model)[1] for model in models.values()]))
-
-
 @assuming(
     *ASSUMED,
     "table III averages eight datasets; only two of them have printed block efficiencies, and stand for all",
@@ -335,7 +330,7 @@ def dsde_table4(_inputs: Inputs) -> Iterator[PaperRow]:
     length of answers by AdaEDL's on another.
     """
     times = gemma_times()
-    high_static = mean_static_opt(task_models(0.0))
+    high_static = float(np.mean([static_opt(model)[1] for model in task_models(0.0).values()]))
     high_of = {name: mean_latency(of, task_models(0.0)) for name, of in (("AdaEDL", ADAEDL), ("dynamic", DYNAMIC))}
     papers = {dataset: np.array(increments) / 100 for dataset, increments in TABLE_4.items()}
     models, entropy = low_models()

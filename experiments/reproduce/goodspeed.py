@@ -44,7 +44,6 @@ OVER_FIXED = {
     ("time over Fixed-S", "GoodSpeed"): 1.0,  # comparable
     ("verification over Fixed-S", "GoodSpeed"): 0.95,
 }
-BANDWIDTH = 1.25e8  # bytes a second of an assumed link of 1 Gbit/s
 VOCABULARY = {"Qwen3": 151_936, "Llama3": 128_256}
 RULES: dict[str, dict[str, Any]] = {
     "GoodSpeed": {"policy": "goodspeed", "beta": BETA, "eta": ETA},
@@ -86,7 +85,7 @@ def run_rule(rule: str, clients: int, budget: int, requests: int, family: str = 
             "verify": {"base_s": verify_s, "per_token_s": token_s, "per_row_token_s": token_s},
             "verify_prefill": {"base_s": 0.04},
             "vocabulary": VOCABULARY[family],
-            "link": {"latency_s": 0.005, "bandwidth_bytes_per_s": BANDWIDTH},
+            "link": {"latency_s": 0.005, "bandwidth_bytes_per_s": 1.25e8},
         },
         drafters={"count": clients, "tiers": larger},
         verifiers={"count": 1, "late": "wait", "allocate": RULES[rule] | {"budget": budget}},
