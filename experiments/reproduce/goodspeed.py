@@ -22,7 +22,7 @@ BETA, ETA = 0.5, 0.1  # beta is that of section IV-B3; eta is not printed
 ITERATIONS = 600
 SEEDS = 3
 WINDOW = 10  # of the moving averages in figure 2
-STABLE_FROM, STABLE = 400, 0.01  # of figure 4: iteration and, assumed, share
+STABLE_FROM = 400  # iteration of figure 4
 # Mean ratios of two domains a client: eight datasets, from hard (HLE) to easy (SPIDER), none of them printed.
 DOMAINS = (
     (0.35, 0.45),
@@ -221,7 +221,7 @@ def goodspeed_fig3(_inputs: Inputs) -> Iterator[PaperRow]:
 @assuming(
     *ASSUMED,
     f"{SEEDS} seeds a rule; the paper shows one run",
-    f"the start is the mean of {WINDOW} iterations; stable: a client's goodput moves by under {STABLE:.0%} afterwards",
+    f"the start is the mean of {WINDOW} iterations; how far a stable utility may move the paper does not print",
 )
 def goodspeed_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 4: utility of the empirical mean goodput over 600 iterations, 4 and 8 clients."""
@@ -244,4 +244,4 @@ def goodspeed_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
                 yield claim(f"GoodSpeed is above {other} in every seed", case, (end > paths[other][-1]).all())
                 yield claim(f"GoodSpeed starts below {other}", case, start.mean() < paths[other][0].mean())
             moved = np.abs(end - middle).max() / clients
-            yield claim(f"GoodSpeed is stable from iteration {STABLE_FROM} on", case, moved < STABLE)
+            yield row(f"largest move of U / N after iteration {STABLE_FROM}", case, "predicted", None, moved)
