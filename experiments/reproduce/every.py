@@ -18,6 +18,7 @@ PAPERS = {
     "dsde": "DSDE",
     "batch": "Batch Speculative Decoding",
     "amusd": "AMUSD",
+    "added": "numbers of these papers that were added after 2026-11-27",
     "specdecode": "SpecDecode-Bench",
     "estimates": "what others measured (estimates)",
     "serving": "serving engines (estimates)",

@@ -3,8 +3,9 @@
 Kinds: "input", taken from the paper; "fitted", ours was set by this number, or by numbers that it is made of;
 "identity", arithmetic of other rows or of the paper's own columns; "predicted", ours would be the same if the paper had
 printed another number there; "unsettled", the paper contradicts that number itself, or it hangs on what the paper does
-not print: the row's note says which. Only predicted rows count, and each number of a paper counts once; so do
-"estimated" ones, where ours is an estimate from shapes and data sheets, fitted on none of that source's numbers.
+not print: the row's note says which. Only predicted rows count, and each number of a paper counts once in a
+reproduction; StarSD's waits at N = 4 and 5 are predicted in two. "Estimated" ones count, too: ours is an estimate from
+shapes and data sheets, fitted on none of that source's numbers.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""DSDE's best speculation length of an iteration, on texts that are known."""
+"""DSDE: the best speculation length of an iteration, on texts that are known, and acceptance at temperature 1."""
 
 from collections.abc import Iterator
 from itertools import cycle
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiments.reproduce import dsde_figures
+from experiments.reproduce import dsde, dsde_figures
 from experiments.reproduce.dsde_figures import best_lengths
 from fleet.acceptance.signals import Regional
 from fleet.acceptance.token import Token
@@ -23,3 +23,8 @@ def test_the_best_length_is_what_is_accepted_before_a_mismatch(
 
     monkeypatch.setattr(dsde_figures, "synthetic", known)
     assert best_lengths(Regional(0.5), tokens=60)[: len(lengths)].tolist() == lengths
+
+
+def test_sampled_acceptance_has_static_opts_share_of_plain_decoding() -> None:
+    assert dsde.sampled_share(0.0) == 1.0
+    assert dsde.llama_time() < dsde.llama_time(dsde.sampled_share(1.0)) == pytest.approx(18.02 / 38.47)

@@ -1,7 +1,8 @@
 """Law of the reproductions: what moves with the paper's number of its own row was not predicted, and none counts twice.
 
-Numbers that a paper prints are changed where the reproduction keeps them, each by a factor of its own, and everything
-is computed again. Equal scenarios give equal records, so whatever moves depends on what was changed.
+None twice in one reproduction. Numbers that a paper prints are changed where the reproduction keeps them, each by a
+factor of its own, and everything is computed again. Equal scenarios give equal records, so whatever moves depends on
+what was changed.
 """
 
 from collections.abc import Callable, Iterator
@@ -86,7 +87,7 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(dsde, "TABLE_1", lambda place: place[1:] == (0, 1), fits=True),
     ),
     "dsde-table3": (
-        Printed(dsde, "TABLE_3"),
+        Printed(dsde, "TABLE_3", lambda place: place[0] == 0.0 or place[1] > 1),  # static-opt at 1.0 sets acceptance
         Printed(dsde, "TABLE_1", lambda place: place[1:] == (1, 1)),
         Printed(dsde, "TABLE_1", lambda place: place[1:] == (0, 1), fits=True),
         Printed(dsde, "TABLE_2", fits=True),
@@ -96,6 +97,12 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(dsde, "LOW_STATIC_OPT"),
         Printed(dsde, "TABLE_4", second(0), fits=True),
         Printed(dsde, "TABLE_4", lambda place: place == (dsde.CONFIDENT, 1), fits=True),
+    ),
+    "added-starsd": (Printed(starsd, "THROUGHPUT", first(3, 4, 5)),),
+    "added-dsde": (
+        Printed(dsde, "TABLE_2_WVIR"),
+        Printed(dsde, "TABLE_3", lambda place: place in ((0.0, 0), (0.0, 1))),
+        Printed(dsde, "TABLE_3", lambda place: place in ((1.0, 0), (1.0, 1)), fits=True),
     ),
     "dsde-fig9": (Printed(dsde, "FIGURE_9", second(1)), Printed(dsde, "FIGURE_9", second(0), fits=True)),
     "batch-fig5a": (Printed(batch_model, "GAIN"),),
@@ -177,3 +184,10 @@ def test_the_rows_that_once_passed_for_predictions_are_told_apart() -> None:
     assert kinds["wait_s", 2] == kinds["wait_s", 6] == "fitted"
     assert kinds["rounds_per_s", 5] == kinds["load", 5] == "fitted"
     assert {kinds["idle_gap_s", N] for N in (1, 2, 3)} == {"identity"}
+
+
+@pytest.mark.slow
+def test_two_waits_are_predicted_by_both_tables_of_starsd() -> None:
+    of, blind = (reproduced(name).rows for name in ("starsd-table1", "starsd-table1-blind"))
+    places = [{(row.quantity, row.case["N"]) for row in rows if row.kind == "predicted"} for rows in (of, blind)]
+    assert places[0] & places[1] == {("wait_s", 4), ("wait_s", 5)}

@@ -19,6 +19,7 @@ LESS = {
         "NEW_TOKENS": 48,
         "SEEDS": 1,
         "correlations": partial(dsde.correlations, tokens=6_000),
+        "wvir_correlation": partial(dsde.wvir_correlation, tokens=6_000),
         "run_policy": partial(dsde.run_policy, requests=4),
     },
     goodspeed: {"ITERATIONS": 60, "SEEDS": 1},
