@@ -51,12 +51,14 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
 def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
     """Whether the scenario's stations would slow each other on the host that the profile was measured on.
 
-    They do on one GPU, where there are fewer cores than models, and where steps at once were measured to be slow.
+    They do where there are fewer GPUs than models. Without a GPU they do where there are fewer cores than models, and
+    where steps at once were measured to be slow.
     """
-    models = resolve(scenario).models
+    models, host = resolve(scenario).models, profile.provenance
+    if "gpu" in host:
+        return int(host.get("gpus", 1)) < models
     at_once = profile.contention[min(models, len(profile.contention)) - 1] / profile.contention[0]
-    cores = int(profile.provenance.get("cores", models))
-    return "gpu" in profile.provenance or cores < models or at_once >= SLOWED
+    return int(host.get("cores", models)) < models or at_once >= SLOWED
 
 
 def absolute(scenario: Scenario) -> Scenario:

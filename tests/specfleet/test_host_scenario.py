@@ -71,6 +71,8 @@ def test_a_pair_on_two_cores_is_time_sliced(tmp_path: Path) -> None:
         ({"cores": "16"}, (1.0, 1.3, 1.6), True),
         ({"cores": "2"}, (1.0, 1.0, 1.0), True),
         ({"cores": "16", "gpu": "one"}, (1.0, 1.0, 1.0), True),
+        ({"cores": "16", "gpu": "one", "gpus": "2"}, (1.0, 1.3, 1.6), True),
+        ({"cores": "16", "gpu": "one", "gpus": "3"}, (1.0, 1.3, 1.6), False),
     ],
 )
 def test_stations_share_a_device_if_they_slow_each_other(
