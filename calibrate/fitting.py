@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from fleet.acceptance.signals import SIGNALS_FILE, SignalFile
+from fleet.acceptance.signals import SignalFile, signals_path
 from fleet.files import write_file
 from fleet.scenario.named_files import with_files
 from fleet.scenario.reading import Given
@@ -30,7 +30,7 @@ def scenario_of_pair(pair: Scenario, profile: HardwareProfile) -> Scenario:
     return msgspec.structs.replace(pair, name="pair", verifiers=verifiers, workload=workload)
 
 
-def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
+def fitting(scenario: Scenario, profile: HardwareProfile, profile_file: str = "profile.json") -> Scenario:
     """Return the scenario with what the profile measured on its host: times, acceptance, and shared devices.
 
     Devices that it names stay; targets for accelerators elsewhere, and those that draft themselves, need none.
@@ -44,7 +44,7 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
             devices = {HOST: SharedDevice("turns")}
             drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)
     fits = replace(scenario, profile=profile, drafters=drafters, verifiers=verifiers, devices=devices, link=None)
-    signals = None if needs_of(scenario) == "lengths" else SignalFile(SIGNALS_FILE)  # beside the profile
+    signals = None if needs_of(scenario) == "lengths" else SignalFile(signals_path(Path(profile_file)).name)
     return replace(absolute(fits), acceptance=signals)
 
 
@@ -91,7 +91,7 @@ def write_fitting(scenario: Scenario, profile: HardwareProfile, profile_file: st
     """Write the scenario that fits a profile, which is in `profile_file` beside it; False where a file is there."""
     if path.exists():
         return False
-    fits, comments = fitting(scenario, profile), [WRITTEN]
+    fits, comments = fitting(scenario, profile, profile_file), [WRITTEN]
     if fits.devices != scenario.devices:
         slower = [f"x {factor:.2f} with {count}" for count, factor in enumerate(profile.contention, start=1)]
         factors = ", ".join(slower) if len(slower) > 1 else ""

@@ -49,7 +49,7 @@ def test_the_scenario_that_is_written_reads_back_as_it_fits(name: str, tmp_path:
     given = scenario_of(name)
     fits = fitting(given, measured())
     if fits.acceptance is not None:  # its file is found beside the scenario
-        fits = msgspec.structs.replace(fits, acceptance=type(fits.acceptance)(str(tmp_path / "signals.parquet")))
+        fits = msgspec.structs.replace(fits, acceptance=type(fits.acceptance)(str(tmp_path / "mine.signals.parquet")))
     assert written(given, measured(), tmp_path) == fits
     assert not [note for note in notes_of(fits) if "[acceptance]" in note]
 
