@@ -9,7 +9,7 @@ import msgspec
 
 from fleet.acceptance.signals import SignalFile, signals_path
 from fleet.files import write_file
-from fleet.scenario.named_files import with_files
+from fleet.scenario.named_files import absolute
 from fleet.scenario.reading import Given
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario, SharedDevice, needs_of
@@ -59,21 +59,6 @@ def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
         return int(host.get("gpus", 1)) < models
     at_once = profile.contention[min(models, len(profile.contention)) - 1] / profile.contention[0]
     return int(host.get("cores", models)) < models or at_once >= SLOWED
-
-
-def absolute(scenario: Scenario) -> Scenario:
-    """Return the scenario with the files and models that it names by absolute paths, so that it reads from anywhere."""
-    replace = msgspec.structs.replace
-    return replace(
-        with_files(scenario, lambda path: str(Path(path).resolve())),
-        drafters=replace(scenario.drafters, model=_absolute(scenario.drafters.model)),
-        verifiers=replace(scenario.verifiers, model=_absolute(scenario.verifiers.model)),
-    )
-
-
-def _absolute(model: str) -> str:
-    """The absolute path of a model's folder that is there; "demo", and what is not there, stay as they are."""
-    return str(Path(model).resolve()) if model not in ("", "demo") and Path(model).exists() else model
 
 
 def fitting_path(out: Path, source: Given | None = None) -> Path:
