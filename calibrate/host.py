@@ -44,8 +44,8 @@ def calibrate(
     "vllm"; it needs a scenario with drafts on the target's device. `server`: addresses of running, OpenAI-compatible
     servers in its place, one for each draft length: "4=http://localhost:8000", "0=..." without drafts; without a
     number the scenario's. `out`: where to write the profile (JSON). Beside it, unless there is one, come a scenario
-    that fits it, under the same name with `.toml`, and with `.signals.parquet` those of chains that are drafted on a
-    target's device. `report` is called with the name of each stage as it begins.
+    that fits it, under the same name with `.toml`, and, with `.signals.parquet`, the signals of chains that are drafted
+    on a target's device. `report` is called with the name of each stage as it begins.
 
     Each stage's result is kept in a folder beside the profile, under its name with `.calibration`, until the profile is
     written. The same call on the same host then measures only the rest. A stage without room on a GPU is left out:
