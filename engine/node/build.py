@@ -21,15 +21,7 @@ from engine.decoding.eagle_files import load_head, taps_of
 from engine.decoding.folders import read_config
 from engine.decoding.llama import is_lean
 from engine.decoding.lookup import LookupDrafter
-from engine.decoding.models import (
-    DEMO_PAIR,
-    PRECISIONS,
-    CausalLM,
-    folder_of,
-    is_folder_of_model,
-    load_model,
-    place_of,
-)
+from engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, folder_of, is_folder_of_model, load_model
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
 from fleet.errors import InputError
@@ -84,7 +76,7 @@ def new_drafter(fleet: Fleet, target: CausalLM | None = None, room: tuple[int, i
     drafters, aligned = fleet.drafters, fleet.verifiers.aligned is not None
     shape, verified_by = drafters.shape, fleet.verifiers.rule
     if drafters.kind == "lookup":
-        return LookupDrafter(target.device if target else place_of())
+        return LookupDrafter(target.device if target else torch.device("cpu"))
     if drafters.kind == "eagle":
         folder = head_folder(fleet)
         large = target or load_lender(fleet)

@@ -87,11 +87,7 @@ class Regional(msgspec.Struct, frozen=True, tag="synthetic-signals", tag_field="
 
 
 def signals_path(profile: Path) -> Path:
-    """Return where a calibration writes the signals of drafted tokens: beside its profile, under its name.
-
-    >>> signals_path(Path("runs/mine.json"))
-    PosixPath('runs/mine.signals.parquet')
-    """
+    """Return where a calibration writes the signals of drafted tokens: beside its profile, under its name."""
     return profile.with_suffix(".signals.parquet")
 
 
