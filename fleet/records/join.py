@@ -17,8 +17,7 @@ from fleet.records.arrow import array_of, numbers_of
 from fleet.records.playback import Way, ways_of
 from fleet.records.power import DeviceCurve
 from fleet.records.run import Run
-from fleet.scenario.named_files import with_files
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.named_files import without_paths
 from fleet.stations.build import stations
 
 WINDOW_S = 20.0  # of a run, in which two clocks stay together
@@ -102,7 +101,7 @@ def _together(named: Sequence[tuple[str, Run]]) -> Run:
     for name, run in named:
         if run.header.world != "engine" or not run.header.steps:
             raise InputError(f"{name}: needs the records that a node wrote with -o")
-        if _without_paths(run.header.scenario) != _without_paths(first.header.scenario):
+        if without_paths(run.header.scenario) != without_paths(first.header.scenario):
             raise InputError(f"{name}: is of another scenario than {first_name}")
         if twice := sorted(rows.keys() & run.header.rows.keys()):
             raise InputError(f"{name}: has the records of {twice[0]}, which another file has, too")
@@ -120,12 +119,6 @@ def _together(named: Sequence[tuple[str, Run]]) -> Run:
         started_unix_s=min(run.header.started_unix_s for _, run in named),
     )
     return Run(header, pa.concat_tables([run.table for _, run in named]))
-
-
-def _without_paths(scenario: Scenario) -> Scenario:
-    """Return a scenario without the paths of its files and models, which are those of each host."""
-    bare, replace = with_files(scenario, lambda _path: ""), msgspec.structs.replace
-    return replace(bare, drafters=replace(bare.drafters, model=""), verifiers=replace(bare.verifiers, model=""))
 
 
 def _clocks(names: Sequence[str], files: Mapping[str, str], ways: Sequence[Way]) -> dict[str, Clock]:

@@ -30,6 +30,12 @@ def with_files(scenario: Scenario, place: Callable[[str], str]) -> Scenario:
     return replace(scenario, workload=workload, acceptance=acceptance)
 
 
+def without_paths(scenario: Scenario) -> Scenario:
+    """Return the scenario without the paths of its files and models, which are those of each host."""
+    bare = with_files(scenario, lambda _path: "")
+    return replace(bare, drafters=replace(bare.drafters, model=""), verifiers=replace(bare.verifiers, model=""))
+
+
 def absolute(scenario: Scenario) -> Scenario:
     """Return the scenario with the files and models that it names by absolute paths, so that it reads from anywhere."""
     return replace(
