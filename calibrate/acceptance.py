@@ -7,13 +7,18 @@ import msgspec
 import numpy as np
 
 from fleet.acceptance.fits import fit_beta_geometric, fit_geometric, mean_interval, total_variation
+from fleet.errors import InputError
 
 
 def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[str, Any]:
     """Fit one beta and the beta-geometric model to accepted lengths, and compare both with the measured distribution.
 
     - `sessions[i]` (tokens): accepted lengths of the rounds of prompt i, at `depth`.
+
+    InputError if there are none: targets refused every draft of a sampled fleet.
     """
+    if not sessions:
+        raise InputError("acceptance: no draft was verified; give models of one tokenizer, or workload.temperature = 0")
     lengths = np.concatenate([np.array(session) for session in sessions])
     one, many = fit_geometric(lengths, depth), fit_beta_geometric(lengths, depth)
     mean = mean_interval(sessions)

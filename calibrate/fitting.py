@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from fleet.acceptance.signals import SIGNALS_FILE, SignalFile
+from fleet.acceptance.signals import SignalFile, signals_path
 from fleet.files import write_file
-from fleet.scenario.named_files import with_files
+from fleet.scenario.named_files import absolute
 from fleet.scenario.reading import Given
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario, SharedDevice, needs_of
@@ -30,7 +30,7 @@ def scenario_of_pair(pair: Scenario, profile: HardwareProfile) -> Scenario:
     return msgspec.structs.replace(pair, name="pair", verifiers=verifiers, workload=workload)
 
 
-def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
+def fitting(scenario: Scenario, profile: HardwareProfile, profile_file: str = "profile.json") -> Scenario:
     """Return the scenario with what the profile measured on its host: times, acceptance, and shared devices.
 
     Devices that it names stay; targets for accelerators elsewhere, and those that draft themselves, need none.
@@ -44,34 +44,21 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
             devices = {HOST: SharedDevice("turns")}
             drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)
     fits = replace(scenario, profile=profile, drafters=drafters, verifiers=verifiers, devices=devices, link=None)
-    signals = None if needs_of(scenario) == "lengths" else SignalFile(SIGNALS_FILE)  # beside the profile
+    signals = None if needs_of(scenario) == "lengths" else SignalFile(signals_path(Path(profile_file)).name)
     return replace(absolute(fits), acceptance=signals)
 
 
 def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
     """Whether the scenario's stations would slow each other on the host that the profile was measured on.
 
-    They do on one GPU, where there are fewer cores than models, and where steps at once were measured to be slow.
+    They do where there are fewer GPUs than models. Without a GPU they do where there are fewer cores than models, and
+    where steps at once were measured to be slow.
     """
-    models = resolve(scenario).models
+    models, host = resolve(scenario).models, profile.provenance
+    if "gpu" in host:
+        return int(host.get("gpus", 1)) < models
     at_once = profile.contention[min(models, len(profile.contention)) - 1] / profile.contention[0]
-    cores = int(profile.provenance.get("cores", models))
-    return "gpu" in profile.provenance or cores < models or at_once >= SLOWED
-
-
-def absolute(scenario: Scenario) -> Scenario:
-    """Return the scenario with the files and models that it names by absolute paths, so that it reads from anywhere."""
-    replace = msgspec.structs.replace
-    return replace(
-        with_files(scenario, lambda path: str(Path(path).resolve())),
-        drafters=replace(scenario.drafters, model=_absolute(scenario.drafters.model)),
-        verifiers=replace(scenario.verifiers, model=_absolute(scenario.verifiers.model)),
-    )
-
-
-def _absolute(model: str) -> str:
-    """The absolute path of a model's folder that is there; "demo", and what is not there, stay as they are."""
-    return str(Path(model).resolve()) if model not in ("", "demo") and Path(model).exists() else model
+    return int(host.get("cores", models)) < models or at_once >= SLOWED
 
 
 def fitting_path(out: Path, source: Given | None = None) -> Path:
@@ -89,7 +76,7 @@ def write_fitting(scenario: Scenario, profile: HardwareProfile, profile_file: st
     """Write the scenario that fits a profile, which is in `profile_file` beside it; False where a file is there."""
     if path.exists():
         return False
-    fits, comments = fitting(scenario, profile), [WRITTEN]
+    fits, comments = fitting(scenario, profile, profile_file), [WRITTEN]
     if fits.devices != scenario.devices:
         slower = [f"x {factor:.2f} with {count}" for count, factor in enumerate(profile.contention, start=1)]
         factors = ", ".join(slower) if len(slower) > 1 else ""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from calibrate.fitting import fitting_path, scenario_of_pair, write_fitting
+from fleet.acceptance.signals import signals_path
 from fleet.errors import InputError, OutputError
 from fleet.files import check_writable, is_stream
 from fleet.scenario.changes import Changes, pairs_of
@@ -43,8 +44,8 @@ def calibrate(
     "vllm"; it needs a scenario with drafts on the target's device. `server`: addresses of running, OpenAI-compatible
     servers in its place, one for each draft length: "4=http://localhost:8000", "0=..." without drafts; without a
     number the scenario's. `out`: where to write the profile (JSON). Beside it, unless there is one, come a scenario
-    that fits it, under the same name with `.toml`, and other records, such as `signals.parquet` of chains that are
-    drafted on a target's device. `report` is called with the name of each stage as it begins.
+    that fits it, under the same name with `.toml`, and, with `.signals.parquet`, the signals of chains that are drafted
+    on a target's device. `report` is called with the name of each stage as it begins.
 
     Each stage's result is kept in a folder beside the profile, under its name with `.calibration`, until the profile is
     written. The same call on the same host then measures only the rest. A stage without room on a GPU is left out:
@@ -76,12 +77,12 @@ def calibrate(
     if file is not None:
         check_writable(file)
     with tempfile.TemporaryDirectory() as scratch:
-        beside = Path(scratch) if file is None else file.parent
+        signals = signals_path(file or Path(scratch) / "profile")
         kept = stages_folder(file) or Path(scratch)
         effort = serving.QUICK if quick else serving.WHOLE
         with other_engine(engine, urls) as elsewhere:
             if elsewhere or is_served(own):
-                profile = serving.calibrate_serving(measured, beside, kept, effort, report, note, elsewhere)
+                profile = serving.calibrate_serving(measured, signals, kept, effort, report, note, elsewhere)
             else:
                 profile = calibrate_pair(measured, kept, QUICK if quick else Effort(), report, note)
     if file is not None:

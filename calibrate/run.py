@@ -59,6 +59,7 @@ CONTINUATIONS, ACCEPTANCE, LINKS, WARM_UP = "continuations", "acceptance", "link
 STEPS = tuple(f"single steps, pass {number}" for number in (1, 2, 3))
 IN_SERVICE = tuple(f"drafters in service, pass {number}" for number in (1, 2, 3))
 TURNS = f"{TURN_TARGETS} targets that take turns with their drafter"
+SAMPLED = "step times are of greedy decoding, acceptance is as the scenario samples"
 NOT_MEASURED = {  # kinds of drafters, and what to do
     "lookup": "drafts in no time, as many tokens as it finds; calibrate it with drafters.place = 'target'",
     "replayed": "has no model to measure; give the kind of the drafter that it stands for, 'model' or 'eagle'",
@@ -233,7 +234,7 @@ class Bench:
         """Return the profile that all measurements so far give, with its name, the models' sizes, and its source."""
         facts, measured = self.stages.provenance, self.measured
         written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        of_prompts = {"prompts_count": str(self.effort.prompts)}  # the first ones of the file
+        texts = {"prompts_count": str(self.effort.prompts)} | ({"sampling": SAMPLED} if self.sampled else {})
         return profile_from(
             measured,
             self.setup(),
@@ -242,7 +243,7 @@ class Bench:
             vocabulary=measured.vocabulary,
             hidden=measured.hidden,
             positions=self.fleet.drafters.positions,
-            provenance=facts | {"written": written} | provenance_of(self.scenario) | of_prompts,
+            provenance=facts | {"written": written} | provenance_of(self.scenario) | texts,
         )
 
     def _alone(self, name: str, work: Callable[[], Measurements], need_bytes: int) -> None:
@@ -284,6 +285,8 @@ def bench_of(
     stages = stages_on_host(scenario, effort, folder if keep else None, report, note)
     greedy = replace(scenario, workload=replace(scenario.workload, temperature=0.0, top_k=0, top_p=1.0))
     sampled = scenario if scenario.workload.temperature else None
+    if sampled:
+        note(f"note: {SAMPLED}")
     return Bench(greedy, with_positions(resolve(greedy)), folder, effort, stages, sampled)
 
 

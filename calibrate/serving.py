@@ -19,7 +19,7 @@ from engine.decoding.telemetry import host_facts
 from engine.launch.memory import needs_of
 from engine.launch.serve import EngineRun, serve
 from fleet.acceptance.models import Recorded
-from fleet.acceptance.signals import SIGNALS_FILE, write_signals
+from fleet.acceptance.signals import write_signals
 from fleet.errors import InputError
 from fleet.policies.aligned import SameLength
 from fleet.records.run import Run
@@ -73,7 +73,7 @@ def stages_of(scenario: Scenario, passes: int) -> list[tuple[int, int]]:
 
 def calibrate_serving(
     scenario: Scenario,
-    folder: Path,
+    signals: Path,
     kept: Path,
     effort: Effort = WHOLE,
     report: Report = silent,
@@ -82,7 +82,7 @@ def calibrate_serving(
 ) -> HardwareProfile:
     """Measure a target of the scenario on this host, on the scenario's prompts, with its drafts and without.
 
-    `folder` gets `signals.parquet`, the signals of every drafted token, where drafts are chains of a model's tokens.
+    `signals` gets those of every drafted token, where drafts are chains of a model's tokens.
     `kept` keeps the results of stages; `report` and `note` as in `calibrate.run`. `elsewhere`: another engine that runs
     the loops; it has no signals, and room is its own matter.
     """
@@ -109,7 +109,7 @@ def calibrate_serving(
     recorded = stages.take(Stage(ACCEPTANCE, partial(record_acceptance, loop, elsewhere), EngineRun, needs))
     assert recorded is not None
     if recorded.signals:
-        write_signals(list(recorded.signals.values()), folder / SIGNALS_FILE)
+        write_signals(list(recorded.signals.values()), signals)
     return profile_of_target(scenario, runs, recorded.run, stages.left_out, stages.provenance)
 
 

@@ -126,5 +126,5 @@ def stages_on_host(
     - `folder`: where results are kept. `engine`: the packages of another engine. `notes`: as in `Stages`.
     """
     facts, gpus = in_process("facts of this host", host_facts), visible_gpus()
-    kept = Kept(folder, fingerprint_of(scenario, effort, facts | {"gpus": str(len(gpus)), "engine": engine}))
+    kept = Kept(folder, fingerprint_of(scenario, effort, facts | {"engine": engine}))
     return Stages(kept, report, note, facts, gpus, notes=[] if notes is None else notes)

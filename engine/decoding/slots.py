@@ -19,7 +19,8 @@ class SlotCache(RowCache):
 
     A finished row leaves a hole for the next one; rows move into holes only for a pass of several rows.
 
-    Memory for `rows` x `tokens` is allocated at once. It grows only if a row opens or gets longer than that.
+    Memory for `rows` x `tokens` is allocated at once. It grows only if a row opens or gets longer than that: rows
+    double, since each growth copies the storage and loses its CUDA graphs.
 
     - `pages`: whether attention reads rows in place, as pages; then a row has a multiple of `PAGE` places.
     """
@@ -49,7 +50,8 @@ class SlotCache(RowCache):
         self.check_free(tag)
         row = self.holes[-1] if self.holes else len(self.tags)
         if row == self.rows_allocated or tokens > self.tokens_allocated:
-            self._allocate(max(self.rows_allocated, row + 1), max(self.tokens_allocated, tokens))
+            rows = self.rows_allocated * (2 if row == self.rows_allocated else 1)
+            self._allocate(rows, max(self.tokens_allocated, tokens))
         if self.holes:
             self.tags[self.holes.pop()] = tag
         else:

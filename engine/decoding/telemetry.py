@@ -31,7 +31,7 @@ def timed(work: Callable[[], T], device: torch.device) -> tuple[T, float]:
 
 
 def host_facts() -> dict[str, str]:
-    """Describe this host: facts by name; `gpu` and `cuda` where it has such a device."""
+    """Describe this host: facts by name; `gpu`, `gpus` and `cuda` where it has such devices."""
     facts = {
         "machine": platform.machine(),
         "system": platform.platform(),
@@ -41,7 +41,8 @@ def host_facts() -> dict[str, str]:
         "torch_threads": str(torch.get_num_threads()),
     }
     if torch.cuda.is_available():
-        facts |= {"gpu": torch.cuda.get_device_name(), "cuda": str(torch.version.cuda)}
+        gpus = str(torch.cuda.device_count())
+        facts |= {"gpu": torch.cuda.get_device_name(), "gpus": gpus, "cuda": str(torch.version.cuda)}
     return facts
 
 

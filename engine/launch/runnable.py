@@ -17,8 +17,14 @@ def check_can_run(fleet: Fleet) -> None:
 
 
 def check_by_hand(fleet: Fleet) -> None:
-    """As `check_can_run`, for nodes that a user starts by hand: the scenario must not kill or stop them."""
+    """As `check_can_run`, for nodes that a user starts by hand: nothing kills, stops or time-slices them."""
     check_can_run(fleet)
+    for name, device in fleet.devices.items():
+        if device.sharing == "turns":
+            raise InputError(
+                f"scenario {fleet.name!r}: devices.{name}.sharing = 'turns': nodes that are started by hand take no "
+                "turns; leave out drafters.device, verifiers.device and [devices], or, on one device, set 'contended'"
+            )
     for fault in fleet.faults:
         if isinstance(fault, NodeFault):
             raise InputError(

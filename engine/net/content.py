@@ -43,3 +43,8 @@ def states_sent(states: NDArray[np.float32]) -> NDArray[np.float16]:
     Clipped states lower the acceptance a little. Infinite ones would break every drafter.
     """
     return np.clip(states, -LARGEST, LARGEST).astype(np.float16)
+
+
+def padded(rows: np.ndarray, inner: int, width: int) -> np.ndarray:
+    """Return distributions (inner nodes, V) with zeros up to a shape."""
+    return np.pad(rows, ((0, inner - len(rows)), (0, width - rows.shape[1])))

@@ -14,7 +14,7 @@ from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import longest_of
 
 TERMS = (
-    "seed", "drafters.count", "drafters.depth", "drafters.shape", "drafters.kind",
+    "seed", "precision", "drafters.count", "drafters.depth", "drafters.shape", "drafters.kind",
     "drafters.overlap", "drafters.route", "verifiers.count", "verifiers.rule", "verifiers.allocate", "verifiers.late",
     "workload.temperature", "workload.top_k", "workload.top_p", "workload.requests",
 )  # fmt: skip

@@ -21,6 +21,7 @@ from fleet.stations.payload import HIDDEN_BYTES, PROBABILITY_BYTES, TOKEN_BYTES
 
 AGAIN_S, MIN_AGAIN_S = 1.0, 0.05  # between two openings of a stream without an answer to the first
 PING_BYTES = 1 << 18  # of a link's calibration
+MAX_WIDER = 2  # a drafter's vocabulary over its target's: embeddings are padded differently
 UNKNOWN = 1 << 31  # vocabulary of an unknown model: any token id that a frame can hold
 
 Judgement = Literal["new", "repeated", "inadmissible"]
@@ -143,11 +144,12 @@ def draft_refused(message: Draft, content: Content, bounds: MessageLimits) -> st
     count, nodes, drawn = len(content.tokens), content.nodes, content.distributions
     inner = count if nodes is None else max(nodes, default=-1) + 1
     levels = min(message.tokens, bounds.longest_draft)  # a deeper tree may be too large to be counted
+    least = -1 if content.rule == "without-replacement" else 0  # -1: a node with nothing left to draw
     checks = (
         (0 <= message.tokens <= bounds.longest_draft, "longer than any draft"),
         (not bounds.positions or message.base + message.tokens <= bounds.positions, "beyond the learned positions"),
         (count <= (levels if nodes is None else bounds.shape.nodes(levels)), "number of tokens"),
-        (_are_tokens(content.tokens, bounds), "token beyond the vocabulary"),
+        (_are_tokens(content.tokens, bounds, least), "token beyond the vocabulary"),
         (nodes is None or bounds.shape.kind != "chain", "nodes of a tree in a chain"),
         (nodes is None or (len(nodes) == count and _are_parents(nodes, message.tokens)), "nodes of a tree"),
         (content.hidden is None, "hidden states in a draft"),
@@ -155,7 +157,7 @@ def draft_refused(message: Draft, content: Content, bounds: MessageLimits) -> st
         (content.rule in ("", bounds.rule), "rule of another verification"),
         (drawn is None or bounds.sampled, "distributions of a greedy draft"),
         (drawn is not None or not count or not bounds.sampled or bounds.vocabulary == UNKNOWN, "no distributions"),
-        (drawn is None or (drawn.shape[0] == inner and _are_weights(drawn, bounds)), "distributions"),
+        (drawn is None or (drawn.shape[0] == inner and _are_weights(drawn, content.tokens, bounds)), "distributions"),
     )
     return next((what for holds, what in checks if not holds), "")
 
@@ -244,8 +246,8 @@ class Sessions:
         return "new", []
 
 
-def _are_tokens(tokens: Sequence[int], bounds: MessageLimits) -> bool:
-    return not tokens or (min(tokens) >= 0 and max(tokens) < bounds.vocabulary)
+def _are_tokens(tokens: Sequence[int], bounds: MessageLimits, least: int = 0) -> bool:
+    return not tokens or (min(tokens) >= least and max(tokens) < bounds.vocabulary)
 
 
 def _is_path(nodes: Sequence[int], length: int, session: SessionState) -> bool:
@@ -273,7 +275,7 @@ def _are_states(hidden: np.ndarray | None, tokens: int, bounds: MessageLimits) -
     return hidden is not None and hidden.shape == (tokens, bounds.state_numbers) and bool(np.isfinite(hidden).all())
 
 
-def _are_weights(drawn: np.ndarray, bounds: MessageLimits) -> bool:
-    """Whether these are distributions: as wide as the vocabulary, not negative, and none of them empty."""
-    wide = bounds.vocabulary in (UNKNOWN, drawn.shape[1])
+def _are_weights(drawn: np.ndarray, tokens: Sequence[int], bounds: MessageLimits) -> bool:
+    """Whether these are distributions of the tokens: wide enough, not negative, and none of them empty."""
+    wide = max(tokens, default=0) < drawn.shape[1] <= MAX_WIDER * bounds.vocabulary
     return wide and bool(np.isfinite(drawn).all() and (drawn >= 0).all() and (drawn.max(axis=1) > 0).all())

@@ -76,7 +76,7 @@ def new_drafter(fleet: Fleet, target: CausalLM | None = None, room: tuple[int, i
     drafters, aligned = fleet.drafters, fleet.verifiers.aligned is not None
     shape, verified_by = drafters.shape, fleet.verifiers.rule
     if drafters.kind == "lookup":
-        return LookupDrafter((target or load_target(fleet)).device)
+        return LookupDrafter(target.device if target else torch.device("cpu"))
     if drafters.kind == "eagle":
         folder = head_folder(fleet)
         large = target or load_lender(fleet)

@@ -10,7 +10,7 @@ from engine.decoding.greedy import path_in_text
 from engine.decoding.grow import Drafts, no_drafts
 from engine.decoding.placing import placed
 from engine.decoding.trees import static_tree, tree_of
-from engine.net.content import NOTHING, Content
+from engine.net.content import NOTHING, Content, padded
 from fleet.errors import InputError
 from fleet.policies.shapes import depths_of
 
@@ -37,7 +37,7 @@ def cut_to(content: Content, levels: int) -> Content:
 def said_by(content: Content, text: Sequence[int]) -> list[int]:
     """Return the nodes of a draft, from the root on, that say the tokens of a text, as many as do."""
     levels = len(content.tokens) if content.nodes is None else max(depths_of(content.nodes), default=0)
-    return path_in_text(content.tokens, [*text, *[-1] * (levels + 1)], content.nodes)
+    return path_in_text(content.tokens, [*text, *[-1] * (levels + 1)], content.nodes)[: len(text)]
 
 
 def below(content: Content, node: int) -> tuple[Content, list[int]]:
@@ -101,14 +101,14 @@ def drafts_of(contents: Sequence[Content], device: torch.device) -> Drafts:
 
 
 def _stacked(weights: Sequence[np.ndarray | None], counts: Sequence[int], device: torch.device) -> torch.Tensor | None:
-    """Stack distributions (inner nodes, V) of rows with a draft, padded to the longest; None without distributions.
+    """Stack distributions (inner nodes, V) of rows with a draft, padded to the largest; None without distributions.
 
     `counts`: nodes of all rows; rows without a draft get zeros.
     """
     present = [rows for rows in weights if rows is not None]
     if not present:
         return None
-    inner, own = max(len(rows) for rows in present), iter(present)
+    own, (inner, width) = iter(present), np.max([rows.shape for rows in present], axis=0).tolist()
     nothing = np.zeros((0, present[0].shape[1]), dtype=present[0].dtype)
     every = [next(own) if count else nothing for count in counts]
-    return placed(np.stack([np.pad(rows, ((0, inner - len(rows)), (0, 0))) for rows in every]), device)
+    return placed(np.stack([padded(rows, inner, width) for rows in every]), device)

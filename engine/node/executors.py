@@ -83,6 +83,7 @@ class DraftExecutor(Executor):
                     self.say(str(error))
                 if self.ahead:
                     self.drafter.advance(tag, [1], list(content.tokens))
+            return tuple([Outcome(drafted=levels) for levels in drafts.depths])
         for member in step.members:
             if step.kind == "prefill":
                 self.drafter.prefill(member.tag, hidden=self.prefix_hidden.pop(member.tag, None))

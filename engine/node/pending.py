@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from engine.net.content import NOTHING, Content
+from engine.net.content import NOTHING, Content, padded
 from fleet.policies.outcome import Outcome
 from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Draft, DraftRequest, Overdue, StationEvent
@@ -87,10 +87,11 @@ def repeats(fleet: Fleet) -> bool:
 
 
 def joined(drafts: Sequence[Content]) -> Content:
-    """Return consecutive drafts as one; if there are several, they are chains, over one vocabulary."""
+    """Return consecutive drafts as one; if there are several, they are chains."""
     if len(drafts) <= 1:
         return drafts[0] if drafts else NOTHING
     tokens = [token for draft in drafts for token in draft.tokens]
     weights = [draft.distributions for draft in drafts if draft.distributions is not None]
-    alike = len({rows.shape[1] for rows in weights}) == 1  # else no model verifies them
-    return Content(tokens, distributions=np.concatenate(weights) if alike else None, rule=drafts[0].rule)
+    width = max((rows.shape[1] for rows in weights), default=0)
+    whole = np.concatenate([padded(rows, len(rows), width) for rows in weights]) if weights else None
+    return Content(tokens, distributions=whole, rule=drafts[0].rule)

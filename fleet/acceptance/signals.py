@@ -43,7 +43,6 @@ class SignalRow(NamedTuple):
     entropy: float
 
 
-SIGNALS_FILE = "signals.parquet"  # name of the file that calibration writes beside the profile
 _STORED = {int: pa.int64(), float: pa.float64()}
 MAX_NATS = 1e6  # a smaller ratio than exp(-1e6) cannot occur
 SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in SignalRow.__annotations__.items()])
@@ -85,6 +84,11 @@ class Regional(msgspec.Struct, frozen=True, tag="synthetic-signals", tag_field="
     gap: Annotated[float, Meta(ge=0, lt=1)] = 0.05
     entropy: Annotated[float, Meta(gt=0)] = 0.5
     coupling: Annotated[float, Meta(ge=0, le=1)] = 0.4
+
+
+def signals_path(profile: Path) -> Path:
+    """Return where a calibration writes the signals of drafted tokens: beside its profile, under its name."""
+    return profile.with_suffix(".signals.parquet")
 
 
 def synthetic(model: Regional, rng: np.random.Generator, block: int = 256) -> Iterator[Token]:

@@ -8,7 +8,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
     - `accepted`: draft tokens that passed verification.
     - `matches`: all passed, and the target's own token equals the next one of the tail, which stays valid (AMUSD).
-    - `drafted`: tokens of a draft that a stop rule cut short; negative: as planned.
+    - `drafted`: levels of a draft that a stop rule cut short, or for which lookup found less; negative: as planned.
     - `ratio`: mean of min(1, p/q) over the drafted tokens; 0 if unknown.
     - `klds`: KL(p||q) of each drafted token, in nats; none if unknown.
     """

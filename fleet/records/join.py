@@ -17,6 +17,7 @@ from fleet.records.arrow import array_of, numbers_of
 from fleet.records.playback import Way, ways_of
 from fleet.records.power import DeviceCurve
 from fleet.records.run import Run
+from fleet.scenario.named_files import without_paths
 from fleet.stations.build import stations
 
 WINDOW_S = 20.0  # of a run, in which two clocks stay together
@@ -100,7 +101,7 @@ def _together(named: Sequence[tuple[str, Run]]) -> Run:
     for name, run in named:
         if run.header.world != "engine" or not run.header.steps:
             raise InputError(f"{name}: needs the records that a node wrote with -o")
-        if run.header.scenario_digest != first.header.scenario_digest:
+        if without_paths(run.header.scenario) != without_paths(first.header.scenario):
             raise InputError(f"{name}: is of another scenario than {first_name}")
         if twice := sorted(rows.keys() & run.header.rows.keys()):
             raise InputError(f"{name}: has the records of {twice[0]}, which another file has, too")

@@ -1,6 +1,7 @@
-"""Files that a scenario names by path, beside its profile."""
+"""Files and models that a scenario names by path, beside its profile."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -27,3 +28,23 @@ def with_files(scenario: Scenario, place: Callable[[str], str]) -> Scenario:
     if isinstance(acceptance, SignalFile | ByPlace):
         acceptance = replace(acceptance, file=place(acceptance.file))
     return replace(scenario, workload=workload, acceptance=acceptance)
+
+
+def without_paths(scenario: Scenario) -> Scenario:
+    """Return the scenario without the paths of its files and models, which are those of each host."""
+    bare = with_files(scenario, lambda _path: "")
+    return replace(bare, drafters=replace(bare.drafters, model=""), verifiers=replace(bare.verifiers, model=""))
+
+
+def absolute(scenario: Scenario) -> Scenario:
+    """Return the scenario with the files and models that it names by absolute paths, so that it reads from anywhere."""
+    return replace(
+        with_files(scenario, lambda path: str(Path(path).resolve())),
+        drafters=replace(scenario.drafters, model=_absolute(scenario.drafters.model)),
+        verifiers=replace(scenario.verifiers, model=_absolute(scenario.verifiers.model)),
+    )
+
+
+def _absolute(model: str) -> str:
+    """The absolute path of a model's folder that is there; "demo", and what is not there, stay as they are."""
+    return str(Path(model).resolve()) if model not in ("", "demo") and Path(model).exists() else model

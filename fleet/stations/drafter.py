@@ -199,19 +199,20 @@ class DrafterStation(Station):
             for member in step.members:
                 if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened again meanwhile
                     self.cold.discard(member.tag)
-        drafts = self._drafted(step, now_s) if step.kind == "draft" else []
+        drafts = self._drafted(step, event, now_s) if step.kind == "draft" else []
         return drafts if self.program else drafts + self._report()
 
-    def _drafted(self, step: Step, now_s: float) -> list[Instruction]:
+    def _drafted(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
         """Send a step's drafts, except for sessions that left or advanced while it ran."""
         drafts: list[Instruction] = []
-        for member in step.members:
+        for member, outcome in zip(step.members, event.outcomes, strict=True):
             session = self.sessions.get(member.tag)
             if session is None or (session.request, session.epoch) != (member.request, member.epoch):
                 continue
-            tail = session.tail + member.tokens
+            tokens = member.tokens if outcome.drafted < 0 else outcome.drafted  # prompt lookup may find fewer
+            tail = session.tail + tokens
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=tail)
-            drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
+            drafts.append(Draft(member.tag, member.request, member.epoch, member.base, tokens))
             self._await(member.tag, now_s)
             if self.ahead and (session.asked < 0 or tail < session.asked):
                 self._ask(member.tag, session.priority, now_s)

@@ -48,7 +48,7 @@ def calibrate(
     from calibrate.host import calibrate, fitted_scenario, is_served, stages_folder
     from calibrate.run import stages_of
     from calibrate.steadiness import unsteady
-    from fleet.acceptance.signals import SIGNALS_FILE
+    from fleet.acceptance.signals import signals_path
 
     if scenario is None and changes:
         raise InputError("--set changes keys of a scenario; give one with --scenario")
@@ -63,7 +63,7 @@ def calibrate(
     drafts, served = measured.drafters.count > 0, is_served(measured)
     if served or engine is not None or server:
         stages = len(serving.stages_of(measured, (serving.QUICK if quick else serving.WHOLE).passes)) + drafts
-    fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
+    fits, signals = fitting_path(out, scenario), signals_path(out)
     stays = fits.exists()
     with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
         with progress("calibration", stages) as advance:

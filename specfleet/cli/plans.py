@@ -24,11 +24,11 @@ def write_answer(found: "Plan | Methods | FleetPlan", folder: Path) -> list[str]
     """
     import msgspec
 
-    from calibrate.fitting import absolute
     from experiments.draw import draw
     from experiments.plan.answer import Plan
     from experiments.plan.methods import Methods
     from fleet.files import write_file
+    from fleet.scenario.named_files import absolute
     from fleet.scenario.writing import scenario_lines
     from fleet.times.profile import HardwareProfile, write_profile
 

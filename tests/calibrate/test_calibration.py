@@ -14,6 +14,7 @@ from calibrate.fits import fit_step
 from calibrate.fleets import FleetSetup, sharing_fleet, steps_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
 from calibrate.measurements import Point
+from fleet.errors import InputError
 from fleet.records.delayed import DELAYED
 from fleet.scenario.scenario import Scenario
 from fleet.times.describe import describe
@@ -143,6 +144,11 @@ def test_fits_of_acceptance_are_shown() -> None:
     a, b = (float(part.split(" = ")[1]) for part in parameters.split(", "))
     assert a / (a + b) == pytest.approx(2 / 3, rel=0.05)
     assert float(distance.split()[-1].rstrip("%")) < float(shown["acceptance, geometric"][1].split()[-1].rstrip("%"))
+
+
+def test_an_acceptance_without_rounds_is_one_line() -> None:
+    with pytest.raises(InputError, match="no draft was verified"):
+        describe_acceptance([], 5)
 
 
 def test_a_fit_that_is_off_is_no_delay_of_the_host() -> None:

@@ -53,7 +53,9 @@ def scenario(tmp_path: Path) -> Scenario:
 
 
 def calibrated(host: ServingHost, scenario: Scenario, folder: Path) -> HardwareProfile:
-    return calibrate_serving(scenario, folder, folder / "kept", EFFORT, host.reported.append, host.lines.append)
+    return calibrate_serving(
+        scenario, folder / "signals", folder / "kept", EFFORT, host.reported.append, host.lines.append
+    )
 
 
 def test_numbers_of_rows_without_room_are_left_out(
@@ -110,7 +112,7 @@ def test_notes_of_kept_stages_are_in_the_profile(
             return host.serve_loop(loop).run
 
         server = Elsewhere(run, "a server", (5,), notes)
-        return calibrate_serving(scenario, tmp_path, tmp_path / "kept", EFFORT, elsewhere=server)
+        return calibrate_serving(scenario, tmp_path / "signals", tmp_path / "kept", EFFORT, elsewhere=server)
 
     with pytest.raises(RuntimeError):
         calibrated_elsewhere()

@@ -195,6 +195,14 @@ def test_nodes_that_are_started_by_hand_are_killed_by_hand() -> None:
         check_by_hand(resolve(make_scenario(lossy | {"faults": [{"what": "kill", "node": "drafter"}]})))
 
 
+def test_nodes_that_are_started_by_hand_take_no_turns() -> None:
+    shared, devices = {"device": "host"}, {"host": {"sharing": "turns"}}
+    tables: dict[str, Any] = {"drafters": shared, "verifiers": shared, "devices": devices}
+    with pytest.raises(InputError, match=r"devices\.host\.sharing = 'turns': .* leave out drafters\.device"):
+        check_by_hand(resolve(star(**tables)))
+    check_by_hand(resolve(star(**tables | {"devices": {"host": {"sharing": "contended"}}})))
+
+
 def test_options_that_contradict_the_scenario_are_refused() -> None:
     dealt, routed = (star(drafters={"count": 2, "route": route}) for route in ("affinity", "round-robin"))
     here = "127.0.0.1", 0, None

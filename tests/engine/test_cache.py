@@ -126,6 +126,14 @@ def test_a_new_row_takes_a_hole_and_nothing_moves(model: CausalLM) -> None:
     assert cache.rows_allocated == 3
 
 
+def test_rows_beyond_the_capacity_double_it(model: CausalLM) -> None:
+    cache, capacities = model.new_cache(1, 16), []
+    for tag in range(5):
+        cache.open(tag)
+        capacities.append(cache.rows_allocated)
+    assert capacities == [1, 2, 4, 4, 8]
+
+
 @given(st.sets(st.integers(0, 6)))
 def test_rows_of_a_pass_lie_side_by_side(model: CausalLM, left: set[int]) -> None:
     cache = model.new_cache(7, 8)

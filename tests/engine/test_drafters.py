@@ -15,10 +15,17 @@ from engine.decoding.lookup import LookupDrafter, continuation
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
+from engine.net.content import Content
+from engine.node.build import new_drafter, new_streams
+from engine.node.executors import DraftExecutor
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from fleet.scenario.resolve import resolve
+from fleet.stations.messages import DraftRequest
+from fleet.times.step import Member, Step
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY
 from tests.helpers.plain import plain_text
+from tests.helpers.stars import star
 
 PROMPTS = [np.random.default_rng(n).integers(VOCABULARY, size=20 + 7 * n).tolist() for n in range(5)]
 SHAPES = [slow(CHAIN, 4), slow(tree(3, 1), 3), (dynamic(3, 8), 4)]
@@ -95,3 +102,14 @@ def test_prompt_lookup_decodes_losslessly_also_where_nothing_repeats(
         if temperature == 0:
             assert tokens == plain(prompt)
             assert accepted
+
+
+def test_prompt_lookup_loads_no_model_and_counts_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.node.build.load_model", None)
+    fleet = resolve(star(drafters={"kind": "lookup"}))
+    drafting = DraftExecutor(new_drafter(fleet), new_streams(fleet))
+    texts = [[1, 2, 3, 9, 1, 2, 3], [1, 2, 3, 4]]
+    for tag, text in enumerate(texts):
+        drafting.receive(DraftRequest(tag, 0, 1, len(text), opening=True), Content(text))
+    members = tuple(Member(tag, 0, 1, len(text), 5) for tag, text in enumerate(texts))
+    assert [outcome.drafted for outcome in drafting.run(Step(1, "draft", members))] == [4, 0]

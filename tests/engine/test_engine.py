@@ -186,8 +186,10 @@ def test_every_kind_of_draft_crosses_the_wire(tiny: Path, kind: str, temperature
     served = serve(pair_scenario(tiny, **tables, workload=workload))
     assert replay(served.run) == []
     assert [len(tokens) for tokens in served.outputs.values()] == [20] * 6
+    rows = served.run.frame()
+    assert not (rows.event == "refusal").any()
     if kind == "EAGLE":  # a chain of random draws: the distribution of every token is sent
-        drafts = served.run.frame().query("event == 'draft'")
+        drafts = rows.query("event == 'draft'")
         assert (drafts.payload_bytes >= drafts.tokens * (4 + 2 * VOCABULARY)).all()
 
 

@@ -18,6 +18,7 @@ CHAIN = MessageLimits(requests=10, longest_text=40, longest_draft=4, vocabulary=
 TREE = replace(CHAIN, shape=tree(2))
 EAGLE = replace(CHAIN, state_numbers=STATES)
 SAMPLED = replace(CHAIN, sampled=True)
+SEQUOIA = replace(SAMPLED, shape=tree(2), rule="without-replacement")
 AHEAD = replace(CHAIN, longest_draft=30, in_turn=False)
 SESSION = SessionState(request=2, epoch=3, base=12, waits=False, nodes=4)
 BRANCHED = replace(SESSION, nodes=6, parents=[0, 0, 1, 1, 2, 2])
@@ -102,6 +103,8 @@ DRAFT = Draft(0, 2, 4, 15, 2)
         ("positions", DRAFT, Content([1, 2]), replace(CHAIN, positions=16)),
         ("vocabulary", DRAFT, Content([1, VOCABULARY]), CHAIN),
         ("vocabulary", DRAFT, Content([1, -1]), CHAIN),
+        ("", DRAFT, Content([1, -1], [0, 0], states(1, VOCABULARY), rule="without-replacement"), SEQUOIA),
+        ("vocabulary", DRAFT, Content([1, -2], [0, 0], states(1, VOCABULARY), rule="without-replacement"), SEQUOIA),
         ("nodes", DRAFT, Content([1, 2], [0, 2]), TREE),
         ("nodes", DRAFT, Content([1, 2], [0]), TREE),
         ("nodes", DRAFT, Content([1, 2, 3], [0, 1, 2]), TREE),
@@ -112,7 +115,10 @@ DRAFT = Draft(0, 2, 4, 15, 2)
         ("greedy", DRAFT, Content([1, 2], None, states(2, VOCABULARY), rule="rejection"), CHAIN),
         ("no distributions", DRAFT, Content([1, 2]), SAMPLED),  # beside others that have them
         ("distributions", DRAFT, Content([1, 2], None, states(1, VOCABULARY), rule="rejection"), SAMPLED),
-        ("distributions", DRAFT, Content([1, 2], None, states(2, VOCABULARY - 1), rule="rejection"), SAMPLED),
+        ("", DRAFT, Content([1, 2], None, states(2, VOCABULARY - 1), rule="rejection"), SAMPLED),  # padded differently
+        ("", DRAFT, Content([1, 2], None, states(2, 2 * VOCABULARY), rule="rejection"), SAMPLED),
+        ("distributions", DRAFT, Content([1, 2], None, states(2, 2), rule="rejection"), SAMPLED),  # of 0 and 1 alone
+        ("distributions", DRAFT, Content([1, 2], None, states(2, 2 * VOCABULARY + 1), rule="rejection"), SAMPLED),
         ("distributions", DRAFT, Content([1, 2], None, states(2, VOCABULARY, -1.0), rule="rejection"), SAMPLED),
         ("distributions", DRAFT, Content([1, 2], None, states(2, VOCABULARY, 0.0), rule="rejection"), SAMPLED),
         ("distributions", DRAFT, Content([1, 2], None, states(2, VOCABULARY, np.inf), rule="rejection"), SAMPLED),

@@ -5,6 +5,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from engine.net.clock import now_s
@@ -117,12 +118,19 @@ def test_a_stopped_target_with_work_left_ends_after_its_step() -> None:
     assert node.serve(now_s()).count("done") == 1
 
 
-def test_a_target_with_another_scenario_is_rejected() -> None:
-    drafter = toy_drafter(toy_fleet(drafters={"depth": 3}))
+@pytest.mark.parametrize(
+    ("fleet", "said"),
+    [
+        (toy_fleet(drafters={"depth": 3}), "drafters.depth is 3 at the drafter and 4 at the verifier"),
+        (msgspec.structs.replace(FLEET, precision="float64"), "precision is float64 at the drafter and"),
+    ],
+)
+def test_a_target_with_another_scenario_is_rejected(fleet: Fleet, said: str) -> None:
+    drafter = toy_drafter(fleet)
     drafter.open()
     node = toy_target(FLEET, 0, drafter.port)
     node.open()
-    with pytest.raises(InputError, match=r"drafters.depth is 3 at the drafter and 4 at the verifier"):
+    with pytest.raises(InputError, match=said):
         node.wait_for_welcomes(PATIENCE_S)
     drafter.close()
 

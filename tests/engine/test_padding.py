@@ -1,9 +1,11 @@
 """Drafter and target with embeddings of different padding: ids that only one has never break a text."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from engine.decoding.decode import decode_batch, decode_plain
 from engine.decoding.draft import Drafter
@@ -11,9 +13,13 @@ from engine.decoding.models import CausalLM
 from engine.decoding.rules import Rule
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
+from engine.launch.serve import serve
+from engine.net.content import Content
+from engine.node.drafts import drafts_of
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.exactly import distance_of_a_round, distribution
 from tests.helpers.marks import slow
+from tests.helpers.pairs import VOCABULARY, pair_scenario
 
 KNOWN = 12  # ids of the tokenizer
 PROMPT = np.random.default_rng(3).integers(KNOWN, size=9).tolist()
@@ -85,3 +91,28 @@ def test_sampled_text_is_exact_with_padding_tokens(
         assert max(drafted) >= KNOWN  # else the test shows nothing
     if target_rows > KNOWN:
         assert np.flatnonzero(distribution(large, PROMPT, sampling)).max() >= KNOWN
+
+
+def test_drafts_of_several_paddings_are_one_batch() -> None:
+    contents = [Content([1], None, np.ones((1, width), np.float16), rule="rejection") for width in (3, 5)]
+    q = drafts_of(contents, torch.device("cpu")).q
+    assert q is not None
+    assert q.tolist() == [[[1, 1, 1, 0, 0]], [[1, 1, 1, 1, 1]]]
+
+
+@pytest.mark.parametrize("wide", ["target", slow("kin")])
+def test_sampled_drafts_of_another_padding_cross_the_wire(
+    tiny: Path, tmp_path: Path, wide: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.launch.serve.check_shared_tokenizer", lambda *_: None)  # there is none
+    model = AutoModelForCausalLM.from_pretrained(tiny / wide)
+    model.resize_token_embeddings(VOCABULARY + 4, mean_resizing=False)
+    with torch.no_grad():
+        model.lm_head.weight[VOCABULARY:] = 0  # never among the likeliest
+    model.save_pretrained(tmp_path / wide)
+    models = {name: str((tmp_path if name == wide else tiny) / name) for name in ("kin", "target")}
+    drafters, verifiers = {"model": models["kin"]}, {"model": models["target"], "count": 1}
+    sampled = {"temperature": 1.0, "top_k": 6}
+    rows = serve(pair_scenario(tiny, drafters=drafters, verifiers=verifiers, workload=sampled)).run.frame()
+    assert not (rows.event == "refusal").any()
+    assert rows.query("kind == 'verify'").accepted.sum() > 0

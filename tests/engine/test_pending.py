@@ -14,6 +14,7 @@ from engine.decoding.trees import static_tree
 from engine.decoding.verify import signals_of
 from engine.net.content import NOTHING, Content
 from engine.node.build import Streams
+from engine.node.drafts import said_by
 from engine.node.pending import PendingDrafts, joined
 from fleet.policies.outcome import Outcome
 from fleet.stations.messages import Draft
@@ -48,11 +49,16 @@ def test_drafts_of_other_sessions_stay() -> None:
 
 
 def test_joined_drafts_keep_their_distributions() -> None:
-    drafts = [Content([t], distributions=np.full((1, 4), t, dtype=np.float16), rule="rejection") for t in (1, 2, 3)]
+    """Of several widths, too."""
+    drafts = [Content([t], distributions=np.full((1, t), t, dtype=np.float16), rule="rejection") for t in (2, 3, 4)]
     whole = joined(drafts)
     assert whole.rule == "rejection"
     assert whole.distributions is not None
-    assert whole.distributions[:, 0].tolist() == [1, 2, 3]
+    assert whole.distributions.tolist() == [[2, 2, 0, 0], [3, 3, 3, 0], [4, 4, 4, 4]]
+
+
+def test_a_node_with_nothing_left_to_draw_is_no_token_of_a_text() -> None:
+    assert said_by(Content([3, -1], [0, 1]), [3]) == [1]
 
 
 def test_a_reopened_session_draws_other_numbers() -> None:

@@ -126,6 +126,17 @@ def test_the_command_joins_files(say: Say, tmp_path: Path) -> None:
     assert specfleet.join(files).metrics["throughput"].value == pytest.approx(measure(run)["throughput"].value)
 
 
+def test_models_have_paths_of_their_own_on_each_host() -> None:
+    run, replace = star(), msgspec.structs.replace
+    nodes = [node(run, station) for station in ("drafter", "verifier.1", "verifier.2")]
+    scenario = run.header.scenario
+    moved = replace(scenario, verifiers=replace(scenario.verifiers, model="/elsewhere/large"))
+    header = replace(nodes[-1].header, scenario=moved, scenario_digest=moved.digest())
+    nodes[-1] = Run(header, nodes[-1].table)
+    joined = join_runs([(str(number), each) for number, each in enumerate(nodes)])
+    assert joined.run.table.num_rows == run.table.num_rows
+
+
 def test_what_does_not_belong_together_is_refused() -> None:
     run, other = star(), star(requests=14)
     drafter, one, two = (node(run, station) for station in ("drafter", "verifier.1", "verifier.2"))

@@ -88,6 +88,14 @@ def test_a_request_goes_through_prefill_draft_and_verification() -> None:
     assert not verifier.sessions
 
 
+def test_a_draft_has_the_tokens_that_its_step_found() -> None:
+    hub = drafter()
+    hub.handle(opening(0), 0.0)
+    steps.run_step(hub)
+    assert steps.run_step(hub, 0.0, Outcome(drafted=2)) == [Draft(0, 0, epoch=1, base=11, tokens=2)]
+    assert hub.sessions[0].tail == 2
+
+
 @pytest.mark.parametrize(("order", "served"), [(Fifo(), [0, 1, 2, 3]), (Priority(), [1, 3, 0, 2])])
 def test_requests_are_served_by_the_order_then_by_arrival(order: Order, served: list[int]) -> None:
     hub = drafter(order=order)

@@ -68,7 +68,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     programs = folder / "programs"
     programs.mkdir()
     for name, script in STUBS.items():
-        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).write_text(f"#!/bin/sh -e\n{script}\n")
         (programs / name).chmod(0o755)
     for host in HOSTS:
         (folder / host).mkdir()

@@ -49,7 +49,7 @@ def test_the_scenario_that_is_written_reads_back_as_it_fits(name: str, tmp_path:
     given = scenario_of(name)
     fits = fitting(given, measured())
     if fits.acceptance is not None:  # its file is found beside the scenario
-        fits = msgspec.structs.replace(fits, acceptance=type(fits.acceptance)(str(tmp_path / "signals.parquet")))
+        fits = msgspec.structs.replace(fits, acceptance=type(fits.acceptance)(str(tmp_path / "mine.signals.parquet")))
     assert written(given, measured(), tmp_path) == fits
     assert not [note for note in notes_of(fits) if "[acceptance]" in note]
 
@@ -71,6 +71,8 @@ def test_a_pair_on_two_cores_is_time_sliced(tmp_path: Path) -> None:
         ({"cores": "16"}, (1.0, 1.3, 1.6), True),
         ({"cores": "2"}, (1.0, 1.0, 1.0), True),
         ({"cores": "16", "gpu": "one"}, (1.0, 1.0, 1.0), True),
+        ({"cores": "16", "gpu": "one", "gpus": "2"}, (1.0, 1.3, 1.6), True),
+        ({"cores": "16", "gpu": "one", "gpus": "3"}, (1.0, 1.3, 1.6), False),
     ],
 )
 def test_stations_share_a_device_if_they_slow_each_other(
