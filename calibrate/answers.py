@@ -11,14 +11,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.fits import fit_relative, spread_of
-from calibrate.pass_laws import Fitted, described
+from calibrate.fits import columns_of, fit_relative, spread_of
+from calibrate.pass_laws import WIDTH, Fitted, described
 from fleet.records.run import Run
 from fleet.times.step_time import StepTime
 
 LATE = 0.25  # of the time of a round: what comes as late belongs to the step before
-PLAIN, VERIFY, DRAFTS = slice(0, 5), slice(5, 10), slice(10, 12)  # variables of a gap that are of these steps
-CONTEXT = [1, 3, 6, 8]  # of them, those of the context
+# Variables of a gap that are of these steps, and of them those of the context.
+PLAIN, VERIFY, DRAFTS = slice(0, WIDTH), slice(WIDTH, 2 * WIDTH), slice(2 * WIDTH, 2 * WIDTH + 2)
+CONTEXT = [2, 6, WIDTH + 2, WIDTH + 6]
 MIN_GAIN = 0.95  # share of the error without the context, at most, with which it is in the law
 
 
@@ -45,7 +46,7 @@ def fit_answers(runs: Sequence[Run]) -> Fitted:
     """
     gaps = [gap for run in runs for gap in gaps_of(run)]
     times_s, depths = np.array([gap.time_s for gap in gaps]), {gap.depth for gap in gaps}
-    design = np.array([columns_of(gap) for gap in gaps])
+    design = np.array([variables_of(gap) for gap in gaps])
     if len(depths - {0}) == 1:
         design[:, DRAFTS] = 0.0
     coefficients, ratios = fit_relative(design, times_s)
@@ -53,7 +54,7 @@ def fit_answers(runs: Sequence[Run]) -> Fitted:
     shorter = fit_relative(design, times_s)
     if mean_error(ratios) > MIN_GAIN * mean_error(shorter[1]):  # a slope of chance would be wrong at other lengths
         coefficients, ratios = shorter
-    decode, verify = (law_of(coefficients[five]) for five in (PLAIN, VERIFY))
+    decode, verify = (StepTime(*coefficients[own].tolist()) for own in (PLAIN, VERIFY))
     token_s, row_token_s, read_s, first_s = coefficients[DRAFTS.start :].tolist()
     laws = {
         "decode": decode,
@@ -97,26 +98,13 @@ def mean_error(ratios: NDArray[np.float64]) -> float:
     return float(np.minimum(np.abs(1 / np.maximum(ratios, 1e-9) - 1), 1.0).mean())
 
 
-def columns_of(gap: Gap) -> list[float]:
+def variables_of(gap: Gap) -> list[float]:
     """Return the variables of a gap: of decoding, of verification, of drafts, of prompts, of a first token."""
     if gap.is_first:
         return [*[0.0] * DRAFTS.stop, float(gap.read), 1.0]
-    others = gap.rows - 1.0
-    step, none = [1.0, gap.context, others, others * gap.context, float(gap.rows > 1)], [0.0] * 5
-    law = [*none, *step, gap.depth, gap.depth * others] if gap.depth else [*step, *none, 0.0, 0.0]
+    step, none = columns_of(0, gap.context, gap.rows, 0), [0.0] * WIDTH  # drafted tokens have variables of their own
+    law = [*none, *step, gap.depth, gap.depth * (gap.rows - 1.0)] if gap.depth else [*step, *none, 0.0, 0.0]
     return [*law, float(gap.read), 0.0]
-
-
-def law_of(step: NDArray[np.float64]) -> StepTime:
-    """Return the law with the coefficients of a step's five variables."""
-    base_s, context_s, row_s, row_context_s, several_s = step.tolist()
-    return StepTime(
-        base_s,
-        per_context_token_s=context_s,
-        per_row_s=row_s,
-        per_row_context_s=row_context_s,
-        several_s=several_s,
-    )
 
 
 def gaps_of(run: Run) -> Iterator[Gap]:

@@ -59,7 +59,7 @@ def profile_from(
         ("verify", concurrent[:1] or beside),
     ):
         ratios |= {name: pd.concat([steps_in(run, setup, name).ratio for run in runs])} if runs else {}
-    times = setup.times | {name: in_service(setup.times[name], each) for name, each in ratios.items()}
+    times: dict[str, Any] = setup.times | {name: in_service(setup.times[name], each) for name, each in ratios.items()}
     pinged = LinkTime(bandwidth_bytes_per_s=fit_bandwidth(*zip(*measured.round_trips_s, strict=True)))
     warmed = [(warm_tokens(run), steps_in(run, setup)) for run in measured.of("warmed")]
     depth = setup.scenario.drafters.depth
@@ -68,11 +68,7 @@ def profile_from(
     repeated = {"draft": saturated, "decode": plain}  # once a pass
     return HardwareProfile(
         **facts,
-        draft=times["draft"],
-        verify=times["verify"],
-        decode=times["decode"],
-        draft_prefill=times["draft_prefill"],
-        verify_prefill=times["verify_prefill"],
+        **times,
         overhead=Overheads(**overheads),
         link=link_of(with_gaps, pinged),
         idle=with_recoveries(idle, warmed),

@@ -8,15 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy.optimize import nnls
 
+from calibrate.fits import Floats, nonnegative
 from calibrate.fleets import FleetSetup, fitted_steps
 from calibrate.idle import slowdowns_of
 from fleet.records.run import Run
 from fleet.times.effects import IdleEffect
-
-Floats = NDArray[np.float64]
 
 MIN_STEPS = 20  # steps with k active that a factor of its own needs
 
@@ -34,7 +31,7 @@ def factors_in(runs: Sequence[Run], setup: FleetSetup, idle: IdleEffect) -> tupl
         times_s.append(time_by_active(steps, len(runs))[steps.resolved])
     work_s, time_s = np.concatenate(works_s), np.concatenate(times_s)  # (steps,), (steps, most active)
     frequent = (time_s > 0).sum(axis=0) >= MIN_STEPS
-    rates = nnls(time_s[:, frequent] / work_s[:, None], np.ones(len(work_s)))[0]
+    rates = nonnegative(time_s[:, frequent], work_s, work_s)
     factors = np.ones(len(frequent))
     factors[frequent] = np.divide(1.0, rates, out=np.ones_like(rates), where=rates > 0)  # 0: unknown
     return tuple(np.maximum.accumulate(factors).tolist())

@@ -12,6 +12,8 @@ from calibrate.measurements import Point
 from fleet.records.delayed import not_delayed
 from fleet.times.step_time import Quantiles, StepTime
 
+Floats = NDArray[np.float64]
+
 LEVELS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
 ROUNDS = 6  # of a fit with weights that follow from itself
 ABSOLUTE_ROUNDS = 20  # of the fit that it starts from
@@ -39,12 +41,8 @@ def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[dict[str, Any]]]:
     design = np.stack([np.ones_like(tokens), tokens, context, tokens * context], axis=1)  # (points, 4)
     # A grid with one context or one token count cannot separate two terms; the simpler one explains it.
     usable = [True, len(set(tokens)) > 1, len(set(context)) > 1, len(set(tokens)) > 1 and len(set(context)) > 1]
-    columns = design * np.array(usable)
-    scale = np.abs(columns).max(axis=0)
-    scale[scale == 0] = 1.0
     fitted = ~np.array(held_out)
-    relative = columns[fitted] / scale / medians[fitted, None]
-    coefficients = nnls(relative, np.ones(fitted.sum()))[0] / scale
+    coefficients = nonnegative((design * usable)[fitted], medians[fitted], medians[fitted])
     predicted = design @ coefficients
     ratios = np.concatenate([not_delayed(point.times_s) / fit for point, fit in zip(points, predicted, strict=True)])
     a, b, c, e = (coefficients * ratios.mean()).tolist()
@@ -74,14 +72,12 @@ def columns_of(tokens: float, context: float, rows: float, row_tokens: float) ->
     return [*alone, others, row_tokens, others * context, several, several * tokens]
 
 
-def law_from(coefficients: NDArray[np.float64], spread: Quantiles) -> StepTime:
+def law_from(coefficients: Floats, spread: Quantiles) -> StepTime:
     """Return the law with the coefficients of `columns_of`."""
     return msgspec.structs.replace(StepTime(*coefficients.tolist()), spread=spread)
 
 
-def fit_relative(
-    design: NDArray[np.float64], times: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def fit_relative(design: Floats, times: Floats) -> tuple[Floats, Floats]:
     """Fit times as sums of the columns; return the coefficients, and measured over fitted times.
 
     Coefficients are at least 0, by least squares of errors relative to the fit of the round before: relative to the
@@ -89,35 +85,39 @@ def fit_relative(
     starts from the fit of least absolute errors, which a few times of nearly 0 do not move. Steps that took more than
     twice the fit, or less than half, do not shape it, but count in the mean.
     """
-    scale = np.abs(design).max(axis=0)
-    scale[scale == 0] = 1.0
     least_s = SMALLEST * float(np.median(times))
-    fitted = np.maximum(least_absolute(design / scale, times, least_s), least_s)
+    fitted = np.maximum(least_absolute(design, times, least_s), least_s)
     kept = (times > fitted / 2) & (times < 2 * fitted)
     for _ in range(ROUNDS):
-        relative = design[kept] / scale / fitted[kept, None]
-        coefficients = nnls(relative, times[kept] / fitted[kept])[0] / scale
+        coefficients = nonnegative(design[kept], times[kept], fitted[kept])
         fitted = design @ coefficients
         kept = (times > fitted / 2) & (times < 2 * fitted)
     return coefficients * (times.sum() / fitted.sum()), times / fitted
 
 
-def least_absolute(design: NDArray[np.float64], times: NDArray[np.float64], least_s: float) -> NDArray[np.float64]:
+def least_absolute(design: Floats, times: Floats, least_s: float) -> Floats:
     """Return the times that the columns give with least absolute errors, by squares over the errors of each round.
 
     - `least_s`: errors below it count as equal.
     """
-    fitted, weights = times, np.ones(len(times))
+    fitted, units = times, np.ones(len(times))
     for _ in range(ABSOLUTE_ROUNDS):
-        fitted = design @ nnls(design * weights[:, None], times * weights)[0]
-        weights = 1 / np.sqrt(np.maximum(np.abs(times - fitted), least_s))
+        fitted = design @ nonnegative(design, times, units)
+        units = np.sqrt(np.maximum(np.abs(times - fitted), least_s))
     return fitted
+
+
+def nonnegative(design: Floats, times: Floats, units: Floats) -> Floats:
+    """Return the coefficients of at least 0 with the least squares of errors, each error in a unit of its own."""
+    scale = np.abs(design).max(axis=0, initial=0.0)  # columns may differ by many orders
+    scale[scale == 0] = 1.0
+    coefficients: Floats = nnls(design / scale / units[:, None], times / units)[0] / scale
+    return coefficients
 
 
 def fit_bandwidth(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[float]]) -> float | None:
     """Fit latency and bandwidth to round trips of equal payloads both ways; give bytes a second, None if unlimited."""
     one_way_s = np.array([np.median(times) / 2 for times in round_trips_s])
     design = np.stack([np.ones(len(one_way_s)), np.array(payloads_bytes, dtype=float)], axis=1)
-    scale = design.max(axis=0)
-    _, per_byte_s = nnls(design / scale / one_way_s[:, None], np.ones(len(one_way_s)))[0] / scale
+    _, per_byte_s = nonnegative(design, one_way_s, one_way_s)
     return float(1 / per_byte_s) if per_byte_s > 0 else None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -22,19 +22,11 @@ SUFFIX = ".stage"
 
 
 class Sealed(msgspec.Struct, frozen=True, array_like=True):
-    """A file of a stage: what it holds for, its content, when it was measured, notes on it, and a digest of these."""
+    """A file of a stage: what it holds for, its content, its date, what did not add up then, and a digest of these."""
 
     fingerprint: str
     digest: str
     content: bytes
-    written: str
-    notes: tuple[str, ...]
-
-
-class KeptStage(NamedTuple, Generic[T]):
-    """A kept result: `written` is its date, `notes` are what did not add up while it was measured."""
-
-    result: T
     written: str
     notes: tuple[str, ...]
 
@@ -48,14 +40,13 @@ class Kept(msgspec.Struct, frozen=True):
     folder: Path | None
     fingerprint: str = ""
 
-    def read(self, stage: str, kind: type[T]) -> KeptStage[T] | None:
-        """Return a stage's result; None where there is none, it is damaged, or it is another calibration's."""
+    def read(self, stage: str, kind: type[T]) -> tuple[T, Sealed] | None:
+        """Return a stage's result and its file; None where it is missing, damaged, or another calibration's."""
         sealed = self._sealed(stage)
         if sealed is None:
             return None
         with suppress(ValueError, msgspec.MsgspecError, pa.ArrowException):
-            result = msgspec.msgpack.decode(sealed.content, type=kind, dec_hook=_table_of)
-            return KeptStage(result, sealed.written, sealed.notes)
+            return msgspec.msgpack.decode(sealed.content, type=kind, dec_hook=_table_of), sealed
         return None
 
     def holds(self, stage: str) -> bool:

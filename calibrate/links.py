@@ -5,12 +5,11 @@ One way is half a round trip, so the two clocks are never compared.
 
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 
 import numpy as np
 
 from engine.launch.bodies import node_body
-from engine.launch.processes import NodeProcess
+from engine.launch.processes import NodeProcess, in_process
 from engine.launch.serve import process_of_drafter
 from engine.net.actions import Deliver, Opened
 from engine.net.client import ClientEnd
@@ -33,22 +32,18 @@ def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: in
     """Return round-trip times in seconds for each payload, each the same size both ways."""
     name, make = process_of_drafter(fleet, 0)
     drafter = NodeProcess(name, node_body, make, light=fleet.drafters.kind == "replayed")
-    port = drafter.receive()
-    client = NodeProcess("ping client", _ping_body, fleet, port, list(payloads_bytes), repeats)
     try:
+        port = drafter.receive()
         drafter.send(now_s())
-        round_trips: list[list[float]] = client.receive()
+        round_trips_s = in_process("ping client", _round_trips_s, fleet, port, payloads_bytes, repeats)
         drafter.send("stop")
         drafter.receive()
     finally:
-        client.end()
         drafter.end()
-    return round_trips
+    return round_trips_s
 
 
-def _ping_body(
-    _pipe: Connection, fleet: Fleet, port: int, payloads_bytes: list[int], repeats: int
-) -> list[list[float]]:
+def _round_trips_s(fleet: Fleet, port: int, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:
     sockets = Sockets(connect={0: f"{LOOPBACK}:{port}"}, max_bytes=max_bytes(fleet))
     connections = ConnectionTable(clients={0: ClientEnd(fleet, 0, time.time_ns())})
     _answered_s(connections, sockets, None)

@@ -1,29 +1,24 @@
-"""Fits a device's efficiencies to measured times of a model's operators, as the Vidur simulator publishes them.
+"""Measured times of a model's operators, as the Vidur simulator publishes them, and our estimates of them.
 
 A file (CSV) holds the medians of each operator by tokens and tensor parallel workers, in milliseconds, attention left
-out. `python -m calibrate.operators FILE DEVICE` prints what `fleet/data/devices/DEVICE.toml` states of it.
+out. `tools/efficiencies.py` fits a device's efficiencies to them.
 """
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
-from scipy.optimize import minimize
 
 from fleet.errors import InputError
-from fleet.hardware.device import Accelerator, Figure
+from fleet.hardware.device import Accelerator
 from fleet.hardware.passes import Placed, kernel_s, product_s
-from fleet.hardware.profile import placed_of
 from fleet.hardware.shipped import shape_of
 from fleet.inputs.text import named, parsed, read_csv, shortened
 
 MODEL = "llama-2-7b"
 PRODUCTS = ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj")
 KERNELS = ("input_layernorm", "post_attention_layernorm", "attn_rope", "mlp_act", "add")
-START = {"bandwidth_share": 0.85, "compute_share": 0.75, "product_s": 5e-6, "kernel_s": 2e-6, "kernel_share": 0.5}
-FIGURES = tuple(START)  # what is fitted, and from where
+EFFICIENCIES = ("bandwidth_share", "compute_share", "product_s", "kernel_s", "kernel_share")
 COLUMNS = ("num_tokens", "num_tensor_parallel_workers", "n_embd", "n_expanded_embd", "n_head", "n_kv_head")
 
 MAX_COUNT = 10**6  # tokens, workers, seconds: more is damage
@@ -93,43 +88,6 @@ def estimated_s(model: Placed, tokens: int) -> dict[str, float]:
     }
 
 
-def fitted_figures(measured: Sequence[Operators], device: str) -> dict[str, float]:
-    """Return the efficiencies at which the mean relative error of all operators is least, by their names."""
-    of_products = _fitted(measured, device, PRODUCTS, FIGURES[:3])
-    return of_products | _fitted(measured, device, KERNELS, FIGURES[3:])
-
-
-def _fitted(
-    measured: Sequence[Operators], device: str, operators: tuple[str, ...], figures: tuple[str, ...]
-) -> dict[str, float]:
-    models = {count: placed_of(f"{MODEL}@{count}x{device}") for count in {one.parallel for one in measured}}
-    times_s = np.array([[one.times_s[name] for name in operators] for one in measured])
-    start = np.array([START[name] for name in figures])
-
-    def error(scaled: np.ndarray) -> float:
-        values = dict(zip(figures, (scaled * start).tolist(), strict=True))
-        if not all(0 < value <= 1 for value in values.values()):  # seconds are far below 1
-            return float("inf")
-        tried = {count: with_figures(model, values) for count, model in models.items()}
-        estimates = [estimated_s(tried[one.parallel], one.tokens) for one in measured]
-        ours = np.array([[estimate[name] for name in operators] for estimate in estimates])
-        return float(np.abs(ours / times_s - 1).mean())
-
-    best = minimize(error, np.ones(len(start)), method="Nelder-Mead")
-    return dict(zip(figures, (best.x * start).tolist(), strict=True))
-
-
-def with_figures(model: Placed, values: dict[str, float]) -> Placed:
-    """Return a model on its device with other efficiencies."""
-    figures = {name: Figure(value, "assumed: tried") for name, value in values.items()}
-    return msgspec.structs.replace(model, device=msgspec.structs.replace(model.device, **figures))
-
-
 def of_other(device: Accelerator, other: Accelerator) -> Accelerator:
     """Return a device with the efficiencies that were measured on another."""
-    return msgspec.structs.replace(device, **{name: getattr(other, name) for name in FIGURES})
-
-
-if __name__ == "__main__":
-    for figure, value in fitted_figures(read_operators(Path(sys.argv[1])), sys.argv[2]).items():
-        sys.stdout.write(f"{figure} = {value:.4g}\n")
+    return msgspec.structs.replace(device, **{name: getattr(other, name) for name in EFFICIENCIES})

@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from calibrate.fits import columns_of, fit_batch_step, fit_relative, law_from, spread_of
 from calibrate.steadiness import passes_differ
 from fleet.policies.shapes import Shape
-from fleet.records.replay import replay_stations
+from fleet.records.playback import finished_steps
 from fleet.records.run import Run
-from fleet.stations.build import stations
-from fleet.stations.messages import Instruction, StationEvent, StepDone
-from fleet.stations.station import Station
+from fleet.stations.messages import StepDone
 from fleet.times.durations import extent, nodes_of
 from fleet.times.mixed import Part, extent_of, parts_of, parts_of_draft
 from fleet.times.step import Step
@@ -152,27 +150,8 @@ def read_columns(parts: Sequence[Part], passes: int) -> list[float]:
 
 def warm_steps(run: Run) -> Iterator[tuple[Step, StepDone]]:
     """Yield the finished steps of a run without the first one of each kind, which is cold."""
-    noted = {name: _Noted(station) for name, station in stations(run.header.fleet).items()}
-    replay_stations(run, noted)  # type: ignore[arg-type]  # it behaves as the station within
     begun: set[str] = set()
-    for step, done in [pair for station in noted.values() for pair in station.finished]:
+    for step, done in finished_steps(run):
         if step.kind in begun:
             yield step, done
         begun.add(step.kind)
-
-
-class _Noted:
-    """Wraps a station and notes its finished steps."""
-
-    def __init__(self, station: Station) -> None:
-        self.station = station
-        self.finished: list[tuple[Step, StepDone]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.station, name)
-
-    def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
-        """Note the step that ends."""
-        if isinstance(event, StepDone) and self.station.running is not None:
-            self.finished.append((self.station.running, event))
-        return self.station.handle(event, now_s)

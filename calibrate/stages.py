@@ -82,9 +82,10 @@ class Stages:
         """
         self.report(stage.name)
         if (kept := self.kept.read(stage.name, stage.kind)) is not None:
-            self.kept_on.append(kept.written)
-            self.notes.extend(kept.notes)
-            return kept.result
+            result, sealed = kept
+            self.kept_on.append(sealed.written)
+            self.notes.extend(sealed.notes)
+            return result
         free = free_bytes(self.gpus) if stage.needs else {}
         reason = next(filter(None, (lacking(needs, free) for needs in stage.needs)), None)
         if reason is not None and stage.without is None:

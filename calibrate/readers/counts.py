@@ -13,7 +13,6 @@ from fleet.acceptance.models import Geometric, PerPosition, Recorded, committed_
 from fleet.errors import InputError
 
 MAX_DEPTH = 4096  # tokens of a draft
-ASSUMED = "assumed: every draft token passes as often"  # of a mean alone
 Rounds = Counter[tuple[int, int]]  # how many rounds drafted and accepted so many tokens
 Sessions = Sequence[Sequence[tuple[int, int]]]  # the rounds of each request in order: drafted, accepted
 
@@ -129,14 +128,26 @@ def recorded(sessions: Sessions, depth: int) -> Recorded | None:
     return Recorded(depth, tuple(map(tuple, full))) if alike and full else None
 
 
-def geometric_of(origin: str, key: str, mean: float, depth: int, depth_key: str) -> Geometric:
-    """Return the acceptance with rounds of so many tokens on average, bonus included, if every draft token passes as
+def recording_of_mean(
+    format_: str, origin: str, source: str, rounds: int, key: str, mean: float, depth: int, depth_key: str, **more: Any
+) -> Recording:
+    """Return the recording of rounds of so many tokens on average, bonus included, if every draft token passes as
     often; InputError without a depth, and for a mean that it does not allow.
 
+    - `source`: what gives the mean.
     - `key`, `depth_key`: names of the mean and of the depth in the file.
+    - `more`: further fields of the recording.
     """
     if not depth:
         raise InputError(f"{origin}: lacks {depth_key}, which a server writes first; state --depth")
     if depth > MAX_DEPTH or not 1 <= mean <= depth + 1:
         raise InputError(f"{origin}: {key} = {mean:.4g}, {depth_key} = {depth}; needs 1 to {depth + 1}")
-    return Geometric(brentq(lambda beta: committed_closed_form(beta, depth) - mean, 0.0, 1.0, xtol=1e-15))
+    return Recording(
+        format=format_,
+        acceptance=Geometric(brentq(lambda beta: committed_closed_form(beta, depth) - mean, 0.0, 1.0, xtol=1e-15)),
+        depth=depth,
+        rounds=rounds,
+        accepted=round(rounds * (mean - 1)),
+        sources={"acceptance": f"{source}; assumed: every draft token passes as often"},
+        **more,
+    )

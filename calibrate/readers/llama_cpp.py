@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Meta
 
 from calibrate.readers.clients import Timed, load_of
-from calibrate.readers.counts import ASSUMED, geometric_of, recording_of_survivors
+from calibrate.readers.counts import recording_of_mean, recording_of_survivors
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.laws import at_most, rounds_to
 from calibrate.readers.load import Load, spread_of, ways_of
@@ -174,7 +174,10 @@ def _recording(
     steps, accepted = sum(one.steps(levels) for one in requests), sum(one.draft_n_accepted for one in requests)
     recording = Recording(format=f"{format_}, without speculation", acceptance=None, depth=0)
     if drafting:
-        recording = _by_place(format_, names, drafting, steps) or _by_mean(format_, names, steps, accepted, levels)
+        recording = _by_place(format_, names, drafting, steps) or recording_of_mean(
+            format_, names, f"{steps} steps, those without a draft too", steps,
+            "1 + accepted / steps", 1 + accepted / steps, levels, "depth",
+        )  # fmt: skip
         if not depth and not isinstance(recording.acceptance, PerPosition):
             assumed = f"drafts had {levels} tokens, the fewest that the counts allow: --depth states it"
             recording = msgspec.structs.replace(recording, notes=(assumed,))
@@ -240,18 +243,6 @@ def _by_place(format_: str, names: str, requests: Sequence[Timings], steps: int)
         format_, names, f"drafts of {len(requests)} answers, by their rates per position", list(map(int, passed)),
         drafts, sum(one.draft_n for one in requests), None, max(steps - drafts, 0),
     )  # fmt: skip
-
-
-def _by_mean(format_: str, names: str, steps: int, accepted: int, depth: int) -> Recording:
-    """Return the acceptance of a mean alone."""
-    return Recording(
-        format=format_,
-        acceptance=geometric_of(names, "1 + accepted / steps", 1 + accepted / steps, depth, "depth"),
-        depth=depth,
-        rounds=steps,
-        accepted=accepted,
-        sources={"acceptance": f"{steps} steps, those without a draft too; {ASSUMED}"},
-    )
 
 
 def _load(requests: Sequence[Timings], rounds: int, tokens_per_round: float, slots: int | None) -> Load:

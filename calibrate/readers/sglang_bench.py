@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from calibrate.readers.clients import Sent, Timed, load_without_starts
-from calibrate.readers.counts import ASSUMED, geometric_of
+from calibrate.readers.counts import recording_of_mean
 from calibrate.readers.entries import table_of
 from calibrate.readers.laws import rounds_to, same
 from calibrate.readers.load import Load, Spread
@@ -67,16 +67,10 @@ def read_sglang_bench(files: Sequence[Path], depth: int | None = None) -> Record
     if length <= 1:
         return Recording(format="SGLang's benchmark, without speculation", acceptance=None, depth=0, load=load)
     levels, rounds = server.speculative_num_steps or depth or 0, round(bench.total_output_tokens / length)
-    return Recording(
-        format="SGLang's benchmark",
-        acceptance=geometric_of(origin, "accept_length", length, levels, STEPS_KEY),
-        depth=levels,
-        rounds=rounds,
-        accepted=round(rounds * (length - 1)),
-        stated=length,
-        sources={"acceptance": f"accept_length, which the server averages since its start; {ASSUMED}"},
-        load=load,
-    )
+    return recording_of_mean(
+        "SGLang's benchmark", origin, "accept_length, which the server averages since its start", rounds,
+        "accept_length", length, levels, STEPS_KEY, stated=length, load=load,
+    )  # fmt: skip
 
 
 def _load(origin: str, bench: Bench, length: float, server: Server) -> Load:

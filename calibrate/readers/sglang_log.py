@@ -9,7 +9,7 @@ from statistics import median
 
 import msgspec
 
-from calibrate.readers.counts import ASSUMED, geometric_of
+from calibrate.readers.counts import recording_of_mean
 from calibrate.readers.load import Spread, Way
 from calibrate.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
 from calibrate.readers.recording import Recording
@@ -73,17 +73,11 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     )
     if not rows:
         return Recording(format="SGLang's log, without speculation", acceptance=None, depth=0, load=load)
-    levels, rounds = stated["depth"], rows * stated["steps"]
-    return Recording(
-        format="SGLang's log",
-        acceptance=geometric_of(names, "accept len", mean, levels, STEPS_KEY),
-        depth=levels,
-        rounds=rounds,
-        accepted=round(rounds * (mean - 1)),
-        stated=mean,
-        sources={"acceptance": f"mean length of {len(lengths)} lines, {stated['steps']} steps each; {ASSUMED}"},
-        load=load,
-    )
+    source = f"mean length of {len(lengths)} lines, {stated['steps']} steps each"
+    return recording_of_mean(
+        "SGLang's log", names, source, rows * stated["steps"], "accept len", mean, stated["depth"], STEPS_KEY,
+        stated=mean, load=load,
+    )  # fmt: skip
 
 
 def _rank(line: str) -> str:

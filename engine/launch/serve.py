@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from fleet.acceptance.token import Token
 from fleet.records.power import DeviceCurve, curves_of
 from fleet.records.run import Run, make_run
 from fleet.records.schema import PowerSample
-from fleet.scenario.faults import Kill, NodeFault
+from fleet.scenario.faults import Kill, NodeFault, moments
 from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
@@ -119,6 +120,7 @@ def process_of_drafter(fleet: Fleet, number: int, lock_file: Path | None = None)
     return name, partial(drafter_node, fleet, number, lock_file)
 
 
+@dataclass(eq=False)
 class Launch:
     """The processes of a run on this host.
 
@@ -130,27 +132,17 @@ class Launch:
     - `nodes`: all processes, of all lives.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        texts: Sequence[Any],
-        gpu_of: Mapping[str, str],
-        watch: Report | None,
-        power: str,
-        signals: bool = False,
-    ) -> None:
-        self.fleet = fleet
-        self.texts = texts
-        self.gpu_of = gpu_of
-        self.watch = watch
-        self.power = power
-        self.signals = signals
-        self.light = not fleet.models  # see `NodeProcess`
-        self.folder = Path()  # of the run: locks of devices, and logs of processes that a fault kills
-        self.addresses: dict[int, str] = {}  # that targets connect to
-        self.places: list[Place] = []
-        self.nodes: list[NodeProcess] = []
-        self.measuring: dict[str, Place] = {}
+    fleet: Fleet
+    texts: Sequence[Any]
+    gpu_of: Mapping[str, str]
+    watch: Report | None
+    power: str
+    signals: bool = False
+    folder: Path = Path()  # of the run: locks of devices, and logs of processes that a fault kills
+    addresses: dict[int, str] = field(default_factory=dict)  # that targets connect to
+    places: list[Place] = field(default_factory=list)
+    nodes: list[NodeProcess] = field(default_factory=list)
+    measuring: dict[str, Place] = field(default_factory=dict)
 
     def run(self, waves: Iterable[list[Place]]) -> Served:
         """Start all processes, wave by wave, let them begin at one time zero, and return what they have served."""
@@ -169,7 +161,7 @@ class Launch:
                 for place in self.places:
                     place.node.send(zero_s)
                     place.state = "serving"
-                served = Supervisor(self.places, self._start, self.fleet.faults, zero_s).run()
+                served = Supervisor(self.places, self._start, moments(self.fleet.faults), zero_s).run()
             finally:
                 end_all(self.nodes)
         return served
@@ -211,7 +203,7 @@ class Launch:
     def _start(self, place: Place) -> None:
         """Start the process of a place, in its next life."""
         gpu = self.gpu_of.get(place.station, "")
-        options: dict[str, Any] = {"light": self.light, "gpu": gpu}
+        options: dict[str, Any] = {"light": not self.fleet.models, "gpu": gpu}
         if place.station != ROUTER:
             measures = not place.replayed and self.measuring.setdefault(gpu, place) is place
             place.watch = self.watch

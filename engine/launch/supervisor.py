@@ -19,7 +19,7 @@ from engine.node.write_ahead_log import FIRST, Life, Served, read_log
 from fleet.records.metrics.counters import Counters
 from fleet.records.recorder import ReportedRows
 from fleet.records.schema import SCHEMA, Row
-from fleet.scenario.faults import Change, Fault, moments
+from fleet.scenario.faults import Change, Moment
 from fleet.scenario.resolved import Fleet
 
 Watch = Callable[[Counters], None]
@@ -61,19 +61,18 @@ class Place:
             self.reported += len(rows.rows)
 
 
+@dataclass(eq=False)
 class Supervisor:
-    """All processes of a run that have its time zero, and the faults of its scenario.
+    """All processes of a run that have its time zero.
 
-    `start(place)`: starts the next life of a process, which reports that it is ready and waits for time zero.
+    - `start(place)`: starts the next life of a process, which reports that it is ready and waits for time zero.
+    - `script`: what its faults change, in order of time.
     """
 
-    def __init__(
-        self, places: Sequence[Place], start: Callable[[Place], None], faults: Sequence[Fault], zero_s: float
-    ) -> None:
-        self.places = places
-        self.start = start
-        self.zero_s = zero_s
-        self.script = moments(faults)
+    places: Sequence[Place]
+    start: Callable[[Place], None]
+    script: list[Moment]
+    zero_s: float
 
     def run(self) -> Served:
         """Wait until all requests are done; stop the others; return the rows and the texts of all lives."""

@@ -6,6 +6,7 @@ Clocks of two hosts are never compared.
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 FIRST_MARGIN_S = 200e-6
 MIN_MARGIN_S, MAX_MARGIN_S = 50e-6, 500e-6  # bounds of the time that a wait polls the clock
@@ -28,22 +29,17 @@ class Margin:
         self.s = min(max(late_s, self.s * DECAY, MIN_MARGIN_S), MAX_MARGIN_S)
 
 
+@dataclass(eq=False)
 class Waiter:
     """Sleeps until shortly before a time, and then polls the clock.
 
     Between two polls it yields the core. On Linux `time.sleep(0)` would end 50 microseconds late, as any sleep does.
     """
 
-    def __init__(
-        self,
-        now: Callable[[], float] = now_s,
-        sleep: Callable[[float], None] = time.sleep,
-        let_others: Callable[[], None] = os.sched_yield,
-    ) -> None:
-        self.now = now
-        self.sleep = sleep
-        self.let_others = let_others
-        self.margin = Margin()
+    now: Callable[[], float] = now_s
+    sleep: Callable[[float], None] = time.sleep
+    let_others: Callable[[], None] = os.sched_yield
+    margin: Margin = field(default_factory=Margin)
 
     def until(self, due_s: float) -> None:
         """Return at `due_s`, or at once if that has passed."""

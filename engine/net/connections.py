@@ -1,6 +1,7 @@
 """All connections of a node, as one state machine."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from engine.net.actions import SERVER_PORT, Action, Cut, Deliver, Lost, Opened, Rejected, Send
 from engine.net.client import ClientEnd
@@ -15,6 +16,7 @@ from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
 Posted = Message | Routed | Ping
 
 
+@dataclass(eq=False)
 class ConnectionTable:
     """The server and the clients of a node.
 
@@ -25,20 +27,14 @@ class ConnectionTable:
     - `links`: delays of messages, if the scenario describes links.
     """
 
-    def __init__(
-        self,
-        server: ServerEnd | None = None,
-        clients: Mapping[int, ClientEnd] | None = None,
-        client_of: Callable[[int], int] = lambda _tag: 0,
-        on_draft: Callable[[Draft, Content], None] | None = None,
-        links: StatedLinks | None = None,
-    ) -> None:
-        self.server = server
-        self.clients = dict(clients or {})
-        self.client_of = client_of
-        self.on_draft = on_draft
-        self.links = links
-        self.serves = on_draft is None
+    server: ServerEnd | None = None
+    clients: Mapping[int, ClientEnd] = field(default_factory=dict)
+    client_of: Callable[[int], int] = lambda _tag: 0
+    on_draft: Callable[[Draft, Content], None] | None = None
+    links: StatedLinks | None = None
+
+    def __post_init__(self) -> None:
+        self.serves = self.on_draft is None
 
     def missing(self) -> str:
         """Return the servers that have not welcomed this node yet, in words; empty if there is none."""

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from engine.net.content import DRAWN, NOTHING, Content
-from engine.net.handshake import Alive, Bye, Control, Denied, Hello, Ping, Unknown, Welcome
-from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
+from engine.net.handshake import Control
+from fleet.stations.messages import Message
 
 MAGIC = b"sf"
 VERSION = 4  # of frames and their content; both ends must have the same
@@ -29,8 +29,6 @@ WireMessage = Message | Control
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[WireMessage] = msgspec.msgpack.Decoder(WireMessage)
-_LARGEST = (1 << 31) - 1  # of the numbers in an envelope: no honest fleet reaches it, and every column can store it
-_LARGER = (1 << 62) - 1  # of epochs and of numbers of views, which also count the lives of a process
 
 
 class FrameError(ValueError):
@@ -122,21 +120,6 @@ _FORMATS = {(drawn, state_format) for drawn in (0, FLOAT16) for state_format in 
 
 def _message(envelope: bytes) -> WireMessage:
     try:
-        message: WireMessage = _decoder.decode(envelope)
+        return _decoder.decode(envelope)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(str(error)) from None
-    for name, largest in _NUMBERS[type(message)]:
-        if not -1 <= getattr(message, name) <= largest:
-            raise FrameError(f"{name} of {getattr(message, name)}; allowed: -1 to {largest}")
-    return message
-
-
-def _largest(kind: type, name: str) -> int:
-    return _LARGER if name == "epoch" or (kind, name) == (View, "request") else _LARGEST
-
-
-_NUMBERS: dict[type, tuple[tuple[str, int], ...]] = {
-    kind: tuple((name, _largest(kind, name)) for name in kind.__struct_fields__ if name in (
-        "tag", "request", "epoch", "base", "tokens", "priority", "waiting", "number"))
-    for kind in (DraftRequest, Draft, Refusal, Leave, View, Hello, Welcome, Denied, Unknown, Alive, Bye, Ping)
-}  # fmt: skip

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import longest_of
+from fleet.stations.messages import Number
 
 TERMS = (
     "seed", "precision", "drafters.count", "drafters.depth", "drafters.shape", "drafters.kind",
@@ -37,7 +38,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     """
 
     role: Role
-    number: int
+    number: Number
     incarnation: Incarnation
     attempt: Incarnation
     terms: Annotated[dict[Text, Text], Meta(max_length=32)]
@@ -75,8 +76,8 @@ class Bye(msgspec.Struct, tag="bye", frozen=True):
 class Ping(msgspec.Struct, tag="ping", frozen=True):
     """The other end's worker sends it back at once; link times are measured by its round trips."""
 
-    tag: int
-    number: int
+    tag: Number
+    number: Number
 
 
 Control = Hello | Welcome | Denied | Unknown | Alive | Bye | Ping

@@ -6,6 +6,7 @@ the drafter's node, in both directions.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -105,18 +106,18 @@ def stated_links(fleet: Fleet, drafter: int | None = None) -> StatedLinks | None
     return StatedLinks(fleet, drafter) if holds_links(fleet) else None
 
 
+@dataclass(eq=False)
 class LossyLinks:
     """The lossy links of drafter number `drafter` in life number `life` of its process, with the simulation's seeds.
 
     `zero_s`: the run's time zero by the engine's clock, to be set before the first message.
     """
 
-    def __init__(self, fleet: Fleet, drafter: int, life: int = 0) -> None:
-        self.fleet = fleet
-        self.drafter = drafter
-        self.life = life
-        self.zero_s = 0.0
-        self.faults: dict[tuple[int, Way], LinkFaults] = {}  # by target and direction
+    fleet: Fleet
+    drafter: int
+    life: int = 0
+    zero_s: float = 0.0
+    faults: dict[tuple[int, Way], LinkFaults] = field(default_factory=dict)  # by target and direction
 
     def arrivals_s(self, tag: int, way: Way, now_s: float) -> Iterator[float]:
         """Yield when a message of a session that is sent now arrives, by the engine's clock."""

@@ -5,6 +5,7 @@ executor runs that on both models (`engine/decoding/aligned.py`).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -22,6 +23,7 @@ from fleet.stations.messages import Join, StationEvent
 from fleet.times.step import Step
 
 
+@dataclass(eq=False)
 class AlignedExecutor(Executor):
     """Runs an aligned station's steps on both models; keeps outputs and signals by request.
 
@@ -29,17 +31,14 @@ class AlignedExecutor(Executor):
     - `signals`: whether outcomes have acceptance probability, divergence and entropy of every drafted token.
     """
 
-    def __init__(
-        self,
-        drafter: AnyDrafter,
-        target: Target,
-        streams: Streams,
-        rule: AlignedRule,
-        watch: Watch | None = None,
-        signals: bool = False,
-    ) -> None:
-        self.drafter, self.target, self.streams, self.rule = drafter, target, streams, rule
-        self.watch, self.signals = watch, signals
+    drafter: AnyDrafter
+    target: Target
+    streams: Streams
+    rule: AlignedRule
+    watch: Watch | None = None
+    signals: bool = False
+
+    def __post_init__(self) -> None:
         self.joins: dict[int, Join] = {}
         self.ballast: list[int] = []  # tags of finished rows that a fixed batch keeps
         self.drafts: Drafts | None = None

@@ -5,7 +5,7 @@ of the messages that its station sends. It takes no decisions.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -118,6 +118,7 @@ class DraftExecutor(Executor):
             kept.pop(tag, None)
 
 
+@dataclass(eq=False)
 class VerifyExecutor(Executor):
     """Runs a verifier station's steps on a target model; keeps the finished outputs by request.
 
@@ -132,28 +133,20 @@ class VerifyExecutor(Executor):
       else until the first request.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        streams: Streams,
-        pending: PendingDrafts,
-        sends_hidden: bool = False,
-        signals: bool = False,
-        rejoins: bool = False,
-        in_turn: bool = True,
-    ) -> None:
-        self.target = target
-        self.streams = streams
-        self.sends_hidden = sends_hidden
-        self.signals = signals
-        self.rejoins = rejoins
-        self.in_turn = in_turn
+    target: Target
+    streams: Streams
+    pending: PendingDrafts
+    sends_hidden: bool = False
+    signals: bool = False
+    rejoins: bool = False
+    in_turn: bool = True
+
+    def __post_init__(self) -> None:
         self.verdicts: dict[int, Verdict] = {}
         self.states: dict[int, list[torch.Tensor]] = {}  # hidden states of all committed tokens but the last, in parts
         self.sent: dict[int, int] = {}  # tokens of a text that its drafter knows, by tag
         self.unsent_states: dict[int, list[torch.Tensor]] = {}  # hidden states before the tokens after these, in parts
         self.paths: dict[int, list[int]] = {}  # accepted nodes of the last draft, by tag
-        self.pending = pending
         self.open_requests: dict[int, Join] = {}
         self.outputs: dict[int, list[int]] = {}
 

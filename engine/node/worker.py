@@ -10,6 +10,7 @@ import math
 import queue
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -84,6 +85,7 @@ def by_the_clock(work: Callable[[], Outcomes]) -> tuple[Outcomes, float]:
     return outcomes, time.perf_counter() - started_s
 
 
+@dataclass(eq=False)
 class Worker:
     """One station, its executor and its device, in the thread that calls `run`.
 
@@ -91,22 +93,15 @@ class Worker:
     - `zero_s`: the run's time zero on this host.
     """
 
-    def __init__(
-        self,
-        station: RecordedStation,
-        executor: Executor,
-        post: Callable[[Any, Content], None],
-        timed: Timed = by_the_clock,
-        lock: DeviceLock = no_lock,
-        zero_s: float = 0.0,
-    ) -> None:
-        self.recorded = station
-        self.station = station.station
-        self.executor = executor
-        self.post = post
-        self.timed = timed
-        self.lock = lock
-        self.zero_s = zero_s
+    recorded: RecordedStation
+    executor: Executor
+    post: Callable[[Any, Content], None]
+    timed: Timed = by_the_clock
+    lock: DeviceLock = no_lock
+    zero_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.station = self.recorded.station
         self.later: list[tuple[float, int, Deliver]] = []  # a heap of events with a later delivery time
         self.numbers = count()
         self.before: Callable[[Step], None] = lambda _step: None  # called right before a step's work

@@ -21,9 +21,7 @@ TIMEOUT_S = 600.0  # without any byte of an answer
 PROGRESS_S = 10.0
 COUNTED = {  # counters of a server's metrics page, by what they count; the first word is the engine's
     "rounds": r"spec_decode_num_drafts(_total)?",
-    "drafted": r"spec_decode_num_draft_tokens(_total)?",
     "accepted": r"spec_decode_num_accepted_tokens(_total)?",
-    "preempted": r"num_preemptions(_total)?",
 }
 
 

@@ -6,7 +6,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TypeVar
 
 import msgspec
@@ -109,7 +108,7 @@ class Driver:
         return " | ".join(lines[-LINES_OF_ERROR:])
 
 
-class OutsideEngine:
+class OutsideEngine(contextlib.AbstractContextManager["OutsideEngine"]):
     """Runs scenarios on an engine; its last processes are kept until the end of the `with` block, for equal settings.
 
     - `report`: is called with a line before an engine starts, which takes up to a minute.
@@ -120,12 +119,7 @@ class OutsideEngine:
         self.report = report
         self.drivers: dict[bytes, Driver] = {}
 
-    def __enter__(self) -> "OutsideEngine":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_details: object) -> None:
         for driver in self.drivers.values():
             driver.close()
 

@@ -80,7 +80,10 @@ def _started(station: RecordedStation, now_s: float, drafting: bool = False) -> 
 
 def _rows(step: Step) -> dict[int, tuple[int, int]]:
     """Return the tokens of each request in a step, and how many of them are drafts."""
-    return {member.request: _tokens(step, member) for member in step.members}
+    return {
+        member.request: (member.tokens + 1, member.tokens) if step.kind_of(member) == "verify" else (member.tokens, 0)
+        for member in step.members
+    }
 
 
 def _agree(step: Step, seen: SeenStep) -> bool:
@@ -89,10 +92,6 @@ def _agree(step: Step, seen: SeenStep) -> bool:
         return _rows(step) == {request: row[:2] for request, row in seen.rows.items()}
     yielding = {member.request for member in step.members if step.kind_of(member) != "chunk"}
     return len(step.members) == seen.counted and yielding == seen.rows.keys()
-
-
-def _tokens(step: Step, member: Member) -> tuple[int, int]:
-    return (member.tokens + 1, member.tokens) if step.kind_of(member) == "verify" else (member.tokens, 0)
 
 
 def _outcome(step: Step, member: Member, seen: SeenStep) -> Outcome:

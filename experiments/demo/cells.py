@@ -53,22 +53,14 @@ FULL = DemoEffort(CALIBRATION, ((1, 2, 3, 4, 6), (1, 3, 5, 6, 7)), 2)
 SHORT = DemoEffort(CALIBRATION, ((1, 3, 4), (1, 5)), 2)
 
 
-class Planned(msgspec.Struct, frozen=True):
-    """A cell before it is run: its name and its scenario, without a profile. `kind`: replayed or baseline."""
+def cell_name(scenario: Scenario) -> str:
+    """Return the name of the cell with such a scenario."""
+    return f"{scenario.name}, N = {scenario.verifiers.count}"
 
-    kind: str
-    case: dict[str, Any]
-    scenario: Scenario
 
-    @property
-    def name(self) -> str:
-        """Name of the cell."""
-        return f"{self.scenario.name}, N = {self.scenario.verifiers.count}"
-
-    @property
-    def slug(self) -> str:
-        """The name, fit for a file."""
-        return "".join(letter if letter.isalnum() else "-" for letter in self.name).replace("--", "-")
+def slug_of(scenario: Scenario) -> str:
+    """Return the name of a cell, fit for a file."""
+    return "".join(letter if letter.isalnum() else "-" for letter in cell_name(scenario)).replace("--", "-")
 
 
 class DemoCell(msgspec.Struct, frozen=True):
@@ -79,12 +71,16 @@ class DemoCell(msgspec.Struct, frozen=True):
     - `rows`: its errors, quantity by quantity.
     """
 
-    planned: Planned
     scenario: Scenario
     runs: list[Run]
     reruns: Reruns
     blind: dict[str, Metric]
     rows: list[ComparedQuantity]
+
+    @property
+    def targets(self) -> int:
+        """N, the number of its targets."""
+        return self.scenario.verifiers.count
 
     def measured(self, quantity: str) -> float:
         """The median of a quantity over the engine's runs."""
@@ -126,7 +122,7 @@ def replayed_time(profile: HardwareProfile, ratio: float) -> StepTime:
     return StepTime(base_s=round(ratio * inputs.service_s - link_s, 4))
 
 
-def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Planned]:
+def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Scenario]:
     """Yield the cells with replayed targets, which stand for separate accelerators."""
     for ratio, counts in zip(RETURN_OVER_SERVICE, effort.counts, strict=True):
         time = replayed_time(profile, ratio)
@@ -134,25 +130,24 @@ def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Pla
         verifiers = {"kind": "replayed", "verify": time}
         for count in counts:
             name = f"replayed targets, t_v = {1000 * time.base_s:.1f} ms"
-            scenario = demo_scenario(name, effort.requests, verifiers=verifiers | {"count": count})
-            yield Planned("replayed", {"targets": name, "N": count}, scenario)
+            yield demo_scenario(name, effort.requests, verifiers=verifiers | {"count": count})
 
 
-def baseline_cells(effort: DemoEffort) -> Iterator[Planned]:
+def baseline_cells(effort: DemoEffort) -> Iterator[Scenario]:
     """Yield speculation on the target's own device, and the standalone target."""
     for name, drafters in BASELINES.items():
-        scenario = demo_scenario(name, effort.requests, drafters=drafters, verifiers={"max_num_seqs": 1})
-        yield Planned("baseline", {"targets": name, "N": 1}, scenario)
+        yield demo_scenario(name, effort.requests, drafters=drafters, verifiers={"max_num_seqs": 1})
 
 
-def in_pass(cells: Sequence[Planned], number: int) -> list[Planned]:
+def in_pass(cells: Sequence[Scenario], number: int) -> list[Scenario]:
     """Return all cells in the random order of that pass, which is the same in every demo."""
     order = np.random.default_rng([ORDER_SEED, number]).permutation(len(cells))
     return [cells[place] for place in order]
 
 
-def simulated_cell(planned: Planned, runs: list[Run], profile: HardwareProfile) -> DemoCell:
+def simulated_cell(planned: Scenario, runs: list[Run], profile: HardwareProfile) -> DemoCell:
     """Simulate a cell with a profile, and hold what comes out against the engine's runs of it."""
-    scenario = msgspec.structs.replace(planned.scenario, profile=profile)
+    scenario = msgspec.structs.replace(planned, profile=profile)
     reruns, blind = simulated_reruns(scenario, runs), replicate(scenario, SIM_SEEDS)
-    return DemoCell(planned, scenario, runs, reruns, blind, compare_reruns(planned.case, blind, reruns))
+    case = {"targets": scenario.name, "N": scenario.verifiers.count}
+    return DemoCell(scenario, runs, reruns, blind, compare_reruns(case, blind, reruns))

@@ -41,10 +41,10 @@ def findings(cells: Sequence[DemoCell]) -> list[str]:
     blind = f"{errors.blind:.1%} from the profile alone (worst {errors.blind_worst:.1%})"
     own = f"{errors.mechanism:.1%} from its own steps and acceptance (mechanism; worst {errors.mechanism_worst:.1%})"
     lost = float(np.mean([delayed_share(run) for cell in cells for run in cell.runs]))
-    baselines = [cell for cell in cells if cell.planned.kind == "baseline"]
+    baselines = [cell for cell in cells if cell.scenario.verifiers.kind != "replayed"]
     return [
         *(line for case in replayed_cases(cells) for line in (full_line(case), throughput_line(case))),
-        "; ".join(f"{cell.planned.scenario.name}, tokens/s: {both(cell)}" for cell in baselines),
+        "; ".join(f"{cell.scenario.name}, tokens/s: {both(cell)}" for cell in baselines),
         f"error of a run's rounds/s and tokens/s: {blind}; {own}",
         f"host: a run and its rerun differ by {errors.host:.1%}; other work delayed steps by {lost:.1%} of their time",
         verdict(errors),
@@ -53,15 +53,15 @@ def findings(cells: Sequence[DemoCell]) -> list[str]:
 
 def replayed_cases(cells: Sequence[DemoCell]) -> list[list[DemoCell]]:
     """Return the cells with replayed targets by verification time, each by N."""
-    replayed = [cell for cell in cells if cell.planned.kind == "replayed"]
-    names = dict.fromkeys(cell.planned.case["targets"] for cell in replayed)
-    by_N = sorted(replayed, key=lambda cell: cell.planned.case["N"])
-    return [[cell for cell in by_N if cell.planned.case["targets"] == name] for name in names]
+    replayed = [cell for cell in cells if cell.scenario.verifiers.kind == "replayed"]
+    names = dict.fromkeys(cell.scenario.name for cell in replayed)
+    by_N = sorted(replayed, key=lambda cell: cell.targets)
+    return [[cell for cell in by_N if cell.scenario.name == name] for name in names]
 
 
 def full_line(case: Sequence[DemoCell]) -> str:
     """Say N_full by the equation and by two measures: rounds a second, and the drafter's load, on their plateaus."""
-    name, equations = case[0].planned.case["targets"], predict(case[0].scenario)
+    name, equations = case[0].scenario.name, predict(case[0].scenario)
     return (
         f"{name}: N_full = {equations.N_full} by equation (12), N_max = {equations.N_max}; measured: rounds/s are "
         f"level from {level_text(case, 'rounds_per_s')} on, drafter load from {level_text(case, 'load')} on "
@@ -78,21 +78,21 @@ def level_text(case: Sequence[DemoCell], quantity: str) -> str:
 def level_range(case: Sequence[DemoCell], quantity: str) -> tuple[int, int]:
     """Return the least and the largest N_full that single passes give."""
     passes = zip(*([run[quantity].value for run in cell.reruns.engine] for cell in case), strict=True)
-    found = [level_of([cell.planned.case["N"] for cell in case], values) for values in passes]
+    found = [level_of([cell.targets for cell in case], values) for values in passes]
     return min(found), max(found)
 
 
 def level_from(case: Sequence[DemoCell], quantity: str) -> int:
     """Return the least N at which a quantity has 98 % of its value at most targets: N_full as measured."""
-    return level_of([cell.planned.case["N"] for cell in case], [cell.measured(quantity) for cell in case])
+    return level_of([cell.targets for cell in case], [cell.measured(quantity) for cell in case])
 
 
 def throughput_line(case: Sequence[DemoCell]) -> str:
     """Say the throughput in both worlds at the knee and at most targets."""
     N_full = predict(case[0].scenario).N_full
-    knee = next((cell for cell in case if cell.planned.case["N"] >= N_full), case[-1])
+    knee = next((cell for cell in case if cell.targets >= N_full), case[-1])
     shown = [knee, *(case[-1:] if case[-1] is not knee else [])]
-    return "  tokens/s: " + "; ".join(f"N = {cell.planned.case['N']}: {both(cell)}" for cell in shown)
+    return "  tokens/s: " + "; ".join(f"N = {cell.targets}: {both(cell)}" for cell in shown)
 
 
 def both(cell: DemoCell) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from experiments.demo.cells import SIM_SEEDS, DemoCell
+from experiments.demo.cells import SIM_SEEDS, DemoCell, cell_name
 from experiments.demo.findings import errors_of, level_from, replayed_cases, rows_of
 from experiments.draw import Drawn
 from figures import throughput, timeline
@@ -16,20 +16,20 @@ from sim.predict import predict
 SHOWN = "throughput"
 
 
-def draw_demo(cells: Sequence[DemoCell], measured_at: str) -> dict[str, Drawn]:
+def draw_demo(cells: Sequence[DemoCell]) -> dict[str, Drawn]:
     """Return the figures with their captions, by name."""
     cases = replayed_cases(cells)
     few, many = cases[0][0], cases[0][-1]
-    panels = {f"{cell.planned.name}: {predict(cell.scenario).regime}": cell.runs[0].frame() for cell in (few, many)}
+    panels = {
+        f"{cell_name(cell.scenario)}: {predict(cell.scenario).regime}": cell.runs[0].frame() for cell in (few, many)
+    }
+    curves = throughput.draw(throughput_table(cases), marks_table(cases))
     sources = f"Engine: median and range of {len(few.runs)} runs. Simulation: 95 % of single runs, from the profile."
     return {
-        "throughput-vs-n": (
-            throughput.draw(throughput_table(cases), marks_table(cases)),
-            f"{sources} Bonus tokens count. {measured_at}",
-        ),
+        "throughput-vs-n": (curves, f"{sources} Bonus tokens count."),
         "timeline": (
             timeline.draw(panels),
-            f"Steps of two measured runs, about three iterations each; numbers: the target of a draft. {measured_at}",
+            "Steps of two measured runs, about three iterations each; numbers: the target of a draft.",
         ),
     }
 
@@ -38,7 +38,7 @@ def throughput_table(cases: Sequence[Sequence[DemoCell]]) -> pd.DataFrame:
     """One row a case, source and N, in the form that the throughput figure takes."""
     rows = []
     for cell in (cell for case in cases for cell in case):
-        place = {"case": cell.planned.case["targets"], "N": cell.planned.case["N"]}
+        place = {"case": cell.scenario.name, "N": cell.targets}
         rows.append(place | {"source": "sim"} | single_runs(cell.blind[SHOWN]))
         rows.append(place | {"source": "engine"} | range_of([run[SHOWN] for run in cell.reruns.engine]))
         rows.append(place | {"source": "analytic", SHOWN: predict(cell.scenario).throughput.with_bonus})
@@ -64,7 +64,7 @@ def marks_table(cases: Sequence[Sequence[DemoCell]]) -> pd.DataFrame:
         prediction, errors = predict(case[0].scenario), errors_of(rows_of(case))
         rows.append(
             {
-                "case": case[0].planned.case["targets"], "N_full": prediction.N_full,
+                "case": case[0].scenario.name, "N_full": prediction.N_full,
                 "N_full_measured": level_from(case, "rounds_per_s"), "error": errors.blind,
             }
         )  # fmt: skip

@@ -21,9 +21,11 @@ from experiments.demo.cells import (
     DemoEffort,
     baseline_cells,
     calibration_scenario,
+    cell_name,
     in_pass,
     replayed_cells,
     simulated_cell,
+    slug_of,
 )
 from experiments.demo.findings import contradictions_in, details, findings
 from experiments.demo.pictures import draw_demo
@@ -60,19 +62,20 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
     runs = defaultdict[str, list[Run]](list)
     for number in range(1, effort.passes + 1):
         for cell in in_pass(planned, number):
-            report(f"engine, pass {number} of {effort.passes}: {cell.name}")
-            runs[cell.slug].append(serve(cell.scenario, folder / "continuations").run)
-            write_run(runs[cell.slug][-1], folder / "records" / f"{cell.slug}.pass-{number}.engine.parquet")
+            report(f"engine, pass {number} of {effort.passes}: {cell_name(cell)}")
+            slug, run = slug_of(cell), serve(cell, folder / "continuations").run
+            runs[slug].append(run)
+            write_run(run, folder / "records" / f"{slug}.pass-{number}.engine.parquet")
         calibrate_part(bench, number)
     profile = bench.profile()
     write_profile(profile, folder / "profile.json")
 
     cells, contradictions = [], contradictions_in([run for of_cell in runs.values() for run in of_cell])
     for one in planned:
-        report(f"simulation: {one.name}")
-        cells.append(simulated_cell(one, runs[one.slug], profile))
+        report(f"simulation: {cell_name(one)}")
+        cells.append(simulated_cell(one, runs[slug_of(one)], profile))
         simulated = simulate(cells[-1].scenario)
-        write_run(simulated, folder / "records" / f"{one.slug}.sim.parquet")
+        write_run(simulated, folder / "records" / f"{slug_of(one)}.sim.parquet")
         contradictions += contradictions_in([simulated])
     comparison = summarise((row for cell in cells for row in cell.rows), profile.digest())
     result = DemoResult(comparison, [f"report: {folder / PAGE}", *findings(cells)])
@@ -103,7 +106,8 @@ def write_results(
     known = profile.provenance
     host = known.get("gpu") or known.get("processor", "this host")
     measured_at = f"Measured on {host} ({known.get('cores')} cores), profile {profile.digest()}."
-    for name, (figure, caption) in draw_demo(cells, measured_at).items():
-        save(figure, folder / f"{name}.png", caption)
-    page = demo_page(result.lines[1:], result.comparison, list(draw_demo(cells, "").values()), profile, facts)
-    write_file(folder / PAGE, html_of(page))
+    figures = draw_demo(cells)
+    page = html_of(demo_page(result.lines[1:], result.comparison, list(figures.values()), profile, facts))
+    for name, (figure, caption) in figures.items():
+        save(figure, folder / f"{name}.png", f"{caption} {measured_at}")
+    write_file(folder / PAGE, page)

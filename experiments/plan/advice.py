@@ -168,7 +168,7 @@ def _standing(found: Simulations, fleet: Deployment) -> str:
     if question.by_cost and fleet.cost_per_hour > best.cost_per_hour:
         return f"costs {fleet.cost_per_hour / best.cost_per_hour - 1:+.0%}"
     gap = found.gap(fleet, best)
-    return "level" if gap.share < INDIFFERENT or gap.low <= 0 else f"{gap.share:+.0%} time"
+    return "level" if gap.value < INDIFFERENT or gap.low <= 0 else f"{gap.value:+.0%} time"
 
 
 def _answer(found: Simulations, rows: Sequence[FleetRow]) -> Iterator[str]:

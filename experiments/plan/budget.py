@@ -8,11 +8,10 @@ import msgspec
 
 from experiments.plan.candidates import LOOKUP, Asked, Candidate, acceptance_of, candidates_of
 from experiments.plan.goals import Goal
-from experiments.plan.prices import devices_of
 from experiments.plan.serving import LoadCurve, load_curve
 from fleet.errors import InputError
 from fleet.hardware.passes import precisions_of
-from fleet.hardware.profile import placed_of
+from fleet.hardware.profile import devices_in, placed_of
 from fleet.hardware.shipped import device_of, shape_of
 from fleet.scenario.arrivals import Poisson
 from fleet.scenario.resolve import resolve
@@ -89,7 +88,7 @@ class Deployment(msgspec.Struct, frozen=True):
         taken: Counter[str] = Counter()
         for place, stations in ((self.candidate.target, self.replicas), (self.candidate.name, self.drafters)):
             if stations:
-                kind, parallel = devices_of(place)
+                kind, parallel = devices_in(place)
                 taken[kind] += parallel * stations
         return dict(taken)
 
@@ -202,7 +201,7 @@ def _holds(place: str) -> bool:
 
 
 def _check_fits(question: FleetQuestion, option: str, place: str) -> None:
-    kind, parallel = devices_of(place)
+    kind, parallel = devices_in(place)
     if question.devices.get(kind, 0) < parallel:
         raise InputError(f"{option} {place}: takes {parallel} x {kind}, which --devices does not have")
 

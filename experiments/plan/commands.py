@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.plan.budget import Deployment, Load
 from experiments.plan.candidates import Candidate
-from experiments.plan.prices import devices_of
+from fleet.hardware.profile import devices_in
 from fleet.hardware.shipped import device_of, shape_of
 from fleet.scenario.lengths import Between
 from fleet.scenario.resolve import resolve
@@ -95,7 +95,7 @@ def _refused(one: Candidate) -> str:
     """Say why no server runs a candidate; nothing of one that servers run."""
     if one.method == "apart":
         return ELSEWHERE
-    parallel, heads = devices_of(one.target)[1], shape_of(one.drafter).heads if one.method == "beside" else 0
+    parallel, heads = devices_in(one.target)[1], shape_of(one.drafter).heads if one.method == "beside" else 0
     if heads % parallel:
         return f"vLLM and SGLang split a drafter as its target; {parallel} devices cannot share {heads} heads"
     return ""
@@ -124,7 +124,7 @@ def _longest(one: Candidate, depth: int) -> int:
 def _model(one: Candidate, flag: str, parallel: str, cache: str) -> list[str]:
     """Return a server's options for the model, the devices that share it, and precisions."""
     model, _, where = one.target.rpartition("@")
-    kind, count = devices_of(one.target)
+    kind, count = devices_in(one.target)
     return [
         f"{flag}{model}",
         *([f"{parallel} {count}"] if count > 1 else []),

@@ -116,7 +116,7 @@ def find(question: FleetQuestion, jobs: int = 1, done: Callable[[str], None] = l
         best.append(_best_of(simulations, near, own))
     best.sort(key=simulations.rank)
     close = [one for one in best if simulations.rank(one)[:2] == simulations.rank(best[0])[:2]]
-    simulations.run([one for one in close if simulations.gap(one, best[0]).share < CLOSE], SEEDS[2])
+    simulations.run([one for one in close if simulations.gap(one, best[0]).value < CLOSE], SEEDS[2])
     best.sort(key=simulations.rank)
     while len(simulations.sample(best[0]).trials) < SEEDS[2]:  # with all seeds another one may come first
         simulations.run(best[:1], SEEDS[2])

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from msgspec import UNSET
 
-from experiments.plan.prices import devices_of, prices_of
+from experiments.plan.prices import prices_of
 from experiments.plan.question import Place, PlannedPair, without_unused
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed
-from fleet.hardware.profile import beside, check_tokenizer, estimated_profile, placed_of
+from fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
 from fleet.scenario.cost import Cost
 from fleet.scenario.scenario import Drafters, Scenario
 
@@ -84,7 +84,7 @@ def _priced(
     """Yield every pair with what an hour of its devices costs: as `costs` say, else by the scenario's `[cost]`."""
     by_role = not costs and base.cost is not None
     for role, own in (("target", targets), ("drafter", drafts)):
-        devices = dict.fromkeys(devices_of(one.text) for one in own)
+        devices = dict.fromkeys(devices_in(one.text) for one in own)
         if by_role and len(devices) > 1:
             add = ",".join(f"{name}=COST" for name in dict.fromkeys(name for name, _ in devices))
             raise InputError(f"scenario {base.name!r}: [cost] has one price for every {role}; give --cost {add}")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from fleet.errors import InputError
+from fleet.hardware.profile import devices_in
 from fleet.scenario.changes import parts_of
 
 PER_HOUR = {  # assumed: rounded prices of cloud providers for an hour, in dollars, of autumn 2026
@@ -14,13 +15,6 @@ FREE = "an hour of a target costs 0, and then fleets without drafters are free; 
 ASSUMED = "$ (assumed prices)"
 
 
-def devices_of(place: str) -> tuple[str, int]:
-    """Return the device of MODEL@DEVICE or MODEL@4xDEVICE, and how many of them share the model."""
-    where = place.rpartition("@")[2].partition(":")[0]
-    count, times, device = where.partition("x")
-    return (device, int(count)) if times and count.isdecimal() else (where, 1)
-
-
 def prices_of(costs: Sequence[str], places: Sequence[str], by_count: bool = False) -> tuple[dict[str, float], str]:
     """Return what an hour of each place costs, and the unit.
 
@@ -30,14 +24,14 @@ def prices_of(costs: Sequence[str], places: Sequence[str], by_count: bool = Fals
 
     Raises InputError for names that no place has, and for a device without a price.
     """
-    names = list(dict.fromkeys(devices_of(place)[0] for place in places))
+    names = list(dict.fromkeys(devices_in(place)[0] for place in places))
     prices, unit = _read_prices(costs, names)
     if not prices:
         prices, unit = (dict.fromkeys(names, 1.0), "device-hours") if by_count else (PER_HOUR, ASSUMED)
     if missing := [name for name in names if name not in prices]:
         add = ",".join(f"{name}=COST" for name in missing)
         raise InputError(f"--cost: {missing[0]} has no price; add --cost {add}, the cost of an hour")
-    devices = [(place, *devices_of(place)) for place in places]
+    devices = [(place, *devices_in(place)) for place in places]
     return {place: count * prices[device] for place, device, count in devices}, unit
 
 

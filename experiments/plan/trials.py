@@ -150,26 +150,18 @@ def _half_width(values: Sequence[float], level: float) -> float:
     return float(stdtrit(len(values) - 1, level)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
-class Gap(msgspec.Struct, frozen=True):
-    """How much worse than another fleet one is, as a share, and half of the interval of that; NaN if unknown."""
-
-    share: float
-    half: float
-
-    @property
-    def low(self) -> float:
-        """The lower end of the interval."""
-        return self.share - self.half
+class Gap(Interval, frozen=True):
+    """How much worse than another fleet one is, as a share; of a single trial, the ends of the interval are NaN."""
 
     @property
     def is_clear(self) -> bool:
         """Whether it is worse beyond chance, or by far in the only trial."""
-        return self.share > FAR if math.isnan(self.half) else self.low > 0
+        return self.value > FAR if math.isnan(self.low) else self.low > 0
 
     @property
     def is_nothing(self) -> bool:
         """Whether it is as good, for all practical purposes."""
-        return self.share + self.half < INDIFFERENT
+        return self.high < INDIFFERENT
 
 
 def leader_of(entrants: Iterable[Entrant], goals: Sequence[Goal], open_loop: bool) -> Entrant | None:
@@ -186,7 +178,7 @@ def gap_to(leader: Entrant, rival: Entrant, rivals: int, open_loop: bool) -> Gap
     """Return how much worse than the leader a rival is: in cost, or where that is the same, in time for a token."""
     dearer = rival.cost_per_hour / leader.cost_per_hour - 1
     if open_loop and abs(dearer) > SAME_COST:
-        return Gap(dearer, 0.0)
+        return Gap(dearer, dearer, dearer)
     metric = "tpot_s" if open_loop else "cost_per_million"
     return gap_between(rival.values(metric), leader.values(metric), 1 - (1 - CONFIDENCE) / max(rivals, 1))
 
@@ -194,7 +186,8 @@ def gap_to(leader: Entrant, rival: Entrant, rivals: int, open_loop: bool) -> Gap
 def gap_between(theirs: Sequence[float], ours: Sequence[float], level: float = (1 + CONFIDENCE) / 2) -> Gap:
     """Return by how much values are larger than those of the same seeds; `level`: of Student's quantile."""
     shares = [value / own - 1 for value, own in zip(theirs, ours, strict=False)]
-    return Gap(float(np.mean(shares)), _half_width(shares, level))
+    mean, half = float(np.mean(shares)), _half_width(shares, level)
+    return Gap(mean, mean - half, mean + half)
 
 
 def unsettled(

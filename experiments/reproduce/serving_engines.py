@@ -15,7 +15,6 @@ import numpy as np
 
 from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, in_parts, row
 from experiments.reproduce.serving_rows import FITTED, MeasuredRun, read_runs
-from fleet.hardware.device import Figure
 from fleet.hardware.memory import USED, kv_memory
 from fleet.hardware.profile import estimated_profile, placed_of
 from fleet.hardware.shipped import engine_of, shape_of
@@ -94,16 +93,16 @@ def serving(inputs: Inputs) -> Reproduction:
     return in_parts("serving", parts, [*notes, *ASSUMED])
 
 
-def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
-    """Simulate a run; `row_s` replaces the host time of a row of the engine. Runs of equal settings take one time."""
-    return _predicted(msgspec.structs.replace(run, name="", ttft_ms=0.0, tpot_ms=0.0, doubtful=False), row_s)
+def predicted(run: MeasuredRun) -> Predicted:
+    """Simulate a run. Runs of equal settings take one time."""
+    return _predicted(msgspec.structs.replace(run, name="", ttft_ms=0.0, tpot_ms=0.0, doubtful=False))
 
 
 @cache
-def _predicted(run: MeasuredRun, row_s: float | None) -> Predicted:
+def _predicted(run: MeasuredRun) -> Predicted:
     concurrency = run.concurrency
     requests = (FEW_WAVES if concurrency * run.new_tokens > MANY_TOKENS else WAVES) * concurrency
-    profile = _profile(run, row_s)
+    profile = _profile(run)
     low, high = RANGE if run.inferencex else (1.0, 1.0) if (run.backend, run.device) == IN_STEP else OUTPUTS
     prompt: int | dict[str, int] = run.prompt_tokens
     longest = int(high * run.new_tokens)
@@ -141,10 +140,10 @@ def batched_tokens(run: MeasuredRun) -> int:
     return 16384 if large else 8192
 
 
-def _profile(run: MeasuredRun, row_s: float | None) -> HardwareProfile:
+def _profile(run: MeasuredRun) -> HardwareProfile:
     engine = "graphs" if run.inferencex and run.backend == "vllm" else run.backend  # asynchronous scheduling
     eight_bits = run.inferencex and run.precision != "bf16"
-    return _estimated(_place(run), engine, row_s, eight_bits, run.backend != "vllm")
+    return _estimated(_place(run), engine, eight_bits, run.backend != "vllm")
 
 
 def _place(run: MeasuredRun) -> str:
@@ -175,12 +174,9 @@ def is_mixture(model: str) -> bool:
 
 
 @lru_cache
-def _estimated(place: str, engine: str, row_s: float | None, eight_bits: bool, read_in_8_bits: bool) -> HardwareProfile:
+def _estimated(place: str, engine: str, eight_bits: bool, read_in_8_bits: bool) -> HardwareProfile:
     """Return the estimated profile of a place; `eight_bits`: of its KV cache."""
     placed = placed_of(place, engine)
-    if row_s is not None:
-        host = msgspec.structs.replace(placed.engine, row_s=Figure(row_s, "assumed: tried"))
-        placed = msgspec.structs.replace(placed, engine=host)
     small = msgspec.structs.replace(placed, cache="kv-fp8" if eight_bits else placed.cache)
     less_bytes = (USED - MEMORY_SHARE) * placed.device.memory_bytes.value
     kv = kv_memory(small, None)

@@ -50,14 +50,8 @@ def placed_of(text: str, engine: str = "graphs") -> Placed:
     model, at, where = text.rpartition("@")
     if not at or not model or not where:
         raise InputError(f"{text!r}: needs {FORM}")
-    where, *asked = where.split(":")
-    count, times, device = where.partition("x")
-    parallel = 1
-    if times and count.isdecimal():
-        parallel = int(count[:9])
-    else:
-        device = where
-    precision, parts = _precisions(text, asked)
+    device, parallel = devices_in(text)
+    precision, parts = _precisions(text, where.split(":")[1:])
     shape, host = shape_of(model), engine_of(engine)
     own = ({"experts": shape.experts_in} if shape.experts_in else {}) | parts
     written = ", ".join([precision, *(f"{part}-{of_part}" for part, of_part in own.items() if of_part != "bf16")])
@@ -67,6 +61,13 @@ def placed_of(text: str, engine: str = "graphs") -> Placed:
     made = Placed(shape, device_of(device), host, precision, parallel, named, cache, mlp, experts)
     check(made)
     return made
+
+
+def devices_in(place: str) -> tuple[str, int]:
+    """Return the device of MODEL@DEVICE or MODEL@4xDEVICE, and how many of them share the model."""
+    where = place.rpartition("@")[2].partition(":")[0]
+    count, times, device = where.partition("x")
+    return (device, int(count[:9])) if times and count.isdecimal() else (where, 1)
 
 
 def beside(target: Placed, shape: ModelShape, precision: str = "bf16") -> Placed:

@@ -129,6 +129,11 @@ def ways_of(run: Run) -> list[Way]:
     ]
 
 
+def finished_steps(run: Run) -> list[tuple[Step, StepDone]]:
+    """Return the steps of a run with their ends, station by station; InputError as `playback_of`."""
+    return _log_of(run).finished
+
+
 def _log_of(run: Run) -> "_Log":
     fleet = run.header.fleet
     log = _Log(fleet)
@@ -150,6 +155,7 @@ class _Log:
         self.fleet = fleet
         self.steps: dict[tuple[str, StepKind], list[PlayedStep]] = defaultdict(list)
         self.outcomes: dict[tuple[int, int, StepKind], list[Outcome]] = defaultdict(list)
+        self.finished: list[tuple[Step, StepDone]] = []
         self.ends_s: dict[str, list[float]] = defaultdict(list)
         self.sent_s: dict[Sent, list[float]] = defaultdict(list)
         self.senders: dict[Sent, list[str]] = defaultdict(list)
@@ -302,6 +308,7 @@ class _Watched:
         step = self.station.running
         if step is None or step.number != event.step:
             return
+        self.log.finished.append((step, event))
         played = PlayedStep(event.duration_s, step.idle_gap_s, step.warm_tokens)
         self.log.steps[self.name, step.kind].append(played)
         self.log.ends_s[self.name].append(now_s - self.begun_s - event.duration_s)

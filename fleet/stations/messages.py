@@ -6,16 +6,22 @@ names its decoding stream by (tag, request), its state by epoch, and its prefix 
 stale or repeated message is therefore recognised and changes nothing.
 """
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from fleet.policies.outcome import Outcome
+
+Number = Annotated[int, Meta(ge=-1, le=(1 << 31) - 1)]  # no honest fleet exceeds it, and every column can store it
+LargeNumber = Annotated[int, Meta(ge=-1, le=(1 << 62) - 1)]  # epochs and numbers of views also count restarts
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
     """Something that happens to a station; `tag` names the stream in the whole fleet."""
 
-    tag: int
-    request: int
+    tag: Number
+    request: Number
 
 
 class Join(Event, tag="join", frozen=True, gc=False):
@@ -33,19 +39,19 @@ class DraftRequest(Event, tag="draft-request", frozen=True, gc=False):
     - `tokens`: the depth granted by the verifier; negative: the drafter decides.
     """
 
-    epoch: int
-    base: int
+    epoch: LargeNumber
+    base: Number
     opening: bool = False
-    priority: int = 0
-    tokens: int = -1
+    priority: Number = 0
+    tokens: Number = -1
 
 
 class Draft(Event, tag="draft", frozen=True, gc=False):
     """Drafter to verifier: `tokens` draft tokens that continue the prefix of length `base`."""
 
-    epoch: int
-    base: int
-    tokens: int
+    epoch: LargeNumber
+    base: Number
+    tokens: Number
 
 
 class Refusal(Event, tag="refusal", frozen=True, gc=False, omit_defaults=True):
@@ -55,7 +61,7 @@ class Refusal(Event, tag="refusal", frozen=True, gc=False, omit_defaults=True):
     """
 
     reason: str
-    epoch: int = 0
+    epoch: LargeNumber = 0
 
 
 class Leave(Event, tag="leave", frozen=True, gc=False, omit_defaults=True):
@@ -64,26 +70,28 @@ class Leave(Event, tag="leave", frozen=True, gc=False, omit_defaults=True):
     With an `epoch`, a session that opened again in a later epoch stays.
     """
 
-    epoch: int = 0
+    epoch: LargeNumber = 0
 
 
 class Overdue(Event, tag="overdue", frozen=True, gc=False):
     """The draft requested in that epoch timed out, or its drafter is lost."""
 
-    epoch: int
+    epoch: LargeNumber
 
 
 class Retry(Event, tag="retry", frozen=True, gc=False):
     """It is time to retry a drafter that did not answer, or it is back."""
 
 
-class View(Event, tag="view", frozen=True, gc=False):
+class View(msgspec.Struct, tag="view", frozen=True, gc=False):
     """Drafter to router: its waiting work. `tag` is the drafter's number, `request` the number of the view.
 
     - `waiting`: sessions in the buffer and in the running step.
     """
 
-    waiting: int
+    tag: Number
+    request: LargeNumber
+    waiting: Number
 
 
 class Restarted(msgspec.Struct, tag="restart", frozen=True, gc=False):

@@ -18,6 +18,7 @@ from experiments.demo.cells import (
     in_pass,
     replayed_cells,
     simulated_cell,
+    slug_of,
 )
 from experiments.demo.findings import (
     AS_GOOD,
@@ -59,7 +60,7 @@ def cells_of(profile: HardwareProfile, *slowness: float) -> list[DemoCell]:
     """All cells of a small demo, with a run for each slowness of the host."""
     made = []
     for planned in (*replayed_cells(profile, SMALL), *baseline_cells(SMALL)):
-        known = [msgspec.structs.replace(planned.scenario, profile=slowed(profile, slow)) for slow in slowness]
+        known = [msgspec.structs.replace(planned, profile=slowed(profile, slow)) for slow in slowness]
         runs = [simulate(msgspec.structs.replace(scenario, seed=seed)) for seed, scenario in enumerate(known)]
         made.append(simulated_cell(planned, runs, profile))
     return made
@@ -72,10 +73,10 @@ def cells(profile: HardwareProfile) -> list[DemoCell]:
 
 def test_each_pass_has_all_cells_in_another_order(profile: HardwareProfile) -> None:
     planned = [*replayed_cells(profile, FULL), *baseline_cells(FULL)]
-    slugs = [[cell.slug for cell in in_pass(planned, number)] for number in (1, 2)]
-    assert sorted(slugs[0]) == sorted(slugs[1]) == sorted(cell.slug for cell in planned)
+    slugs = [[slug_of(cell) for cell in in_pass(planned, number)] for number in (1, 2)]
+    assert sorted(slugs[0]) == sorted(slugs[1]) == sorted(slug_of(cell) for cell in planned)
     assert slugs[0] != slugs[1]
-    assert slugs[0] == [cell.slug for cell in in_pass(planned, 1)]
+    assert slugs[0] == [slug_of(cell) for cell in in_pass(planned, 1)]
     assert all(Path(slug).name == slug and " " not in slug for slug in slugs[0])
 
 
@@ -84,9 +85,9 @@ def test_no_number_of_a_predicted_run_enters_the_profile(profile: HardwareProfil
     assert calibration_scenario().workload.prompts == "demo/calibration"
     for effort in (FULL, SHORT):
         planned = [*replayed_cells(profile, effort), *baseline_cells(effort)]
-        assert {cell.scenario.workload.prompts for cell in planned} == {"demo/evaluation"}
-        assert {cell.scenario.workload.requests for cell in planned} == {effort.calibration.prompts}
-        assert not any(isinstance(cell.scenario.profile, HardwareProfile) for cell in planned)
+        assert {cell.workload.prompts for cell in planned} == {"demo/evaluation"}
+        assert {cell.workload.requests for cell in planned} == {effort.calibration.prompts}
+        assert not any(isinstance(cell.profile, HardwareProfile) for cell in planned)
 
 
 def test_the_demo_ends_in_eight_lines_at_most(cells: list[DemoCell]) -> None:

@@ -7,18 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from calibrate.operators import (
-    COLUMNS,
-    FIGURES,
-    KERNELS,
-    MODEL,
-    PRODUCTS,
-    estimated_s,
-    fitted_figures,
-    of_other,
-    read_operators,
-    with_figures,
-)
+from calibrate.operators import COLUMNS, EFFICIENCIES, KERNELS, MODEL, PRODUCTS, estimated_s, of_other, read_operators
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.estimated import AMUSD_RUNS, SHOWN_TOKENS, VIDUR
 from experiments.reproduce.rows import Inputs, Reproduction
@@ -26,6 +15,7 @@ from fleet.errors import InputError
 from fleet.hardware.passes import Placed
 from fleet.hardware.profile import placed_of
 from fleet.hardware.shipped import device_of, shape_of
+from tools.efficiencies import fitted_figures, with_figures
 
 HEAD = [*COLUMNS, *(f"time_stats.{name}.median" for name in (*PRODUCTS, *KERNELS))]
 GRID = [(tokens, parallel) for tokens in (1, 8, 64, 256, 1024, 4096) for parallel in (1, 4)]
@@ -61,7 +51,7 @@ def test_a_fit_finds_the_efficiencies_that_operators_were_made_with(tmp_path: Pa
     true = {"bandwidth_share": 0.7, "compute_share": 0.6, "product_s": 8e-6, "kernel_s": 3e-6, "kernel_share": 0.4}
     file = write_operators(tmp_path / "vidur.csv", lambda parallel: with_figures(a100(parallel), true))
     found = fitted_figures(read_operators(file), "a100-80gb")
-    assert tuple(found) == FIGURES
+    assert tuple(found) == EFFICIENCIES
     assert found == pytest.approx(true, rel=0.01)
 
 

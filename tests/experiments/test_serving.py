@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from experiments.reproduce import REPRODUCTIONS, serving_engines
 from experiments.reproduce.rows import Inputs, Reproduction
-from experiments.reproduce.serving_rows import COLUMNS, FILE, read_runs
+from experiments.reproduce.serving_rows import COLUMNS, FILE, MeasuredRun, read_runs
 from fleet.errors import InputError
+from fleet.hardware.device import Figure
+from fleet.hardware.passes import Placed
+from fleet.hardware.profile import placed_of
 
 PLAIN = {
     "id": "plain", "silicon_data_source": "source_file=mine.csv; silicon_concurrency=4", "backend": "vllm",
@@ -41,6 +45,19 @@ def write(folder: Path, *rows: dict[str, str], columns: tuple[str, ...] = COLUMN
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     return REPRODUCTIONS["serving"](write(tmp_path_factory.mktemp("data"), *ROWS))
+
+
+def predicted(run: MeasuredRun, row_s: float) -> serving_engines.Predicted:
+    """Predict a run of an engine with this host time of a row; nothing of it is kept."""
+
+    def tried(*named: str) -> Placed:
+        placed = placed_of(*named)
+        return replace(placed, engine=replace(placed.engine, row_s=Figure(row_s, "assumed: tried")))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving_engines, "placed_of", tried)
+        patch.setattr(serving_engines, "_estimated", serving_engines._estimated.__wrapped__)
+        return serving_engines._predicted.__wrapped__(run)
 
 
 def test_each_run_has_two_rows_and_the_doubtful_do_not_count(made: Reproduction) -> None:
@@ -80,7 +97,7 @@ def test_sglang_reads_prompts_first_and_runs_on_h100_stay_in_step(tmp_path: Path
     """Of 4 requests at once, all wait for all prompts, and then decode undisturbed."""
     row = PLAIN | {"isl": "8000", "osl": "40"}
     first, mixed = read_runs(write(tmp_path, row | {"backend": "sglang"}, row))
-    ours, theirs = serving_engines.predicted(first), serving_engines.predicted(mixed, 0.0)
+    ours, theirs = serving_engines.predicted(first), predicted(mixed, 0.0)
     assert ours.ttft_ms > theirs.ttft_ms
     assert ours.tpot_ms < theirs.tpot_ms
 
@@ -93,7 +110,7 @@ def test_a_fitted_row_is_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_host_time_of_rows_makes_steps_longer(tmp_path: Path) -> None:
     (run,) = read_runs(write(tmp_path, PLAIN))
-    free, charged = serving_engines.predicted(run, 0.0), serving_engines.predicted(run, 1e-3)
+    free, charged = predicted(run, 0.0), predicted(run, 1e-3)
     assert 3 < charged.tpot_ms - free.tpot_ms <= 4.1  # of 4 rows, each 1 ms
 
 

@@ -36,7 +36,7 @@ def test_common_luck_of_a_seed_does_not_hide_a_difference() -> None:
     luck = np.random.default_rng(0).normal(0, 0.3, 8)
     ours, theirs = entrant(1, list(2 + luck)), entrant(2, list(1.03 * (2 + luck)))
     gap = gap_to(ours, theirs, rivals=20, open_loop=False)
-    assert gap.share == pytest.approx(0.03)
+    assert gap.value == pytest.approx(0.03)
     assert gap.is_clear
     assert not unsettled(ours, [ours, theirs], (), open_loop=False)
 
