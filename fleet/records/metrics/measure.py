@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 
 from fleet.errors import InputError
+from fleet.policies.goodspeed import utility
 from fleet.records.columns import Table
 from fleet.records.metrics.devices import busy_s, cost, energy, loads, measured_counters, measured_energy
 from fleet.records.metrics.findings import Findings, findings_of
-from fleet.records.metrics.goodput import utility
 from fleet.records.metrics.grouped import Floats, Groups, means_of
 from fleet.records.metrics.intervals import NO_INTERVAL, student_t_interval
 from fleet.records.metrics.outages import outage_metrics, without_steady_state
