@@ -1,7 +1,6 @@
 """The pages of a plan, a run and a sweep: the answer, its figures, its tables."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -25,6 +24,7 @@ from experiments.report.tables import (
 )
 from experiments.sweep.cell import CellResult
 from experiments.sweep.figure import sweep_figure, unit_of_metric
+from experiments.sweep.findings import findings
 from experiments.sweep.sweep import shown
 from experiments.sweep.table import ANALYTIC, in_numbers, keys_of, text_of
 from figures import timeline
@@ -146,7 +146,7 @@ def demo_page(
         "acceptance. Rerun: how far two runs of the cell differ."
     )
     grids = (Grid("Every quantity of every cell", headings, rows, note), profile_grid(profile), facts_grid(facts))
-    answer = tuple((head, text) for head, _, text in (line.strip().partition(": ") for line in lines))
+    answer = tuple(answers(line.strip() for line in lines))
     sources = "Measured by the engine on this host, and simulated from a profile that was calibrated here."
     return ReportPage("Demo: one drafter, N targets", "a demo", answer, sources, tuple(figures), grids)
 
@@ -191,7 +191,7 @@ def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scen
     }
     over = f" over {seeds} seeds" if seeds > 1 else ""
     sources = " ".join([*(known_as(each, ", ".join(bases)) for each in labels), f"Ranges are 95 % intervals{over}."])
-    answer = _best_cells(simulated, wide, keys, cells)
+    answer = tuple(answers(_answer(cells)))
     return ReportPage(
         f"Sweep {name}", "a sweep", answer, sources, _of_sweep(table, wide, keys), (*grids, facts_grid(facts))
     )
@@ -219,31 +219,15 @@ def _of_sweep(table: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str]) -> t
     return tuple(sweep_figure(table, name, where) for name in drawn)
 
 
-def _best_cells(
-    simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], cells: Sequence[CellResult]
-) -> tuple[tuple[str, str], ...]:
-    lines = []
-    for name, metric, more in (("most tokens", "throughput", True), ("fastest users", "tpot_p99_s", False)):
-        if metric in wide and wide[metric].notna().any():
-            row = wide.loc[wide[metric].idxmax() if more else wide[metric].idxmin()]
-            cell = ", ".join(f"{key} = {text_of(row[key])}" for key in keys)
-            lines.append((name, f"{cell}: {_value(simulated, row, keys, metric)}"))
+def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
+    """Yield a line for the most tokens, the fastest users, and cells that failed or were offered too much."""
+    yield from findings(cells)
+    yield from findings(cells, "tpot_p99_s")[:1]
     failed, full = [cell for cell in cells if cell.error], [cell for cell in cells if cell.overload]
     if failed:
-        lines.append(("failed", f"{len(failed)} cells; the first: {failed[0].error}"))
+        yield f"failed: {len(failed)} cells; the first: {failed[0].error}"
     if full:
-        lines.append(("overloaded", f"{len(full)} cells were offered more than they carry: {full[0].overload}"))
-    return tuple(lines)
-
-
-def _value(simulated: pd.DataFrame, row: pd.Series, keys: Sequence[str], metric: str) -> str:
-    """Return a metric of a cell with its unit and interval."""
-    same = simulated[simulated.quantity == metric]
-    for key in keys:
-        same = same[same[key] == row[key]]
-    one, unit = same.iloc[0], unit_of_metric(metric, same)
-    interval = " (no interval)" if math.isnan(one.low) else f" ({one.low:.4g} .. {one.high:.4g})"
-    return f"{metric} {one.value:.4g} {unit}{interval}"
+        yield f"overloaded: {len(full)} cells were offered more than they carry: {full[0].overload}"
 
 
 def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], label: str) -> Grid:

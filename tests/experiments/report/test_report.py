@@ -114,7 +114,7 @@ def test_a_sweep_shows_every_cell_and_names_the_best(results: dict[str, Path], p
         {"workload.requests": 24, "workload.new_tokens": 32}, out=results["sweep"], seeds=2, jobs=1,
     ).frame()  # fmt: skip
     best = swept.loc[swept.throughput.idxmax()]
-    assert f"verifiers.count = {best['verifiers.count']}, drafters.depth = {best['drafters.depth']}" in pages["sweep"]
+    assert f"verifiers.count={best['verifiers.count']}, drafters.depth={best['drafters.depth']}" in pages["sweep"]
     for value in swept.throughput:
         assert f'data-v="{value:.10g}"' in pages["sweep"]
 
