@@ -161,7 +161,7 @@ class Result(Shown):
         Of a simulated closed loop without playback, `share_of_alone` is a target's throughput over what it has as the
         only target, simulated.
         """
-        table = measure_targets(self.run).frame()
+        table = measure_targets(self.run)
         if self._has_baseline and has_targets_alone(self.run.header.fleet):
             with suppress(InputError):  # a file of the workload may be gone
                 table.insert(2, "share_of_alone", table.throughput / alone_tokens_per_s(self.scenario))

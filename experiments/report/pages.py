@@ -122,7 +122,7 @@ def _timeline(run: Run, label: str) -> tuple[Drawn, ...]:
 
 def _targets(run: Run, label: str) -> Grid:
     """Return what each target got."""
-    rows = measure_targets(run).frame()
+    rows = measure_targets(run)
     headings = [*(UNITS.get(name, name) for name in rows.columns), "label"]
     cells = [(float(tag + 1), *map(float, values), label) for tag, *values in rows[:MAX_TARGETS].to_numpy().tolist()]
     return Grid("Each target", headings, cells)
