@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -26,7 +26,6 @@ from fleet.records.metrics.window import Metric, percentile_values
 from fleet.records.run import Run, write_run
 from fleet.scenario.changes import flat
 from fleet.scenario.links import holds_links
-from fleet.scenario.names import World
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.show import describe_fleet
@@ -38,26 +37,6 @@ from sim.baseline import plain_tpot_s
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-
-class RunSummary(msgspec.Struct, frozen=True):
-    """A run as `--json` prints it; NaN and infinity are null.
-
-    Keys:
-        scenario: Name of the scenario.
-        world: The world it ran in: "sim" or "engine".
-        seed: Seed of its random numbers.
-        metrics: Every metric by name.
-        overload: The verdict if more was offered than the fleet can carry; else null.
-        notes: Notes on the scenario, a line each.
-    """
-
-    scenario: str
-    world: World
-    seed: int
-    metrics: dict[str, Metric]
-    overload: Overload | None
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -110,10 +89,16 @@ class Result(Shown):
         """What the scenario says that its author may not mean, a line each."""
         return notes_of(self.scenario, self.run.header.world)
 
-    def summary(self) -> RunSummary:
-        """Return what `--json` prints of the run."""
-        own = self.scenario
-        return RunSummary(own.name, self.run.header.world, own.seed, self.metrics, self.overload, self.notes)
+    def summary(self) -> dict[str, Any]:
+        """Return what `--json` prints of the run, where NaN and infinity are null."""
+        return {
+            "scenario": self.scenario.name,
+            "world": self.run.header.world,
+            "seed": self.scenario.seed,
+            "metrics": self.metrics,
+            "overload": self.overload,
+            "notes": self.notes,
+        }
 
     def title(self) -> str:
         """Say which run this is."""
