@@ -156,7 +156,7 @@ class Result(Shown):
         """Draw the run, and write the figure to `out` if given."""
         from experiments.draw import draw
 
-        return draw(name, self.run, Path(out) if out else None)
+        return draw(name, self.run, out)
 
     def save(self, path: str | Path) -> None:
         """Write header and records as one Parquet file, which `specfleet.read_run` reads."""
@@ -231,7 +231,7 @@ class Sweep(Shown):
 
     def figure(self, name: Literal["sweep"] = "sweep", out: str | Path | None = None, metric: str = "") -> "Figure":
         """Draw a metric, throughput by default, along the first varied key; write the figure to `out` if given."""
-        from experiments.draw import Look, draw
+        from experiments.draw import draw
         from experiments.sweep.sweep import table
 
-        return draw(name, table(self.cells), Path(out) if out else None, Look(metric))
+        return draw(name, table(self.cells), out, metric)
