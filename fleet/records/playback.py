@@ -229,15 +229,8 @@ class _Watched:
         self.begun_s = 0.0
         self.latest_s = -math.inf  # times of its inputs, and of its plans
 
-    @property
-    def name(self) -> str:
-        """Name of the station."""
-        return self.station.name
-
-    @property
-    def running(self) -> Step | None:
-        """The step that runs."""
-        return self.station.running
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.station, name)
 
     def handle(self, event: Any, now_s: float) -> list[Instruction]:
         """Note the event and what follows from it."""
