@@ -153,7 +153,9 @@ class Window(msgspec.Struct, frozen=True):
 
     def spread(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
         """Return the mean, as `mean`, with its percentiles; the interval of one lies between two ordered values."""
-        times_s, sample = self._known_inside(time_s, values)
+        times_s, sample = np.asarray(time_s, dtype=float), np.asarray(values, dtype=float)
+        known = self.inside(times_s) & ~np.isnan(sample)
+        times_s, sample = times_s[known], sample[known]
         mean = self.mean(times_s, sample, unit)
         if not len(sample):
             return msgspec.structs.replace(mean, p50=mean, p90=mean, p99=mean)
@@ -172,19 +174,6 @@ class Window(msgspec.Struct, frozen=True):
 
         p50, p90, p99 = map(percentile, LEVELS, np.quantile(ordered, LEVELS).tolist())
         return msgspec.structs.replace(mean, p50=p50, p90=p90, p99=p99)
-
-    def _known_inside(self, time_s: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
-        """Return the times in the window and their values, for finite values."""
-        times_s, sample = np.asarray(time_s, dtype=float), np.asarray(values, dtype=float)
-        if _ascend(times_s):
-            first, end = np.searchsorted(times_s, self.edges_s[[0, -1]], side="right")
-            times_s, sample = times_s[first:end], sample[first:end]
-            finite = ~np.isnan(sample)
-            if finite.all():
-                return times_s, sample
-        else:
-            finite = self.inside(times_s) & ~np.isnan(sample)
-        return times_s[finite], sample[finite]
 
     def count(self, time_s: ArrayLike, unit: str) -> Metric:
         """Return a count, which has no interval."""
