@@ -132,7 +132,7 @@ def stages_on_host(
 
 
 def provenance_of(scenario: Scenario) -> dict[str, str]:
-    """Return the models and prompts of a calibration's scenario, for the profile's provenance: comparisons read them."""
+    """Return the measured models and prompts, for the provenance of a profile; comparisons read them."""
     drafters = scenario.drafters
     return {
         "drafter_kind": drafters.kind,

@@ -21,7 +21,7 @@ from fleet.errors import InputError
 from fleet.records.metrics.glossary import PERCENTILES
 from fleet.records.metrics.measure import assess, measure_targets
 from fleet.records.metrics.overload import Overload
-from fleet.records.metrics.tables import rounds_table
+from fleet.records.metrics.tables import rounds_of, verifications_of
 from fleet.records.metrics.window import Metric, percentile_values
 from fleet.records.run import Run, write_run
 from fleet.scenario.changes import flat
@@ -138,7 +138,8 @@ class Result(Shown):
 
     def rounds(self) -> "pd.DataFrame":
         """One row a round with its times in seconds, see `rounds_of`; ahead of a target, one row a verification."""
-        return rounds_table(self.run.header.fleet, self.run.columns()).frame()
+        table_of = rounds_of if self.run.header.fleet.in_turn else verifications_of
+        return table_of(self.run.columns()).frame()
 
     def targets(self) -> "pd.DataFrame":
         """One row a target: tag, throughput in tokens/s, its requests and rounds, see `measure_targets`.
