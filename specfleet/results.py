@@ -76,7 +76,7 @@ class Result(Shown):
         if has_load and "speedup" not in metrics and self._has_baseline:
             with suppress(InputError):  # a file of the workload may be gone
                 factor = plain_tpot_s(self.scenario) / metrics["tpot_s"].value
-                metrics |= {} if math.isnan(factor) else {"speedup": Metric(factor, math.nan, math.nan, "factor")}
+                metrics |= {} if math.isnan(factor) else {"speedup": Metric(factor, unit="factor")}
         return metrics, overload
 
     @property

@@ -276,7 +276,7 @@ def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
     if not len(opened):
         return {}
     per_s = streams_per_s(fleet, joins.time_s[opened]) * len(requests_of(joins)) / len(opened)
-    return {"offered_requests_per_s": Metric(per_s, *NO_INTERVAL, "requests/s")} if math.isfinite(per_s) else {}
+    return {"offered_requests_per_s": Metric(per_s, unit="requests/s")} if math.isfinite(per_s) else {}
 
 
 def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
@@ -307,4 +307,4 @@ def _fair_goodput(window: Window, verified: Table) -> dict[str, Metric]:
     if not len(counted):
         return {}
     goodputs = Groups(counted.tag).means(counted.acceptance_length) + 1
-    return {"utility": Metric(utility(goodputs), *NO_INTERVAL, "sum of logarithms")}
+    return {"utility": Metric(utility(goodputs), unit="sum of logarithms")}
