@@ -22,7 +22,7 @@ from fleet.records.metrics.glossary import PERCENTILES, percentile_name
 from fleet.records.metrics.intervals import CONFIDENCE, student_t_interval
 from fleet.records.metrics.measure import combine, measure
 from fleet.records.metrics.window import Metric, with_percentiles
-from fleet.records.playback import MECHANISM, NOTHING_PLAYED, Playback, playback_of
+from fleet.records.playback import MECHANISM, Playback, playback_of
 from fleet.records.run import Run
 from fleet.scenario.scenario import Scenario
 from fleet.shown import Shown
@@ -127,7 +127,7 @@ def simulated_reruns(scenario: Scenario, runs: Sequence[Run]) -> Reruns:
     )
 
 
-def replicate(scenario: Scenario, seeds: int, playback: Playback = NOTHING_PLAYED) -> dict[str, Metric]:
+def replicate(scenario: Scenario, seeds: int, playback: Playback | None = None) -> dict[str, Metric]:
     """Simulate with seeds 0, 1, ... and return the metrics' means, with intervals over the replications.
 
     The requests are the scenario's in each: a run that is predicted has no others.
@@ -137,12 +137,12 @@ def replicate(scenario: Scenario, seeds: int, playback: Playback = NOTHING_PLAYE
     return combine(list(side_by_side(_measured, every, jobs)))
 
 
-def _measured(scenario: Scenario, playback: Playback, seed: int) -> dict[str, Metric]:
+def _measured(scenario: Scenario, playback: Playback | None, seed: int) -> dict[str, Metric]:
     """Simulate with another seed for all that is drawn but the requests, which stay as they are."""
     own = scenario.seed if scenario.workload.seed is None else scenario.workload.seed
     workload = msgspec.structs.replace(scenario.workload, seed=own)
     redrawn = msgspec.structs.replace(scenario, seed=seed, workload=workload)
-    return with_percentiles(measure(simulate(redrawn, playback if playback.parts else None)))
+    return with_percentiles(measure(simulate(redrawn, playback)))
 
 
 def compare_metrics(
