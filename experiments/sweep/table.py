@@ -79,16 +79,10 @@ def points_of(table: pd.DataFrame, metric: str, x: str, lines: str) -> pd.DataFr
 
     Rows of the equations have the world "analytic" and no unit.
     """
-    rows = table[table.quantity == metric]
-    return pd.DataFrame(
-        {
-            "x": rows[x].tolist(),
-            "line": [text_of(value) for value in rows[lines]] if lines else [""] * len(rows),
-            **{name: rows[name].astype(float).tolist() for name in NUMBERS},
-            "world": rows.world.tolist(),
-            "unit": rows.unit.fillna("").tolist() if "unit" in rows else "",
-        }
-    )
+    rows = table[table.quantity == metric].reset_index(drop=True)
+    line = rows[lines].map(text_of) if lines else ""
+    points = rows.assign(x=rows[x].infer_objects(), line=line, unit=rows.unit.fillna("") if "unit" in rows else "")
+    return points[["x", "line", *NUMBERS, "world", "unit"]].astype(dict.fromkeys(NUMBERS, float))
 
 
 def text_of(value: Any) -> str:
