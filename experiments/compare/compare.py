@@ -59,9 +59,9 @@ class PredictionError(msgspec.Struct, frozen=True):
 class ComparedQuantity(msgspec.Struct, frozen=True):
     """One quantity of one case in both worlds; `error` is (sim - engine) / engine, NaN where the engine's is zero.
 
-    Such rows are left out of the mean. Intervals are NaN where a run has none. `engine` is the median of `runs`, the
-    values of the engine's runs, where there are several. `mechanism`: the remaining error where `MECHANISM` of them is
-    played back; `parameters`: the error of `sim`; `host`: the runs by each other.
+    Such rows are left out of the mean. `engine` is the median of `runs`, the values of the engine's runs, where there
+    are several. `mechanism`: the remaining error where `MECHANISM` of them is played back; `parameters`: the error of
+    `sim`; `host`: the runs by each other.
     """
 
     quantity: str
@@ -69,8 +69,6 @@ class ComparedQuantity(msgspec.Struct, frozen=True):
     sim: float
     engine: float
     error: float
-    sim_interval: tuple[float, float]
-    engine_interval: tuple[float, float]
     runs: tuple[float, ...] = ()
     parameters: PredictionError | None = None
     mechanism: PredictionError | None = None
@@ -178,14 +176,8 @@ def _with_errors(row: ComparedQuantity, sim: Metric, reruns: Reruns) -> Compared
 def _row(
     quantity: str, case: Mapping[str, Any], sim: Mapping[str, Metric], runs: Sequence[Mapping[str, Metric]]
 ) -> ComparedQuantity:
-    ours, measured = sim[quantity], [run[quantity] for run in runs]
-    engine = float(np.median([metric.value for metric in measured]))
-    if len(measured) == 1:
-        interval = measured[0].low, measured[0].high
-    else:
-        interval = student_t_interval([metric.value for metric in measured])
-    error = (ours.value - engine) / engine if engine else float("nan")
-    return ComparedQuantity(quantity, dict(case), ours.value, engine, error, (ours.low, ours.high), interval)
+    ours, engine = sim[quantity].value, float(np.median([run[quantity].value for run in runs]))
+    return ComparedQuantity(quantity, dict(case), ours, engine, (ours - engine) / engine if engine else math.nan)
 
 
 def _parameters(sim: Metric, runs: Sequence[Metric]) -> PredictionError:
