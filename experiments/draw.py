@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from experiments.plan.answer import Plan
 from experiments.plan.methods import Methods
 from experiments.sweep.figure import devices_figure, sweep_figure
-from experiments.sweep.sweep import with_missing
-from experiments.sweep.table import read_sweep
+from experiments.sweep.sweep import read_table, with_missing
 from figures import methods, pareto, timeline
 from figures.style import add_caption, format_of, resize, write
 from fleet.errors import InputError
@@ -143,8 +142,8 @@ class FigureKind(NamedTuple):
 
 
 FIGURES = {
-    "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, sweep_figure),
-    "devices": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, devices_figure),
+    "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_table, sweep_figure),
+    "devices": FigureKind("a sweep's folder or table", pd.DataFrame, read_table, devices_figure),
     "timeline": FigureKind("a run", Run, read_run, timeline_of),
     "plan": FigureKind("a plan", Plan, read_plan, plan_of),
     "methods": FigureKind("methods of a target", Methods, read_methods, methods_of),

@@ -1,7 +1,6 @@
 """The pages of a plan, a run and a sweep: the answer, its figures, its tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -25,7 +24,7 @@ from experiments.report.tables import (
 from experiments.sweep.cell import CellResult
 from experiments.sweep.figure import sweep_figure, unit_of_metric
 from experiments.sweep.findings import findings
-from experiments.sweep.sweep import shown
+from experiments.sweep.sweep import table
 from experiments.sweep.table import ANALYTIC, in_numbers, keys_of, text_of
 from figures import timeline
 from figures.timeline import steps_of
@@ -155,57 +154,33 @@ def _percent(error: PredictionError | None) -> float | None:
     return None if error is None else 100 * error.value
 
 
-def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scenario: Scenario | None) -> ReportPage:
-    """Return the page of a sweep.
-
-    - `name`: of its folder.
-    - `table`: all cells' metrics.
-    - `cells`: those that its folder keeps; they say which failed.
-    - `scenario`: that of the first cell.
-    """
-    numbers = in_numbers(table)
+def sweep_page(name: str, scenario: Scenario, cells: Sequence[CellResult]) -> ReportPage:
+    """Return the page of a sweep: the name of its folder, the first cell's scenario, and all cells."""
+    whole, fleet = table(cells), resolve(scenario)
+    numbers = in_numbers(whole)
     simulated = numbers[numbers.world != ANALYTIC]
     keys = keys_of(numbers)
     empty = {key: numbers[key].astype(object).where(numbers[key].notna(), "none") for key in keys}
     simulated = simulated.assign(**{key: values for key, values in empty.items() if numbers[key].isna().any()})
     wide = simulated.pivot_table(index=keys, columns="quantity", values="value", sort=False).reset_index()
-    worlds = [str(world) for world in simulated.world.unique()]
-    bases = [str(basis) for basis in simulated.basis.dropna().unique()] if "basis" in simulated else ["unknown"]
-    fleet = None if scenario is None else resolve(scenario)
-    labels = [label_in(world, fleet.replayed if fleet else ()) for world in worlds]
-    label = labels[0] if len(labels) == 1 else "simulated"
-    cells = _of_table(table, keys, cells)
-    seeds = max((cell.seeds for cell in cells), default=1)
-    grids = [_cells(simulated, wide, keys, label)]
-    if scenario is not None and fleet is not None:
-        note = f"Of the first cell; {', '.join(keys)} {'vary' if len(keys) > 1 else 'varies'}."
-        grids += scenario_grids(fleet, scenario, note)
+    world, seeds = cells[0].world, cells[0].seeds
+    basis = ", ".join(dict.fromkeys(cell.basis for cell in cells if cell.basis))
+    label = label_in(world, fleet.replayed)
+    note = f"Of the first cell; {', '.join(keys)} {'vary' if len(keys) > 1 else 'varies'}."
     digests = ", ".join(cell.scenario_digest for cell in cells[:12]) + (" ..." if len(cells) > 12 else "")
     facts = {
         "cells": str(len(wide)),
         "seeds a cell": str(seeds),
-        "world": ", ".join(worlds),
-        "step times": ", ".join(bases),
-        **{f"values of {key}": ", ".join(dict.fromkeys(map(text_of, table[key]))) for key in keys},
+        "world": world,
+        "step times": basis,
+        **{f"values of {key}": ", ".join(dict.fromkeys(map(text_of, whole[key]))) for key in keys},
         "digests of the cells' scenarios": digests,
     }
     over = f" over {seeds} seeds" if seeds > 1 else ""
-    sources = " ".join([*(known_as(each, ", ".join(bases)) for each in labels), f"Ranges are 95 % intervals{over}."])
-    answer = tuple(answers(_answer(cells)))
-    return ReportPage(
-        f"Sweep {name}", "a sweep", answer, sources, _of_sweep(table, wide, keys), (*grids, facts_grid(facts))
-    )
-
-
-def _of_table(table: pd.DataFrame, keys: Sequence[str], cells: Sequence[CellResult]) -> list[CellResult]:
-    """Return the cells of the table, and failed ones of its keys; a folder keeps those of earlier sweeps, too."""
-    listed = {tuple(map(text_of, row)) for row in table[list(keys)].itertuples(index=False)}
-    own = [cell for cell in cells if list(cell.cell) == list(keys)]
-    return [cell for cell in own if cell.error or tuple(map(_text, shown(cell.cell).values())) in listed]
-
-
-def _text(value: Any) -> str:
-    return text_of(value) or "none"
+    sources = f"{known_as(label, basis)} Ranges are 95 % intervals{over}."
+    grids = (_cells(simulated, wide, keys, label), *scenario_grids(fleet, scenario, note), facts_grid(facts))
+    answer, figures = tuple(answers(_answer(cells))), _of_sweep(whole, wide, keys)
+    return ReportPage(f"Sweep {name}", "a sweep", answer, sources, figures, grids)
 
 
 def _of_sweep(table: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str]) -> tuple[Drawn, ...]:

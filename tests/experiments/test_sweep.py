@@ -80,7 +80,7 @@ def test_a_rerun_computes_only_what_is_missing(tmp_path: Path, monkeypatch: pyte
     assert sorted(map(repr, first)) == sorted(map(repr, second))
 
 
-@pytest.mark.parametrize("place", ["sweep.csv", "cells/verifiers.count=2.json"])
+@pytest.mark.parametrize("place", ["sweep.csv", "sweep.json", "cells/verifiers.count=2.json"])
 def test_a_folder_in_place_of_results_is_refused_first(tmp_path: Path, place: str) -> None:
     (tmp_path / "out" / place).mkdir(parents=True)
     with pytest.raises(InputError, match=rf"^{tmp_path / 'out' / place}: is a folder, where results belong; "):
@@ -95,7 +95,7 @@ def test_a_stopped_sweep_keeps_its_own_scenario(tmp_path: Path) -> None:
     swept([1], tmp_path)
     with pytest.raises(RuntimeError, match="stopped"):
         swept([2], tmp_path, done=stop)
-    kept = msgspec.json.decode((tmp_path / "scenario.json").read_bytes())
+    kept = msgspec.json.decode((tmp_path / "sweep.json").read_bytes())["scenario"]
     assert kept["verifiers"]["count"] == 2
 
 

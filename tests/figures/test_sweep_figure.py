@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from experiments.draw import draw
 from experiments.sweep.figure import sweep_figure
-from experiments.sweep.sweep import sweep
-from experiments.sweep.table import in_numbers, read_sweep
+from experiments.sweep.sweep import read_table, sweep
+from experiments.sweep.table import in_numbers
 from figures.labels import scale_of, spread
 from fleet.errors import InputError
 from fleet.records.metrics.glossary import METRICS, Meaning
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def swept(folder: Path) -> pd.DataFrame:
-    return read_sweep(folder)
+    return read_table(folder)
 
 
 def texts_of(figure: Figure) -> list[str]:
