@@ -32,7 +32,7 @@ from calibrate.pair import (
     steps_bytes,
 )
 from calibrate.serving import accepted_in
-from calibrate.stages import Report, Stage, Stages, silent, stages_on_host
+from calibrate.stages import Report, Stage, Stages, provenance_of, silent, stages_on_host
 from calibrate.steadiness import MAX_ALONE, impossible_fit
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.launch.memory import needs_of
@@ -41,7 +41,6 @@ from engine.launch.serve import serve
 from engine.node.build import with_positions
 from fleet.errors import InputError, UnsteadyHostError
 from fleet.scenario.lengths import mean_tokens
-from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload

@@ -14,7 +14,7 @@ import msgspec
 from calibrate.answers import fit_answers, not_separated
 from calibrate.overheads import delays_of, overhead_of
 from calibrate.pass_laws import fit_aligned, fit_passes
-from calibrate.stages import Report, Stage, silent, stages_on_host
+from calibrate.stages import Report, Stage, provenance_of, silent, stages_on_host
 from engine.decoding.telemetry import host_facts
 from engine.launch.memory import needs_of
 from engine.launch.serve import EngineRun, serve
@@ -23,7 +23,6 @@ from fleet.acceptance.signals import write_signals
 from fleet.errors import InputError
 from fleet.policies.aligned import SameLength
 from fleet.records.run import Run
-from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.scenario import needs_of as signals_of

@@ -16,6 +16,8 @@ from engine.launch.memory import free_bytes, lacking
 from engine.launch.placement import visible_gpus
 from engine.launch.processes import in_process
 from fleet.errors import DeviceMemoryError, InputError
+from fleet.policies.shapes import CHAIN
+from fleet.scenario.named_files import absolute
 from fleet.scenario.scenario import Scenario
 from fleet.times.left_out import MEANINGS, Missing
 
@@ -129,3 +131,17 @@ def stages_on_host(
     facts, gpus = in_process("facts of this host", host_facts), visible_gpus()
     kept = Kept(folder, fingerprint_of(scenario, effort, facts | {"engine": engine}))
     return Stages(kept, report, note, facts, gpus, notes=[] if notes is None else notes)
+
+
+def provenance_of(scenario: Scenario) -> dict[str, str]:
+    """Return the measured models and prompts, for the provenance of a profile; comparisons read them."""
+    scenario = absolute(scenario)
+    drafters = scenario.drafters
+    return {
+        "drafter_kind": drafters.kind,
+        "drafter_model": drafters.model,
+        **({} if drafters.shape == CHAIN else {"drafter_shape": str(drafters.shape)}),
+        "target_model": scenario.verifiers.model,
+        "precision": scenario.precision,
+        "prompts_file": scenario.workload.prompts,
+    }

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from experiments.plan.answer import Plan
 from experiments.plan.methods import Methods
 from experiments.sweep.figure import devices_figure, sweep_figure
-from experiments.sweep.sweep import with_missing
-from experiments.sweep.table import read_sweep
+from experiments.sweep.sweep import read_table, with_missing
 from figures import methods, pareto, timeline
 from figures.style import add_caption, format_of, resize, write
 from fleet.errors import InputError
@@ -25,51 +24,46 @@ Drawn = tuple[Figure, str]
 """A figure and its caption."""
 
 
-class Look(NamedTuple):
-    """How a figure is shown.
+def draw(
+    name: str,
+    results: Any,
+    out: str | Path | None = None,
+    metric: str = "",
+    *,
+    panels: bool = False,
+    width_inches: float | None = None,
+    caption: bool = True,
+) -> Figure:
+    """Draw the figure of that name from results, or from the path of their file; write it to `out` if given.
 
     - `metric`, `panels`: of a sweep: what it shows, and whether values of the second key have a panel each.
     - `width_inches`: width, such as that of a paper's column; None for the figure's own.
     - `caption`: whether the caption is below.
-    """
-
-    metric: str = ""
-    panels: bool = False
-    width_inches: float | None = None
-    caption: bool = True
-
-
-AS_DRAWN = Look()
-
-
-def draw(name: str, results: Any, out: Path | None = None, look: Look = AS_DRAWN) -> Figure:
-    """Draw the figure of that name from results, or from the path of their file; write it to `out`.
 
     Raises InputError for an unknown name, and for results that belong to another figure.
     """
     if name not in FIGURES:
         raise InputError(f"figure {shortened(name, quoted=False)}: unknown; allowed: {', '.join(FIGURES)}")
     if out is not None:
-        format_of(out)
+        format_of(Path(out))
     chosen = FIGURES[name]
     content = chosen.read(Path(results)) if isinstance(results, (str, Path)) else results
     if not isinstance(content, chosen.kind):
         raise InputError(f"figure {name}: drawn from {chosen.source}, not from a {type(results).__name__}")
-    if name != "sweep" and (look.metric or look.panels):
-        raise InputError(f"figure {name}: shows one thing; --{'y' if look.metric else 'panels'} is for figure sweep")
-    width_inches = look.width_inches
+    if name != "sweep" and (metric or panels):
+        raise InputError(f"figure {name}: shows one thing; --{'y' if metric else 'panels'} is for figure sweep")
     if width_inches is not None and not MIN_WIDTH <= width_inches <= MAX_WIDTH:
         raise InputError(f"--width {width_inches:g}: needs {MIN_WIDTH} to {MAX_WIDTH} inches")
     if name == "sweep":
-        figure, caption = sweep_figure(content, look.metric or "throughput", panels=look.panels)
+        figure, text = sweep_figure(content, metric or "throughput", panels=panels)
     else:
-        figure, caption = chosen.draw(content)
+        figure, text = chosen.draw(content)
     if width_inches is not None:
         resize(figure, width_inches)
-    if look.caption:
-        add_caption(figure, caption)
+    if caption:
+        add_caption(figure, text)
     if out is not None:
-        write(figure, out)
+        write(figure, Path(out))
     return figure
 
 
@@ -148,8 +142,8 @@ class FigureKind(NamedTuple):
 
 
 FIGURES = {
-    "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, sweep_figure),
-    "devices": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, devices_figure),
+    "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_table, sweep_figure),
+    "devices": FigureKind("a sweep's folder or table", pd.DataFrame, read_table, devices_figure),
     "timeline": FigureKind("a run", Run, read_run, timeline_of),
     "plan": FigureKind("a plan", Plan, read_plan, plan_of),
     "methods": FigureKind("methods of a target", Methods, read_methods, methods_of),

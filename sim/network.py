@@ -10,7 +10,7 @@ from simpy.events import Event
 
 from fleet.acceptance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
-from fleet.records.playback import NOTHING_PLAYED, Playback
+from fleet.records.playback import Playback
 from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.faults import Change, LinkFaults, moments
 from fleet.scenario.links import linked_pairs, ways_of
@@ -56,7 +56,7 @@ class Network:
     def __init__(self, env: Environment, fleet: Fleet, playback: Playback | None = None) -> None:
         self.env = env
         self.fleet = fleet
-        self.playback = playback or NOTHING_PLAYED
+        self.playback = playback or Playback()
         self.fallible = bool(fleet.faults or fleet.verifiers.patience.patience_s or fleet.drafters.lease_s)
         self.devices = {name: _shared_device(name, device, self.playback) for name, device in fleet.devices.items()}
         self.ways_s = deques_of(self.playback.ways_s) if "links" in self.playback.parts else {}

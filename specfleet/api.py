@@ -300,7 +300,7 @@ def figure(
     >>> len(specfleet.figure("timeline", result).axes)
     1
     """
-    from experiments.draw import Look, draw
+    from experiments.draw import draw
     from experiments.sweep.sweep import table
 
     drawn: Any = results
@@ -308,7 +308,7 @@ def figure(
         drawn = results.run
     elif isinstance(results, Sweep):
         drawn = table(results.cells)
-    return draw(name, drawn, None if out is None else Path(out), Look(metric, panels, width_inches, caption))
+    return draw(name, drawn, out, metric, panels=panels, width_inches=width_inches, caption=caption)
 
 
 def join(runs: Sequence[RunGiven]) -> Result:

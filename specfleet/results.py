@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -21,12 +21,11 @@ from fleet.errors import InputError
 from fleet.records.metrics.glossary import PERCENTILES
 from fleet.records.metrics.measure import assess, measure_targets
 from fleet.records.metrics.overload import Overload
-from fleet.records.metrics.tables import rounds_table
+from fleet.records.metrics.tables import rounds_of, verifications_of
 from fleet.records.metrics.window import Metric, percentile_values
 from fleet.records.run import Run, write_run
 from fleet.scenario.changes import flat
 from fleet.scenario.links import holds_links
-from fleet.scenario.names import World
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.show import describe_fleet
@@ -38,26 +37,6 @@ from sim.baseline import plain_tpot_s
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-
-class RunSummary(msgspec.Struct, frozen=True):
-    """A run as `--json` prints it; NaN and infinity are null.
-
-    Keys:
-        scenario: Name of the scenario.
-        world: The world it ran in: "sim" or "engine".
-        seed: Seed of its random numbers.
-        metrics: Every metric by name.
-        overload: The verdict if more was offered than the fleet can carry; else null.
-        notes: Notes on the scenario, a line each.
-    """
-
-    scenario: str
-    world: World
-    seed: int
-    metrics: dict[str, Metric]
-    overload: Overload | None
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -97,7 +76,7 @@ class Result(Shown):
         if has_load and "speedup" not in metrics and self._has_baseline:
             with suppress(InputError):  # a file of the workload may be gone
                 factor = plain_tpot_s(self.scenario) / metrics["tpot_s"].value
-                metrics |= {} if math.isnan(factor) else {"speedup": Metric(factor, math.nan, math.nan, "factor")}
+                metrics |= {} if math.isnan(factor) else {"speedup": Metric(factor, unit="factor")}
         return metrics, overload
 
     @property
@@ -110,10 +89,16 @@ class Result(Shown):
         """What the scenario says that its author may not mean, a line each."""
         return notes_of(self.scenario, self.run.header.world)
 
-    def summary(self) -> RunSummary:
-        """Return what `--json` prints of the run."""
-        own = self.scenario
-        return RunSummary(own.name, self.run.header.world, own.seed, self.metrics, self.overload, self.notes)
+    def summary(self) -> dict[str, Any]:
+        """Return what `--json` prints of the run, where NaN and infinity are null."""
+        return {
+            "scenario": self.scenario.name,
+            "world": self.run.header.world,
+            "seed": self.scenario.seed,
+            "metrics": self.metrics,
+            "overload": self.overload,
+            "notes": self.notes,
+        }
 
     def title(self) -> str:
         """Say which run this is."""
@@ -153,7 +138,8 @@ class Result(Shown):
 
     def rounds(self) -> "pd.DataFrame":
         """One row a round with its times in seconds, see `rounds_of`; ahead of a target, one row a verification."""
-        return rounds_table(self.run.header.fleet, self.run.columns()).frame()
+        table_of = rounds_of if self.run.header.fleet.in_turn else verifications_of
+        return table_of(self.run.columns()).frame()
 
     def targets(self) -> "pd.DataFrame":
         """One row a target: tag, throughput in tokens/s, its requests and rounds, see `measure_targets`.
@@ -161,7 +147,7 @@ class Result(Shown):
         Of a simulated closed loop without playback, `share_of_alone` is a target's throughput over what it has as the
         only target, simulated.
         """
-        table = measure_targets(self.run).frame()
+        table = measure_targets(self.run)
         if self._has_baseline and has_targets_alone(self.run.header.fleet):
             with suppress(InputError):  # a file of the workload may be gone
                 table.insert(2, "share_of_alone", table.throughput / alone_tokens_per_s(self.scenario))
@@ -171,7 +157,7 @@ class Result(Shown):
         """Draw the run, and write the figure to `out` if given."""
         from experiments.draw import draw
 
-        return draw(name, self.run, Path(out) if out else None)
+        return draw(name, self.run, out)
 
     def save(self, path: str | Path) -> None:
         """Write header and records as one Parquet file, which `specfleet.read_run` reads."""
@@ -247,7 +233,7 @@ class Sweep(Shown):
 
     def figure(self, name: Literal["sweep"] = "sweep", out: str | Path | None = None, metric: str = "") -> "Figure":
         """Draw a metric, throughput by default, along the first varied key; write the figure to `out` if given."""
-        from experiments.draw import Look, draw
+        from experiments.draw import draw
         from experiments.sweep.sweep import table
 
-        return draw(name, table(self.cells), Path(out) if out else None, Look(metric))
+        return draw(name, table(self.cells), out, metric)

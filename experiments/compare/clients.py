@@ -20,7 +20,6 @@ from fleet.records.run import Run
 
 SUFFIXES = (".json", ".jsonl")  # of clients' files; runs are Parquet
 UNLIKE = 0.05  # relative difference of the workloads that is named
-NAN = float("nan")
 
 
 def compare_client(simulated: Run, path: Path) -> Comparison:
@@ -49,16 +48,12 @@ def read_client(path: Path, depth: int) -> Recording:
 
 def metrics_of(load: Load) -> dict[str, Metric]:
     """Return the metrics of a run that a client's file has, without intervals."""
-
-    def metric(value: float, unit: str) -> Metric:
-        return Metric(value, NAN, NAN, unit)
-
-    found = {} if load.tokens_per_s is None else {"throughput": metric(load.tokens_per_s, "tokens/s")}
+    found = {} if load.tokens_per_s is None else {"throughput": Metric(load.tokens_per_s, unit="tokens/s")}
     if load.tokens_per_round > 1:
-        found["acceptance_length"] = metric(load.tokens_per_round - 1, "tokens/round")
+        found["acceptance_length"] = Metric(load.tokens_per_round - 1, unit="tokens/round")
     for name, times_s in (("ttft_s", load.ttft_s), ("tpot_s", load.tpot_s)):
         for level, value_s in times_s.levels(1.0).items() if times_s else ():
-            found[name if level == "mean" else percentile_name(name, level.lower())] = metric(value_s, "s")
+            found[name if level == "mean" else percentile_name(name, level.lower())] = Metric(value_s, unit="s")
     return found
 
 

@@ -22,7 +22,7 @@ from fleet.records.metrics.glossary import PERCENTILES, percentile_name
 from fleet.records.metrics.intervals import CONFIDENCE, student_t_interval
 from fleet.records.metrics.measure import combine, measure
 from fleet.records.metrics.window import Metric, with_percentiles
-from fleet.records.playback import MECHANISM, NOTHING_PLAYED, Playback, playback_of
+from fleet.records.playback import MECHANISM, Playback, playback_of
 from fleet.records.run import Run
 from fleet.scenario.scenario import Scenario
 from fleet.shown import Shown
@@ -59,9 +59,9 @@ class PredictionError(msgspec.Struct, frozen=True):
 class ComparedQuantity(msgspec.Struct, frozen=True):
     """One quantity of one case in both worlds; `error` is (sim - engine) / engine, NaN where the engine's is zero.
 
-    Such rows are left out of the mean. Intervals are NaN where a run has none. `engine` is the median of `runs`, the
-    values of the engine's runs, where there are several. `mechanism`: the remaining error where `MECHANISM` of them is
-    played back; `parameters`: the error of `sim`; `host`: the runs by each other.
+    Such rows are left out of the mean. `engine` is the median of `runs`, the values of the engine's runs, where there
+    are several. `mechanism`: the remaining error where `MECHANISM` of them is played back; `parameters`: the error of
+    `sim`; `host`: the runs by each other.
     """
 
     quantity: str
@@ -69,8 +69,6 @@ class ComparedQuantity(msgspec.Struct, frozen=True):
     sim: float
     engine: float
     error: float
-    sim_interval: tuple[float, float]
-    engine_interval: tuple[float, float]
     runs: tuple[float, ...] = ()
     parameters: PredictionError | None = None
     mechanism: PredictionError | None = None
@@ -127,7 +125,7 @@ def simulated_reruns(scenario: Scenario, runs: Sequence[Run]) -> Reruns:
     )
 
 
-def replicate(scenario: Scenario, seeds: int, playback: Playback = NOTHING_PLAYED) -> dict[str, Metric]:
+def replicate(scenario: Scenario, seeds: int, playback: Playback | None = None) -> dict[str, Metric]:
     """Simulate with seeds 0, 1, ... and return the metrics' means, with intervals over the replications.
 
     The requests are the scenario's in each: a run that is predicted has no others.
@@ -137,12 +135,12 @@ def replicate(scenario: Scenario, seeds: int, playback: Playback = NOTHING_PLAYE
     return combine(list(side_by_side(_measured, every, jobs)))
 
 
-def _measured(scenario: Scenario, playback: Playback, seed: int) -> dict[str, Metric]:
+def _measured(scenario: Scenario, playback: Playback | None, seed: int) -> dict[str, Metric]:
     """Simulate with another seed for all that is drawn but the requests, which stay as they are."""
     own = scenario.seed if scenario.workload.seed is None else scenario.workload.seed
     workload = msgspec.structs.replace(scenario.workload, seed=own)
     redrawn = msgspec.structs.replace(scenario, seed=seed, workload=workload)
-    return with_percentiles(measure(simulate(redrawn, playback if playback.parts else None)))
+    return with_percentiles(measure(simulate(redrawn, playback)))
 
 
 def compare_metrics(
@@ -178,14 +176,8 @@ def _with_errors(row: ComparedQuantity, sim: Metric, reruns: Reruns) -> Compared
 def _row(
     quantity: str, case: Mapping[str, Any], sim: Mapping[str, Metric], runs: Sequence[Mapping[str, Metric]]
 ) -> ComparedQuantity:
-    ours, measured = sim[quantity], [run[quantity] for run in runs]
-    engine = float(np.median([metric.value for metric in measured]))
-    if len(measured) == 1:
-        interval = measured[0].low, measured[0].high
-    else:
-        interval = student_t_interval([metric.value for metric in measured])
-    error = (ours.value - engine) / engine if engine else float("nan")
-    return ComparedQuantity(quantity, dict(case), ours.value, engine, error, (ours.low, ours.high), interval)
+    ours, engine = sim[quantity].value, float(np.median([run[quantity].value for run in runs]))
+    return ComparedQuantity(quantity, dict(case), ours, engine, (ours - engine) / engine if engine else math.nan)
 
 
 def _parameters(sim: Metric, runs: Sequence[Metric]) -> PredictionError:

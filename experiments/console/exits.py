@@ -34,7 +34,8 @@ STATUSES = {
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 AGAIN_S = 0.05
-ENGINE_PARTS = {"torch", "transformers", "zmq", "tokenizers", "safetensors"}
+PARTS = dict.fromkeys(("torch", "transformers", "zmq", "tokenizers", "safetensors"), "engine")
+PARTS |= {"prometheus_client": "metrics"}  # optional parts, by the modules that they bring
 
 
 def run_main(module: str) -> NoReturn:
@@ -94,9 +95,9 @@ def _outcome(program: Callable[[], int | str | None]) -> tuple[int | str | None,
     except InputError as error:
         return 2, str(error)
     except ModuleNotFoundError as error:
-        if error.name not in ENGINE_PARTS:
+        if error.name not in PARTS:
             raise
-        return 2, f"{error.name} is not installed; the engine needs it: pip install 'specfleet[engine]'"
+        return 2, f"{error.name} is not installed; pip install 'specfleet[{PARTS[error.name]}]'"
     return status, ""
 
 

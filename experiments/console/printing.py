@@ -14,7 +14,6 @@ from fleet.shown import number
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from experiments.compare.compare import ComparedQuantity, Comparison, PredictionError
     from fleet.records.metrics.window import Metric  # it needs pandas, which takes a while to import
@@ -98,20 +97,16 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
     for row in rows:
         grid.add_row(*row)
     # Cells are plain text: "[r]" is a term of a fit, not a style.
-    show(grid, Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, emoji=False))
+    console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, emoji=False)
+    with console.capture() as drawn:
+        console.print(grid)
+    print(drawn.get(), end="")  # rich handles a closed pipe in a way of its own
 
 
 def print_values(title: str, headings: Sequence[str], rows: Iterable[Sequence[Any]], texts: int = 1) -> None:
     """Print a table of values of any kind; a dash where there is none."""
     cells = [["-" if value is None else value_text(value) for value in row] for row in rows]
     print_table(title, headings, cells, texts)
-
-
-def show(table: "Table", console: "Console") -> None:
-    """Print a table as ordinary text, because rich handles a closed pipe in a way of its own."""
-    with console.capture() as drawn:
-        console.print(table)
-    print(drawn.get(), end="")
 
 
 def value_text(value: Any) -> str:

@@ -7,17 +7,15 @@ from experiments.plan.advice import FleetPlan
 from experiments.report.page import ReportPage, html_of
 from experiments.report.pages import plan_page, run_page, sweep_page
 from experiments.report.plans import fleet_page, methods_page
-from experiments.sweep.sweep import SCENARIO, TABLE, kept_cells
-from experiments.sweep.table import read_sweep
+from experiments.sweep.sweep import RECORD, read_sweep
 from fleet.errors import InputError
 from fleet.files import check_writable, write_file
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json
 from fleet.records.run import read_run
-from fleet.scenario.scenario import Scenario
 
 PLAN, METHODS = "plan.json", "methods.json"
-ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.csv) or of a plan (plan.json, methods.json)"
+ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.json) or of a plan (plan.json, methods.json)"
 
 
 def report(results: str | Path, out: str | Path | None = None) -> str:
@@ -51,10 +49,8 @@ def page_of(path: Path) -> ReportPage:
     for name in (PLAN, METHODS):
         if is_file(path / name):
             return page_of_plan(path / name)
-    if is_file(path / TABLE):
-        file = path / SCENARIO
-        scenario = convert(read_json(file), Scenario, str(file)) if is_file(file) else None
-        return sweep_page(path.resolve().name, read_sweep(path), kept_cells(path), scenario)
+    if is_file(path / RECORD):
+        return sweep_page(path.resolve().name, *read_sweep(path))
     raise InputError(f"{path}: holds no results; {ALLOWED}")
 
 

@@ -1,8 +1,6 @@
 """The pages of a plan, a run and a sweep: the answer, its figures, its tables."""
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -25,7 +23,8 @@ from experiments.report.tables import (
 )
 from experiments.sweep.cell import CellResult
 from experiments.sweep.figure import sweep_figure, unit_of_metric
-from experiments.sweep.sweep import shown
+from experiments.sweep.findings import findings
+from experiments.sweep.sweep import table
 from experiments.sweep.table import ANALYTIC, in_numbers, keys_of, text_of
 from figures import timeline
 from figures.timeline import steps_of
@@ -122,7 +121,7 @@ def _timeline(run: Run, label: str) -> tuple[Drawn, ...]:
 
 def _targets(run: Run, label: str) -> Grid:
     """Return what each target got."""
-    rows = measure_targets(run).frame()
+    rows = measure_targets(run)
     headings = [*(UNITS.get(name, name) for name in rows.columns), "label"]
     cells = [(float(tag + 1), *map(float, values), label) for tag, *values in rows[:MAX_TARGETS].to_numpy().tolist()]
     return Grid("Each target", headings, cells)
@@ -146,7 +145,7 @@ def demo_page(
         "acceptance. Rerun: how far two runs of the cell differ."
     )
     grids = (Grid("Every quantity of every cell", headings, rows, note), profile_grid(profile), facts_grid(facts))
-    answer = tuple((head, text) for head, _, text in (line.strip().partition(": ") for line in lines))
+    answer = tuple(answers(line.strip() for line in lines))
     sources = "Measured by the engine on this host, and simulated from a profile that was calibrated here."
     return ReportPage("Demo: one drafter, N targets", "a demo", answer, sources, tuple(figures), grids)
 
@@ -155,57 +154,33 @@ def _percent(error: PredictionError | None) -> float | None:
     return None if error is None else 100 * error.value
 
 
-def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scenario: Scenario | None) -> ReportPage:
-    """Return the page of a sweep.
-
-    - `name`: of its folder.
-    - `table`: all cells' metrics.
-    - `cells`: those that its folder keeps; they say which failed.
-    - `scenario`: that of the first cell.
-    """
-    numbers = in_numbers(table)
+def sweep_page(name: str, scenario: Scenario, cells: Sequence[CellResult]) -> ReportPage:
+    """Return the page of a sweep: the name of its folder, the first cell's scenario, and all cells."""
+    whole, fleet = table(cells), resolve(scenario)
+    numbers = in_numbers(whole)
     simulated = numbers[numbers.world != ANALYTIC]
     keys = keys_of(numbers)
     empty = {key: numbers[key].astype(object).where(numbers[key].notna(), "none") for key in keys}
     simulated = simulated.assign(**{key: values for key, values in empty.items() if numbers[key].isna().any()})
     wide = simulated.pivot_table(index=keys, columns="quantity", values="value", sort=False).reset_index()
-    worlds = [str(world) for world in simulated.world.unique()]
-    bases = [str(basis) for basis in simulated.basis.dropna().unique()] if "basis" in simulated else ["unknown"]
-    fleet = None if scenario is None else resolve(scenario)
-    labels = [label_in(world, fleet.replayed if fleet else ()) for world in worlds]
-    label = labels[0] if len(labels) == 1 else "simulated"
-    cells = _of_table(table, keys, cells)
-    seeds = max((cell.seeds for cell in cells), default=1)
-    grids = [_cells(simulated, wide, keys, label)]
-    if scenario is not None and fleet is not None:
-        note = f"Of the first cell; {', '.join(keys)} {'vary' if len(keys) > 1 else 'varies'}."
-        grids += scenario_grids(fleet, scenario, note)
+    world, seeds = cells[0].world, cells[0].seeds
+    basis = ", ".join(dict.fromkeys(cell.basis for cell in cells if cell.basis))
+    label = label_in(world, fleet.replayed)
+    note = f"Of the first cell; {', '.join(keys)} {'vary' if len(keys) > 1 else 'varies'}."
     digests = ", ".join(cell.scenario_digest for cell in cells[:12]) + (" ..." if len(cells) > 12 else "")
     facts = {
         "cells": str(len(wide)),
         "seeds a cell": str(seeds),
-        "world": ", ".join(worlds),
-        "step times": ", ".join(bases),
-        **{f"values of {key}": ", ".join(dict.fromkeys(map(text_of, table[key]))) for key in keys},
+        "world": world,
+        "step times": basis,
+        **{f"values of {key}": ", ".join(dict.fromkeys(map(text_of, whole[key]))) for key in keys},
         "digests of the cells' scenarios": digests,
     }
     over = f" over {seeds} seeds" if seeds > 1 else ""
-    sources = " ".join([*(known_as(each, ", ".join(bases)) for each in labels), f"Ranges are 95 % intervals{over}."])
-    answer = _best_cells(simulated, wide, keys, cells)
-    return ReportPage(
-        f"Sweep {name}", "a sweep", answer, sources, _of_sweep(table, wide, keys), (*grids, facts_grid(facts))
-    )
-
-
-def _of_table(table: pd.DataFrame, keys: Sequence[str], cells: Sequence[CellResult]) -> list[CellResult]:
-    """Return the cells of the table, and failed ones of its keys; a folder keeps those of earlier sweeps, too."""
-    listed = {tuple(map(text_of, row)) for row in table[list(keys)].itertuples(index=False)}
-    own = [cell for cell in cells if list(cell.cell) == list(keys)]
-    return [cell for cell in own if cell.error or tuple(map(_text, shown(cell.cell).values())) in listed]
-
-
-def _text(value: Any) -> str:
-    return text_of(value) or "none"
+    sources = f"{known_as(label, basis)} Ranges are 95 % intervals{over}."
+    grids = (_cells(simulated, wide, keys, label), *scenario_grids(fleet, scenario, note), facts_grid(facts))
+    answer, figures = tuple(answers(_answer(cells))), _of_sweep(whole, wide, keys)
+    return ReportPage(f"Sweep {name}", "a sweep", answer, sources, figures, grids)
 
 
 def _of_sweep(table: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str]) -> tuple[Drawn, ...]:
@@ -219,31 +194,15 @@ def _of_sweep(table: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str]) -> t
     return tuple(sweep_figure(table, name, where) for name in drawn)
 
 
-def _best_cells(
-    simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], cells: Sequence[CellResult]
-) -> tuple[tuple[str, str], ...]:
-    lines = []
-    for name, metric, more in (("most tokens", "throughput", True), ("fastest users", "tpot_p99_s", False)):
-        if metric in wide and wide[metric].notna().any():
-            row = wide.loc[wide[metric].idxmax() if more else wide[metric].idxmin()]
-            cell = ", ".join(f"{key} = {text_of(row[key])}" for key in keys)
-            lines.append((name, f"{cell}: {_value(simulated, row, keys, metric)}"))
+def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
+    """Yield a line for the most tokens, the fastest users, and cells that failed or were offered too much."""
+    yield from findings(cells)
+    yield from findings(cells, "tpot_p99_s")[:1]
     failed, full = [cell for cell in cells if cell.error], [cell for cell in cells if cell.overload]
     if failed:
-        lines.append(("failed", f"{len(failed)} cells; the first: {failed[0].error}"))
+        yield f"failed: {len(failed)} cells; the first: {failed[0].error}"
     if full:
-        lines.append(("overloaded", f"{len(full)} cells were offered more than they carry: {full[0].overload}"))
-    return tuple(lines)
-
-
-def _value(simulated: pd.DataFrame, row: pd.Series, keys: Sequence[str], metric: str) -> str:
-    """Return a metric of a cell with its unit and interval."""
-    same = simulated[simulated.quantity == metric]
-    for key in keys:
-        same = same[same[key] == row[key]]
-    one, unit = same.iloc[0], unit_of_metric(metric, same)
-    interval = " (no interval)" if math.isnan(one.low) else f" ({one.low:.4g} .. {one.high:.4g})"
-    return f"{metric} {one.value:.4g} {unit}{interval}"
+        yield f"overloaded: {len(full)} cells were offered more than they carry: {full[0].overload}"
 
 
 def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], label: str) -> Grid:

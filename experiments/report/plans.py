@@ -1,6 +1,6 @@
 """The pages of a plan by devices, and of the methods of a target."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from experiments.draw import methods_of
 from experiments.plan.advice import GIVEN, FleetPlan
@@ -12,7 +12,7 @@ SHOWN = {"tokens/s": ("throughput", 1.0)} | {f"{name}, ms": (metric, 1e3) for na
 """Metrics of a fleet by their headings, and what they are multiplied by."""
 
 
-def answers(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+def answers(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the head and the text of each line of an answer."""
     for line in lines:
         head, _, text = line.partition(": ")

@@ -4,7 +4,7 @@ The figures print no numbers but those of the text, and neither times nor accept
 What is assumed instead is below, set once from public knowledge of the models, before any policy ran.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,7 @@ from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
 from experiments.reproduce.runs import simulated
-from fleet.policies.goodspeed import FIRST_GOODPUT
-from fleet.records.metrics.goodput import best_goodput, goodputs_of, smoothed, utility
+from fleet.policies.goodspeed import FIRST_GOODPUT, utility
 from fleet.records.metrics.tables import verifications_of
 from fleet.records.run import Run
 
@@ -106,10 +105,43 @@ def domains_of(clients: int) -> tuple[tuple[float, float], ...]:
 
 def goodputs(run: Run, clients: int) -> tuple[np.ndarray, np.ndarray]:
     """Return x_i(t) and the rule's X_i(t) of the first iterations of all clients, each (iterations, clients)."""
-    x = goodputs_of(verifications_of(run.columns()), clients)
-    estimates, complete = smoothed(x, BETA, FIRST_GOODPUT), ~np.isnan(x).any(axis=1)
+    x = goodputs_of(run, clients)
+    estimates, complete = smoothed(x, BETA, FIRST_GOODPUT), x.notna().all(axis=1)
     assert complete.sum() >= ITERATIONS, f"{complete.sum()} iterations of {ITERATIONS}"
-    return x[complete][:ITERATIONS], estimates[complete][:ITERATIONS]
+    return x[complete][:ITERATIONS].to_numpy(), estimates[complete][:ITERATIONS].to_numpy()
+
+
+def goodputs_of(run: Run, clients: int) -> pd.DataFrame:
+    """x_i(t): tokens of client i in step t of the verifier; NaN where the client took no part."""
+    verified = verifications_of(run.columns()).frame()
+    return verified.pivot(index="step", columns="tag", values="acceptance_length").reindex(columns=range(clients)) + 1
+
+
+def smoothed(goodputs: pd.DataFrame, beta: float, start: float) -> pd.DataFrame:
+    """X_i(t) by equation (4), from the goodputs of a run; clients without a part keep X."""
+    first = pd.DataFrame(start, index=[-1], columns=goodputs.columns)
+    return pd.concat([first, goodputs]).ewm(alpha=beta, adjust=False, ignore_na=True).mean()[1:]
+
+
+def best_goodput(acceptances: Sequence[float], budget: int) -> list[float]:
+    """x*, the solution of problem (1): goodputs in tokens a round that maximise the utility over the region (2).
+
+    Its edge consists of time shares of schedules. Token k of a draft adds alpha^k to the goodput x without it. At the
+    optimum, the marginal utility alpha^k / x has one value, 1 / level, for every token that is drafted in a share of
+    the rounds. All shares add up to the budget; between knots they are linear in the level.
+    """
+    gains = np.minimum(acceptances, 1.0)[:, None] ** np.arange(1, budget + 1)
+    without = 1 + np.cumsum(gains, axis=1) - gains
+    prices = np.divide(without, gains, out=np.full_like(gains, np.inf), where=gains > 0)
+
+    def shares(level: float) -> np.ndarray:
+        return np.clip(level - prices, 0.0, 1.0)
+
+    begun = prices[np.isfinite(prices)]
+    knots = np.sort(np.concatenate([[0.0], begun, begun + 1]))
+    level = float(np.interp(budget, [shares(knot).sum() for knot in knots], knots))
+    best: list[float] = (1 + (gains * shares(level)).sum(axis=1)).tolist()
+    return best
 
 
 def requests_for(clients: int) -> int:

@@ -1,6 +1,5 @@
 """Sweep any keys of a scenario over values, in either world; one result file a cell, and only missing ones are run."""
 
-import glob
 import hashlib
 import itertools
 import math
@@ -17,8 +16,9 @@ import pandas as pd
 from experiments.jobs import side_by_side
 from experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cell
 from fleet.errors import InputError, OutputError
-from fleet.files import remove_files, write_file
-from fleet.inputs.text import read_json, shortened
+from fleet.files import write_file
+from fleet.inputs.strict import convert
+from fleet.inputs.text import is_file, read_json, shortened
 from fleet.interrupts import deferred
 from fleet.records.metrics.window import with_percentiles
 from fleet.scenario.changes import parse_value, parts_of, plain
@@ -33,12 +33,21 @@ MAX_CELLS = 100_000
 RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
 LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
-SCENARIO = "scenario.json"  # that of the first cell, as a record of the sweep
+RECORD = "sweep.json"  # what reads the sweep begins here
 COLUMNS = (  # after the varied keys
     "world", "basis", "quantity", "value", "low", "high", "unit", "times_longer", "drifting",
 )  # fmt: skip
 MISSING = {"value": math.nan, "low": math.nan, "high": math.nan, "times_longer": math.inf}  # null in JSON
 TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
+
+
+class SweepRecord(msgspec.Struct, frozen=True):
+    """The last sweep of a folder: the first cell's scenario, and file and scenario's digest of each cell."""
+
+    scenario: Scenario
+    world: World
+    seeds: int
+    cells: list[tuple[str, str]]
 
 
 def parse_vary(text: str) -> tuple[str, list[Any]]:
@@ -120,17 +129,13 @@ def sweep(
     """
     planned, results = list(cells), dict[int, CellResult]()
     if folder:
-        files = [cell_file(folder, cell) for cell, _ in planned]
-        for file in (folder / TABLE, folder / SCENARIO, *files):
+        for file in (folder / TABLE, folder / RECORD, *(cell_file(folder, cell) for cell, _ in planned)):
             if file.is_dir():
                 raise InputError(f"{file}: is a folder, where results belong; remove it, or name another for the sweep")
-        for file in {*(folder / "cells").glob("*.json")}.difference(files):
-            if (earlier := _read(file)) is not None and earlier.error:
-                remove_files(file.parent, glob.escape(file.name))
-        for place, (file, (_, scenario)) in enumerate(zip(files, planned, strict=True)):
-            kept, wanted = _read(file), (resume_digest(scenario), world, seeds)
-            enough = kept is not None and not kept.error and kept.power >= power
-            if enough and (kept.scenario_digest, kept.world, kept.seeds) == wanted:
+        digests = [(cell_file(folder, cell).name, resume_digest(scenario)) for cell, scenario in planned]
+        record = SweepRecord(planned[0][1], world, seeds, digests)
+        for place, kept in enumerate(_kept(folder, record)):
+            if kept is not None and not kept.error and kept.power >= power:
                 results[place] = kept
                 done(kept)
     arguments = {
@@ -138,7 +143,7 @@ def sweep(
     }
     try:
         if folder:
-            write_file(folder / SCENARIO, msgspec.json.format(msgspec.json.encode(planned[0][1]), indent=2) + b"\n")
+            write_file(folder / RECORD, msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
         _run_missing(arguments, results, folder, 1 if world == "engine" else jobs, done)
     except OutputError as error:
         error.result = _in_order(results)
@@ -171,10 +176,29 @@ def _run_missing(
             _keep_table(folder, results)
 
 
-def kept_cells(folder: Path) -> list[CellResult]:
-    """Return the cells that the folder of a sweep keeps, failed ones included, by the names of their files."""
-    kept = (_read(file) for file in sorted((folder / "cells").glob("*.json")))
-    return [cell for cell in kept if cell is not None]
+def read_sweep(folder: Path) -> tuple[Scenario, list[CellResult]]:
+    """Return the first cell's scenario, and the cells of the last sweep that the folder keeps, failed ones included.
+
+    InputError where it is none, and where no cell has succeeded.
+    """
+    file = folder / RECORD
+    if not is_file(file):
+        raise InputError(
+            f"{folder}: holds no {RECORD}; give the folder of `specfleet sweep --vary verifiers.count=...`"
+        )
+    record = convert(read_json(file), SweepRecord, str(file))
+    cells = [cell for cell in _kept(folder, record) if cell is not None]
+    if not any(cell.metrics for cell in cells):
+        raise InputError(f"{file}: has no cell that succeeded; `specfleet sweep` prints why when it is called again")
+    return record.scenario, cells
+
+
+def _kept(folder: Path, record: SweepRecord) -> Iterator[CellResult | None]:
+    """Yield the result of each cell of a sweep; None where the folder has none, or that of another sweep."""
+    for name, digest in record.cells:
+        cell = _read(folder / "cells" / name)
+        of_sweep = cell and (cell.scenario_digest, cell.world, cell.seeds) == (digest, record.world, record.seeds)
+        yield cell if of_sweep else None
 
 
 def _in_order(results: Mapping[int, CellResult]) -> list[CellResult]:
@@ -199,6 +223,11 @@ def table(results: Sequence[CellResult]) -> pd.DataFrame:
             rows.append({**place, "world": "analytic", "quantity": name, "value": value})
     keys = dict.fromkeys(key for result in results for key in result.cell)
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
+
+
+def read_table(folder: Path) -> pd.DataFrame:
+    """Return the table of the sweep that a folder keeps; InputError as `read_sweep`."""
+    return table(read_sweep(folder)[1])
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:

@@ -1,44 +1,18 @@
-"""Reads a sweep's table, and selects a metric."""
+"""Selects from the table of a sweep."""
 
-import io
-import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.sweep.sweep import COLUMNS, TABLE
+from experiments.sweep.sweep import COLUMNS
 from fleet.errors import InputError
 from fleet.inputs.quantities import quantity
-from fleet.inputs.text import is_file, read_text, reason, shortened
+from fleet.inputs.text import shortened
 
 NUMBERS = ("value", "low", "high")
 ANALYTIC = "analytic"  # the world of rows that equations gave
-
-
-def read_sweep(folder: Path) -> pd.DataFrame:
-    """Read the table in the folder of a sweep; InputError where it is none."""
-    file = folder / TABLE
-    if not is_file(file):
-        raise InputError(f"{folder}: holds no {TABLE}; give the folder of `specfleet sweep --vary verifiers.count=...`")
-    text = read_text(file)
-    try:
-        table = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=["", "nan", "NaN"])
-    except (ValueError, OverflowError) as error:  # pandas' ParserError and EmptyDataError among them
-        raise InputError(f"{file}: not the table of a sweep ({reason(error)})") from error
-    missing = [name for name in ("world", "quantity", *NUMBERS) if name not in table]
-    if missing:
-        raise InputError(f"{file}: lacks the column {missing[0]!r}; give the folder of a sweep")
-    if table.empty:
-        raise InputError(f"{file}: has no cell that succeeded; `specfleet sweep` prints why when it is called again")
-    for name in (*NUMBERS, "verifiers.count"):
-        if name in table and not pd.api.types.is_numeric_dtype(table[name]):
-            raise InputError(f"{file}: column {name!r} does not hold numbers only")
-        if name in table and np.isinf(table[name].astype(float)).any():
-            raise InputError(f"{file}: column {name!r} holds infinities")
-    return table
 
 
 def keys_of(table: pd.DataFrame) -> list[str]:
@@ -79,22 +53,18 @@ def points_of(table: pd.DataFrame, metric: str, x: str, lines: str) -> pd.DataFr
 
     Rows of the equations have the world "analytic" and no unit.
     """
-    rows = table[table.quantity == metric]
-    return pd.DataFrame(
-        {
-            "x": rows[x].tolist(),
-            "line": [text_of(value) for value in rows[lines]] if lines else [""] * len(rows),
-            **{name: rows[name].astype(float).tolist() for name in NUMBERS},
-            "world": rows.world.tolist(),
-            "unit": rows.unit.fillna("").tolist() if "unit" in rows else "",
-        }
-    )
+    rows = table[table.quantity == metric].reset_index(drop=True)
+    line = rows[lines].map(text_of) if lines else ""
+    points = rows.assign(x=rows[x].infer_objects(), line=line, unit=rows.unit.fillna("") if "unit" in rows else "")
+    return points[["x", "line", *NUMBERS, "world", "unit"]].astype(dict.fromkeys(NUMBERS, float))
 
 
 def text_of(value: Any) -> str:
     """Return a value of a key as a user writes it: whole numbers without a point."""
+    if pd.isna(value):
+        return "none"
     if isinstance(value, (float, np.floating)):
-        return "none" if math.isnan(value) else f"{value:.0f}" if value == round(value) else f"{value:g}"
+        return f"{value:.0f}" if value == round(value) else f"{value:g}"
     return str(value)
 
 

@@ -1,16 +1,15 @@
 """Progress of a run as one line that is redrawn; without a terminal, a line a minute on standard error."""
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from experiments.console.printing import remark
 from fleet.records.metrics.counters import Counters
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
@@ -74,7 +73,6 @@ def living_line(
     title: str,
     tokens: int = 0,
     console: Console | None = None,
-    stream: TextIO | None = None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> Iterator[Callable[[Counters], None]]:
     """Show a run's progress until the block ends; yield the function that takes its counters.
@@ -83,7 +81,7 @@ def living_line(
     """
     screen = Console(stderr=True) if console is None else console
     if not screen.is_terminal:
-        yield _minutely(title, tokens, stream, clock_s)
+        yield _minutely(title, tokens, clock_s)
         return
 
     def drawn(*parts: str) -> Text:
@@ -93,9 +91,7 @@ def living_line(
         yield lambda counters: live.update(drawn(*parts_of(counters, tokens)), refresh=True)
 
 
-def _minutely(
-    title: str, tokens: int, stream: TextIO | None, clock_s: Callable[[], float]
-) -> Callable[[Counters], None]:
+def _minutely(title: str, tokens: int, clock_s: Callable[[], float]) -> Callable[[Counters], None]:
     """Return a function that writes a line a minute."""
     due_s = clock_s() + MINUTE_S
 
@@ -103,6 +99,6 @@ def _minutely(
         nonlocal due_s
         if clock_s() >= due_s:
             due_s += MINUTE_S * max(1, math.ceil((clock_s() - due_s) / MINUTE_S))
-            print(line_of(title, parts_of(counters, tokens)), file=stream or sys.stderr, flush=True)
+            remark(line_of(title, parts_of(counters, tokens)))
 
     return show

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from fleet.policies.allocate import LengthAllocation, Needs
 from fleet.policies.outcome import Outcome
@@ -94,3 +95,8 @@ def gradient_schedule(weights: Sequence[float], acceptances: Sequence[float], bu
 def expected_goodput(acceptance: float, length: float) -> float:
     """x-hat = (1 - alpha^(S + 1)) / (1 - alpha): tokens a round, S + 1 at alpha = 1 (section III-B)."""
     return length + 1 if acceptance == 1 else (1 - acceptance ** (length + 1)) / (1 - acceptance)
+
+
+def utility(goodputs: Sequence[float] | NDArray[np.float64]) -> float:
+    """U(x) = sum log x_i, of goodputs in tokens a round (problem (1))."""
+    return float(np.log(goodputs).sum())

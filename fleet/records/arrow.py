@@ -47,16 +47,13 @@ def codes_of(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
     alphabetical = sorted(words)
     place = {word: number for number, word in enumerate(alphabetical)}
     codes = np.array([place[word] for word in words], dtype=np.int64)
-    return codes[_numbers(coded.indices.cast(pa.int64()))], alphabetical
+    return codes[_numbers(coded.indices)], alphabetical
 
 
-def _numbers(chunk: pa.Array) -> NDArray[Any]:
-    begin, end = chunk.offset, chunk.offset + len(chunk)
-    memory = chunk.buffers()[1]
-    if chunk.type == pa.bool_():
-        bits = np.frombuffer(memory or b"", dtype=np.uint8)
-        return np.unpackbits(bits, bitorder="little")[begin:end].astype(bool)
-    return np.frombuffer(memory or b"", dtype=DTYPES[chunk.type])[begin:end]
+def _numbers(array: pa.Array) -> NDArray[Any]:
+    if array.type == pa.bool_():
+        return np.from_dlpack(array.cast(pa.uint8())).astype(bool)
+    return np.from_dlpack(array)
 
 
 def _of_words(words: Sequence[str]) -> pa.Array:

@@ -5,10 +5,11 @@ and back, one seems as much too slow as the other too quick. That both took equa
 most half of both together. Where messages come back by a third host only, the same holds for the whole way around.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -45,30 +46,12 @@ class Clock(msgspec.Struct, frozen=True):
     error_s: float = 0.0
 
 
-class Link(msgspec.Struct, frozen=True):
-    """Messages from one file's stations to another's, by the joined clock.
-
-    Keys:
-        sender: The file of the senders.
-        receiver: The file of the receivers.
-        messages: How many came.
-        median_s: Median of their ways, from the end of the step that sent them until they were read.
-        least_s: The quickest.
-    """
-
-    sender: str
-    receiver: str
-    messages: int
-    median_s: float
-    least_s: float
-
-
 class Joined(msgspec.Struct, frozen=True):
-    """One run of several files; `clocks` of the files, and `links` between them."""
+    """One run of several files; `clocks` of the files, and `links` between them (`_links`)."""
 
     run: Run
     clocks: tuple[Clock, ...]
-    links: tuple[Link, ...]
+    links: pd.DataFrame
 
 
 def join_runs(named: Sequence[tuple[str, Run]]) -> Joined:
@@ -90,7 +73,7 @@ def join_runs(named: Sequence[tuple[str, Run]]) -> Joined:
     table = table.take(array_of(np.lexsort((numbers_of(table["seq"]), time_s)), pa.int64()))
     header = msgspec.structs.replace(together.header, devices=_devices(named, clocks, first_s))
     joined = Run(header, table)
-    return Joined(joined, tuple(clocks.values()), tuple(_links(files, ways_of(joined))))
+    return Joined(joined, tuple(clocks.values()), _links(files, ways_of(joined)))
 
 
 def _together(named: Sequence[tuple[str, Run]]) -> Run:
@@ -205,12 +188,13 @@ def _devices(named: Sequence[tuple[str, Run]], clocks: Mapping[str, Clock], firs
     )
 
 
-def _links(files: Mapping[str, str], ways: Iterable[Way]) -> Iterable[Link]:
-    """Yield the links between files, by the joined clock."""
-    taken_s: dict[tuple[str, str], list[float]] = {}
-    for way in ways:
-        pair = files[way.sender], files[way.receiver]
-        if pair[0] != pair[1]:
-            taken_s.setdefault(pair, []).append(way.arrived_s - way.left_s)
-    for (sender, receiver), each_s in taken_s.items():
-        yield Link(sender, receiver, len(each_s), float(np.median(each_s)), min(each_s))
+def _links(files: Mapping[str, str], ways: Sequence[Way]) -> pd.DataFrame:
+    """Return a row for each file with messages to another: their number, the median and the least of their times.
+
+    Times are by the joined clock, from the end of the step that sent a message until it was read.
+    """
+    sent = pd.DataFrame(ways, columns=Way._fields)
+    sender, receiver = sent.sender.map(files), sent.receiver.map(files)
+    taken = sent.assign(sender=sender, receiver=receiver, taken_s=sent.arrived_s - sent.left_s)[sender != receiver]
+    links = taken.groupby(["sender", "receiver"], sort=False, as_index=False)
+    return links.agg(messages=("taken_s", "count"), median_s=("taken_s", "median"), least_s=("taken_s", "min"))

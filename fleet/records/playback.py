@@ -36,7 +36,7 @@ from fleet.stations.messages import (
     View,
 )
 from fleet.stations.station import Plan, Start, Station
-from fleet.times.step import Step, StepKind
+from fleet.times.step import StepKind
 
 Part = Literal["steps", "acceptance", "overhead", "links"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -77,16 +77,16 @@ class Playback(msgspec.Struct, frozen=True):
     - Links. `ways_s`: by message, from the end of the step that sent it until it arrived; a router's views, too.
     """
 
-    parts: tuple[Part, ...]
-    run_digest: str
-    steps: dict[tuple[str, StepKind], list[PlayedStep]]
-    outcomes: dict[tuple[int, int, StepKind], list[Outcome]]
-    ways_s: dict[Sent, list[float]]
-    starts_s: dict[str, list[float]]
-    queued: dict[str, list[bool]]
-    ends_s: dict[str, list[float]]
-    joins_s: dict[tuple[int, int], float]
-    turns: dict[str, list[str]]
+    parts: tuple[Part, ...] = ()
+    run_digest: str = ""
+    steps: dict[tuple[str, StepKind], list[PlayedStep]] = {}
+    outcomes: dict[tuple[int, int, StepKind], list[Outcome]] = {}
+    ways_s: dict[Sent, list[float]] = {}
+    starts_s: dict[str, list[float]] = {}
+    queued: dict[str, list[bool]] = {}
+    ends_s: dict[str, list[float]] = {}
+    joins_s: dict[tuple[int, int], float] = {}
+    turns: dict[str, list[str]] = {}
     withdrawn_s: dict[str, list[tuple[int, float]]] = {}
 
     @property
@@ -96,8 +96,6 @@ class Playback(msgspec.Struct, frozen=True):
 
 
 AFTER_S = 1e-9  # offset of an event that is ordered just after another
-
-NOTHING_PLAYED = Playback((), "", {}, {}, {}, {}, {}, {}, {}, {})
 
 
 def parse_parts(texts: Sequence[str]) -> tuple[Part, ...]:
@@ -170,8 +168,8 @@ class _Log:
         """Return the playback of those parts."""
         starts_s, queued, turns = self._starts()
         return Playback(
-            parts, run_digest, dict(self.steps), dict(self.outcomes), self._ways_s(), starts_s, queued,
-            dict(self.ends_s), self._joins_s(), turns, self._withdrawn_s(),
+            parts, run_digest, self.steps, self.outcomes, self._ways_s(), starts_s, queued,
+            self.ends_s, self._joins_s(), turns, self._withdrawn_s(),
         )  # fmt: skip
 
     def _ways_s(self) -> dict[Sent, list[float]]:
@@ -200,7 +198,7 @@ class _Log:
                 turns[device].append(name)
             else:
                 freed_s[device] = time_s
-        return dict(starts_s), dict(queued), dict(turns)
+        return starts_s, queued, turns
 
     def _withdrawn_s(self) -> dict[str, list[tuple[int, float]]]:
         """Return the withdrawn starts of stations that wait for no device of others."""
@@ -235,15 +233,8 @@ class _Watched:
         self.begun_s = 0.0
         self.latest_s = -math.inf  # times of its inputs, and of its plans
 
-    @property
-    def name(self) -> str:
-        """Name of the station."""
-        return self.station.name
-
-    @property
-    def running(self) -> Step | None:
-        """The step that runs."""
-        return self.station.running
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.station, name)
 
     def handle(self, event: Any, now_s: float) -> list[Instruction]:
         """Note the event and what follows from it."""

@@ -62,16 +62,6 @@ def mean_tokens(length: int | Between) -> float:
     return float(length.at((np.arange(LEVELS) + 0.5) / LEVELS).mean())
 
 
-def lognormal_of(median: float, p90: float) -> tuple[float, float]:
-    """Return mean and coefficient of variation of the lognormal law with that median and 90th percentile.
-
-    >>> [round(number, 3) for number in lognormal_of(100.0, 100.0)]
-    [100.0, 0.0]
-    """
-    variance = (np.log(p90 / median) / 1.2815515655446004) ** 2  # of the logarithm; the normal law's 90th percentile
-    return float(median * np.exp(variance / 2)), float(np.sqrt(np.expm1(variance)))
-
-
 def _law(mean: float, cv: float) -> tuple[Callable[[float], float], Callable[[Floats], Floats]]:
     """Return the law's distribution function and its inverse."""
     from scipy.special import ndtr, ndtri  # noqa: PLC0415 (without drawn lengths scipy is not needed)
@@ -92,9 +82,10 @@ class Texts(msgspec.Struct, frozen=True):
     source: str
 
 
-def _by_quantiles(median: float, p90: float, high: int) -> Between:
-    mean, cv = lognormal_of(median, p90)
-    return Between(1, high, mean, cv)
+def by_quantiles(median: float, p90: float, high: int) -> Between:
+    """Return the lognormal law with that median and 90th percentile, up to `high`."""
+    variance = (np.log(p90 / median) / 1.2815515655446004) ** 2  # of the logarithm; the normal law's 90th percentile
+    return Between(1, high, float(median * np.exp(variance / 2)), float(np.sqrt(np.expm1(variance))))
 
 
 TEXTS: dict[str, Texts] = {
@@ -105,14 +96,14 @@ TEXTS: dict[str, Texts] = {
         "lognormal with a coefficient of variation of 1",
     ),
     "chat": Texts(
-        _by_quantiles(1730, 5696, 32768),
-        _by_quantiles(415, 834, 8192),
+        by_quantiles(1730, 5696, 32768),
+        by_quantiles(415, 834, 8192),
         "medians and 90th percentiles of prompts (1730, 5696) and answers (415, 834) published: Agrawal et al. 2024 "
         "(Sarathi-Serve), table 2, openchat_sharegpt4; assumed: lognormal between and beyond them",
     ),
     "summarising": Texts(
-        _by_quantiles(7059, 12985, 65536),
-        _by_quantiles(208, 371, 4096),
+        by_quantiles(7059, 12985, 65536),
+        by_quantiles(208, 371, 4096),
         "medians and 90th percentiles of prompts (7059, 12985) and answers (208, 371) published: Agrawal et al. 2024 "
         "(Sarathi-Serve), table 2, arxiv_summarization; assumed: lognormal between and beyond them",
     ),

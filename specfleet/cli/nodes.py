@@ -199,7 +199,7 @@ def join(
         print_values("clocks", ("file", "stations", "ahead, ms", "drift, ppm", "error at most, ms"), clocks, texts=2)
         links = [
             (link.sender, link.receiver, link.messages, 1e3 * link.median_s, 1e3 * link.least_s)
-            for link in joined.links
+            for link in joined.links.itertuples()
         ]
         print_values("messages", ("from", "to", "count", "median, ms", "least, ms"), links, texts=2)
         show_run(Result(joined.run), False, out)

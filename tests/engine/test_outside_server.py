@@ -305,7 +305,7 @@ def test_runs_without_steps_are_not_replayed(url: str) -> None:
         playback_of(run)
     with pytest.raises(InputError, match="a timeline needs steps"):
         timeline_of(run)
-    assert "rounds_per_s" not in measure_targets(run).frame()
+    assert "rounds_per_s" not in measure_targets(run)
 
 
 def test_servers_are_calibrated_each_at_its_draft_length(url: str) -> None:

@@ -4,6 +4,7 @@ import io
 import math
 import re
 from collections import Counter
+from contextlib import redirect_stderr
 
 import pytest
 from hypothesis import given
@@ -91,7 +92,8 @@ def test_a_terminal_line_is_redrawn_and_removed(width: int) -> None:
 
 def test_a_log_gets_one_line_each_minute() -> None:
     now_s, stream = 0.0, io.StringIO()
-    with living_line("star", console=Console(file=io.StringIO()), stream=stream, clock_s=lambda: now_s) as watch:
+    shown = living_line("star", console=Console(file=io.StringIO()), clock_s=lambda: now_s)
+    with redirect_stderr(stream), shown as watch:
         said = []
         for half_second in range(1, 2 * 60 * 5 + 1):
             now_s = half_second / 2

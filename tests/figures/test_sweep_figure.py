@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from experiments.draw import Look, draw
+from experiments.draw import draw
 from experiments.sweep.figure import sweep_figure
-from experiments.sweep.sweep import sweep
-from experiments.sweep.table import in_numbers, read_sweep
+from experiments.sweep.sweep import read_table, sweep
+from experiments.sweep.table import in_numbers
 from figures.labels import scale_of, spread
 from fleet.errors import InputError
 from fleet.records.metrics.glossary import METRICS, Meaning
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def swept(folder: Path) -> pd.DataFrame:
-    return read_sweep(folder)
+    return read_table(folder)
 
 
 def texts_of(figure: Figure) -> list[str]:
@@ -52,7 +52,7 @@ def made(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def test_lines_carry_their_names_and_axes_their_units(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, look=Look("tpot_s"))
+    figure = draw("sweep", swept, metric="tpot_s")
     (axes,) = figure.axes
     assert {"2", "5", "drafters.depth"} <= set(texts_of(figure))
     assert not figure.legends
@@ -62,7 +62,7 @@ def test_lines_carry_their_names_and_axes_their_units(swept: pd.DataFrame) -> No
 
 
 def test_points_and_bands_are_those_of_the_table(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, look=Look("throughput"))
+    figure = draw("sweep", swept, metric="throughput")
     drawn = [line.get_ydata() for line in figure.axes[0].lines if line.get_linestyle() == "-" and len(line.get_xdata())]
     for depth in DEPTHS:
         results = swept[(swept.quantity == "throughput") & (swept.world == "sim") & (swept["drafters.depth"] == depth)]
@@ -72,7 +72,7 @@ def test_points_and_bands_are_those_of_the_table(swept: pd.DataFrame) -> None:
 def test_quantities_are_found_and_placed_in_any_unit() -> None:
     texts = made([{"link.latency_s": text, "value": 0.1} for text in ("1ms", "20ms", "100ms")])
     assert in_numbers(texts)["link.latency_s"].tolist() == [0.001, 0.02, 0.1]
-    (axes,) = draw("sweep", texts, look=Look("wait_s")).axes
+    (axes,) = draw("sweep", texts, metric="wait_s").axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("link.latency, ms", "wait, ms")
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "20", "100"]
 
@@ -85,7 +85,7 @@ def test_a_second_key_may_have_panels_and_N_full_is_marked() -> None:
             rows += [place | {"value": 10.0 * N, "low": 9.0 * N, "high": 11.0 * N}]
             rows += [place | {"quantity": "N_full", "world": "analytic", "value": knee}]
     table = made([{"quantity": "throughput"} | row for row in rows])
-    figure = draw("sweep", table, look=Look(panels=True))
+    figure = draw("sweep", table, panels=True)
     assert [axes.get_title() for axes in figure.axes] == ["drafters.depth = 3", "drafters.depth = 5"]
     marks = [[line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"] for axes in figure.axes]
     assert marks == [[2.0], []]  # 9 lies beyond the sweep
@@ -93,22 +93,22 @@ def test_a_second_key_may_have_panels_and_N_full_is_marked() -> None:
 
 
 def test_a_figure_fits_a_column_and_may_leave_its_caption(folder: Path, tmp_path: Path) -> None:
-    figure = draw("sweep", folder, tmp_path / "sweep.pdf", Look(width_inches=3.3, caption=False))
+    figure = draw("sweep", folder, tmp_path / "sweep.pdf", width_inches=3.3, caption=False)
     assert figure.get_size_inches()[0] == pytest.approx(3.3)
     assert not figure.texts
     with pytest.raises(InputError, match="needs 2 to 30 inches"):
-        draw("sweep", folder, look=Look(width_inches=0.5))
+        draw("sweep", folder, width_inches=0.5)
 
 
 def test_values_that_are_words_stand_side_by_side() -> None:
     words = made([{"drafters.order": name, "value": 0.1} for name in ("fifo", "priority")])
-    (axes,) = draw("sweep", words, look=Look("wait_s")).axes
+    (axes,) = draw("sweep", words, metric="wait_s").axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["fifo", "priority"]
 
 
 def test_missing_metrics_are_refused_with_those_allowed(swept: pd.DataFrame) -> None:
     with pytest.raises(InputError, match="--y goodness: the table has no such metric; it has throughput, "):
-        draw("sweep", swept, look=Look("goodness"))
+        draw("sweep", swept, metric="goodness")
 
 
 def test_a_third_key_that_varies_is_refused_without_a_value() -> None:
@@ -121,7 +121,7 @@ def test_a_third_key_that_varies_is_refused_without_a_value() -> None:
 def test_other_figures_show_one_thing_and_say_so() -> None:
     run = simulate(star())
     with pytest.raises(InputError, match="--y is for figure sweep"):
-        draw("timeline", run, look=Look("load"))
+        draw("timeline", run, metric="load")
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12).map(sorted))

@@ -48,7 +48,7 @@ def of(folder: Path, workload: dict[str, Any], requests: int, **tables: Any) -> 
 
 def measured(run: Run) -> str:
     """All metrics as text: NaN equals NaN."""
-    return f"{assess(run)} {measure_targets(run).frame().to_dict()}"
+    return f"{assess(run)} {measure_targets(run).to_dict()}"
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

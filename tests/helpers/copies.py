@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from fleet.acceptance.places import write_places
 from fleet.policies.outcome import Outcome
-from fleet.records.playback import NOTHING_PLAYED, Playback
+from fleet.records.playback import Playback
 from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -41,7 +39,7 @@ def played(rows: Iterable[Sequence[tuple[int, int]]]) -> Playback:
     for row, rounds in enumerate(rows):
         outcomes[row, row, "draft"] = [Outcome(drafted=int(drafted)) for drafted, _ in rounds]
         outcomes[row, row, "verify"] = [Outcome(int(accepted)) for _, accepted in rounds]
-    return msgspec.structs.replace(NOTHING_PLAYED, parts=("acceptance",), outcomes=outcomes)
+    return Playback(parts=("acceptance",), outcomes=outcomes)
 
 
 def taken_s(scenario: Scenario, playback: Playback | None = None) -> float:

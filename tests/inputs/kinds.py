@@ -90,8 +90,8 @@ KINDS: dict[str, Kind] = {
         write_sweep, ("swept/cells/verifiers.count=1.json",), "json",
         (("sweep", "scenario.toml", "-o", "swept", "--vary", "verifiers.count=1,2", "--seeds", "1", "--jobs", "1"),),
     ),
-    "table of a sweep": Kind(
-        write_sweep, ("swept/sweep.csv",), "csv", (("figure", "sweep", "swept", "-o", "x.png"),)
+    "record of a sweep": Kind(
+        write_sweep, ("swept/sweep.json",), "json", (("figure", "sweep", "swept", "-o", "x.png"),)
     ),
     "values of --set": Kind(
         scenario("star"), (), "command line", (("simulate", "scenario.toml", "--json", "--set", "KEY=VALUE"),)

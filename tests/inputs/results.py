@@ -56,7 +56,7 @@ PRINTED: dict[str, Any] = {
     "reproduce": Reproduction, "import": PrintedImport, "export": dict[str, str],
     "profile": HardwareProfile,
 }  # fmt: skip
-NO_NUMBER = {"low", "high", "times_longer", "sim_interval", "engine_interval"}
+NO_NUMBER = {"low", "high", "times_longer"}
 """Keys of numbers that need not be there: JSON has null for NaN and infinity. What else may be null, its type says."""
 
 

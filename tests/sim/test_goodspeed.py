@@ -5,16 +5,17 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from experiments.reproduce.goodspeed import best_goodput, goodputs_of, smoothed
 from fleet.policies.allocate import RandomShare
-from fleet.policies.goodspeed import Client, GoodSpeed, expected_goodput, gradient_schedule
+from fleet.policies.goodspeed import Client, GoodSpeed, expected_goodput, gradient_schedule, utility
 from fleet.policies.outcome import Outcome
 from fleet.records.metrics.findings import findings_of
-from fleet.records.metrics.goodput import best_goodput, goodputs_of, mixed_goodput, smoothed, utility
 from fleet.records.metrics.grouped import Groups
 from fleet.records.metrics.measure import measure, window_of
 from fleet.records.metrics.tables import verifications_of
@@ -69,7 +70,7 @@ def test_random_shares_are_equal_on_average() -> None:
 @given(st.lists(st.floats(0.05, 0.95), min_size=2, max_size=4), st.integers(1, 12))
 def test_the_best_goodput_beats_a_general_solver(alphas: list[float], budget: int) -> None:
     def loss(lengths: np.ndarray) -> float:
-        return -utility([mixed_goodput(a, max(s, 0)) for a, s in zip(alphas, lengths, strict=True)])
+        return -utility([mixed_goodput(a, s, budget) for a, s in zip(alphas, lengths, strict=True)])
 
     N = len(alphas)
     found = minimize(
@@ -80,6 +81,12 @@ def test_the_best_goodput_beats_a_general_solver(alphas: list[float], budget: in
         constraints={"type": "ineq", "fun": lambda lengths: budget - lengths.sum()},
     )
     assert utility(best_goodput(alphas, budget)) >= -found.fun - 1e-6
+
+
+def mixed_goodput(alpha: float, length: float, budget: int) -> float:
+    """Linear between whole lengths: the region is of time shares of schedules."""
+    whole = range(budget + 1)
+    return float(np.interp(length, whole, [expected_goodput(alpha, each) for each in whole]))
 
 
 def rounds(spread: dict[str, Any] | None = None, **verifiers: Any) -> Scenario:
@@ -207,12 +214,12 @@ def test_goodspeed_is_near_the_best_utility() -> None:
 
 
 def test_smoothed_goodput_is_equation_4() -> None:
-    x = np.array([[2.0, np.nan], [4.0, 6.0]])
-    assert smoothed(x, 0.5, 1.0).tolist() == [[1.5, 1.0], [2.75, 3.5]]
+    x = pd.DataFrame([[2.0, np.nan], [4.0, 6.0]])
+    assert smoothed(x, 0.5, 1.0).to_numpy().tolist() == [[1.5, 1.0], [2.75, 3.5]]
 
 
 def test_iterations_are_the_verifiers_steps() -> None:
-    x = goodputs_of(verifications_of(simulate(rounds()).columns()), 4)
+    x = goodputs_of(simulate(rounds()), 4)
     assert x.shape[1] == 4
     assert np.nanmin(x) >= 1
     assert np.nanmax(x) <= 4  # three draft tokens and the bonus token

@@ -109,4 +109,4 @@ def test_a_simulation_and_its_figure_work_in_an_empty_environment(empty: Path, t
 def test_a_run_without_the_engine_says_what_to_install(empty: Path, tmp_path: Path) -> None:
     ended = run(empty / "specfleet", "run", "star", cwd=tmp_path)
     assert ended.returncode == 2
-    assert ended.stderr.strip().splitlines()[-1].endswith("the engine needs it: pip install 'specfleet[engine]'")
+    assert ended.stderr.strip().splitlines()[-1].endswith("is not installed; pip install 'specfleet[engine]'")

@@ -8,7 +8,6 @@ import numpy as np
 from fleet.records.columns import Table
 from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.grouped import Floats
-from fleet.records.metrics.intervals import NO_INTERVAL
 from fleet.records.metrics.tables import at_drafter
 from fleet.records.metrics.window import Metric, Window
 from fleet.records.power import DeviceCurve, integral
@@ -89,7 +88,7 @@ def loads(window: Window, findings: Findings) -> dict[str, Metric]:
     shares = _shares(window, (findings.draft_steps, others), fleet)
     busiest = max(shares.items(), key=lambda each: each[1], default=None)
     if busiest is not None:
-        metrics["bottleneck"] = Metric(busiest[1], *NO_INTERVAL, f"{BUSY}, {busiest[0]}")
+        metrics["bottleneck"] = Metric(busiest[1], unit=f"{BUSY}, {busiest[0]}")
     return metrics
 
 

@@ -14,7 +14,7 @@ from fleet.records.metrics.tables import (
     left_s_of,
     numbered_on,
     requests_of,
-    rounds_table,
+    rounds_of,
     verifications_of,
 )
 from fleet.records.power import DeviceCurve
@@ -60,10 +60,10 @@ def findings_of(run: Run) -> Findings:
     )
     if not fleet.drafters.count or not run.header.steps:
         return findings
-    rounds = rounds_table(fleet, rows)
-    if not fleet.in_turn:  # a draft that goes on ends with its verification
-        rounds = rounds.plus(drafted_s=rounds.verified_s)
-    return msgspec.structs.replace(findings, rounds=rounds, verified=verifications_of(rows))
+    verified = verifications_of(rows)
+    # A draft that goes on ends with its verification.
+    rounds = rounds_of(rows) if fleet.in_turn else verified.plus(drafted_s=verified.verified_s)
+    return msgspec.structs.replace(findings, rounds=rounds, verified=verified)
 
 
 def needs_rows(fleet: Fleet) -> bool:

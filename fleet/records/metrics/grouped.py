@@ -60,8 +60,8 @@ class Groups:
         return np.bincount(self.of, np.asarray(values, dtype=float), minlength=len(self)).astype(np.float64)
 
     def means(self, values: ArrayLike) -> Floats:
-        """Mean of each group's finite values; NaN if there are none."""
-        return means_of(self.of, values, len(self))
+        """Mean of each group's values."""
+        return self.sums(values) / self.counts()
 
     def largest(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return each group's largest value."""
@@ -104,15 +104,6 @@ def find(wanted: Sequence[NDArray[Any]], among: Sequence[NDArray[Any]]) -> Integ
     there = there[order]
     place = np.minimum(np.searchsorted(there, code), len(there) - 1)
     return np.where(there[place] == code, order[place], -1)
-
-
-def means_of(group: Integers, values: ArrayLike, groups: int) -> Floats:
-    """Return the mean of the finite values of each of so many groups; NaN if there are none."""
-    numbers = np.asarray(values, dtype=float)
-    finite = ~np.isnan(numbers)
-    counts = np.bincount(group[finite], minlength=groups)
-    sums = np.bincount(group[finite], numbers[finite], minlength=groups)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def at(values: NDArray[Any], rows: Integers) -> Floats:

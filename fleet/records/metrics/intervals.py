@@ -8,13 +8,13 @@ skewness of their means. Independent values, as over replications, have Student'
 import math
 import operator
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtri, stdtrit
 
 CONFIDENCE = 0.95
+UPPER = (1 + CONFIDENCE) / 2  # level of the quantile at the upper end of an interval
 Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))
 LARGEST_CORRELATION = 0.9  # between neighbouring batches; the correction is undefined beyond it
@@ -27,7 +27,7 @@ def student_t_interval(values: ArrayLike) -> Interval:
     sample = np.asarray(values, dtype=float)
     if len(sample) < 2:
         return NO_INTERVAL
-    half = _student_t(len(sample)) * sample.std(ddof=1) / np.sqrt(len(sample))
+    half = stdtrit(len(sample) - 1, UPPER) * sample.std(ddof=1) / np.sqrt(len(sample))
     return float(sample.mean() - half), float(sample.mean() + half)
 
 
@@ -44,7 +44,7 @@ def batch_interval(means: ArrayLike) -> Interval:
     if error <= 1e-12 * max(map(abs, batches)):  # equal up to rounding
         return mean, mean
     skewness = _skewness(batches) if len(batches) > 2 else 0.0
-    tail, quantile = skewness / (6 * math.sqrt(len(batches))), _student_t(len(batches))
+    tail, quantile = skewness / (6 * math.sqrt(len(batches))), float(stdtrit(len(batches) - 1, UPPER))
     return mean - _skewed(quantile, tail) * error, mean - _skewed(-quantile, tail) * error
 
 
@@ -75,10 +75,9 @@ def quantile_levels(below: ArrayLike, counts: ArrayLike, level: float) -> Interv
         return NO_INTERVAL
     error = variance_of_mean(((under - under.sum() / all_of.sum() * all_of) / all_of.mean()).tolist())
     # Few batches estimate the variance itself; Student's quantile over the normal quantile corrects for that.
-    error *= (_student_t(len(all_of)) / ndtri((1 + CONFIDENCE) / 2)) ** 2
+    error *= (stdtrit(len(all_of) - 1, UPPER) / ndtri(UPPER)) ** 2
     worth = level * (1 - level) / max(error, level * (1 - level) / all_of.sum())
-    outside = (1 - CONFIDENCE) / 2
-    low, high = betaincinv(level * worth + 0.5, (1 - level) * worth + 0.5, (outside, 1 - outside))
+    low, high = betaincinv(level * worth + 0.5, (1 - level) * worth + 0.5, (1 - UPPER, UPPER))
     return float(low), float(high)
 
 
@@ -97,7 +96,7 @@ def drifts(means: ArrayLike) -> bool:
     change, largest = abs(_mean(early) - _mean(late)), max(map(abs, batches))
     if spread <= 1e-12 * largest:  # both constant up to rounding; counts may differ by one
         return bool(change > LARGEST_STEP * largest)
-    return change > spread * _quantile_of_t(freedom, 1 - FALSE_ALARM / 2)
+    return bool(change > spread * stdtrit(freedom, 1 - FALSE_ALARM / 2))
 
 
 # Batches are few: Python lists take a fifth of numpy's time.
@@ -123,15 +122,6 @@ def _skewness(values: Sequence[float]) -> float:
     cubes, squares = (math.fsum(deviation**power for deviation in deviations) / count for power in (3, 2))
     biased = cubes / squares**1.5
     return float(biased * math.sqrt(count * (count - 1)) / (count - 2))
-
-
-def _student_t(count: int) -> float:
-    return _quantile_of_t(count - 1, (1 + CONFIDENCE) / 2)
-
-
-@cache
-def _quantile_of_t(freedom: int, level: float) -> float:
-    return float(stdtrit(freedom, level))
 
 
 def _skewed(quantile: float, tail: float) -> float:

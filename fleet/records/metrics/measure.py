@@ -9,16 +9,17 @@ several seeds by replications (`combine`).
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from fleet.errors import InputError
-from fleet.records.columns import Table
+from fleet.policies.goodspeed import utility
+from fleet.records.columns import Column, Table
 from fleet.records.metrics.devices import busy_s, cost, energy, loads, measured_counters, measured_energy
 from fleet.records.metrics.findings import Findings, findings_of
-from fleet.records.metrics.goodput import utility
-from fleet.records.metrics.grouped import Floats, Groups, means_of
+from fleet.records.metrics.grouped import Floats, Groups
 from fleet.records.metrics.intervals import NO_INTERVAL, student_t_interval
 from fleet.records.metrics.outages import outage_metrics, without_steady_state
 from fleet.records.metrics.overload import Overload, overload_of, streams_per_s
@@ -28,6 +29,9 @@ from fleet.records.metrics.tables import requests_of
 from fleet.records.metrics.window import Metric, Window, without_intervals
 from fleet.records.run import Run
 from fleet.scenario.resolved import Fleet
+
+if TYPE_CHECKING:
+    import pandas as pd  # only for frames
 
 OF_ANSWERS = (
     "throughput", "throughput_per_target", "requests", "carried_requests_per_s", "offered_requests_per_s", "ttft_s",
@@ -90,7 +94,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     return without_intervals(known, 1.0)
 
 
-def measure_targets(run: Run) -> Table:
+def measure_targets(run: Run) -> "pd.DataFrame":
     """Return one row for each target: tag, throughput O_i in tokens a second, requests, and with a drafter rounds.
 
     The request columns are the mean ttft_s and the percentiles tpot_p50_s and tpot_p99_s, in seconds; NaN without a
@@ -99,39 +103,35 @@ def measure_targets(run: Run) -> Table:
     return_s. Raises InputError as `measure`.
     """
     findings = findings_of(run)
-    fleet, commits = findings.fleet, findings.commits
-    window = window_of(findings)
+    fleet, window = findings.fleet, window_of(findings)
     places = fleet.verifiers.count
-    counted = commits.where(window.inside(commits.time_s))
-    committed = np.bincount(counted.tag % places, counted.committed, minlength=places)
-    columns = {"tag": np.arange(places), "throughput": committed / window.length_s}
-    columns |= _request_times(findings.requests.where(window.inside(findings.requests.last_s)), places)
+
+    def by_target(rows: Table, ended_s: Floats, **values: Column) -> Any:
+        """Values of the rows that end in the window."""
+        chosen = Table.of(target=rows.tag % places, **values).where(window.inside(ended_s))
+        return chosen.frame().groupby("target")
+
+    commits, done = findings.commits, findings.requests.where(findings.requests.finished)
+    committed = by_target(commits, commits.time_s, tokens=commits.committed).tokens.sum()
+    requests = by_target(done, done.last_s, ttft_s=done.first_s - done.joined_s, tpot_s=tpot_of(done))
+    columns = {
+        "throughput": committed / window.length_s,
+        "ttft_s": requests.ttft_s.mean(),
+        "tpot_p50_s": requests.tpot_s.quantile(0.5),
+        "tpot_p99_s": requests.tpot_s.quantile(0.99),
+    }
     if findings.rounds is not None:
-        rounds = findings.rounds.where(window.inside(findings.rounds.verified_s))
-        target, waits = rounds.tag % places, ("wait_s", "return_s") if fleet.in_turn and _asks(fleet) else ()
-        columns["rounds_per_s"] = np.bincount(target, minlength=places) / window.length_s
-        columns |= {name: means_of(target, getattr(rounds, name), places) for name in (*waits, "acceptance_length")}
-    return Table.of(**columns)
+        rounds = findings.rounds
+        names = (*(("wait_s", "return_s") if fleet.in_turn and _asks(fleet) else ()), "acceptance_length")
+        of_rounds = by_target(rounds, rounds.verified_s, **{name: getattr(rounds, name) for name in names})
+        columns |= {"rounds_per_s": of_rounds.size() / window.length_s} | dict(of_rounds.mean())
+    targets = Table.of(tag=np.arange(places)).frame().assign(**columns)
+    return targets.fillna({"throughput": 0.0, "rounds_per_s": 0.0})
 
 
 def _asks(fleet: Fleet) -> bool:
     """Return whether targets ask stations of their own for drafts, or decode alone; else they draft themselves."""
     return fleet.verifiers.drafts is None
-
-
-def _request_times(requests: Table, places: int) -> dict[str, Floats]:
-    """TTFT and TPOT of the complete requests of each target."""
-    done = requests.where(requests.finished)
-    target, ttft_s = done.tag % places, done.first_s - done.joined_s
-    tpot_s, several = tpot_of(done), done.tokens > 1
-    percentiles_s = np.full((places, 2), math.nan)
-    for one in np.unique(target[several]):
-        percentiles_s[one] = np.quantile(tpot_s[several & (target == one)], (0.5, 0.99))
-    return {
-        "ttft_s": means_of(target, ttft_s, places),
-        "tpot_p50_s": percentiles_s[:, 0],
-        "tpot_p99_s": percentiles_s[:, 1],
-    }
 
 
 def tpot_of(requests: Table) -> Floats:
@@ -276,7 +276,7 @@ def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
     if not len(opened):
         return {}
     per_s = streams_per_s(fleet, joins.time_s[opened]) * len(requests_of(joins)) / len(opened)
-    return {"offered_requests_per_s": Metric(per_s, *NO_INTERVAL, "requests/s")} if math.isfinite(per_s) else {}
+    return {"offered_requests_per_s": Metric(per_s, unit="requests/s")} if math.isfinite(per_s) else {}
 
 
 def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
@@ -307,4 +307,4 @@ def _fair_goodput(window: Window, verified: Table) -> dict[str, Metric]:
     if not len(counted):
         return {}
     goodputs = Groups(counted.tag).means(counted.acceptance_length) + 1
-    return {"utility": Metric(utility(goodputs), *NO_INTERVAL, "sum of logarithms")}
+    return {"utility": Metric(utility(goodputs), unit="sum of logarithms")}

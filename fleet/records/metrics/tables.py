@@ -62,15 +62,6 @@ def left_s_of(fleet: Fleet, rows: Table, commits: Table) -> Floats:
     return np.where(follows < 0, ended_s, at(drafts.time_s, follows))
 
 
-def rounds_table(fleet: Fleet, rows: Table) -> Table:
-    """Return one row for each round: a draft with its transfer and its verification, as `rounds_of`.
-
-    If a drafter drafts ahead, it has no requests and no waits. A round is then a verification, and the table is that
-    of `verifications_of`.
-    """
-    return rounds_of(rows) if fleet.in_turn else verifications_of(rows)
-
-
 def rounds_of(rows: Table) -> Table:
     """Return one row for each drafted round; NaN where a later part of it is missing.
 

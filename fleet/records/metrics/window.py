@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fleet.records.metrics.glossary import percentile_name
-from fleet.records.metrics.intervals import NO_INTERVAL, Interval, batch_interval, drifts, quantile_levels
+from fleet.records.metrics.intervals import Interval, batch_interval, drifts, quantile_levels
 
 Floats = NDArray[np.float64]
 MIN_RELAXATIONS = 50  # relaxation times that a run needs for an interval of a mean: coverage is then 92 % or more
@@ -33,9 +33,9 @@ class Metric(msgspec.Struct, frozen=True):
     """
 
     value: float
-    low: float
-    high: float
-    unit: str
+    low: float = math.nan
+    high: float = math.nan
+    unit: str = ""
     times_longer: float = 1.0
     drifting: bool = False
     p50: "Metric | None" = None
@@ -72,7 +72,7 @@ def without_intervals(metrics: Mapping[str, Metric], times_longer: float) -> dic
     for name, metric in metrics.items():
         longer = times_longer if metric.times_longer > 1 or not math.isnan(metric.low) else 1.0
         percentiles = without_intervals(metric.percentiles, times_longer)
-        bare[name] = msgspec.structs.replace(Metric(metric.value, *NO_INTERVAL, metric.unit, longer), **percentiles)
+        bare[name] = msgspec.structs.replace(Metric(metric.value, unit=metric.unit, times_longer=longer), **percentiles)
     return bare
 
 
@@ -137,7 +137,7 @@ class Window(msgspec.Struct, frozen=True):
         Batches with 0 / 0 are left out.
         """
         if below.sum() <= 0:
-            return Metric(math.nan, *NO_INTERVAL, unit)
+            return Metric(math.nan, unit=unit)
         value = float(above.sum() / below.sum())
         telling = (above != 0) | (below != 0)
         above, below = above[telling], below[telling]
@@ -153,7 +153,9 @@ class Window(msgspec.Struct, frozen=True):
 
     def spread(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
         """Return the mean, as `mean`, with its percentiles; the interval of one lies between two ordered values."""
-        times_s, sample = self._known_inside(time_s, values)
+        times_s, sample = np.asarray(time_s, dtype=float), np.asarray(values, dtype=float)
+        known = self.inside(times_s) & ~np.isnan(sample)
+        times_s, sample = times_s[known], sample[known]
         mean = self.mean(times_s, sample, unit)
         if not len(sample):
             return msgspec.structs.replace(mean, p50=mean, p90=mean, p99=mean)
@@ -163,7 +165,7 @@ class Window(msgspec.Struct, frozen=True):
             needed = round(MIN_BEYOND / min(level, 1 - level), 6)  # 1 - 0.9 is slightly less than 0.1
             times_longer = max(self._times_longer(needed), needed / len(sample))
             if times_longer > 1:
-                return Metric(value, *NO_INTERVAL, unit, times_longer)
+                return Metric(value, unit=unit, times_longer=times_longer)
             if mean.drifting:
                 return _still_changing(value, unit)
             low, high = quantile_levels(self.sums(times_s, sample <= value), counts, level)
@@ -173,22 +175,9 @@ class Window(msgspec.Struct, frozen=True):
         p50, p90, p99 = map(percentile, LEVELS, np.quantile(ordered, LEVELS).tolist())
         return msgspec.structs.replace(mean, p50=p50, p90=p90, p99=p99)
 
-    def _known_inside(self, time_s: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
-        """Return the times in the window and their values, for finite values."""
-        times_s, sample = np.asarray(time_s, dtype=float), np.asarray(values, dtype=float)
-        if _ascend(times_s):
-            first, end = np.searchsorted(times_s, self.edges_s[[0, -1]], side="right")
-            times_s, sample = times_s[first:end], sample[first:end]
-            finite = ~np.isnan(sample)
-            if finite.all():
-                return times_s, sample
-        else:
-            finite = self.inside(times_s) & ~np.isnan(sample)
-        return times_s[finite], sample[finite]
-
     def count(self, time_s: ArrayLike, unit: str) -> Metric:
         """Return a count, which has no interval."""
-        return Metric(float(self.inside(time_s).sum()), *NO_INTERVAL, unit)
+        return Metric(float(self.inside(time_s).sum()), unit=unit)
 
     def _times_longer(self, needed: float = MIN_RELAXATIONS) -> float:
         """Factor by which the window is too short for that many relaxation times, and for MIN_RELAXATIONS."""
@@ -202,7 +191,7 @@ class Window(msgspec.Struct, frozen=True):
         if len(means) < 2:
             times_longer = max(times_longer, 2.0)
         if times_longer > 1:
-            return Metric(value, *NO_INTERVAL, unit, times_longer)
+            return Metric(value, unit=unit, times_longer=times_longer)
         return Metric(value, *_within(batch_interval(means), value, means, unit), unit)
 
 
@@ -212,7 +201,7 @@ def _ascend(times_s: Floats) -> bool:
 
 
 def _still_changing(value: float, unit: str) -> Metric:
-    return Metric(value, *NO_INTERVAL, unit, times_longer=2.0, drifting=True)  # the longer run is tested again
+    return Metric(value, unit=unit, times_longer=2.0, drifting=True)  # the longer run is tested again
 
 
 def _within(interval: Interval, value: float, means: Floats, unit: str) -> Interval:

@@ -114,7 +114,7 @@ def test_a_sweep_shows_every_cell_and_names_the_best(results: dict[str, Path], p
         {"workload.requests": 24, "workload.new_tokens": 32}, out=results["sweep"], seeds=2, jobs=1,
     ).frame()  # fmt: skip
     best = swept.loc[swept.throughput.idxmax()]
-    assert f"verifiers.count = {best['verifiers.count']}, drafters.depth = {best['drafters.depth']}" in pages["sweep"]
+    assert f"verifiers.count={best['verifiers.count']}, drafters.depth={best['drafters.depth']}" in pages["sweep"]
     for value in swept.throughput:
         assert f'data-v="{value:.10g}"' in pages["sweep"]
 
@@ -184,11 +184,14 @@ def test_a_sweep_of_three_keys_has_figures_of_what_its_best_cell_has(
 
 
 def test_a_page_has_the_cells_of_the_last_sweep_alone(tmp_path: Path) -> None:
-    for seeds, vary in ((3, {"verifiers.count": [1, 2]}), (1, {"drafters.depth": [2, 3]})):
-        specfleet.sweep("star", vary, {"workload.requests": 24}, out=tmp_path, seeds=seeds, jobs=1)
-    cells = re.search(r"seeds a cell</td><td[^>]*>(\d)", specfleet.report(tmp_path))
+    counts, depths = {"verifiers.count": [1, 2]}, {"drafters.depth": [2, 3]}
+    for seeds, vary, changes in ((3, counts, {}), (1, {"drafters.depth": [4]}, {"profile": ""}), (1, depths, {})):
+        specfleet.sweep("star", vary, {"workload.requests": 24} | changes, out=tmp_path, seeds=seeds, jobs=1)
+    page = specfleet.report(tmp_path)
+    cells = re.search(r"seeds a cell</td><td[^>]*>(\d)", page)
     assert cells is not None
     assert cells[1] == "1"
+    assert "InputError" not in page, "of the cell that failed before"
 
 
 def test_plans_by_devices_and_of_methods_have_pages(tmp_path: Path) -> None:
@@ -202,7 +205,7 @@ def test_plans_by_devices_and_of_methods_have_pages(tmp_path: Path) -> None:
 
 
 def test_a_sweep_without_a_cell_that_succeeded_says_so(tmp_path: Path) -> None:
-    write_file(tmp_path / "sweep.csv", "verifiers.count,world,seeds,quantity,value,low,high,unit\n")
+    specfleet.sweep("star", {"verifiers.count": [1]}, {"profile": ""}, out=tmp_path, seeds=1, jobs=1)
     with pytest.raises(InputError, match="has no cell that succeeded"):
         specfleet.report(tmp_path)
 
