@@ -36,7 +36,7 @@ from fleet.stations.messages import (
     View,
 )
 from fleet.stations.station import Plan, Start, Station
-from fleet.times.step import StepKind
+from fleet.times.step import Step, StepKind
 
 Part = Literal["steps", "acceptance", "overhead", "links"]
 PARTS: tuple[Part, ...] = get_args(Part)

@@ -15,12 +15,12 @@ import msgspec
 from calibrate.effort import Effort
 from calibrate.kept import Kept, clear, stage_file
 from calibrate.run import TURNS, concurrent, stages_of
-from calibrate.stages import Stage, Stages
+from calibrate.stages import Stage, Stages, provenance_of
 from experiments.notes import notes_of
 from fleet.acceptance.models import Recorded
 from fleet.errors import DeviceMemoryError, InputError
 from fleet.records.run import Run
-from fleet.scenario.reading import change_scenario
+from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.describe import describe
 from fleet.times.left_out import MEANINGS, left_out_of
@@ -263,3 +263,12 @@ def test_only_kept_files_are_cleared(tmp_path: Path) -> None:
     clear(folder)
     assert not folder.exists()
     clear(folder)
+
+
+def test_a_profile_names_models_and_prompts_by_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small").mkdir()
+    monkeypatch.chdir(tmp_path)
+    named = provenance_of(make_scenario({"drafters": {"model": "small"}, "workload": {"prompts": "mine.jsonl"}}))
+    assert named["drafter_model"] == str(tmp_path / "small")
+    assert named["target_model"] == "demo"
+    assert named["prompts_file"] == str(tmp_path / "mine.jsonl")

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from fleet.scenario.named_files import DEMO_PROMPTS, absolute, with_files
-from fleet.scenario.provenance import provenance_of
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
 from specfleet.meaning.entries import described_keys
@@ -87,12 +86,3 @@ def test_prompt_paths_that_begin_like_demos_are_files(
     assert absolute(make_scenario({"workload": {"prompts": name}})).workload.prompts == str(tmp_path / name)
     (tmp_path / "mine.toml").write_text(f"workload.prompts = '{name}'\n")
     assert read_scenario(tmp_path / "mine.toml").workload.prompts == str(tmp_path / name)
-
-
-def test_a_profile_names_models_and_prompts_by_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "small").mkdir()
-    monkeypatch.chdir(tmp_path)
-    named = provenance_of(make_scenario({"drafters": {"model": "small"}, "workload": {"prompts": "mine.jsonl"}}))
-    assert named["drafter_model"] == str(tmp_path / "small")
-    assert named["target_model"] == "demo"
-    assert named["prompts_file"] == str(tmp_path / "mine.jsonl")
