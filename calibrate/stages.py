@@ -134,7 +134,7 @@ def stages_on_host(
 
 
 def provenance_of(scenario: Scenario) -> dict[str, str]:
-    """Return the measured models and prompts, by absolute paths, for the provenance of a profile; comparisons read them."""
+    """Return the measured models and prompts, by absolute paths, for a profile's provenance; comparisons read them."""
     scenario = absolute(scenario)
     drafters = scenario.drafters
     return {

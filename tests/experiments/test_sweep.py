@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from experiments.sweep.cell import ANALYTIC, CellResult
-from experiments.sweep.sweep import cell_file, cells_of, kept_cells, parse_vary, sweep, table, vary_of, wide_table
+from experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, vary_of, wide_table
 from fleet.acceptance.signals import write_signals
 from fleet.acceptance.token import Token
 from fleet.errors import InputError
@@ -108,12 +108,6 @@ def test_results_have_the_order_of_cells(tmp_path: Path) -> None:
 
 def test_names_beyond_what_file_systems_take_are_shortened(tmp_path: Path) -> None:
     assert len(cell_file(tmp_path, {"name": "\u540d" * 90}).name.encode()) < 255
-
-
-def test_cells_of_earlier_sweeps_do_not_count(tmp_path: Path) -> None:
-    for case, profile in ((1, {}), ([2], ""), (3, "")):
-        sweep([({"case": case}, star(profile=profile))], tmp_path, seeds=1)
-    assert [(cell.cell["case"], bool(cell.error)) for cell in kept_cells(tmp_path)] == [(3, True)]
 
 
 def test_whole_tables_can_be_varied(tmp_path: Path) -> None:
