@@ -1,4 +1,4 @@
-"""The load as a client timed it, request by request: AIPerf's records and `vllm bench serve --save-detailed`."""
+"""The load as a client timed it, request by request: AIPerf, `vllm bench serve --save-detailed`, SGLang's benchmark."""
 
 from collections.abc import Sequence
 from heapq import heapreplace
