@@ -26,7 +26,7 @@ def counters_at(time_s: float, rounds: int) -> Counters:
     counters = Counters(FLEET)
     counters.time_s = time_s
     counters.drafting[0] = TargetCounters(
-        rounds, rounds * DRAFTED, Counter({ACCEPTED: rounds}), rounds * COMMITTED, opened=2
+        rounds, rounds * DRAFTED, Counter({ACCEPTED: rounds}), rounds * COMMITTED, requests={0, 1}
     )
     tags = [tag for tag in range(100) if FLEET.target_of(tag) == 0][:2]
     waits = OpenText(1, 0.0, math.nan), OpenText(1, 0.0, time_s)

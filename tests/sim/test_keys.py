@@ -119,7 +119,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 WITHOUT_A_DRAFTER = (
     "drafters.depth", "drafters.shape", "drafters.shape.kind", "acceptance", "acceptance.beta", "link",
-    "verifiers.verify",
+    "drafters.place", "verifiers.verify",
 )  # fmt: skip
 
 
