@@ -10,7 +10,7 @@ from itertools import groupby
 import msgspec
 
 from experiments.notes import notes_of
-from experiments.plan.budget import EACH, Deployment, FleetQuestion, Load, budget_of, mean_request_s
+from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, enough_for, mean_request_s
 from experiments.plan.candidates import Asked
 from experiments.plan.commands import bench_command, serve_command, sglang_command
 from experiments.plan.doubt import STEP_ERROR, STEPS, slowed
@@ -34,7 +34,7 @@ HALVINGS = 4  # of the gap between a load that is carried and one that is not
 MAX_LOAD = 16.0  # times the planned load
 LOOK = 1500  # requests of a simulation of another load, at most
 MAX_IN_FLIGHT = 2048  # requests at once that are simulated to see a limit
-ROWS = int(EACH * MAX_IN_FLIGHT / FACTORS[0])  # of a file of lengths, at most: as many as requests of a simulation
+ROWS = enough_for(MAX_IN_FLIGHT / FACTORS[0])  # of a file of lengths, at most: as many as requests of a simulation
 GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}  # times that are said
 
 
@@ -219,7 +219,7 @@ def _limit(found: Simulations) -> Iterator[str]:
 
 
 def _tokens_per_s(fleet: Deployment, load: Load) -> float:
-    return simulated(fleet.scenario(load, max(LOOK, EACH * load.in_flight)))["throughput"]
+    return simulated(fleet.scenario(load, max(LOOK, enough_for(load.in_flight))))["throughput"]
 
 
 def _missed(goals: Sequence[Goal], values: Values) -> list[str]:

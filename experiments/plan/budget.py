@@ -1,5 +1,6 @@
 """A budget of devices, and the fleets that can be made of it: alike targets, each on some devices, and drafters."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -22,7 +23,8 @@ MAX_TARGETS = 4  # of one drafter
 LATE: tuple[Late, ...] = ("skip", "decode")  # of late drafts, to try
 PARALLEL = (1, 2, 4, 8)  # devices of a target: one host's
 PRECISIONS = ("bf16", "fp8")  # of weights, to try
-EACH = 8  # requests of a simulation for each one in flight, at least
+EACH, ENOUGH = 8, 3  # requests of a simulation for each one in flight: at least, and at large loads, which vary less
+LARGE = 30_000  # requests of a simulation from which on a load is large
 WARM_UP = 0.2  # share of a simulation with arrivals that fills the fleet
 BEGINNING = 1.85  # answers of a closed loop before its window, since all prompts come at once at first
 
@@ -221,6 +223,11 @@ def _of_candidate(question: FleetQuestion, one: Candidate) -> Iterator[Estimate]
                 for late in LATE if apart else LATE[:1]:
                     made = Deployment(one, groups * sharing, depth, sharing, late)
                     yield Estimate(made, curve, mean_request_s(curve, question.load, made.replicas))
+
+
+def enough_for(in_flight: float) -> int:
+    """Return the least requests of a simulation with so many in flight."""
+    return math.ceil(min(EACH * in_flight, max(ENOUGH * in_flight, LARGE)))
 
 
 def mean_request_s(curve: LoadCurve, load: Load, replicas: int) -> float:

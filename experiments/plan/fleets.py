@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from experiments.plan.budget import EACH, Deployment, Estimate, FleetQuestion, Load, estimates
+from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, enough_for, estimates
 from experiments.plan.trials import SAME_COST, Gap, Interval, Sample, Trials, gap_between
 from fleet.scenario.scenario import Scenario
 from sim.fast.choice import import_failure
@@ -50,12 +50,12 @@ class Simulations:
     def scenario(self, fleet: Deployment, load: Load | None = None, most: int = REQUESTS[1]) -> Scenario:
         """Return the scenario that is simulated, under the question's load or another one.
 
-        It has `most` requests, or EACH for each one in flight: with fewer, most of them would begin at once.
+        It has `most` requests, or enough for those in flight: with fewer, most of them would begin at once.
         """
         own = load or self.question.load
         share = own.per_s / self.question.load.per_s if own.per_s else 1.0
         requests = int(np.clip(share * self.requests, REQUESTS[0], most)) // (SLOW_SHARE if fleet.drafters else 1)
-        return fleet.scenario(own, max(requests, math.ceil(EACH * share * self.in_flight)))
+        return fleet.scenario(own, max(requests, enough_for(share * self.in_flight)))
 
     def run(self, fleets: Sequence[Deployment], seeds: int) -> None:
         """Give each fleet that many seeds."""
