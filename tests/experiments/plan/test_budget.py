@@ -132,7 +132,7 @@ def test_simulations_are_longer_than_their_beginning() -> None:
         every = fleets(asked)
         found = Simulations(asked, every, 1, lambda _what: None)
         requests = [found.scenario(one.fleet).workload.requests for one in every]
-        assert set(requests) == ({1000, 250} if in_flight == 8 else {64_000})  # drafters elsewhere: a fourth
+        assert set(requests) == ({1000, 250} if in_flight == 8 else {30_000})  # drafters elsewhere: a fourth
 
 
 def test_the_rate_of_a_closed_loop_does_not_depend_on_its_length() -> None:
