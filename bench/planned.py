@@ -93,7 +93,7 @@ def compared(number: int) -> Row:
     return {
         "question": number, "budget": str(dict(question.devices)), "target": question.asked.target,
         "load": question.load.text, "goals": goals, "grid": len(fleets), "answer": answer.title, "best": best.title,
-        "slower, %": 100 * grid.gap(answer, best).share,
+        "slower, %": 100 * grid.gap(answer, best).value,
         "verdict": verdict_of(grid, answer, best, found.winner is None),
     }  # fmt: skip
 
@@ -107,7 +107,7 @@ def verdict_of(grid: Simulations, answer: Deployment, best: Deployment, unmet: b
     if grid.rank(answer)[0] > grid.rank(best)[0] or grid.rank(answer)[1] > grid.rank(best)[1]:
         return "WORSE"
     gap = grid.gap(answer, best)
-    return "level" if gap.share <= TWO_PERCENT or gap.low <= 0 else "WORSE"
+    return "level" if gap.value <= TWO_PERCENT or gap.low <= 0 else "WORSE"
 
 
 def unsure(grid: Simulations, fleet: Deployment) -> bool:
