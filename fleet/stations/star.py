@@ -3,6 +3,7 @@
 import msgspec
 
 from fleet.acceptance.models import survival
+from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
 from fleet.policies.admit import Admission, AtMost, N_max
 from fleet.scenario.facts import middle_context, plain_step_s
@@ -66,11 +67,12 @@ def admission_of(fleet: Fleet) -> Admission:
     rule = fleet.drafters.admit
     if not isinstance(rule, AtMost) or rule.sessions is not None:
         return rule
-    each = [star_inputs(fleet, target) for target in range(fleet.verifiers.count)]
-    if not all(0 < one.standalone_tokens_per_s < float("inf") and one.service_s for one in each):
+    of_rounds = not isinstance(fleet.acceptance_model(), TokenModel)
+    each = [star_inputs(fleet, target) for target in range(fleet.verifiers.count) if of_rounds]
+    if not each or not all(0 < one.standalone_tokens_per_s < float("inf") and one.service_s for one in each):
         raise InputError(
-            f"scenario {fleet.name!r}: drafters.admit: N_max needs times of drafts and of plain decoding steps; state "
-            "`sessions`"
+            f"scenario {fleet.name!r}: drafters.admit: N_max needs times of drafts and of plain decoding steps, and an "
+            "acceptance model of whole rounds; state `sessions`"
         )
     return AtMost(
         min(N_max(one.service_s, one.return_s, one.accepted_per_round + 1, one.standalone_tokens_per_s) for one in each)

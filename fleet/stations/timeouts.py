@@ -13,6 +13,7 @@ class Silence:
         self.drafters = drafters
         self.asked_s: dict[int, float] = {}  # start of a session's wait for a draft
         self.retry_s: dict[int, float] = {}  # next retry of a session that gave up its drafter
+        self.retried: dict[int, int] = {}  # epoch of a session's first retry
         self.silent_s: dict[int, float] = {}  # the same by drafter, until it drafts again
         self.returning: set[int] = set()  # sessions that return to their drafter when their running step ends
 
@@ -36,9 +37,14 @@ class Silence:
         self.asked_s.pop(tag, None)
         self.retry_s[tag] = self.silent_s[tag % self.drafters] = now_s + self.patience.rejoin_s
 
-    def asks_again(self, tag: int, now_s: float) -> None:
+    def asks_again(self, tag: int, epoch: int, now_s: float) -> None:
         """Note a retry of a session; another follows if it fails."""
         self.retry_s[tag] = now_s + self.patience.rejoin_s
+        self.retried.setdefault(tag, epoch)
+
+    def has_retried(self, tag: int, epoch: int) -> bool:
+        """Return whether a session that gave up its drafter has retried it in that epoch or before."""
+        return tag in self.retried and self.retried[tag] <= epoch
 
     def goes_back(self, tag: int) -> None:
         """Note that a session returns to its drafter when its running step ends."""
@@ -57,6 +63,7 @@ class Silence:
         """Remove a session."""
         self.asked_s.pop(tag, None)
         self.retry_s.pop(tag, None)
+        self.retried.pop(tag, None)
         self.returning.discard(tag)
 
     def alarm_s(self) -> float:

@@ -68,7 +68,8 @@ class VerifierStation(TargetStation):
         if self.grants:
             self.grants.close(event.tag)
         self._decode_alone(session)
-        return []
+        # A busy target has asked again before the refusal came; a router may have opened the session elsewhere.
+        return [Leave(event.tag, event.request)] if self.ahead and self.ahead.busy else []
 
     def _overdue(self, event: Overdue, now_s: float) -> list[Instruction]:
         session, tag = self.sessions.get(event.tag), event.tag
@@ -98,15 +99,17 @@ class VerifierStation(TargetStation):
         waits = session is not None and session.request == event.request and tag in self.silence.retry_s
         if session is None or not waits:
             return [Ignored(event, f"request {event.request} of tag {tag} has given up no drafter")]
-        self.silence.asks_again(tag, now_s)
         session = self.sessions[tag] = msgspec.structs.replace(session, epoch=new_era(session.epoch) + 1)
+        self.silence.asks_again(tag, session.epoch, now_s)
         return [DraftRequest(tag, event.request, session.epoch, session.base, True, session.priority, 0)]
 
     def _answered(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
-        """Return to a drafter that was given up, after the running step, if this empty draft is its answer."""
+        """Return to a drafter that was given up, after the running step, if this empty draft answers a retry.
+
+        It may answer an earlier retry than the last one: the way to the drafter and back may exceed `rejoin_s`.
+        """
         tag = event.tag
-        retried = tag in self.silence.retry_s and era_of(event.epoch) == era_of(session.epoch)
-        if event.tokens or not retried:
+        if event.tokens or not self.silence.has_retried(tag, event.epoch):
             return super()._answered(event, session, now_s)
         self.silence.heard(tag)
         if not self._runs(tag) and not self._has_no_cache(tag):

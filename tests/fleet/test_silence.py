@@ -132,17 +132,20 @@ def test_a_preemption_is_no_sign_of_life() -> None:
     assert tell_due(station, 5.2) == [Leave(1, 1, epoch=3)]
 
 
-def test_failed_retries_repeat_and_ignore_stale_answers() -> None:
+@pytest.mark.parametrize("answered", [0, 1])
+def test_failed_retries_repeat_and_any_answer_counts(answered: int) -> None:
+    """The way to a drafter and back may take longer than the time between retries."""
     station = target()
     alone(station)
-    first, second = tell_due(station, 8.0)[0], tell_due(station, 13.0)[0]
-    assert isinstance(first, DraftRequest)
-    assert isinstance(second, DraftRequest)
+    retries = [tell_due(station, 8.0)[0], tell_due(station, 13.0)[0]]
+    first, second = (retry for retry in retries if isinstance(retry, DraftRequest))
     assert era_of(first.epoch) < era_of(second.epoch)
-    assert isinstance(station.handle(Draft(0, 0, first.epoch, first.base, 0), 13.5)[0], Ignored)
-    back = station.handle(Draft(0, 0, second.epoch, second.base, 0), 14.0)
+    answers = [Draft(0, 0, retry.epoch, retry.base, 0) for retry in (first, second)]
+    assert isinstance(station.handle(Draft(0, 0, 2, 11, 0), 13.5)[0], Ignored)  # no answer to a retry
+    back = station.handle(answers[answered], 14.0)
     assert [type(instruction) for instruction in back] == [DraftRequest]
     assert not station.waiting  # the decoding step that waited is not taken
+    assert isinstance(station.handle(answers[1 - answered], 14.5)[0], Ignored)
 
 
 def test_next_requests_do_not_wait_for_a_lost_drafter() -> None:
@@ -252,6 +255,15 @@ def test_refusals_apply_to_their_era_only() -> None:
     assert isinstance(alone_in_vain.handle(Refusal(0, 0, "full"), 8.2)[0], Ignored)
     assert alone_in_vain.handle(Refusal(0, 0, "full", ERA * 3), 8.3) == []
     assert alone_in_vain.sessions[0].alone
+
+
+def test_a_busy_target_leaves_where_it_asked_after_its_refusal() -> None:
+    station = target(patience=Patience(), overlap=Ahead(busy=True))
+    assert step(station, 1.0) == [DraftRequest(0, 0, 1, 11, opening=True, tokens=29)]
+    for base, draft in ((11, 1), (12, 1)):
+        station.handle(Draft(0, 0, 1, base, draft), 1.5)
+    assert [one.epoch for one in step(station, 2.0) if isinstance(one, DraftRequest)] == [2]
+    assert station.handle(Refusal(0, 0, "full"), 2.5) == [Leave(0, 0)]
 
 
 def test_a_target_that_starts_again_is_refused_as_itself_too() -> None:

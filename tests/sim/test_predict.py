@@ -170,13 +170,17 @@ def test_a_drafter_admits_n_max_targets_unless_a_number_is_stated(count: int) ->
     assert by_default.digest() == stated.digest()
 
 
-def test_n_max_needs_the_time_of_a_plain_step() -> None:
-    profile = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 1.0}}
+@pytest.mark.parametrize(
+    ("plain", "model"),
+    [({}, {"model": "geometric", "beta": 0.5}), ({"decode": {"base_s": 1.0}}, {"model": "ratios", "clients": [[0.5]]})],
+)
+def test_n_max_needs_plain_steps_and_acceptance_of_rounds(plain: dict[str, Any], model: dict[str, Any]) -> None:
+    profile = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 1.0}} | plain
     scenario = make_scenario(
         {
             "name": "s",
             "profile": profile,
-            "acceptance": {"model": "geometric", "beta": 0.5},
+            "acceptance": model,
             "drafters": {"admit": {"policy": "at-most"}},
         }
     )
