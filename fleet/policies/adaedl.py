@@ -5,11 +5,9 @@ never the token, so it does not bias acceptance. The token itself is still part 
 """
 
 import math
-from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
 from fleet.policies.allocate import LengthAllocation, Needs
@@ -67,10 +65,6 @@ class AdaEdl(LengthAllocation, frozen=True, tag="adaedl", tag_field="policy", fo
         elif share > TARGET_SHARE and outcome.accepted == self.base:
             moved -= STEP
         return Threshold(THRESHOLD_MEMORY * state.threshold + (1 - THRESHOLD_MEMORY) * moved, share)
-
-    def lengths(self, states: Sequence[Threshold], rng: np.random.Generator) -> list[int]:
-        """Return the maximum length for each sequence."""
-        return [self.base] * len(states)
 
     def stops(self, state: Threshold, entropy: float) -> bool:
         """Return whether to stop after a token with that entropy."""

@@ -51,8 +51,8 @@ class LengthAllocation(msgspec.Struct, frozen=True):
         return state
 
     def lengths(self, states: Sequence[Any], rng: np.random.Generator) -> list[int]:
-        """Return one length for each state."""
-        raise NotImplementedError
+        """Return one length for each state: the maximum."""
+        return [self.longest] * len(states)
 
     def stops(self, state: Any, entropy: float) -> bool:
         """Return whether to stop after a token with that entropy, in nats: never."""
@@ -73,12 +73,8 @@ class Fixed(LengthAllocation, frozen=True, tag="fixed", tag_field="policy", forb
         """Maximum draft length."""
         return self.depth
 
-    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
-        """Return one length for each state."""
-        return [self.depth] * len(states)
 
-
-class _Shares(LengthAllocation, frozen=True):
+class SharedBudget(LengthAllocation, frozen=True):
     """Rules that share a budget.
 
     Keys:
@@ -95,7 +91,7 @@ class _Shares(LengthAllocation, frozen=True):
         return self.budget
 
 
-class FixedShare(_Shares, frozen=True, tag="fixed-share", tag_field="policy", forbid_unknown_fields=True):
+class FixedShare(SharedBudget, frozen=True, tag="fixed-share", tag_field="policy", forbid_unknown_fields=True):
     """GoodSpeed's baseline Fixed-S: S_i = C / N; the first sessions get the remainder."""
 
     def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
@@ -104,7 +100,7 @@ class FixedShare(_Shares, frozen=True, tag="fixed-share", tag_field="policy", fo
         return [share + (place < remainder) for place in range(len(states))]
 
 
-class RandomShare(_Shares, frozen=True, tag="random-share", tag_field="policy", forbid_unknown_fields=True):
+class RandomShare(SharedBudget, frozen=True, tag="random-share", tag_field="policy", forbid_unknown_fields=True):
     """GoodSpeed's baseline Random-S: every token of the budget goes to a session chosen at random.
 
     The paper specifies random lengths with a sum of at most C, but not their distribution.

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from fleet.policies.allocate import LengthAllocation, Needs
+from fleet.policies.allocate import Needs, SharedBudget
 from fleet.policies.outcome import Outcome
 
 Share = Annotated[float, Meta(gt=0, le=1)]
@@ -26,30 +26,22 @@ class Client(msgspec.Struct, frozen=True):
     rounds: int = 0
 
 
-class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
+class GoodSpeed(SharedBudget, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
     """GoodSpeed: lengths by the gradient of the sum of the goodputs' logarithms, equation (5).
 
     Keys:
-        budget (tokens): `C`, draft tokens of one verification in all.
         eta (share): `eta`, weight of the newest verification in the estimated acceptance alpha-hat, equation (3).
         beta (share): `beta`, weight of the newest verification in the estimated goodput X, equation (4).
         eta_exponent (power): Of assumption 3: the weight of verification t is eta / t^exponent; at 0 it stays.
         beta_exponent (power): The same of beta.
     """
 
-    budget: Annotated[int, Meta(ge=0, le=4096)]
     eta: Share = 0.1
     beta: Share = 0.5
     eta_exponent: Exponent = 0.0
     beta_exponent: Exponent = 0.0
 
     needs: ClassVar[Needs] = "ratios"
-    by_client: ClassVar[bool] = True
-
-    @property
-    def longest(self) -> int:
-        """Maximum draft length."""
-        return self.budget
 
     def start(self) -> Client:
         """Return the state of a new client."""
@@ -90,11 +82,6 @@ def gradient_schedule(weights: Sequence[float], acceptances: Sequence[float], bu
         lengths[i] += 1
         heapq.heapreplace(gains, (gain * acceptances[i], i))
     return lengths
-
-
-def expected_goodput(acceptance: float, length: float) -> float:
-    """x-hat = (1 - alpha^(S + 1)) / (1 - alpha): tokens a round, S + 1 at alpha = 1 (section III-B)."""
-    return length + 1 if acceptance == 1 else (1 - acceptance ** (length + 1)) / (1 - acceptance)
 
 
 def utility(goodputs: Sequence[float] | NDArray[np.float64]) -> float:

@@ -28,12 +28,8 @@ class AllWaiting(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", f
 
     def pick(self, waiting: Sequence[Waiting]) -> list[int]:
         """Return the indices of the work that shares the next step: all of the oldest work's kind."""
-        return alike(waiting, waiting[0].kind)[: self.most] if waiting else []
+        alike = [index for index, work in enumerate(waiting) if work.kind == waiting[0].kind]
+        return alike[: self.most]
 
 
 DraftGroup = One | AllWaiting
-
-
-def alike(waiting: Sequence[Waiting], kind: str) -> list[int]:
-    """Return the indices of the work of that kind."""
-    return [index for index, work in enumerate(waiting) if work.kind == kind]

@@ -31,8 +31,6 @@ def ratio_blocks(spread: Spread, rng: np.random.Generator) -> Iterator[np.ndarra
 
 def delays_s(delay: Delay, rng: np.random.Generator) -> Iterator[float]:
     """Yield independent delays in seconds without end."""
-    if isinstance(delay.spread, Constant):
-        return repeat(delay.mean_s)
     return (delay.mean_s * ratio for ratio in ratios(delay.spread, rng))
 
 
@@ -90,12 +88,7 @@ def timed(draw: Draw, time: StepTime, step: Step, padded: bool = False, tokens: 
     """
     members = step.members
     if len(members) == 1 and not step.ballast and tokens is None:
-        member = members[0]
-        if step.kind == "draft":  # fast path of the two frequent cases
-            return draw(member.tokens, member.base, 0.0)
-        if step.kind == "verify":
-            return draw(member.tokens + 1, member.base, 0.0)
-        return draw(*grid_place(step.kind, member.tokens, member.base), 0.0)
+        return draw(*grid_place(step.kind, members[0].tokens, members[0].base), 0.0)
     longest, context, rows, row_tokens = extent(step, padded, tokens)
     return draw(longest, context, time.rows_s(longest, context, rows, row_tokens))
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from experiments.reproduce.goodspeed import best_goodput, goodputs_of, smoothed
+from fleet.acceptance.models import committed_closed_form as expected_goodput
 from fleet.policies.allocate import RandomShare
-from fleet.policies.goodspeed import Client, GoodSpeed, expected_goodput, gradient_schedule, utility
+from fleet.policies.goodspeed import Client, GoodSpeed, gradient_schedule, utility
 from fleet.policies.outcome import Outcome
 from fleet.records.metrics.findings import findings_of
 from fleet.records.metrics.grouped import Groups
