@@ -29,13 +29,16 @@ def numbers_in(lines: Iterable[str], patterns: Mapping[str, str]) -> dict[str, f
 
 def load_between(lines: Sequence[LoadLine], tokens_per_round: float, settings: Mapping[str, float]) -> Load | None:
     """Return the load over the intervals that began and ended with requests running, engines added up; None without."""
-    table = pd.DataFrame(lines, columns=FIELDS, dtype=float).fillna(0.0)
+    table = pd.DataFrame(lines, columns=FIELDS, dtype=float)
+    rounds_per_s = table.rounds_per_s
+    table = table.fillna(0.0)
     before = table.groupby("engine").shift(fill_value=0.0)
     is_kept = (before.running > 0) & (table.running > 0) & (table.idle == 0)
     if not is_kept.any():
         return None
     by_engine = table.engine[is_kept]
     kept = table[is_kept].groupby(by_engine).mean().sum()
+    known_rounds = rounds_per_s[is_kept].groupby(by_engine).mean().sum(skipna=False)  # a cut log lacks the last
     ends = ((before + table) / 2)[is_kept].groupby(by_engine).mean().sum()
     load = Load(
         over=f"{is_kept.sum()} intervals of the log that began and ended with requests running; requests at their ends",
@@ -48,8 +51,6 @@ def load_between(lines: Sequence[LoadLine], tokens_per_round: float, settings: M
         prompts_per_token=float(kept.prompts_per_s / kept.tokens_per_s) if kept.tokens_per_s else 0.0,
         tokens_per_round=tokens_per_round,
         engines=table.engine.nunique(),
-        ways=ways_of(
-            None, None, float(ends.running), float(kept.tokens_per_s), float(kept.rounds_per_s), tokens_per_round
-        ),
+        ways=ways_of(None, None, float(ends.running), float(kept.tokens_per_s), float(known_rounds), tokens_per_round),
     )
     return msgspec.structs.replace(load, **settings)
