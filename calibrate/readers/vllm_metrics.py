@@ -1,7 +1,6 @@
 """vLLM's Prometheus text (/metrics): acceptance and load, since the start or between two scrapes."""
 
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,12 +9,11 @@ import msgspec
 from calibrate.readers.counts import recording_of_survivors, steps_without_draft
 from calibrate.readers.draft_counters import drafts_in
 from calibrate.readers.load import Load, Spread, ways_of
-from calibrate.readers.prometheus import Sample, add_up, between, histogram, samples
+from calibrate.readers.prometheus import COUNTED, Sample, add_up, between, histogram, read_scrapes
 from calibrate.readers.recording import Recording
 from fleet.errors import InputError
 
 PREFIX = "vllm:spec_decode_num_"
-COUNTED = re.compile(r"_(bucket|sum|count|total)$")  # at the end of a counter's or a histogram's samples
 KV_SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # the second until 0.10
 GAUGES = frozenset(["vllm:num_requests_running", "vllm:num_requests_waiting", *KV_SHARES])
 TOKENS = "vllm:generation_tokens"
@@ -31,9 +29,7 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Re
     A server without these counters does not speculate: its scrapes have a load only. Raises InputError, naming file,
     metric and both values, where counters are missing, contradict each other, or fall.
     """
-    if len(files) > 2:
-        raise InputError(f"{files[2]}: a third file; give one scrape, or the one before and the one after")
-    scrapes = [list(samples(path, "vllm:")) for path in files]
+    scrapes = read_scrapes(files, "vllm:")
     model = _model(files, scrapes)
     recording = Recording(format="vLLM's Prometheus metrics, without speculation", acceptance=None, depth=0)
     if any(one.name.startswith(PREFIX) for scrape in scrapes for one in scrape):
@@ -87,7 +83,7 @@ def _load(
     """
     origin, last = str(files[-1]), scrapes[-1]
     sums = [add_up(one for one in scrape if COUNTED.search(one.name) or one.name in GAUGES) for scrape in scrapes]
-    counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], GAUGES, origin)
+    counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], GAUGES)
     of = {
         name.removeprefix("vllm:"): histogram(counted, name, origin)
         for key in counted
