@@ -137,10 +137,13 @@ def load_of(
     ways = ways_of(gap_s, tpot_s, rows, tokens_per_s, rounds_per_s, tokens_per_round)
     steps = rounds or float(np.maximum(answers - 2, 0).sum())  # an end may have no chunk of its own
     joined, notes = 1 - len(gaps_s) / steps if steps else 0.0, []
-    if gaps_s and joined > 0.02:
-        notes.append(
-            f"{joined:.0%} of the rounds came in a chunk with others: gaps between chunks are longer than rounds"
-        )
+    if gaps_s and (joined > 0.02 or (rounds and joined < -0.02)):
+        note = f"{joined:.0%} of the rounds came in a chunk with others: gaps between chunks are longer than rounds"
+        if joined < 0:
+            note = (
+                f"{-joined:.0%} more chunks than rounds, some of no token: gaps between chunks are shorter than rounds"
+            )
+        notes.append(note)
         ways = (*ways[1:], ways[0])
     if is_closed is None:
         is_closed = mean >= CLOSED * most and _follow(starts_s, ends_s)

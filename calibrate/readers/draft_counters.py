@@ -31,7 +31,7 @@ def drafts_in(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], prefix
 
     - `prefix`: of the engine's names.
 
-    Raises InputError, naming file, metric and both values, where counters are missing, contradict each other, or fall.
+    Raises InputError, naming file, metric and both values, where counters are missing or contradict each other.
     """
     each = [_counters(path, scrape, prefix) for path, scrape in zip(files, scrapes, strict=True)]
     origin, counted, since = str(files[-1]), each[-1], "since the server's start"
@@ -40,7 +40,7 @@ def drafts_in(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], prefix
         if before.keys() != after.keys():
             after_it, before_it = (len(counters) - len(COUNTERS) for counters in (after, before))
             raise InputError(f"{origin}: counts {after_it} positions; the scrape before it {before_it}")
-        counted = between(before, after, frozenset(), origin)
+        counted = between(before, after)
         origin, since = ", ".join(map(str, files)), "between the two scrapes"
     drafts, tokens, accepted, *passed = _checked(origin, counted, prefix)
     return Drafts(drafts, tokens, accepted, passed, origin, since)

@@ -8,7 +8,7 @@ import msgspec
 from calibrate.readers.counts import recording_of_survivors
 from calibrate.readers.draft_counters import drafts_in
 from calibrate.readers.load import Load, Spread, ways_of
-from calibrate.readers.prometheus import Sample, add_up, between, number_of, samples
+from calibrate.readers.prometheus import Sample, add_up, between, number_of, read_scrapes
 from calibrate.readers.recording import Recording
 from fleet.errors import InputError
 
@@ -23,9 +23,7 @@ def read_llama_cpp_metrics(files: Sequence[Path]) -> Recording:
 
     The server counts no requests, so lengths are not known. Raises InputError as the reader of vLLM's metrics.
     """
-    if len(files) > 2:
-        raise InputError(f"{files[2]}: a third file; give one scrape, or the one before and the one after")
-    scrapes = [list(samples(path, PREFIX)) for path in files]
+    scrapes = read_scrapes(files, PREFIX)
     recording = Recording(format="llama.cpp's metrics, without speculation", acceptance=None, depth=0)
     tokens, load = _load(files, scrapes)
     if any(one.name.startswith(DRAFTS) and number_of(one) for one in scrapes[-1]):
@@ -54,7 +52,7 @@ def _load(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> tuple[i
     """Return the tokens of answers, and the load: times a token of prompts and of answers, and the rows of a step."""
     names = {f"{PREFIX}{name}_total" for name in COUNTERS}
     sums = [add_up(one for one in scrape if one.name in names) for scrape in scrapes]
-    counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], frozenset(), str(files[-1]))
+    counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1])
     if len(counted) < len(COUNTERS):
         raise InputError(
             f"{files[-1]}: lacks {PREFIX}tokens_predicted_total and its companions: start it with --metrics"

@@ -29,7 +29,8 @@ def numbers_in(lines: Iterable[str], patterns: Mapping[str, str]) -> dict[str, f
 
 def load_between(lines: Sequence[LoadLine], tokens_per_round: float, settings: Mapping[str, float]) -> Load | None:
     """Return the load over the intervals that began and ended with requests running, engines added up; None without."""
-    table = pd.DataFrame(lines, columns=FIELDS, dtype=float).fillna(0.0)
+    zeros = {name: 0.0 for name in FIELDS if name != "rounds_per_s"}  # a cut log lacks its last ones
+    table = pd.DataFrame(lines, columns=FIELDS, dtype=float).fillna(zeros)
     before = table.groupby("engine").shift(fill_value=0.0)
     is_kept = (before.running > 0) & (table.running > 0) & (table.idle == 0)
     if not is_kept.any():
@@ -37,19 +38,18 @@ def load_between(lines: Sequence[LoadLine], tokens_per_round: float, settings: M
     by_engine = table.engine[is_kept]
     kept = table[is_kept].groupby(by_engine).mean().sum()
     ends = ((before + table) / 2)[is_kept].groupby(by_engine).mean().sum()
+    tokens_per_s = float(kept.tokens_per_s)
     load = Load(
         over=f"{is_kept.sum()} intervals of the log that began and ended with requests running; requests at their ends",
-        tokens_per_s=float(kept.tokens_per_s),
+        tokens_per_s=tokens_per_s,
         in_flight=float(ends.running + ends.waiting),
         running=float(ends.running),
         waiting=float(ends.waiting),
         kv_share=float(table.kv_share[is_kept].mean()),
         preemptions=int(table.preemptions[is_kept].sum()) if any("preemptions" in line for line in lines) else None,
-        prompts_per_token=float(kept.prompts_per_s / kept.tokens_per_s) if kept.tokens_per_s else 0.0,
+        prompts_per_token=float(kept.prompts_per_s) / tokens_per_s if tokens_per_s else 0.0,
         tokens_per_round=tokens_per_round,
         engines=table.engine.nunique(),
-        ways=ways_of(
-            None, None, float(ends.running), float(kept.tokens_per_s), float(kept.rounds_per_s), tokens_per_round
-        ),
+        ways=ways_of(None, None, float(ends.running), tokens_per_s, float(kept.rounds_per_s), tokens_per_round),
     )
     return msgspec.structs.replace(load, **settings)

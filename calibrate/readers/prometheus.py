@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,9 @@ from fleet.inputs.text import read_lines, shortened
 
 SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-MAX_VALUE = 1e18  # no counter of tokens or seconds is as large
+COUNTED = re.compile(r"_(bucket|sum|count|total)$")  # at the end of a counter's or a histogram's samples
+CREATED = "_created"  # at the end of the time at which a counter began
+MAX_VALUE = 1e30  # no counter is as large: a GPU has 1e24 floating-point operations in decades
 WIDEST = 1.5  # upper over lower bound of a bucket that a quantile is read from
 
 Sums = dict[str, float]
@@ -34,7 +36,26 @@ class Sample(NamedTuple):
     at_ms: int | None
 
 
-def samples(path: Path, prefix: str) -> Iterator[Sample]:
+def read_scrapes(files: Sequence[Path], prefix: str) -> list[list[Sample]]:
+    """Return the samples of one scrape, or of one before and one after, whose names begin with `prefix`.
+
+    Raises InputError for a third file, as `_samples`, and where a counter of any engine fell or began again: a restart.
+    """
+    if len(files) > 2:
+        raise InputError(f"{files[2]}: a third file; give one scrape, or the one before and the one after")
+    scrapes = [list(_samples(path, prefix)) for path in files]
+    before = {(one.name, *sorted(one.labels.items())): one for one in scrapes[0]}
+    for one in scrapes[-1]:
+        earlier = before.get((one.name, *sorted(one.labels.items())), one)
+        is_later = one.name.endswith(CREATED) and one.value != earlier.value
+        if is_later or (COUNTED.search(one.name) and number_of(one) < number_of(earlier)):
+            relation = "differs from" if is_later else "is below"
+            fell = f"{one.name} = {one.value} {relation} the scrape before it, {earlier.value}"
+            raise InputError(f"{one.origin}: {fell}: a restart? Scrape both after it")
+    return [[one for one in scrape if not one.name.endswith(CREATED)] for scrape in scrapes]
+
+
+def _samples(path: Path, prefix: str) -> Iterator[Sample]:
     """Yield the samples whose names begin with `prefix`; InputError for a line that is none, or stands there twice."""
     read: set[tuple[str, str]] = set()
     for number, line in read_lines(path):
@@ -47,8 +68,7 @@ def samples(path: Path, prefix: str) -> Iterator[Sample]:
         if (name, labels) in read:
             raise InputError(f"{origin}: {name}{{{shortened(labels, quoted=False)}}} stands there twice")
         read.add((name, labels))
-        if not name.endswith("_created"):  # when the counter began
-            yield Sample(origin, name, dict(LABEL.findall(labels)), found[3], int(found[4]) if found[4] else None)
+        yield Sample(origin, name, dict(LABEL.findall(labels)), found[3], int(found[4]) if found[4] else None)
 
 
 def number_of(sample: Sample) -> float:
@@ -76,16 +96,12 @@ def add_up(scrape: Iterable[Sample]) -> Sums:
     return sums
 
 
-def between(before: Mapping[str, float], after: Mapping[str, float], gauges: frozenset[str], origin: str) -> Sums:
-    """Return the differences of counters, and the means of gauges; InputError where a counter fell, as by a restart."""
-    found: Sums = {}
-    for key, value in after.items():
-        earlier = before.get(key, 0.0)
-        if key not in gauges and value < earlier:
-            fell = f"{key} = {value:.15g} is below the scrape before it, {earlier:.15g}"
-            raise InputError(f"{origin}: {fell}: a restart?")
-        found[key] = (earlier + value) / 2 if key in gauges else value - earlier
-    return found
+def between(before: Mapping[str, float], after: Mapping[str, float], gauges: frozenset[str] = frozenset()) -> Sums:
+    """Return the differences of counters, and the means of gauges."""
+    return {
+        key: (before.get(key, 0.0) + value) / 2 if key in gauges else value - before.get(key, 0.0)
+        for key, value in after.items()
+    }
 
 
 def histogram(sums: Mapping[str, float], name: str, origin: str) -> Spread | None:

@@ -202,10 +202,10 @@ def read_aiperf(files: Sequence[Path]) -> Recording:
 
 def _pooled(origin: str, pooled: Pooled) -> Recording:
     histogram = {int(j): count for j, count in pooled.pooled_spec_decode_acceptance_histogram.items()}
+    counted, count = sum(j * count for j, count in histogram.items()), sum(histogram.values())
     total = pooled.total_spec_decode_steps
     steps = total.avg if isinstance(total, Total) else total
-    rounds_to(origin, "total_spec_decode_steps", steps, f"the sum of {POOLED}", sum(histogram.values()))
-    counted, count = sum(j * count for j, count in histogram.items()), sum(histogram.values())
+    rounds_to(origin, "total_spec_decode_steps", steps, f"the sum of {POOLED}", count)
     accepted, drafted = pooled.total_accepted_draft_tokens, pooled.total_draft_tokens
     if accepted is not None:
         rounds_to(origin, "total_accepted_draft_tokens", accepted.avg, f"the tokens of {POOLED}", counted)
@@ -213,13 +213,9 @@ def _pooled(origin: str, pooled: Pooled) -> Recording:
     note = f"the export does not say how many tokens were drafted: {longest}, the most that were accepted"
     if drafted is not None:
         at_most(origin, "the tokens accepted", counted, "total_draft_tokens", drafted.avg)
-        longest = max(longest, math.ceil(drafted.avg / max(count, 1)))
-        note = (
-            f"drafts had {drafted.avg / max(count, 1):.3g} tokens on average: all are taken to have had {longest}"
-            if drafted.avg < longest * count
-            else ""
-        )
-    rounds = rounds_of(longest, histogram)
-    source = "rounds of all requests together"
+        mean = drafted.avg / max(count, 1)
+        longest = max(longest, math.ceil(mean))
+        note = f"drafts had {mean:.3g} tokens on average: all are taken to have had {longest}" if mean < longest else ""
     notes = (note,) if note else ()
-    return recording_of_rounds("AIPerf's pooled histogram", origin, source, rounds, notes=notes)
+    source = "rounds of all requests together"
+    return recording_of_rounds("AIPerf's pooled histogram", origin, source, rounds_of(longest, histogram), notes=notes)

@@ -85,9 +85,9 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
     for origin, line in read:
         if MARK in line:
             intervals.append(_interval(origin, line[line.index(MARK) :]))
-            if loads:
-                loads[-1]["accepted"] = intervals[-1].accepted
-                loads[-1]["rounds_per_s"] = intervals[-1].drafts / intervals[-1].lasted_s
+            if (load_line := next((one for one in reversed(loads) if "drafts" not in one), None)) is not None:
+                load_line["accepted"], load_line["drafts"] = intervals[-1].accepted, intervals[-1].drafts
+                load_line["rounds_per_s"] = intervals[-1].drafts / intervals[-1].lasted_s
         elif LOAD.keys() == (found := numbers_in([line], LOAD)).keys():
             more = numbers_in([line], MORE_LOAD)
             loads.append({**found, **more, "kv_share": more.get("kv_percent", 0.0) / 100})
@@ -130,17 +130,20 @@ def _count_plain_steps(loads: Sequence[LoadLine], intervals: Sequence[Interval])
     """Return the steps of rows without a draft, and count them in the loads; 0 where they are few or not known.
 
     Each step has a token beside the accepted ones; so has each prompt, which a log does not count. Lines of the load
-    are equally far apart; one of drafts covers the time without a draft before it, too.
+    are equally far apart; one of drafts covers the time without a draft before it, too. What follows the last of these
+    may be cut off.
     """
-    if not intervals or sum("accepted" in line for line in loads) < len(intervals):
+    last = max((place for place, line in enumerate(loads, start=1) if "drafts" in line), default=0)
+    lines = loads[:last]
+    lasted_s = min([EVERY_S, *(one.lasted_s for one in intervals)])
+    steps = [max(line["tokens_per_s"] * lasted_s - line.get("accepted", 0), 0.0) for line in lines]
+    drafts = sum(line.get("drafts", 0.0) for line in lines)
+    plain = sum(steps) - drafts
+    if plain <= FEW * sum(steps):
         return 0.0
-    lasted_s, drafts = min(EVERY_S, *(one.lasted_s for one in intervals)), sum(one.drafts for one in intervals)
-    steps = [max(line["tokens_per_s"] * lasted_s - line.get("accepted", 0), 0.0) for line in loads]
-    if sum(steps) - drafts <= FEW * sum(steps):
-        return 0.0
-    for line, count in zip(loads, steps, strict=True):
+    for line, count in zip(lines, steps, strict=True):
         line["rounds_per_s"] = count / lasted_s
-    return sum(steps) - drafts
+    return plain * sum(one.drafts for one in intervals) / drafts  # a cut log begins with drafts of a line it lacks
 
 
 def _interval(origin: str, line: str) -> Interval:

@@ -1,8 +1,7 @@
 """vLLM's Prometheus text (/metrics): acceptance and load, since the start or between two scrapes."""
 
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,12 +9,11 @@ import msgspec
 from calibrate.readers.counts import recording_of_survivors, steps_without_draft
 from calibrate.readers.draft_counters import drafts_in
 from calibrate.readers.load import Load, Spread, ways_of
-from calibrate.readers.prometheus import Sample, add_up, between, histogram, samples
+from calibrate.readers.prometheus import COUNTED, Sample, add_up, between, histogram, read_scrapes
 from calibrate.readers.recording import Recording
 from fleet.errors import InputError
 
 PREFIX = "vllm:spec_decode_num_"
-COUNTED = re.compile(r"_(bucket|sum|count|total)$")  # at the end of a counter's or a histogram's samples
 KV_SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # the second until 0.10
 GAUGES = frozenset(["vllm:num_requests_running", "vllm:num_requests_waiting", *KV_SHARES])
 TOKENS = "vllm:generation_tokens"
@@ -31,14 +29,14 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Re
     A server without these counters does not speculate: its scrapes have a load only. Raises InputError, naming file,
     metric and both values, where counters are missing, contradict each other, or fall.
     """
-    if len(files) > 2:
-        raise InputError(f"{files[2]}: a third file; give one scrape, or the one before and the one after")
-    scrapes = [list(samples(path, "vllm:")) for path in files]
+    scrapes = read_scrapes(files, "vllm:")
     model = _model(files, scrapes)
+    sums = [add_up(one for one in scrape if COUNTED.search(one.name) or one.name in GAUGES) for scrape in scrapes]
+    counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], GAUGES)
     recording = Recording(format="vLLM's Prometheus metrics, without speculation", acceptance=None, depth=0)
     if any(one.name.startswith(PREFIX) for scrape in scrapes for one in scrape):
-        recording = _acceptance(files, scrapes, model)
-    load = _load(files, scrapes, recording.rounds, 1 + recording.mean_accepted, seconds)
+        recording = _acceptance(files, scrapes, counted, model)
+    load = _load(files, scrapes, counted, recording.rounds, 1 + recording.mean_accepted, seconds)
     if recording.acceptance is None and load is None:
         lacks = f"{PREFIX}drafts_total, which a server with speculative decoding reports, and a load"
         raise InputError(f"{', '.join(map(str, files))}: lacks {lacks}")
@@ -55,9 +53,11 @@ def _model(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> str:
     return models.pop() if models else ""
 
 
-def _acceptance(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], model: str) -> Recording:
+def _acceptance(
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], counted: Mapping[str, float], model: str
+) -> Recording:
     drafts = drafts_in(files, scrapes, PREFIX)
-    plain, (tokens, firsts, ends) = 0, (_counted(scrapes, name) for name in (TOKENS, FIRSTS, ENDS))
+    plain, (tokens, firsts, ends) = 0, (round(counted.get(name, 0)) for name in (TOKENS, FIRSTS, ENDS))
     if tokens > 0 and firsts > 0:
         plain = steps_without_draft(
             drafts.origin, f"{TOKENS}_total", tokens, firsts, drafts.drafts, drafts.accepted,
@@ -70,24 +70,17 @@ def _acceptance(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], mode
     )  # fmt: skip
 
 
-def _counted(scrapes: Sequence[Sequence[Sample]], name: str) -> int:
-    """Return by how much a counter rose, over all its labels; 0 where it is missing."""
-    *before, last = (add_up(one for one in scrape if one.name.removesuffix("_total") == name) for scrape in scrapes)
-    return round(last.get(name, 0) - (before[0].get(name, 0) if before else 0))
-
-
 def _load(
-    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], drafts: int, tokens_per_round: float,
-    seconds: float | None,
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], counted: Mapping[str, float], drafts: int,
+    tokens_per_round: float, seconds: float | None,
 ) -> Load | None:  # fmt: skip
     """Return the load in one scrape or between two; None where no token came, or no metric of the load is there.
 
+    - `counted`: sums over engines, of one scrape or between two.
     - `drafts`, `tokens_per_round`: verifications of rows, and their mean acceptance length.
     - `seconds`: time between two scrapes, if it is stated.
     """
     origin, last = str(files[-1]), scrapes[-1]
-    sums = [add_up(one for one in scrape if COUNTED.search(one.name) or one.name in GAUGES) for scrape in scrapes]
-    counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], GAUGES, origin)
     of = {
         name.removeprefix("vllm:"): histogram(counted, name, origin)
         for key in counted
@@ -120,6 +113,7 @@ def _load(
     if hits := count("prefix_cache_hits"):
         share = hits / max(count("prefix_cache_queries"), hits)
         notes.append(f"{share:.0%} of the prompts' tokens were cached: their prefill is shorter here")
+    held = add_up(one for one in last if one.name in KV_SHARES)
     finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
     return Load(
         over=over,
@@ -132,7 +126,7 @@ def _load(
         in_flight=count("e2e_request_latency_seconds_sum") / span_s or None,
         running=mean_number("request_inference_time_seconds", "num_requests_running"),
         waiting=mean_number("request_queue_time_seconds", "num_requests_waiting"),
-        kv_share=next((sums[-1][name] / engines for name in KV_SHARES if sums[-1].get(name)), None),
+        kv_share=next((held[name] / engines for name in KV_SHARES if held.get(name)), None),
         preemptions=round(count("num_preemptions")),
         ttft_s=of.get("time_to_first_token_seconds"),
         tpot_s=tpot_s,

@@ -10,6 +10,7 @@ from typing import Any
 
 from fleet.errors import InputError
 
+GZIP = b"\x1f\x8b"
 MAX_BYTES = 1 << 28  # 256 MiB: hours of prompts, and less than a host's memory
 
 
@@ -36,6 +37,8 @@ def read_text(path: Path, what: str = "") -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if content.startswith(GZIP):
+            raise InputError(f"{named(path, what)}: compressed by gzip; unpack it first") from error
         found = f"byte 0x{content[error.start]:02x} at {error.start}"
         raise InputError(f"{named(path, what)}: not UTF-8 text ({found}); save it as UTF-8") from error
 

@@ -170,13 +170,22 @@ def test_the_chunk_of_a_chats_role_is_no_round(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("each", "tokens_per_round", "way"), [(KNOWN, 2.0, "rows / (rounds/s)"), (PLAIN, 1.0, "TPOT x")]
+    ("each", "tokens_per_round", "chunks", "way", "says"),
+    [
+        (KNOWN, 2.0, 0.05, "rows / (rounds/s)", "came in a chunk with others"),
+        (PLAIN, 1.0, 0.05, "TPOT x", "came in a chunk with others"),
+        (KNOWN, 2.0, 1.0, "rows / (rounds/s)", "more chunks than rounds"),
+    ],
 )
-def test_gaps_of_joined_chunks_are_no_rounds(each: list[Served], tokens_per_round: float, way: str) -> None:
-    joined = [Timed(one.start_s, one.first_s, one.end_s, 200, one.answer, [0.1] * (one.answer // 20)) for one in each]
+def test_gaps_of_other_chunks_are_no_rounds(
+    each: list[Served], tokens_per_round: float, chunks: float, way: str, says: str
+) -> None:
+    requests = [
+        Timed(one.start_s, one.first_s, one.end_s, 200, one.answer, [0.1] * int(one.answer * chunks)) for one in each
+    ]
     rounds = sum(len(one.session) for one in each) if tokens_per_round > 1 else 0
-    load = load_of(joined, rounds, tokens_per_round, "a client")
+    load = load_of(requests, rounds, tokens_per_round, "a client")
     assert load is not None
     assert load.ways[0].name.startswith(way)
-    assert "came in a chunk with others" in load.notes[0]
+    assert says in load.notes[0]
     assert "disagree" in load.disagreement()

@@ -97,8 +97,15 @@ def test_a_line_of_a_log_that_contradicts_itself_is_refused(tmp_path: Path, old:
 def test_counters_that_fall_between_scrapes_are_a_restart(tmp_path: Path) -> None:
     more = write(tmp_path / "one.txt", engines.prometheus({0: SESSION * 2}, DEPTH))
     less = write(tmp_path / "two.txt", engines.prometheus({0: SESSION}, DEPTH))
-    with pytest.raises(InputError, match=r"two.txt: vllm:spec_decode_num_drafts = 5 is below .*, 10: a restart"):
-        read_vllm_metrics([more, less])
+    hidden = write(tmp_path / "three.txt", engines.prometheus({0: SESSION, 1: SESSION * 9}, DEPTH))
+    grown = write(tmp_path / "four.txt", engines.prometheus({0: SESSION * 9}, DEPTH).replace("1.7637e", "1.7638e"))
+    for after, says in (
+        (less, "drafts_total = 5.0 is below the scrape before it, 10.0"),
+        (hidden, "drafts_total = 5.0 is below the scrape before it, 10.0"),
+        (grown, r"drafts_created = 1.7638e\+09 differs from the scrape before it, 1.7637e\+09"),
+    ):
+        with pytest.raises(InputError, match=rf"{after}, line \d: vllm:spec_decode_num_{says}: a restart"):
+            read_vllm_metrics([more, after])
     with pytest.raises(InputError, match="counts no round that drafted"):
         read_vllm_metrics([less, less])
 

@@ -260,6 +260,8 @@ def test_a_wrong_scrape_is_refused_in_a_line(tmp_path: Path, name: str) -> None:
 
 def test_what_a_scrape_lacks_is_left_out(tmp_path: Path) -> None:
     files = scrapes(tmp_path)
+    flops = files[1].read_text() + 'vllm:estimated_flops_per_gpu_total{engine="0"} 3.3e+21\n'  # an hour of an H100
+    assert read_vllm_metrics([files[0], write(tmp_path / "flops.txt", flops)], 30.0) == read_vllm_metrics(files, 30.0)
     for file in files:
         write(file, re.sub(r"vllm:(inter_token|request_prefill|request_prompt)\S+ \S+\n", "", file.read_text()))
     load = load_in(read_vllm_metrics(files, 30.0))

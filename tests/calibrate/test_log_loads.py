@@ -77,6 +77,23 @@ def test_a_logs_steps_without_a_draft_accept_nothing(tmp_path: Path) -> None:
         assert load_in(recording).round_s == pytest.approx(4 / steps_per_s, rel=1e-3)
 
 
+@pytest.mark.parametrize("plain_per_s", [8.0, 200.0])
+def test_a_logs_cut_ends_and_mixed_engines_change_no_round(tmp_path: Path, plain_per_s: float) -> None:
+    lines = log_text([4] * 6, plain_per_s=plain_per_s).splitlines()[2:]
+    mixed = [
+        line.replace("Engine 000", f"Engine 00{engine}")
+        for pair in zip(lines[::2], lines[1::2], strict=True)
+        for line in pair
+        for engine in (0, 1)
+    ]
+    whole, *others = (
+        read_vllm_log([write(tmp_path / "s.log", "\n".join(part))]) for part in (lines, lines[1:], lines[:-1], mixed)
+    )
+    for one in others:
+        assert mean_of(one) == pytest.approx(mean_of(whole), rel=1e-3)
+        assert load_in(one).round_s == pytest.approx(load_in(whole).round_s, rel=1e-3)
+
+
 def test_sglangs_log_has_a_load_and_a_mean_length(tmp_path: Path) -> None:
     recording = read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4, 4, 4]))])
     load = load_in(recording)

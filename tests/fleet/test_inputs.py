@@ -148,6 +148,7 @@ def test_numbers_beyond_all_bounds_are_refused_by_their_key(number: float) -> No
 
 
 BROKEN: dict[str, tuple[bytes, str]] = {
+    "gzip": (b"\x1f\x8b\x08", "compressed by gzip; unpack it first"),
     "not UTF-8": (b"a = '\xff'", "not UTF-8 text (byte 0xff at 5)"),
     "deeply nested": (b"a = " + b"[" * 100_000, "nested too deeply"),
     "too many digits": (b"a = " + b"9" * 10_000, "not TOML"),
