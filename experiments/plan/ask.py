@@ -74,6 +74,8 @@ def plan(
     base = scenario_of(scenario, changes, **keys)
     targets, drafts = (places_of(value, what) for value, what in ((target, "target"), (draft, "draft")))
     given = _leaves(changes or (), keys)
+    if "workload.requests" in given:
+        raise InputError("workload.requests: has no effect, since a plan has as many as it needs; leave it out")
     base = _with_load(base, given, link_s, acceptance, arrivals_per_s)
     depths = _depths(base)
     wanted: dict[str, Sequence[Any]] = {}

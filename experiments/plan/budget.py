@@ -98,7 +98,8 @@ class Deployment(msgspec.Struct, frozen=True):
     def title(self) -> str:
         """The fleet in words."""
         drafts = f", {self.candidate.name}" + (f", depth {self.depth}" if self.depth else "")
-        elsewhere = f", {self.sharing} targets a drafter, {self.late} late drafts" if self.drafters else ""
+        targets = "1 target" if self.sharing == 1 else f"{self.sharing} targets"
+        elsewhere = f", {targets} a drafter, {self.late} late drafts" if self.drafters else ""
         return f"{self.replicas} x {self.candidate.target}{drafts}{elsewhere}"
 
     def scenario(self, load: Load, requests: int) -> Scenario:

@@ -11,7 +11,7 @@ from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, dee
 from fleet.acceptance.places import ByPlace
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, precisions_of
-from fleet.hardware.profile import beside, check_tokenizer, estimated_profile, placed_of
+from fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
 from fleet.hardware.shape import ModelShape
 from fleet.hardware.shipped import shape_of
 from fleet.inputs.quantities import quantity
@@ -90,6 +90,9 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
     made = [_candidate(asked, "no speculation", "none", target, None, prices)]
     for text in asked.drafts:
         model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
+        is_beside = model == LOOKUP or bool(shape_of(model).head)
+        if where and is_beside and (kind := devices_in(asked.target)[0]) != devices_in(text)[0]:
+            raise InputError(f"--draft {text}: drafts on its target's device, {kind}; leave @{where} out")
         if model == LOOKUP:
             made.append(_candidate(asked, "prompt lookup", "lookup", target, None, prices, _known(LOOKUP, accepted)))
             continue

@@ -9,20 +9,12 @@ NOTE = f"estimated: {USED:.0%} of the memory (vLLM's default), less weights and 
 
 
 def kv_memory(target: Placed, drafter: Placed | None) -> KvMemory:
-    """Return the memory of one of the target's devices; a drafter beside it is split over as many devices."""
+    """Return the memory of one of the target's devices; a drafter beside it is split as its heads allow."""
     free_bytes = USED * target.device.memory_bytes.value - RESERVED_BYTES - target.weights_bytes / target.parallel
+    split = drafter.shape.beside(target.parallel) if drafter else 1
     return KvMemory(
         free_bytes=max(free_bytes, 0.0),
-        token_bytes=_token_bytes(target, target.parallel),
-        drafter_bytes=drafter.weights_bytes / target.parallel if drafter else 0.0,
-        drafter_token_bytes=_token_bytes(drafter, target.parallel) if drafter else 0.0,
+        token_bytes=target.token_bytes(target.parallel),
+        drafter_bytes=drafter.weights_bytes / split if drafter else 0.0,
+        drafter_token_bytes=drafter.token_bytes(split) if drafter else 0.0,
     )
-
-
-def _token_bytes(placed: Placed, parallel: int) -> float:
-    """Bytes of a token on each of the devices; with more devices than key-value heads, some hold the same.
-
-    What rows keep at any length is left out: windows, and the states of linear attention.
-    """
-    shape = placed.shape
-    return shape.cache_bytes_per_token(placed.cache_bytes) * shape.cache_share(parallel)

@@ -74,6 +74,13 @@ class Placed(msgspec.Struct, frozen=True):
         rest_bytes = (matrices - shape.dense_numbers - shape.expert_numbers) * WEIGHT_BYTES[self.precision]
         return mlp_bytes + expert_bytes + rest_bytes + (shape.parameters() - matrices) * ACTIVATION_BYTES
 
+    def token_bytes(self, parallel: int) -> float:
+        """Bytes of a token's keys and values on each of `parallel` devices; some hold the same heads, if those are few.
+
+        What rows keep at any length is left out: windows, and the states of linear attention.
+        """
+        return self.shape.cache_bytes_per_token(self.cache_bytes) * self.shape.cache_share(parallel)
+
     @property
     def memory_s_per_byte(self) -> float:
         """Time to read one byte at the bandwidth of matrix products."""
@@ -179,8 +186,8 @@ def kernel_s(device: Accelerator, numbers: float) -> float:
 
 def rewrite_s(placed: Placed) -> float:
     """Return the time to copy a token's keys and values of all layers within the device."""
-    device, moved_bytes = placed.device, 2 * placed.shape.cache_bytes_per_token(placed.cache_bytes) / placed.parallel
-    return moved_bytes / (device.kernel_share.value * device.bandwidth_bytes_per_s.value)
+    device = placed.device
+    return 2 * placed.token_bytes(placed.parallel) / (device.kernel_share.value * device.bandwidth_bytes_per_s.value)
 
 
 def all_reduce_s(placed: Placed, numbers: float) -> float:

@@ -78,7 +78,7 @@ def beside(target: Placed, shape: ModelShape, precision: str = "bf16") -> Placed
     return msgspec.structs.replace(
         target,
         shape=shape,
-        parallel=1 if shape.heads % target.parallel else target.parallel,
+        parallel=shape.beside(target.parallel),
         precision=precision if precision in precisions_of(target.device) else target.precision,
         named=f"{shape.name} on the target's device",
         mlp="",

@@ -78,6 +78,10 @@ class ModelShape(msgspec.Struct, frozen=True):
         """Width of what a layer keeps of a token: keys and values, or the latent and its rotated key."""
         return self.latent + self.rotary if self.latent else 2 * self.kv_heads * self.head_dim
 
+    def beside(self, parallel: int) -> int:
+        """Devices that share a drafter whose target is on `parallel` devices: all, if its heads allow it, else one."""
+        return 1 if self.heads % parallel else parallel
+
     def cache_share(self, parallel: int) -> float:
         """Share of the cache on each of `parallel` devices: heads are split as far as they go, a latent is not."""
         return 1.0 if self.latent else max(1 / parallel, 1 / self.kv_heads)

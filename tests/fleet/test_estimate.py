@@ -23,9 +23,10 @@ from fleet.hardware.passes import (
     precisions_of,
     product_s,
     products_s,
+    rewrite_s,
     roofline_of,
 )
-from fleet.hardware.profile import estimated_profile, placed_of
+from fleet.hardware.profile import beside, estimated_profile, placed_of
 from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.policies.shapes import CHAIN
 from fleet.times.labels import basis_of, estimated_numbers, label_of
@@ -234,6 +235,15 @@ def test_caches_grow_as_by_hand() -> None:
     assert llama.token_bytes == 80 * 2 * 8 * 128 * 2 / 8
 
 
+def test_a_drafter_whose_heads_do_not_divide_is_on_one_device() -> None:
+    target = on("qwen2.5-72b", "h100", 4)
+    for name, share in (("qwen2.5-0.5b", 1), ("qwen2.5-1.5b", 4)):
+        drafter = beside(target, shape_of(name))
+        kv = kv_memory(target, drafter)
+        assert (drafter.parallel, kv.drafter_bytes) == (share, drafter.weights_bytes / share)
+        assert kv.drafter_token_bytes == drafter.shape.cache_bytes_per_token() / min(share, drafter.shape.kv_heads)
+
+
 def test_parts_have_precisions_of_their_own() -> None:
     """gpt-oss as published: 63 and 14 GB of files (60.8 and 12.8 GiB by the model card)."""
     published = {"gpt-oss-120b": 60.8, "gpt-oss-20b": 12.8}
@@ -350,6 +360,8 @@ def test_realignment_rewrites_all_caches() -> None:
     least_bytes_s = 2 * both_bytes / place.bandwidth_bytes_per_s.value
     assert 1 < profile.realign.mean_s(1, 100, rows=4, row_tokens=3) / (least_bytes_s * 400) < 3
     assert shape_of("llama-3.1-8b").cache_bytes_per_token() == 131072
+    one, eight = (rewrite_s(on("deepseek-v3", "b300", devices, "fp8")) for devices in (4, 8))
+    assert one == eight  # a latent is not split
 
 
 def test_eager_passes_are_bound_by_launches_on_fast_devices() -> None:

@@ -215,6 +215,8 @@ def test_texts_are_read_or_refused_in_one_line() -> None:
             "no drafter is elsewhere",
             lambda: specfleet.compare_methods(TARGET, ["lookup"], acceptance=["1"], link="1ms"),
         ),
+        ("target's device, h100", lambda: specfleet.compare_methods(TARGET, [f"{HEAD}@l4"], acceptance=["0.5"])),
+        ("leave @l4 out", lambda: specfleet.compare_methods(TARGET, ["lookup@l4"], acceptance=["0.5"])),
         ("the target's tokenizer", lambda: specfleet.compare_methods(TARGET, ["gemma-3-1b"], acceptance=["0.5"])),
     ):
         with pytest.raises(InputError, match=wrong):

@@ -312,6 +312,7 @@ def test_screening_is_near_the_simulation_in_closed_loops(number: int) -> None:
         ({}, {"target": "llama-3.1-8b@h100"}, "give target and draft"),
         ({"drafters.count": 0}, {}, r"drafters.count = \[0\]: a plan varies it from 1 on"),
         ({"drafters.place": "target"}, {}, "begins with a fleet of drafters and targets"),
+        ({"workload.requests": 100}, {}, "has no effect, since a plan has as many as it needs; leave it out"),
         ({"verifiers.tiers": [{"first": 1, "step": {"base_s": 0.1}}]}, {}, "leave tiers, faults out"),
         ({}, {"vary": "verifiers.count=0:3"}, "varies it from 1 on"),
         (
