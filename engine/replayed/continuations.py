@@ -56,7 +56,8 @@ def decode_missing(fleet: Fleet, prompts: Sequence[Prompt], with_hidden: bool, c
     weight_files(folder)  # an InputError without any
     key = json.dumps([listing_digest(folder), fleet.precision, with_hidden, *taps, len(prompts[0])])
     file = cache_folder / f"continuations-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
-    tokens = fleet.workload.new_tokens + fleet.drafters.depth + 1
+    rule = fleet.verifiers.allocate
+    tokens = fleet.workload.new_tokens + (fleet.drafters.depth if rule is None else rule.longest) + 1
     kept = dict(np.load(file)) if file.is_file() else {}
     if kept and kept["continuations"].shape[1] < tokens:
         kept = {}

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from scipy.optimize import brentq
 
 from calibrate.readers.amusd import (
     GPUS,
@@ -25,12 +24,11 @@ from calibrate.readers.amusd import (
 )
 from calibrate.readers.amusd_clocks import OwnSteps, gap_s, greedy_by_monitor_s, launched_before_s, own_steps, token_s
 from experiments.reproduce.rows import Inputs, PaperRow, assuming, claim, row
-from experiments.reproduce.runs import simulated
+from experiments.reproduce.runs import acceptance_behind, root, simulated
 from fleet.acceptance.models import Geometric, committed_closed_form
 from fleet.acceptance.tokens import Agreement
 from fleet.errors import InputError
 from fleet.records.metrics.measure import combine, measure
-from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
 from fleet.scenario.scenario import Acceptance
 from fleet.times.effects import Power
@@ -55,6 +53,7 @@ COMPARABLE = 0.25  # assumed: how much more energy is "comparable" and "slightly
 DEPTH = 5  # not in the paper: the default of the authors' program, and what their run files show
 TOKENS = 20_000  # of the one request that is simulated
 SEEDS = 20  # replications over the places that were not observed
+ACCEPTED = "mean_acceptance_length"  # as the authors count accepted tokens: with the target's own
 AHEAD = {"policy": "ahead", "least": 2, "busy": True}  # as the authors' program does it
 
 ASSUMED = [
@@ -98,7 +97,7 @@ def beta_of(draft_s: float, verify_s: float, token_s: float) -> float:
         round_s = DEPTH * draft_s + beta**DEPTH * draft_s + verify_s
         return round_s / committed_closed_form(beta, DEPTH) - token_s
 
-    return float(brentq(surplus_s, 0.0, 1.0))
+    return root(surplus_s, 0.0, 1.0)
 
 
 def of_table_1(dataset: str, power: Power | None = None) -> tuple[HardwareProfile, Geometric]:
@@ -137,7 +136,7 @@ def amusd_table1(_inputs: Inputs) -> Iterator[PaperRow]:
 )
 def amusd_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 4: accepted tokens a verification; acceptance from the synchronous number, the asynchronous predicted."""
-    beta = float(brentq(lambda beta: committed_closed_form(beta, DEPTH) - ACCEPTED_SYNCHRONOUS, 0.0, 1.0))
+    beta = acceptance_behind(ACCEPTED_SYNCHRONOUS, DEPTH)
     yield row("acceptance", {}, "fitted", None, beta)
     verify_by_table_ms = TABLE_1_MS["RefactorChat"][0]
     for name, draft_ms, verify_ms in (("section IV-A", DRAFT_MS, VERIFY_MS), ("table I", DRAFT_MS, verify_by_table_ms)):
@@ -149,7 +148,9 @@ def amusd_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
         ):
             run = decode(profile, Geometric(beta), TOKENS, strategy == "amusd")
             once = paper if name == "section IV-A" else None  # the figure has one number for each strategy
-            yield row("accepted a verification", case | {"strategy": strategy}, kind, once, accepted_of(measure(run)))
+            yield row(
+                "accepted a verification", case | {"strategy": strategy}, kind, once, measure(run)[ACCEPTED].value
+            )
 
 
 @assuming(
@@ -190,11 +191,6 @@ def amusd_fig5(_inputs: Inputs) -> Iterator[PaperRow]:
     yield row("power of both GPUs, W", mean | {"strategy": "amusd"}, "predicted", ASYNCHRONOUS_W, both_w)
 
 
-def accepted_of(metrics: dict[str, Metric]) -> float:
-    """Return accepted tokens a verification as the authors count them: with the target's own."""
-    return metrics["mean_acceptance_length"].value
-
-
 @assuming(
     *ASSUMED,
     "greedy text does not depend on the strategy: places where the sd run shows agreement or mismatch keep it",
@@ -233,7 +229,7 @@ def amusd_a100(inputs: Inputs) -> Iterator[PaperRow]:
             yield from _greedy_rows(case | {"strategy": "greedy"}, sample)
         own = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=catch_up_s(sd)), sd.start_up_s)
         run = decode(own, agreement, sd.tokens_generated, depth=depth_of(sd))
-        where, accepted = case | {"strategy": "sd", "from": "its own step times"}, accepted_of(measure(run))
+        where, accepted = case | {"strategy": "sd", "from": "its own step times"}, measure(run)[ACCEPTED].value
         yield row("total_s", where, "identity", sd.total_time, total_s(run))
         yield row("accepted a verification", where, "identity", sd.committed_a_verification, accepted)
         if "amusd" in sample:
@@ -283,7 +279,7 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> I
         ours_s = float(np.mean([total_s(run) for run in runs]))
         yield row("total_s", where, kind, amusd.total_time, ours_s)
         paper = amusd.committed_a_verification
-        yield row("accepted a verification", where, kind, paper, accepted_of(metrics))
+        yield row("accepted a verification", where, kind, paper, metrics[ACCEPTED].value)
         if power is not None:
             watts = sum(amusd.power_w(gpu) or 0.0 for gpu in range(GPUS))
             joules = watts * amusd.total_time / amusd.tokens_generated

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import brentq
 
-from experiments.reproduce.runs import simulated
+from experiments.reproduce.runs import acceptance_behind, simulated
 from fleet.acceptance.models import committed_closed_form
 from fleet.files import write_file
 from fleet.records.metrics.measure import combine, measure
@@ -137,8 +136,7 @@ def fitted() -> WorkloadFit:
         for name, rows in (("EqSpec", eqspec(TABLE_2_BATCH)), ("ExSpec", exspec(TABLE_2_BATCH))):
             verified = verifications_of(run_batch(rows, fit=fit).columns())
             ours[name] = float((verified.acceptance_length + 1).sum()) / len(np.unique(verified.step))
-        a_row = committed_closed_form(beta, KEPT) * wanted["ExSpec"] / ours["ExSpec"]
-        beta = float(brentq(lambda beta, a_row=a_row: committed_closed_form(beta, KEPT) - a_row, 0.0, 0.999))
+        beta = acceptance_behind(committed_closed_form(beta, KEPT) * wanted["ExSpec"] / ours["ExSpec"], KEPT)
         full, wanted_full = ours["EqSpec"] / ours["ExSpec"], wanted["EqSpec"] / wanted["ExSpec"]
         spread = half * (1 / wanted_full - 1) / max(1 / full - 1, 0.01)
         half = min(max(spread, 1.0), mean - 1)

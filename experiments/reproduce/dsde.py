@@ -17,10 +17,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, row
-from experiments.reproduce.runs import simulated
+from experiments.reproduce.runs import acceptance_behind, root, simulated
 from fleet.acceptance.models import committed_closed_form
 from fleet.acceptance.signals import Regional, synthetic
 from fleet.policies.dsde import LONG_TOKENS, wvir
@@ -78,11 +77,7 @@ def step_ratio(*tasks: str) -> float:
 
 def table_1_acceptance() -> dict[str, float]:
     """Return the mean acceptance of each task of table I, from (1 - beta^3) / (1 - beta) at SL 2."""
-
-    def behind(block_efficiency: float) -> float:
-        return float(brentq(lambda beta: committed_closed_form(beta, 2) - block_efficiency, 0.01, 0.999))
-
-    return {task: behind(rows[0][1]) for task, rows in TABLE_1.items()}
+    return {task: acceptance_behind(rows[0][1], 2) for task, rows in TABLE_1.items()}
 
 
 def token_time(beta: float, verify: float, draft: float) -> float:
@@ -100,7 +95,7 @@ def sampled_share(temperature: float) -> float:
     if temperature == 0.0:
         return 1.0
     plain_s, static_s, *_ = TABLE_3[temperature]
-    return float(brentq(lambda factor: llama_time(factor) - static_s / plain_s, 0.1, 1.0))
+    return root(lambda factor: llama_time(factor) - static_s / plain_s, 0.1, 1.0)
 
 
 def correlations(model: Regional, tokens: int = 60_000, window: int = 10) -> tuple[float, float]:
@@ -127,12 +122,12 @@ def signals(acceptance: float, temperature: float) -> Regional:
     def kld_surplus(gap: float) -> float:
         return correlations(Regional(acceptance, gap=gap))[1] - of_kld
 
-    gap = float(brentq(kld_surplus, 0.0, widest, xtol=1e-3)) if kld_surplus(widest) < 0 else widest
+    gap = root(kld_surplus, 0.0, widest, 1e-3) if kld_surplus(widest) < 0 else widest
 
     def entropy_surplus(coupling: float) -> float:
         return correlations(Regional(acceptance, gap=gap, coupling=coupling))[0] - of_entropy
 
-    return Regional(acceptance, gap=gap, coupling=float(brentq(entropy_surplus, 0.0, 1.0, xtol=1e-3)))
+    return Regional(acceptance, gap=gap, coupling=root(entropy_surplus, 0.0, 1.0, 1e-3))
 
 
 def task_models(temperature: float) -> dict[str, Regional]:
@@ -236,7 +231,7 @@ def dsde_fig9(_inputs: Inputs) -> Iterator[PaperRow]:
         def surplus(a_row: float, paper: float = paper_uncapped) -> float:
             return scaling(uncapped, a_row) - paper
 
-        a_row = float(brentq(surplus, 0.005, 0.04, xtol=5e-4))
+        a_row = root(surplus, 0.005, 0.04, 5e-4)
         case = {"temperature": temperature, "batch": 64}
         yield row("time of a further row's token, in verifications of one row", case, "fitted", None, a_row)
         yield row("scaling without the cap", case, "fitted", paper_uncapped, scaling(uncapped, a_row))
@@ -267,7 +262,7 @@ def gemma_times() -> tuple[float, float]:
 def low_acceptance(growth: float) -> float:
     """Return the acceptance at which static-opt takes so much longer with the Gemma pair than with table I's."""
     high, gemma = llama_time(), gemma_times()
-    return float(brentq(lambda beta: token_time(beta, *gemma) - growth * high, 0.01, 0.99))
+    return root(lambda beta: token_time(beta, *gemma) - growth * high, 0.01, 0.99)
 
 
 def mean_latency(policy: dict[str, Any], models: dict[str, Regional]) -> float:
@@ -291,7 +286,7 @@ def tokens_a_draft(latency: float, acceptance: float) -> float:
         committed = (1 - acceptance ** (tokens + 1)) / (1 - acceptance)
         return NEW_TOKENS * (verify + draft * tokens) / committed - latency
 
-    return float(brentq(surplus, 0.0, 100.0))
+    return root(surplus, 0.0, 100.0)
 
 
 @cache
@@ -306,7 +301,7 @@ def confident_entropy(model: Regional, growth: float, high: float) -> float:
     most, least = np.log(MAX_NATS), np.log(1e-4)
     if surplus(most) > 0 or surplus(least) < 0:
         return float(np.exp(most if surplus(most) > 0 else least))
-    return float(np.exp(brentq(surplus, least, most, xtol=0.05)))
+    return float(np.exp(root(surplus, least, most, 0.05)))
 
 
 @assuming(

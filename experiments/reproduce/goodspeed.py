@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
-from experiments.reproduce.runs import simulated
+from experiments.reproduce.runs import root, simulated
 from fleet.policies.goodspeed import FIRST_GOODPUT, utility
 from fleet.records.metrics.tables import verifications_of
 from fleet.records.run import Run
@@ -198,12 +197,11 @@ def fixed_part_s(families: list[dict[str, pd.Series]], over_fixed: float) -> flo
     """
 
     def surplus(fixed_s: float) -> float:
-        return float(np.mean([total_s(of["Random-S"], fixed_s) / total_s(of["Fixed-S"], fixed_s) for of in families]))
+        ratios = [total_s(of["Random-S"], fixed_s) / total_s(of["Fixed-S"], fixed_s) for of in families]
+        return float(np.mean(ratios)) - over_fixed
 
     longest_s = 10.0
-    if surplus(0.0) <= over_fixed or surplus(longest_s) >= over_fixed:
-        return 0.0
-    return float(brentq(lambda fixed_s: surplus(fixed_s) - over_fixed, 0.0, longest_s))
+    return root(surplus, 0.0, longest_s) if surplus(0.0) > 0 > surplus(longest_s) else 0.0
 
 
 def total_s(parts: pd.Series, fixed_s: float) -> float:

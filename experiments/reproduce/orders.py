@@ -1,8 +1,7 @@
 """Which of two methods a paper finds ahead in the same case, and whether ours is the same one."""
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import chain, combinations
 
 from experiments.reproduce.rows import JUDGED, PaperRow
 
@@ -16,7 +15,11 @@ def reversed_orders(rows: Sequence[PaperRow]) -> tuple[int, list[str]]:
     A pair has one quantity and one case, and at least one of its numbers is a prediction; or it is one predicted row
     of a quantity "x over y", above or below 1. Equal numbers of the paper have no order.
     """
-    pairs = [pair for group in _alike(rows) for pair in combinations(group, 2) if _is_ordered(pair)]
+    pairs = [
+        (one, other)
+        for one, other in chain.from_iterable(combinations(group, 2) for group in _alike(rows))
+        if one.paper != other.paper and not {one.kind, other.kind}.isdisjoint(JUDGED)
+    ]
     ratios = [row for row in rows if OVER in row.quantity and row.kind in JUDGED and row.error is not None]
     ratios = [row for row in ratios if not row.is_claim and row.paper != 1]
     wrong = [row for row in ratios if ((row.paper or 0.0) > 1) != ((row.ours or 0.0) > 1)]
@@ -24,22 +27,14 @@ def reversed_orders(rows: Sequence[PaperRow]) -> tuple[int, list[str]]:
     return len(pairs) + len(ratios), [_said(pair) for pair in pairs if not _same_order(pair)] + words
 
 
-def _alike(rows: Sequence[PaperRow]) -> Iterator[list[PaperRow]]:
-    """Yield the rows that differ in the method alone."""
+def _alike(rows: Sequence[PaperRow]) -> Iterable[list[PaperRow]]:
+    """Return the rows that differ in the method alone, group by group."""
     groups: dict[str, list[PaperRow]] = {}
     for row in rows:
         key = next((key for key in METHODS if key in row.case), None)
         if key is not None and row.paper is not None and row.ours is not None and not row.is_claim:
-            groups.setdefault(repr((row.quantity, key, _others(row.case))), []).append(row)
-    yield from groups.values()
-
-
-def _others(case: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in case.items() if key not in METHODS}
-
-
-def _is_ordered(pair: tuple[PaperRow, PaperRow]) -> bool:
-    return pair[0].paper != pair[1].paper and any(row.kind in JUDGED for row in pair)
+            groups.setdefault(f"{row.quantity}, {key}{_where(row, METHODS)}", []).append(row)
+    return groups.values()
 
 
 def _same_order(pair: tuple[PaperRow, PaperRow]) -> bool:

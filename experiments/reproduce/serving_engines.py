@@ -106,6 +106,10 @@ def _predicted(run: MeasuredRun) -> Predicted:
     low, high = RANGE if run.inferencex else (1.0, 1.0) if (run.backend, run.device) == IN_STEP else OUTPUTS
     prompt: int | dict[str, int] = run.prompt_tokens
     longest = int(high * run.new_tokens)
+    large_steps = run.backend == "sglang" and run.device not in (
+        "h100",
+        "h200",
+    )  # its `chunked_prefill_size`, by memory
     if run.inferencex:
         prompt = {"low": int(low * run.prompt_tokens), "high": run.prompt_tokens}
     if profile.kv and profile.kv.tokens() >= concurrency * (run.prompt_tokens + longest + 16):  # always enough
@@ -117,7 +121,7 @@ def _predicted(run: MeasuredRun) -> Predicted:
             "drafters": {"count": 0},
             "verifiers": {
                 "max_num_seqs": concurrency if run.inferencex else MAX_SEQS,
-                "max_num_batched_tokens": batched_tokens(run),
+                "max_num_batched_tokens": 16384 if large_steps else 8192,
                 "prefill_first": engine_of(run.backend).prefill_first,
             },
             "workload": {
@@ -132,12 +136,6 @@ def _predicted(run: MeasuredRun) -> Predicted:
     ttft_s = found.first_s - found.joined_s
     tpot_s = (found.last_s - found.first_s) / np.maximum(found.tokens - 1, 1)
     return Predicted(1000 * float(ttft_s.mean()), 1000 * float(tpot_s.mean()), requests)
-
-
-def batched_tokens(run: MeasuredRun) -> int:
-    """Return the most tokens of a step: the engines' defaults, SGLang's `chunked_prefill_size` by memory."""
-    large = run.backend == "sglang" and run.device not in ("h100", "h200")
-    return 16384 if large else 8192
 
 
 def _profile(run: MeasuredRun) -> HardwareProfile:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, assuming, row
+from experiments.reproduce.runs import root
 from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -73,7 +73,7 @@ def remote_return_s(local_s: float, column: int = 5) -> float:
     def surplus(remote_s: float) -> float:
         return LOCAL / (common_s + local_s) + remote / (common_s + remote_s) - ROUNDS_PER_S[column]
 
-    return float(brentq(surplus, 0.001, 1.0))
+    return root(surplus, 0.001, 1.0)
 
 
 def return_variation(local_s: float) -> float:
@@ -83,7 +83,7 @@ def return_variation(local_s: float) -> float:
         return measure(simulate(star(2, service_s(1), local_s, local_s, variation)))["wait_s"].value - WAIT_S[1]
 
     most = 0.5  # of a uniform spread: its shortest return is still longer than nothing
-    return float(brentq(surplus_s, 0.0, most, xtol=1e-3)) if surplus_s(0.0) < 0 < surplus_s(most) else 0.0
+    return root(surplus_s, 0.0, most, 1e-3) if surplus_s(0.0) < 0 < surplus_s(most) else 0.0
 
 
 def uniformly(variation: float) -> dict[str, Any]:

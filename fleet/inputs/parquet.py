@@ -54,7 +54,7 @@ def _column(column: pa.ChunkedArray, field: pa.Field, origin: str) -> pa.Chunked
     except (pa.ArrowException, ValueError) as error:
         raise InputError(f"{place}: {reason(error)}") from error
     numbers = pc.list_flatten(typed) if pa.types.is_list(field.type) else typed
-    if pa.types.is_floating(numbers.type) and not _all_finite(numbers):
+    if pa.types.is_floating(numbers.type) and pc.all(pc.is_finite(numbers)).as_py() is False:
         raise InputError(f"{place} holds NaN or infinity; needs finite numbers")
     return typed
 
@@ -70,7 +70,3 @@ def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
     else:
         allowed = tuple(is_kind for is_kind in (types.is_boolean, types.is_integer) if is_kind(wanted))
     return any(is_kind(kind) for is_kind in allowed)
-
-
-def _all_finite(column: pa.ChunkedArray) -> bool:
-    return bool(pc.all(pc.is_finite(column)).as_py() in (True, None))

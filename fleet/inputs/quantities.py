@@ -45,18 +45,9 @@ def quantity(text: str, key: str, share: bool) -> float | None:
     parts = NUMBER.fullmatch(text)
     if parts is None:
         return None
-    units, allowed = units_of(key, share)
+    of_key = ((units, allowed) for suffix, units, allowed in DIMENSIONS if key.endswith(suffix))
+    units, allowed = (SHARES, "a number from 0 to 1, or %") if share else next(of_key, ({}, "a plain number"))
     unit = parts[2].removeprefix("1") if parts[2].startswith("1/") else parts[2]
     if unit not in units:
         raise ValueError(f"the unit {parts[2]!r} does not fit; allowed: {allowed}")
     return float(Decimal(parts[1]) * units[unit])
-
-
-def units_of(key: str, share: bool) -> tuple[dict[str, Decimal], str]:
-    """Return the units of a key with their factors, and their list for messages; None for a plain number."""
-    if share:
-        return SHARES, "a number from 0 to 1, or %"
-    for suffix, units, allowed in DIMENSIONS:
-        if key.endswith(suffix):
-            return units, allowed
-    return {}, "a plain number"

@@ -51,7 +51,7 @@ def read_lines(path: Path, what: str = "") -> list[tuple[int, str]]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a TOML file; InputError as `read_text`, and for invalid TOML."""
-    text = read_text(path).replace("\r\n", "\n")
+    text = read_text(path)
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:  # ValueError: digits beyond Python's limit

@@ -142,9 +142,7 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
             "children are the drafter's best; allowed with it: top-k, match, rejection"
         )
     yield from _of_aligned_rows(verifiers, drafters)
-    if drafters.kind != "replayed":
-        return
-    if verifiers.kind != "replayed":
+    if drafters.kind == "replayed" and verifiers.kind != "replayed":
         yield (
             f"drafters.kind = 'replayed' drafts nothing that verifiers.kind = {verifiers.kind!r} could verify; allowed "
             "with it: verifiers.kind = 'replayed'"

@@ -76,6 +76,7 @@ class LinkFault(msgspec.Struct, frozen=True, tag="link", tag_field="what", forbi
 
 NodeFault = Kill | Stall
 Fault = NodeFault | LinkFault
+CHANGES: dict[type[NodeFault], tuple[Change, Change]] = {Kill: ("kill", "start"), Stall: ("stall", "resume")}
 
 
 class Moment(NamedTuple):
@@ -90,13 +91,12 @@ def moments(faults: Sequence[Fault]) -> list[Moment]:
     """Return the changes of processes in order of time; a change without effect is left out."""
     found: list[Moment] = []
     for fault in faults:
-        if isinstance(fault, Kill):
-            found.append(Moment(fault.at_s, fault.node, "kill"))
-            if fault.for_s is not None:
-                found.append(Moment(fault.at_s + fault.for_s, fault.node, "start"))
-        elif isinstance(fault, Stall):
-            found.append(Moment(fault.at_s, fault.node, "stall"))
-            found.append(Moment(fault.at_s + fault.for_s, fault.node, "resume"))
+        if isinstance(fault, LinkFault):
+            continue
+        begins, ends = CHANGES[type(fault)]
+        found.append(Moment(fault.at_s, fault.node, begins))
+        if fault.for_s is not None:
+            found.append(Moment(fault.at_s + fault.for_s, fault.node, ends))
     return sorted(found, key=lambda moment: moment.time_s)
 
 

@@ -21,7 +21,7 @@ from fleet.scenario.resolved import (
     Room,
 )
 from fleet.scenario.round_costs import round_costs
-from fleet.scenario.scenario import Drafters, LengthRule, Scenario, Tier, needs_of
+from fleet.scenario.scenario import LengthRule, Scenario, Tier, needs_of
 from fleet.scenario.sides import Hardware, hardware_of, title_of
 from fleet.scenario.workload import longest_of, mean_lengths, with_lengths
 from fleet.times.labels import basis_of
@@ -54,7 +54,9 @@ def resolve(scenario: Scenario) -> Fleet:
         "speculates": drafters.count > 0,
         "overlap": drafters.overlap,
         "patience": Patience(verifiers.patience_s, verifiers.rejoin_s),
-        "drafts": _local_drafts(drafters, resolved_drafters["positions"]),
+        "drafts": LocalDrafts(drafters.depth, resolved_drafters["positions"], drafters.kind != "lookup")
+        if drafters.place == "target" and drafters.count
+        else None,
         "batching": _batching(scenario, hardware),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
@@ -154,13 +156,6 @@ def _priced(
     rows, context = scenario.verifiers.max_num_seqs, round(lengths[0] + lengths[1] / 2)
     costs = round_costs(targets[0], drafters[0], scenario.drafters.shape, rows, rule.most, context)
     return msgspec.structs.replace(rule, costs=costs)
-
-
-def _local_drafts(drafters: Drafters, positions: int) -> LocalDrafts | None:
-    """How targets draft on their own devices; None if they do not."""
-    if drafters.place == "own" or not drafters.count:
-        return None
-    return LocalDrafts(drafters.depth, positions, drafters.kind != "lookup")
 
 
 def _batching(scenario: Scenario, hardware: Hardware) -> ContinuousBatching:

@@ -1,6 +1,7 @@
 """Writes a scenario as TOML: the keys that differ from the defaults, and a few keys always."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from fleet.policies.shapes import Shape
 from fleet.scenario.scenario import Drafters, Scenario, SharedDevice, Verifiers, Workload
 
 TABLES = ("drafters", "verifiers", "link", "acceptance", "workload", "measure", "slo", "cost")
+BARE = re.compile("[A-Za-z0-9_-]+")
 ALWAYS = {
     Drafters: ("model", "depth"),
     Verifiers: ("model", "count"),
@@ -41,7 +43,7 @@ def scenario_lines(scenario: Scenario, profile: str = "", comments: Sequence[str
         if keys:
             yield from ("", f"[{name}]", *(f"{key} = {toml(value)}" for key, value in keys.items()))
     for name, device in scenario.devices.items():
-        yield from ("", f"[devices.{name}]", f"sharing = {toml(device.sharing)}")
+        yield from ("", f"[devices.{_key(name)}]", f"sharing = {toml(device.sharing)}")
     for fault in scenario.faults:
         keys = {key: value for key, value in msgspec.to_builtins(fault).items() if value is not None}
         yield from ("", "[[faults]]", *(f"{key} = {toml(value)}" for key, value in keys.items()))
@@ -59,14 +61,19 @@ def toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(key)} = {toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, bool | str | int | float):
-        return json.dumps(value)
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     content = changed(value)
     field, name = tag_of(type(value))
     if field:
         return toml({field: name} | content if content else name)
     return toml(value.kind if isinstance(value, Shape) and set(content) <= {"kind"} else content)
+
+
+def _key(name: str) -> str:
+    """Return a name as a key of TOML, quoted unless it is bare."""
+    return name if BARE.fullmatch(name) else toml(name)
 
 
 def tag_of(struct: type) -> tuple[str, str]:

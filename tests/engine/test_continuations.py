@@ -9,6 +9,8 @@ import pytest
 from engine.replayed import continuations as module
 from engine.replayed.continuations import continuations_of
 from fleet.errors import InputError
+from fleet.policies.allocate import Fixed
+from fleet.scenario.reading import change_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from tests.helpers.pairs import drafters_of, pair_scenario
@@ -53,6 +55,11 @@ def test_longer_texts_are_decoded_anew(tiny: Path, tmp_path: Path, decoded: list
     assert decoded == [3, 2]
     assert [tokens[: len(short[0][1])] for _, tokens in long] == [tokens for _, tokens in short[:2]]
     assert of(scenario, tmp_path, 3)[:2] == long, "what is kept is long enough"
+
+
+def test_granted_drafts_may_be_longer_than_the_depth(tiny: Path, tmp_path: Path) -> None:
+    (one,) = of(change_scenario(pair_scenario(tiny), {"verifiers.allocate": Fixed(40)}), tmp_path, 1)
+    assert len(one[1]) == 20 + 40 + 1
 
 
 def test_another_target_has_continuations_of_its_own(tiny: Path, tmp_path: Path, decoded: list[int]) -> None:

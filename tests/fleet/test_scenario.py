@@ -10,7 +10,8 @@ import pytest
 from fleet.acceptance.models import Geometric
 from fleet.data.shipped import shipped_scenarios
 from fleet.errors import InputError
-from fleet.scenario.reading import change_scenario, make_scenario, read_scenario
+from fleet.scenario.reading import change_scenario, make_scenario, read_scenario, scenario_of
+from fleet.scenario.writing import scenario_lines
 from sim.run import simulate
 from tests.helpers.stars import star
 
@@ -71,6 +72,15 @@ def test_a_changed_scenario_is_the_changed_file(name: str) -> None:
     changes = {"seed": 7, "measure.warm_up_share": 0.2}
     file = shipped_scenarios()[name]
     assert change_scenario(read_scenario(file), changes) == read_scenario(file, changes)
+
+
+@pytest.mark.parametrize("name", shipped_scenarios())
+def test_a_written_scenario_reads_back(name: str, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"name": 'a "\\é💥\n\x7f'}
+    if name == "star":
+        changes |= {"drafters.device": "my.gpu 1", "devices": {"my.gpu 1": {}}}
+    scenario = scenario_of(name, changes)
+    assert read_scenario(written(tmp_path, "\n".join(scenario_lines(scenario))), base=Path()) == scenario
 
 
 def test_a_profile_that_does_not_parse_is_named(tmp_path: Path) -> None:
