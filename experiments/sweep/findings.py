@@ -67,7 +67,7 @@ def as_run(cells: Sequence[CellResult]) -> tuple[str, str]:
     if standalone is None:
         return of_full, ""
     most, least, largest = most_that_gain(counts, [cell.metrics[EACH] for cell in cells], standalone)
-    seen = f"{most} ({least} to {largest})" if largest < last else f"at least {least}"
+    seen = f"{most} ({least} to {largest})" if largest < last or not least else f"at least {least}"
     return of_full, f", {seen} as run, against their rate of plain decoding"
 
 
