@@ -73,8 +73,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         metrics |= _rounds(window, commits, rounds, targets)
         metrics |= _acceptance(window, verified)
         if fleet.in_turn:
-            metrics |= _drafting(window, rounds)
-            metrics |= _returning(window, rounds)
+            metrics |= _times_of_rounds(window, rounds)
         metrics |= _load(window, findings, rounds, places_of(fleet))
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified)
@@ -213,19 +212,16 @@ def _load(window: Window, findings: Findings, rounds: Table, streams: int) -> di
     }
 
 
-def _drafting(window: Window, rounds: Table) -> dict[str, Metric]:
-    """S, T_wait, and the idle gap before a request (table 1)."""
+def _times_of_rounds(window: Window, rounds: Table) -> dict[str, Metric]:
+    """S, T_wait, and the idle gap before a request (table 1); Z = t_c + t_v, equation (6).
+
+    t_c is Z without the draft's time at the target (t_v and queueing).
+    """
     return {
         "service_s": window.mean(rounds.drafted_s, rounds.service_s, "s"),
         "wait_s": window.spread(rounds.drafted_s, rounds.wait_s, "s"),
         "idle_gap_s": window.mean(rounds.drafted_s, rounds.idle_gap_s, "s"),
         "draft_tokens": window.mean(rounds.drafted_s, rounds.draft_tokens, "tokens/round"),
-    }
-
-
-def _returning(window: Window, rounds: Table) -> dict[str, Metric]:
-    """Z = t_c + t_v, equation (6): t_c is Z without the draft's time at the target (t_v and queueing)."""
-    return {
         "return_s": window.mean(rounds.drafted_s, rounds.return_s, "s"),
         "communication_s": window.mean(rounds.drafted_s, rounds.return_s - rounds.at_target_s, "s"),
         "verify_s": window.mean(rounds.verified_s, rounds.verify_s, "s"),
