@@ -67,7 +67,11 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     window = window_of(findings)
     relaxations = window.length_s / relaxation_s(findings, window)
     window = msgspec.structs.replace(window, relaxations=relaxations)
-    metrics = _throughput(window, commits, targets)
+    tokens = window.sums(commits.time_s, commits.committed)  # O with the bonus tokens, and O_i
+    metrics = {
+        "throughput": window.rate(tokens, "tokens/s"),
+        "throughput_per_target": window.rate(tokens / targets, "tokens/s"),
+    }
     if findings.rounds is not None and findings.verified is not None:
         rounds, verified = findings.rounds, findings.verified
         metrics |= _rounds(window, commits, rounds, targets)
@@ -81,7 +85,6 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         metrics |= _batching(window, rows, commits)
     if fleet.verifiers.patience.patience_s and rows is not None:
         metrics |= outage_metrics(window, rows, commits, findings.requests)
-    tokens = window.sums(commits.time_s, commits.committed)
     metrics |= energy(window, findings, tokens) | measured_energy(window, findings.devices, tokens)
     metrics |= measured_counters(window, findings.devices)
     metrics |= cost(window, fleet, tokens) | loads(window, findings)
@@ -179,15 +182,6 @@ def window_of(findings: Findings) -> Window:
             f"workload.requests = {fleet.workload.requests} or lower measure.warm_up_share = {warm_up}"
         )
     return window
-
-
-def _throughput(window: Window, commits: Table, targets: int) -> dict[str, Metric]:
-    """O with the bonus tokens, and O_i."""
-    tokens = window.sums(commits.time_s, commits.committed)
-    return {
-        "throughput": window.rate(tokens, "tokens/s"),
-        "throughput_per_target": window.rate(tokens / targets, "tokens/s"),
-    }
 
 
 def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict[str, Metric]:
