@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from scipy.optimize import isotonic_regression
 
 # Distinct for colour-blind readers, too.
@@ -29,6 +31,13 @@ def scale_of(name: str, unit: str, largest: float) -> Scale:
         bare = name.removesuffix("_s")
         return Scale(f"{bare}, ms", 1000.0) if largest < 1 else Scale(f"{bare}, s", 1.0)
     return Scale(f"{name}, {unit}" if unit else name, 1.0)
+
+
+def line_colours(count: int) -> list[str]:
+    """Return the colours of so many lines: distinct ones, or shades in order for more than there are."""
+    if count <= len(LINE_COLOURS):
+        return list(LINE_COLOURS[:count])
+    return [to_hex(colormaps["viridis"](share)) for share in np.linspace(0, 0.9, count)]
 
 
 def name_lines(axes: Axes, ends: Sequence[tuple[str, float, str]], heading: str) -> None:

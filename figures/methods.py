@@ -4,10 +4,9 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from figures.labels import line_colours
 from figures.pareto import frontier
 from figures.style import STYLE, new_figure
-
-COLOURS = ("#444444", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -21,8 +20,9 @@ def draw(table: pd.DataFrame) -> Figure:
         best = frontier(table.rename(columns={"user": "tokens_per_s_per_user", "device": "tokens_per_cost"}))
         axes.plot(best.tokens_per_s_per_user, best.tokens_per_cost, color="#999999", lw=6, alpha=0.25, zorder=0,
                   solid_capstyle="round", label="no other method or load beats these")  # fmt: skip
-        for number, (method, own) in enumerate(table.groupby("method", sort=False)):
-            curve, colour = own.sort_values("in_flight"), COLOURS[number % len(COLOURS)]
+        by_method = table.groupby("method", sort=False)
+        for (method, own), colour in zip(by_method, line_colours(by_method.ngroups), strict=True):
+            curve = own.sort_values("in_flight")
             axes.plot(curve.user, curve.device, color=colour, marker="o", ms=4, label=str(method))
             for row in curve.itertuples():
                 axes.annotate(str(row.in_flight), (row.user, row.device), xytext=(4, 3), textcoords="offset points",

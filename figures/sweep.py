@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from figures.labels import LINE_COLOURS, Scale, name_lines
+from figures.labels import Scale, line_colours, name_lines
 from figures.style import STYLE, new_figure
 
 ANALYTIC = "analytic"
+MAX_ACROSS = 4  # panels side by side
 
 
 def draw(
@@ -30,18 +31,23 @@ def draw(
     values = sorted(set(points.x)) if numeric else list(dict.fromkeys(map(str, points.x)))
     shown = [[line] for line in lines] if panels else [lines]
     with rc_context(STYLE):
-        figure = new_figure(max(7.2, 2.4 * len(shown)), 4.2 if len(shown) == 1 else 3.0)
-        row = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        across = min(len(shown), MAX_ACROSS)
+        down = math.ceil(len(shown) / across)
+        figure = new_figure(max(7.2, 2.4 * across), 4.2 if len(shown) == 1 else 3.0 * down)
+        grid = figure.subplots(down, across, sharey=True, squeeze=False)
+        row = grid.flat[: len(shown)]
+        for axes in grid.flat[len(shown) :]:
+            axes.remove()
         ends: list[tuple[str, float, str]] = []
         for axes, own in zip(row, shown, strict=True):
-            for number, line in enumerate(own):
-                colour = LINE_COLOURS[number % len(LINE_COLOURS)]
+            for line, colour in zip(own, line_colours(len(own)), strict=True):
                 ends.append((line, _line(axes, points[points.line == line], values, (x, y), colour, numeric), colour))
             _ticks(axes, values, x, numeric)
             axes.set_xlabel(x.label)
             if panels and heading:
                 axes.set_title(f"{heading} = {own[0]}", fontsize=9)
-        row[0].set_ylabel(y.label)
+        for axes in grid[:, 0]:
+            axes.set_ylabel(y.label)
         _from_zero(row[0])
         for axes, own in zip(row, shown, strict=True):
             _mark(axes, [N_full[line] for line in own if line in N_full], values)

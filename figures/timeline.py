@@ -10,6 +10,7 @@ from figures.style import STEP_COLOURS, STYLE, new_figure
 from fleet.scenario.names import DRAFTER, ROUTER
 
 IDLE = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////"}  # look of a drafter's idle gaps
+WAITING = "#882255"
 BOX = 0.62  # height of a box; lanes are 1 apart
 ROUND = ["tag", "request", "epoch"]
 
@@ -30,19 +31,20 @@ def draw(frames: dict[str, pd.DataFrame], iterations: float = 3.0, most: int | N
             axes.set_title(title, loc="left")
         panels.flat[-1].set_xlabel("time, ms")
         handles = [Patch(color=STEP_COLOURS[kind], label=kind) for kind in STEP_COLOURS if kind in kinds]
-        handles += [
-            Patch(**IDLE, label="drafter idle"),
-            Patch(color="#882255", label="request waits in the drafter's buffer"),
-        ]
+        if any(name.startswith(DRAFTER) for names in stations for name in names):
+            handles.append(Patch(**IDLE, label="drafter idle"))
+        if any(DRAFTER in names for names in stations):
+            handles.append(Patch(color=WAITING, label="request waits in the drafter's buffer"))
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), fontsize=8)
     return figure
 
 
 def steps_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a step: station, kind, tag, begin_s, end_s."""
+    """Return one row a step: station, kind, tag, begin_s, end_s; `alone`: whether it serves that stream alone."""
     one = ["station", "life", "step"]  # a station that is started again numbers its steps from 0
     lives = frame.assign(life=(frame.event == "killed").groupby(frame.station).cumsum())
-    starts = lives[lives.event == "start"].drop_duplicates(one)
+    starts = lives[lives.event == "start"]
+    starts = starts.assign(alone=~starts.duplicated(one, keep=False)).drop_duplicates(one)
     dones = lives[lives.event == "done"].drop_duplicates(one)[[*one, "time_s"]]
     steps = starts.merge(dones, on=one, suffixes=("", "_end"))
     return steps.rename(columns={"time_s": "begin_s", "time_s_end": "end_s"})
@@ -57,7 +59,7 @@ def middle(frame: pd.DataFrame, iterations: float) -> tuple[float, float]:
     span_s = lasting.end_s.max() - lasting.begin_s.min()
     streams = max(1.0, (lasting.end_s - lasting.begin_s).sum() / span_s) if span_s > 0 else 1.0
     # Ahead of its target a drafter drafts several times for each verification.
-    per_iteration = streams * max(1.0, len(drafts) / max(1, (steps.kind == "verify").sum()))
+    per_iteration = streams * max(1.0, len(drafts) / ((steps.kind == "verify").sum() or len(drafts)))
     length = max(2, round(iterations * per_iteration))
     prefills_s = steps.loc[steps.kind == "prefill", "begin_s"].to_numpy()
     candidates = sorted(range(max(1, len(drafts) - length)), key=lambda place: abs(place - len(drafts) // 2))
@@ -83,7 +85,7 @@ def draw_lanes(axes: Axes, frame: pd.DataFrame, stations: list[str], begin_s: fl
         left, right, height = ms(step.begin_s), ms(step.end_s), heights[step.station]
         colours = {"facecolors": STEP_COLOURS[step.kind], "edgecolors": "white"}
         axes.broken_barh([(left, right - left)], (height - BOX / 2, BOX), **colours, lw=0.8)
-        if step.kind == "draft" and right - left > 0.02 * 1000 * (end_s - begin_s):
+        if step.kind == "draft" and step.alone and right - left > 0.02 * 1000 * (end_s - begin_s):
             axes.text((left + right) / 2, height, str(step.tag + 1), ha="center", va="center", fontsize=8)
     for name in stations:
         if name.startswith(DRAFTER):
@@ -124,4 +126,4 @@ def _draw_waits(axes: Axes, frame: pd.DataFrame, ms, begin_s: float, end_s: floa
     for (tag, _, _), wait in waits.iterrows():
         level = BOX / 2 + 0.06 + 0.5 * tags.index(tag) / max(1, len(tags))
         bar = ms(wait.asked_s), ms(wait.begun_s) - ms(wait.asked_s)
-        axes.broken_barh([bar], (level, 0.045), facecolors="#882255")
+        axes.broken_barh([bar], (level, 0.045), facecolors=WAITING)

@@ -6,6 +6,7 @@ Each function resolves these, calls the room that does the work, and wraps what 
 
 import os
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -210,7 +211,7 @@ def sweep(
         if value not in get_args(kind):
             raise InputError(f"{name} = {value!r} is not known; allowed: {', '.join(get_args(kind))}")
     for name, count in (("seeds", seeds), ("jobs", jobs)):
-        if count is not None and count < 1:
+        if count is not None and not (isinstance(count, Integral) and count >= 1):
             raise InputError(f"{name} = {count}: needs a whole number from 1")
     if world == "engine" and path != "auto":
         raise InputError("path: only simulations have one; leave it out, or world = sim")

@@ -36,7 +36,7 @@ def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]]) -> 
     if simulated.header.world == "engine" or (measured.header.world == "sim" and not reruns):
         if reruns:
             raise InputError("reruns: need a simulated run first, and the measured one that it predicts")
-        return plain()
+        return plain([f"both runs are of the world {first.header.world!r}: sim is the first here, engine the second"])
     apart = next(keys_apart(simulated, measured, TIMED), None)
     if apart is not None:
         return plain([f"mechanism: unknown, because the scenarios differ: {apart}"])

@@ -23,10 +23,10 @@ def headline(metrics: Mapping[str, Metric]) -> dict[str, str]:
         ],
         "speed": _speed(metrics),
         "waiting": _waiting(metrics),
-        "load": [_percent(metrics, "load", "of the time", "drafters work ")],
+        "load": [_of(metrics, "load", "% of the time", "drafters work ", factor=100)],
         "acceptance": _acceptance(metrics),
         "goals": [
-            _percent(metrics, "slo_attainment", "of requests meet [slo]"),
+            _of(metrics, "slo_attainment", "% of requests meet [slo]", factor=100),
             _of(metrics, "goodput_requests_per_s", "requests/s that do"),
         ],
         "cost": [_of(metrics, name, metrics[name].unit) for name in priced if name in metrics],
@@ -77,19 +77,16 @@ def _acceptance(metrics: Mapping[str, Metric]) -> list[str]:
     return [acceptance_text(length.value) + share]
 
 
-def _of(metrics: Mapping[str, Metric], name: str, unit: str, ranged: bool = True) -> str:
+def _of(
+    metrics: Mapping[str, Metric], name: str, unit: str, before: str = "", factor: float = 1.0, ranged: bool = True
+) -> str:
     metric = metrics.get(name)
     if metric is None:
         return ""
-    return f"{number(metric.value)} {unit}" + (f" ({_range(metric)})" if ranged else "")
+    return f"{before}{number(factor * metric.value)} {unit}" + (f" ({_range(metric, factor)})" if ranged else "")
 
 
-def _percent(metrics: Mapping[str, Metric], name: str, what: str, before: str = "") -> str:
-    share = metrics.get(name)
-    return "" if share is None else f"{before}{number(100 * share.value)} % {what} ({_range(share, 100)})"
-
-
-def _range(metric: Metric, factor: float = 1.0) -> str:
+def _range(metric: Metric, factor: float) -> str:
     """Return the interval in words: its ends, or why there is none."""
     ends = msgspec.structs.replace(metric, low=factor * metric.low, high=factor * metric.high)
     text = interval(ends)

@@ -93,7 +93,7 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
 
     grid = Table(title=title, title_justify="left")
     for column, heading in enumerate(headings):
-        grid.add_column(heading, justify="left" if column < texts else "right")
+        grid.add_column(heading, justify="left" if column < texts else "right", overflow="fold")
     for row in rows:
         grid.add_row(*row)
     # Cells are plain text: "[r]" is a term of a fit, not a style.
@@ -145,7 +145,7 @@ def print_comparison(title: str, comparison: "Comparison") -> None:
         "case": [case_text(row.case) for row in rows],
         "sim": [number(row.sim) for row in rows],
         "engine": [number(row.engine) for row in rows],
-        "error": [f"{row.error:+.1%}{_interval_of(row.parameters)}" for row in rows],
+        "error": ["-" if math.isnan(row.error) else f"{row.error:+.1%}{_interval_of(row.parameters)}" for row in rows],
         "mechanism": [_error(row.mechanism) for row in rows],
         "host": [_host(row) for row in rows],
     }

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from experiments.console.printing import case_text, interval
 from experiments.knee import FULL, level_between, level_of, most_that_gain
@@ -43,11 +42,13 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
 def knees(cells: Sequence[CellResult]) -> list[str]:
     """Return a line for each set of cells that differ in the number of targets alone: N_full and N_max, two ways."""
     stars = [cell for cell in cells if COUNT in cell.cell and "N_full" in cell.analytic]
+    sets: dict[str, list[CellResult]] = {}
+    for cell in sorted(stars, key=lambda cell: int(cell.cell[COUNT])):
+        sets.setdefault(case_text({key: value for key, value in cell.cell.items() if key != COUNT}), []).append(cell)
     lines = []
-    for others in {repr(others_of(cell)): others_of(cell) for cell in stars}.values():
-        own = sorted((cell for cell in stars if others_of(cell) == others), key=lambda cell: int(cell.cell[COUNT]))
+    for others, own in sets.items():
         N_full, N_max = (f"{own[-1].analytic[name]:g}" for name in ("N_full", "N_max"))
-        where = f", {case_text(others)}" if others else ""
+        where = f", {others}" if others else ""
         full, most = as_run(own) if len(own) > 1 and all(ROUNDS in cell.metrics for cell in own) else ("", "")
         lines.append(f"knee{where}: N_full = {N_full} by equation (12){full}; N_max = {N_max} by the equations{most}")
     return lines
@@ -67,13 +68,8 @@ def as_run(cells: Sequence[CellResult]) -> tuple[str, str]:
     if standalone is None:
         return of_full, ""
     most, least, largest = most_that_gain(counts, [cell.metrics[EACH] for cell in cells], standalone)
-    seen = f"{most} ({least} to {largest})" if largest < last else f"at least {least}"
+    seen = f"{most} ({least} to {largest})" if largest < last or not least else f"at least {least}"
     return of_full, f", {seen} as run, against their rate of plain decoding"
-
-
-def others_of(cell: CellResult) -> dict[str, Any]:
-    """Return a cell's values of other keys than the number of targets."""
-    return {key: value for key, value in cell.cell.items() if key != COUNT}
 
 
 def cells_text(cells: Sequence[CellResult]) -> str:

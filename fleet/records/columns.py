@@ -32,7 +32,7 @@ class Words:
         return Words(self.codes[picked], self.words)
 
     def having(self, matcher: Callable[[str], bool]) -> Bools:
-        """Return which rows have a word for which `tells` is true; it is called once for each word."""
+        """Return which rows have a word for which `matcher` is true; it is called once for each word."""
         matches = np.array([matcher(word) for word in self.words], dtype=bool)
         chosen: Bools = matches[self.codes] if matches.any() else np.zeros(len(self.codes), dtype=bool)
         return chosen

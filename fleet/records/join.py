@@ -78,6 +78,8 @@ def join_runs(named: Sequence[tuple[str, Run]]) -> Joined:
 
 def _together(named: Sequence[tuple[str, Run]]) -> Run:
     """Return one run of all rows, each by its own clock."""
+    if not named:
+        raise InputError("join: no file is named; name the records of all nodes")
     (first_name, first), *_ = named
     rows: dict[str, int] = {}
     streams = first.header.fleet.streams or first.header.fleet.workload.requests

@@ -167,9 +167,11 @@ class _Log:
     def playback(self, run_digest: str, parts: tuple[Part, ...]) -> Playback:
         """Return the playback of those parts."""
         starts_s, queued, turns = self._starts()
+        # Withdrawn starts only of stations that wait for no device of others.
+        withdrawn_s = {name: waits for name, waits in self.withdrawn_s.items() if self._device_of(name) == name}
         return Playback(
             parts, run_digest, self.steps, self.outcomes, self._ways_s(), starts_s, queued,
-            self.ends_s, self._joins_s(), turns, self._withdrawn_s(),
+            self.ends_s, self._joins_s(), turns, withdrawn_s,
         )  # fmt: skip
 
     def _ways_s(self) -> dict[Sent, list[float]]:
@@ -199,10 +201,6 @@ class _Log:
             else:
                 freed_s[device] = time_s
         return starts_s, queued, turns
-
-    def _withdrawn_s(self) -> dict[str, list[tuple[int, float]]]:
-        """Return the withdrawn starts of stations that wait for no device of others."""
-        return {name: waits for name, waits in self.withdrawn_s.items() if self._device_of(name) == name}
 
     def _device_of(self, station: str) -> str:
         """Return the time-sliced device of a station; its own name if it has none."""

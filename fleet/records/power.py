@@ -64,10 +64,9 @@ def curves_of(samples: Iterable[PowerSample], stations: Sequence[str] = ()) -> t
 
 def write_samples(samples: Iterable[PowerSample], path: Path) -> None:
     """Write samples as a Parquet file; OutputError if it cannot be written."""
-    rows = list(samples)
-    columns = [pa.array([row[place] for row in rows], type=field.type) for place, field in enumerate(SAMPLES)]
     content = io.BytesIO()
-    pq.write_table(pa.table(columns, schema=SAMPLES), content, compression="zstd")
+    table = pa.Table.from_pylist([sample._asdict() for sample in samples], schema=SAMPLES)
+    pq.write_table(table, content, compression="zstd")
     write_file(path, content.getvalue())
 
 

@@ -276,7 +276,7 @@ def _entry(kind: str, names: tuple[str, ...], what: str, facts: dict[str, str]) 
 def explain(word: str) -> list[Entry]:
     """Return the entries of a key (its full name or the last parts of it), metric, symbol, column, policy or model.
 
-    Raises InputError with the nearest words where there is no entry.
+    Raises InputError with the nearest words, and the keys that allow it as a value, where there is no entry.
     """
     entries, sought = all_entries(), word.strip().strip("`").replace("[]", "")
     found = [one for one in entries if any(f".{name}".endswith(f".{sought}") for name in one.names)]
@@ -284,7 +284,9 @@ def explain(word: str) -> list[Entry]:
         return found
     names = {name for entry in entries for name in entry.names}
     candidates = names if "." in sought else {name.rpartition(".")[2] for name in names}
-    near = get_close_matches(sought, sorted(candidates), NEAREST)
+    written = {name.lower(): name for name in sorted(candidates)}
+    near = [one.title for one in entries if f'"{sought}"' in dict(one.facts).get("allowed", "")]
+    near += [written[name] for name in get_close_matches(sought.lower(), written, NEAREST)]
     hint = "nearest: " + ", ".join(near) if near else "nothing is near it"
     raise InputError(f"explain {shortened(word, quoted=False)}: unknown; {hint}")
 

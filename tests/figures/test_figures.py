@@ -92,7 +92,11 @@ def test_one_count_of_targets_has_no_fractional_ticks() -> None:
 def test_a_run_without_drafts_has_a_timeline() -> None:
     scenario = star(drafters={"count": 0}, profile={"decode": {"base_s": 4.0}}, workload={"requests": 4})
     plain = simulate(scenario).frame()
-    assert len(timeline.draw({"plain": plain}).axes) == 1
+    figure = timeline.draw({"plain": plain})
+    assert len(figure.axes) == 1
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["decode"]
+    begin_s, end_s = timeline.middle(plain, 3.0)
+    assert end_s - begin_s <= 4 * 4.0
 
 
 def test_prompts_in_parts_have_a_timeline() -> None:
@@ -101,6 +105,13 @@ def test_prompts_in_parts_have_a_timeline() -> None:
     run = simulate(parts)
     assert (run.frame().kind == "chunk").any()
     assert len(timeline.draw({"parts": run.frame()}).axes) == 1
+
+
+def test_a_draft_for_several_streams_has_no_number() -> None:
+    shared = {"count": 1, "max_num_seqs": 8}
+    run = simulate(star(verifiers=shared, drafters={"place": "target"}, workload={"streams": 3}))
+    (axes,) = timeline.draw({"shared": run.frame()}).axes
+    assert not axes.texts
 
 
 def test_open_loads_show_the_iterations_of_the_streams_at_once() -> None:

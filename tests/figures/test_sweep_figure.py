@@ -92,6 +92,14 @@ def test_a_second_key_may_have_panels_and_N_full_is_marked() -> None:
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
 
 
+def test_many_values_have_rows_of_panels_or_colours_of_their_own() -> None:
+    table = made([{"a.b": a, "c.d": c} for a in (1, 2) for c in range(10)])
+    width, height = draw("sweep", table, metric="wait_s", panels=True, caption=False).get_size_inches()
+    assert width < 1.5 * height
+    (axes,) = draw("sweep", table, metric="wait_s").axes
+    assert len({text.get_color() for text in axes.texts}) == 10 + 1  # and the heading's
+
+
 def test_a_figure_fits_a_column_and_may_leave_its_caption(folder: Path, tmp_path: Path) -> None:
     figure = draw("sweep", folder, tmp_path / "sweep.pdf", width_inches=3.3, caption=False)
     assert figure.get_size_inches()[0] == pytest.approx(3.3)

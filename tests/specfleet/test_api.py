@@ -216,6 +216,14 @@ def test_a_comparison_takes_runs_and_files(result: specfleet.Result, tmp_path: P
     values = [run.metrics["throughput"].value for run in (result, slower)]
     assert (row["sim"], row["engine"]) == tuple(values)
     assert row["error"] == comparison.mape["throughput"] == pytest.approx(values[0] / values[1] - 1)
+    assert comparison.notes == ["both runs are of the world 'sim': sim is the first here, engine the second"]
+
+
+def test_calls_without_a_number_or_a_file_are_refused() -> None:
+    with pytest.raises(specfleet.InputError, match=r"^seeds = 1\.5: needs a whole number from 1$"):
+        specfleet.sweep("star", {"verifiers.count": [1]}, seeds=1.5)  # type: ignore[arg-type]
+    with pytest.raises(specfleet.InputError, match="no file is named"):
+        specfleet.join([])
 
 
 def test_a_resolved_fleet_shows_its_changes() -> None:

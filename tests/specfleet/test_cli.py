@@ -141,6 +141,16 @@ def test_help_lists_the_commands(say: Say) -> None:
         assert all(f"\n  {name.split()[0]} " in printed for name in all_commands())
 
 
+def test_a_narrow_table_keeps_every_character(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.console.printing.PIPED_WIDTH", 24)
+    print_table("cells", ("cell", "value"), [("verifiers.count=12345", "1")])
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert "45" in out
+
+
 def test_tables_print_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     print_table("fits [ms]", ("quantity", "value"), [("verify", "1 k + 2 [r] ms")])
     printed = capsys.readouterr().out

@@ -119,7 +119,15 @@ def test_every_policy_and_model_is_explained_with_its_keys(title: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "near"), [("depht", "depth"), ("drafters.dept", "drafters.depth"), ("R_qq", "R_q"), ("wait", "wait_s")]
+    ("word", "near"),
+    [
+        ("depht", "depth"),
+        ("drafters.dept", "drafters.depth"),
+        ("R_qq", "R_q"),
+        ("wait", "wait_s"),
+        ("n", "N"),
+        ("eagle", "drafters.kind"),
+    ],
 )
 def test_an_unknown_word_gives_the_nearest_ones(word: str, near: str) -> None:
     with pytest.raises(InputError, match=f"unknown; nearest: .*{near}"):

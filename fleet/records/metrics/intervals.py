@@ -8,6 +8,7 @@ skewness of their means. Independent values, as over replications, have Student'
 import math
 import operator
 from collections.abc import Sequence
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,10 +38,10 @@ def batch_interval(means: ArrayLike) -> Interval:
     The interval is asymmetric if batch means are skewed, as waits are: most runs miss rare events, so the truth is
     more often beyond the longer side.
     """
-    batches = _list(means)
+    batches: list[float] = np.asarray(means, dtype=float).tolist()
     if len(batches) < 2:
         return NO_INTERVAL
-    mean, error = _mean(batches), math.sqrt(variance_of_mean(batches))
+    mean, error = fmean(batches), math.sqrt(variance_of_mean(batches))
     if error <= 1e-12 * max(map(abs, batches)):  # equal up to rounding
         return mean, mean
     skewness = _skewness(batches) if len(batches) > 2 else 0.0
@@ -86,14 +87,14 @@ def drifts(means: ArrayLike) -> bool:
 
     The false alarm rate of a stationary run is FALSE_ALARM. Fewer than five batches never drift.
     """
-    batches = _list(means)
+    batches: list[float] = np.asarray(means, dtype=float).tolist()
     if len(batches) < 5:
         return False
     early, late = batches[: len(batches) // 5], batches[len(batches) // 2 :]
     squares = math.fsum(deviation * deviation for part in (early, late) for deviation in _deviations(part))
     freedom = len(early) + len(late) - 2
     spread = math.sqrt(squares / freedom * (1 / len(early) + 1 / len(late)))
-    change, largest = abs(_mean(early) - _mean(late)), max(map(abs, batches))
+    change, largest = abs(fmean(early) - fmean(late)), max(map(abs, batches))
     if spread <= 1e-12 * largest:  # both constant up to rounding; counts may differ by one
         return bool(change > LARGEST_STEP * largest)
     return bool(change > spread * stdtrit(freedom, 1 - FALSE_ALARM / 2))
@@ -102,17 +103,8 @@ def drifts(means: ArrayLike) -> bool:
 # Batches are few: Python lists take a fifth of numpy's time.
 
 
-def _list(values: ArrayLike) -> list[float]:
-    numbers: list[float] = np.asarray(values, dtype=float).tolist()
-    return numbers
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
 def _deviations(values: Sequence[float]) -> list[float]:
-    mean = _mean(values)
+    mean = fmean(values)
     return [value - mean for value in values]
 
 

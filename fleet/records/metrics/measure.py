@@ -67,14 +67,17 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     window = window_of(findings)
     relaxations = window.length_s / relaxation_s(findings, window)
     window = msgspec.structs.replace(window, relaxations=relaxations)
-    metrics = _throughput(window, commits, targets)
+    tokens = window.sums(commits.time_s, commits.committed)  # O with the bonus tokens, and O_i
+    metrics = {
+        "throughput": window.rate(tokens, "tokens/s"),
+        "throughput_per_target": window.rate(tokens / targets, "tokens/s"),
+    }
     if findings.rounds is not None and findings.verified is not None:
         rounds, verified = findings.rounds, findings.verified
         metrics |= _rounds(window, commits, rounds, targets)
         metrics |= _acceptance(window, verified)
         if fleet.in_turn:
-            metrics |= _drafting(window, rounds)
-            metrics |= _returning(window, rounds)
+            metrics |= _times_of_rounds(window, rounds)
         metrics |= _load(window, findings, rounds, places_of(fleet))
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified)
@@ -82,7 +85,6 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         metrics |= _batching(window, rows, commits)
     if fleet.verifiers.patience.patience_s and rows is not None:
         metrics |= outage_metrics(window, rows, commits, findings.requests)
-    tokens = window.sums(commits.time_s, commits.committed)
     metrics |= energy(window, findings, tokens) | measured_energy(window, findings.devices, tokens)
     metrics |= measured_counters(window, findings.devices)
     metrics |= cost(window, fleet, tokens) | loads(window, findings)
@@ -182,15 +184,6 @@ def window_of(findings: Findings) -> Window:
     return window
 
 
-def _throughput(window: Window, commits: Table, targets: int) -> dict[str, Metric]:
-    """O with the bonus tokens, and O_i."""
-    tokens = window.sums(commits.time_s, commits.committed)
-    return {
-        "throughput": window.rate(tokens, "tokens/s"),
-        "throughput_per_target": window.rate(tokens / targets, "tokens/s"),
-    }
-
-
 def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict[str, Metric]:
     """O without the bonus tokens, equation (11), and the round rates R_q and R_p (appendix C.1)."""
     return {
@@ -213,19 +206,16 @@ def _load(window: Window, findings: Findings, rounds: Table, streams: int) -> di
     }
 
 
-def _drafting(window: Window, rounds: Table) -> dict[str, Metric]:
-    """S, T_wait, and the idle gap before a request (table 1)."""
+def _times_of_rounds(window: Window, rounds: Table) -> dict[str, Metric]:
+    """S, T_wait, and the idle gap before a request (table 1); Z = t_c + t_v, equation (6).
+
+    t_c is Z without the draft's time at the target (t_v and queueing).
+    """
     return {
         "service_s": window.mean(rounds.drafted_s, rounds.service_s, "s"),
         "wait_s": window.spread(rounds.drafted_s, rounds.wait_s, "s"),
         "idle_gap_s": window.mean(rounds.drafted_s, rounds.idle_gap_s, "s"),
         "draft_tokens": window.mean(rounds.drafted_s, rounds.draft_tokens, "tokens/round"),
-    }
-
-
-def _returning(window: Window, rounds: Table) -> dict[str, Metric]:
-    """Z = t_c + t_v, equation (6): t_c is Z without the draft's time at the target (t_v and queueing)."""
-    return {
         "return_s": window.mean(rounds.drafted_s, rounds.return_s, "s"),
         "communication_s": window.mean(rounds.drafted_s, rounds.return_s - rounds.at_target_s, "s"),
         "verify_s": window.mean(rounds.verified_s, rounds.verify_s, "s"),

@@ -107,10 +107,9 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
             jobs = jobs.where(jobs.after.among("join"))  # other sessions wait in the pool
         cycle_s = _cycle_s(fleet, station, steps)
         saturated = _full(fleet, station, own, steps) & (_waiting(jobs, steps.begun_s) > 0) & ~np.isnan(cycle_s)
-        demand = _demand(
-            station, own, steps.plus(cycle_s=cycle_s, saturated=saturated), streams,
-            singly=_singly(fleet, station), mixed=_mixed(fleet, station),
-        )  # fmt: skip
+        singly, of_steps = _singly(fleet, station), steps.plus(cycle_s=cycle_s, saturated=saturated)
+        mixed = not (_is_drafter(station) or singly)
+        demand = _demand(station, own, of_steps, streams, singly=singly, mixed=mixed)
         if demand is not None:
             yield demand
     yield from _limits(fleet, rows, streams)
@@ -125,11 +124,6 @@ def _singly(fleet: Fleet, station: str) -> bool:
     if _is_drafter(station):
         return isinstance(fleet.drafters.group, One)
     return fleet.verifiers.aligned is not None or fleet.verifiers.batching.max_num_seqs == 1
-
-
-def _mixed(fleet: Fleet, station: str) -> bool:
-    """Return whether steps of a station may have parts of several kinds."""
-    return not (_is_drafter(station) or _singly(fleet, station))
 
 
 def _full(fleet: Fleet, station: str, own: Table, steps: Table) -> Bools:

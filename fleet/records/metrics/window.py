@@ -106,7 +106,7 @@ class Window(msgspec.Struct, frozen=True):
     def sums(self, time_s: ArrayLike, values: ArrayLike | None = None) -> Floats:
         """Sum `values` over each batch by their times, or count the times: shape (batches,)."""
         times_s, batches = np.asarray(time_s, dtype=float), len(self.edges_s) - 1
-        if _ascend(times_s):  # the usual case: a batch is then a slice
+        if (times_s[1:] >= times_s[:-1]).all():  # the usual case, without NaN: a batch is then a slice
             ends = np.searchsorted(times_s, self.edges_s, side="right")
             sums = np.diff(ends).astype(np.float64)
             some = sums > 0
@@ -193,11 +193,6 @@ class Window(msgspec.Struct, frozen=True):
         if times_longer > 1:
             return Metric(value, unit=unit, times_longer=times_longer)
         return Metric(value, *_within(batch_interval(means), value, means, unit), unit)
-
-
-def _ascend(times_s: Floats) -> bool:
-    """Return whether times are sorted; NaN is not."""
-    return bool((times_s[1:] >= times_s[:-1]).all())
 
 
 def _still_changing(value: float, unit: str) -> Metric:
