@@ -106,10 +106,7 @@ def _predicted(run: MeasuredRun) -> Predicted:
     low, high = RANGE if run.inferencex else (1.0, 1.0) if (run.backend, run.device) == IN_STEP else OUTPUTS
     prompt: int | dict[str, int] = run.prompt_tokens
     longest = int(high * run.new_tokens)
-    large_steps = run.backend == "sglang" and run.device not in (
-        "h100",
-        "h200",
-    )  # its `chunked_prefill_size`, by memory
+    has_large_steps = run.backend == "sglang" and run.device not in ("h100", "h200")  # more memory
     if run.inferencex:
         prompt = {"low": int(low * run.prompt_tokens), "high": run.prompt_tokens}
     if profile.kv and profile.kv.tokens() >= concurrency * (run.prompt_tokens + longest + 16):  # always enough
@@ -121,7 +118,7 @@ def _predicted(run: MeasuredRun) -> Predicted:
             "drafters": {"count": 0},
             "verifiers": {
                 "max_num_seqs": concurrency if run.inferencex else MAX_SEQS,
-                "max_num_batched_tokens": 16384 if large_steps else 8192,
+                "max_num_batched_tokens": 16384 if has_large_steps else 8192,
                 "prefill_first": engine_of(run.backend).prefill_first,
             },
             "workload": {
