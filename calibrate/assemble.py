@@ -37,27 +37,22 @@ def profile_from(
     """
     concurrent, in_turn, plain, beside = (measured.of(kind) for kind in ("contended", "turns", "plain", "beside"))
     saturated, with_gaps = measured.of("saturated"), measured.of("with_gaps")
-    fleets = (
-        {  # those that show the overheads of a drafter and of a target
-            "own": ([*saturated, *with_gaps], [*concurrent[:1], *plain, *beside])
-        }
-        | ({"time_sliced": (in_turn, in_turn)} if in_turn else {})
-    )
+    drafting = [*saturated, *with_gaps]
+    fleets = {"own": (drafting, [*concurrent[:1], *plain, *beside])}  # that show overheads of a drafter, of a target
+    if in_turn:
+        fleets["time_sliced"] = in_turn, in_turn
     delays = {
-        sharing: {"drafter": delays_of(drafting, drafters=True), "target": delays_of(verifying, drafters=False)}
-        for sharing, (drafting, verifying) in fleets.items()
+        sharing: {"drafter": delays_of(of_drafter, drafters=True), "target": delays_of(of_target, drafters=False)}
+        for sharing, (of_drafter, of_target) in fleets.items()
     }
     overheads = {
         sharing: StationOverheads(**{station: overhead_of(of_station) for station, of_station in of_sharing.items()})
         for sharing, of_sharing in delays.items()
     }
-    drafts = pd.concat([steps_in(run, setup) for run in fleets["own"][0]], ignore_index=True)
+    drafts = pd.concat([steps_in(run, setup) for run in drafting], ignore_index=True)
     idle = fit_idle(drafts, float(np.median(delays["own"]["drafter"].queued_s or [0.0])))
     ratios = {"draft": drafts.ratio / slowdowns_of(drafts, idle)}
-    for name, runs in (
-        ("decode", plain),
-        ("verify", concurrent[:1] or beside),
-    ):
+    for name, runs in (("decode", plain), ("verify", concurrent[:1] or beside)):
         ratios |= {name: pd.concat([steps_in(run, setup, name).ratio for run in runs])} if runs else {}
     times: dict[str, Any] = setup.times | {name: in_service(setup.times[name], each) for name, each in ratios.items()}
     pinged = LinkTime(bandwidth_bytes_per_s=fit_bandwidth(*zip(*measured.round_trips_s, strict=True)))

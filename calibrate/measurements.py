@@ -1,6 +1,5 @@
 """What a calibration measures, stage by stage. Without pandas: processes that measure need not import it."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -59,16 +58,11 @@ class Measurements(msgspec.Struct):
     def add(self, stage: "Measurements") -> None:
         """Add what a stage has measured."""
         for name, points in stage.points.items():
-            self.points[name] = merged(self.points.get(name, []), points)
+            pairs = zip(self.points.get(name, points), points, strict=True)  # two passes over one grid
+            both = [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in pairs]
+            self.points[name] = both if name in self.points else points
         for kind, runs in stage.runs.items():
             self.runs[kind] = [*self.of(kind), *runs]
         self.round_trips_s = stage.round_trips_s or self.round_trips_s
         self.accepted = stage.accepted or self.accepted
         self.vocabulary, self.hidden = stage.vocabulary or self.vocabulary, stage.hidden or self.hidden
-
-
-def merged(earlier: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
-    """Return the points of two passes over one grid as points of both."""
-    if not earlier:
-        return list(measured)
-    return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(earlier, measured, strict=True)]

@@ -23,24 +23,21 @@ def passes_differ(series: Sequence[Sequence[ArrayLike]]) -> float:
 
 
 def impossible_fit(profile: HardwareProfile) -> str | None:
-    """Return which step's times no smooth law describes, and how far the fit misses them."""
-    errors = {name: fit_error(profile, name) for name in STEPS if name in profile.measured}
+    """Return which step's times no smooth law describes, and the median relative error of its fit over the grid."""
+    errors = {
+        name: float(np.median([abs(row["fitted_s"] / row["quantiles_s"][1] - 1) for row in profile.measured[name]]))
+        for name in STEPS
+        if name in profile.measured
+    }
     worst = max(errors, key=errors.__getitem__, default=None)
     if worst is None or errors[worst] <= WORST_FIT:
         return None
     return f"the times of {worst} are {errors[worst]:.0%} off their fit"
 
 
-def fit_error(profile: HardwareProfile, name: str) -> float:
-    """Return the median relative error of a step's fit over its measured grid."""
-    return float(np.median([abs(row["fitted_s"] / row["quantiles_s"][1] - 1) for row in profile.measured[name]]))
-
-
 def unsteady(profile: HardwareProfile) -> str | None:
     """Return one line on a host whose passes differ, or that delays single steps; None for a steady host."""
-    share, alone = (
-        float(profile.measured.get(name, usual)) for name, usual in (("passes_differ", 0.0), ("alone", 1.0))
-    )
+    share, alone = profile.measured.get("passes_differ", 0.0), profile.measured.get("alone", 1.0)
     if share >= UNSTEADY:
         what = f"the same steps took {share:.0%} longer in one pass than in another"
     elif alone > MAX_ALONE:

@@ -21,9 +21,7 @@ EXTRA, EXTRA_PER_S = 64, 16.0  # frames of a server beyond ANSWERS to each frame
 ANSWERS = 4  # a draft, and the loads that a drafter reports to its router
 RECONNECT_S = 1.0
 PATIENCE_S = 60.0  # for a draft, if the scenario has no patience: much longer than a queue of prefills
-TAKEN_S = (
-    2 * LEASE_S
-)  # how long a client keeps calling while its number is taken: the peer that has it may have just died
+TAKEN_S = 2 * LEASE_S  # a client keeps calling while its number is taken: the peer that has it may have just died
 
 
 class ClientEnd:
@@ -201,12 +199,11 @@ class ClientEnd:
 
     def _overdue(self, now_s: float) -> list[Action]:
         """Refuse requests without a draft for too long, and close their sessions at the drafter."""
-        followed: list[Action] = []
         if self.watched:
-            return followed
-        for tag in [tag for tag, (*_, since_s, _) in self.unanswered.items() if now_s - since_s > PATIENCE_S]:
-            followed += self._give_up(tag, f"{self.name} sent no draft within {PATIENCE_S:g} s", now_s)
-        return followed
+            return []
+        overdue = [tag for tag, (*_, since_s, _) in self.unanswered.items() if now_s - since_s > PATIENCE_S]
+        reason = f"{self.name} sent no draft within {PATIENCE_S:g} s"
+        return [action for tag in overdue for action in self._give_up(tag, reason, now_s)]
 
     def _answers(self, tag: int, message: Draft | Refusal) -> bool:
         """Return whether a message answers a request, and is no repeated one."""

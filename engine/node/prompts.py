@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer
 
 from engine.decoding.folders import read_config, read_tokenizer
 from engine.decoding.models import folder_of
@@ -46,7 +45,7 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
         group: Literal["calibration", "evaluation"] = "calibration" if source.endswith("calibration") else "evaluation"
         prompts = demo_prompts(group, folder)
     else:
-        prompts = _read_lines(Path(source), folder, fleet.verifiers.model)
+        prompts = _read_lines(Path(source), folder)
     long_enough = [prompt[:most] for prompt in prompts if len(prompt) >= most]
     if not long_enough:
         longest = max(map(len, prompts), default=0)
@@ -65,8 +64,8 @@ def _longest_prompt(fleet: Fleet) -> int:
     return wanted if isinstance(wanted, int) else wanted.high
 
 
-def _read_lines(path: Path, folder: Path, model: str) -> list[list[int]]:
-    """Read a file of prompts for a model; `folder`: of that model."""
+def _read_lines(path: Path, folder: Path) -> list[list[int]]:
+    """Read a file of prompts for the model in `folder`."""
     vocabulary, tokenizer = read_config(folder).vocab_size, None
     prompts = []
     for number, content in read_json_lines(path, "workload.prompts"):
@@ -82,13 +81,17 @@ def _read_lines(path: Path, folder: Path, model: str) -> list[list[int]]:
         else:
             named = shortened(sorted(content))
             raise InputError(f"{origin}: needs a field prompt_ids (token ids), prompt or turns (text); has {named}")
-        beyond = [token for token in prompt if token >= vocabulary]
-        if beyond:
-            raise InputError(
-                f"{origin}: token {beyond[0]}; allowed: 0 to {vocabulary - 1}, the vocabulary of {model!r}"
-            )
+        _check_ids(prompt, vocabulary, origin, folder)
         prompts.append(prompt)
     return prompts
+
+
+def _check_ids(prompt: list[int], vocabulary: int, origin: str, folder: Path) -> None:
+    largest = max(prompt, default=0)
+    if largest >= vocabulary:
+        raise InputError(
+            f"{origin}: token {largest}; allowed: 0 to {vocabulary - 1}, the vocabulary of the model in {folder}"
+        )
 
 
 def demo_prompts(group: Literal["calibration", "evaluation"], folder: Path) -> list[list[int]]:
@@ -99,10 +102,10 @@ def demo_prompts(group: Literal["calibration", "evaluation"], folder: Path) -> l
     prompts = read_prompts(group)
     files = [*folder.glob("tokenizer*"), *folder.glob("vocab*"), *folder.glob("*.model")]
     fast = folder / "tokenizer.json"
-    if not files or (fast.is_file() and fast.read_bytes() == OWN_TOKENIZER.read_bytes()):
-        return prompts
-    own, tokenizer = (
-        Tokenizer.from_file(str(OWN_TOKENIZER)),
-        AutoTokenizer.from_pretrained(folder, local_files_only=True),
-    )
-    return [tokenizer.encode(own.decode(prompt)) for prompt in prompts]
+    if files and not (fast.is_file() and fast.read_bytes() == OWN_TOKENIZER.read_bytes()):
+        own, tokenizer = Tokenizer.from_file(str(OWN_TOKENIZER)), read_tokenizer(folder)
+        prompts = [tokenizer.encode(own.decode(prompt)) for prompt in prompts]
+    vocabulary = read_config(folder).vocab_size
+    for prompt in prompts:
+        _check_ids(prompt, vocabulary, f"workload.prompts = 'demo/{group}'", folder)
+    return prompts

@@ -1,8 +1,8 @@
 """drafter, verifier, router, join, keys: nodes of a fleet over several hosts, their records and their keys."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,15 @@ from specfleet.cli.options import (
     settings,
 )
 
+if TYPE_CHECKING:
+    from engine.net.keys import Keys
+
 EVERYWHERE, HERE = "0.0.0.0", "127.0.0.1"  # noqa: S104  (a drafter serves other hosts only with keys)
+MEANT = {
+    "--key": "this node's secret key",
+    "--allowed": "the folder of allowed public keys",
+    "--server-key": "the public key of the node at the other end",
+}
 Key = Annotated[
     Path | None, typer.Option(metavar="FILE", help="This node's secret key: NAME.secret, as specfleet keys writes it.")
 ]
@@ -80,15 +88,10 @@ def drafter(
     message is encrypted, and a client without an allowed key is refused.
     """
     from engine.launch.by_hand import serve_drafter
-    from engine.net.keys import read_keys
     from specfleet import scenario_of
     from specfleet.cli.watching import watched
 
-    if (key is None) != (allowed is None):
-        raise InputError(
-            "--key and --allowed belong together: this node's secret key, and the folder of allowed public keys"
-        )
-    own = None if key is None or allowed is None else read_keys(key, allowed=allowed)
+    own = _keys_of({"--key": key, "--allowed": allowed})
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
     name = f"drafter {number}" if chosen.drafters.count > 1 else "drafter"
@@ -118,19 +121,11 @@ def router(
     """
     from engine.launch.by_hand import serve_router
     from engine.net.addresses import addresses_of
-    from engine.net.keys import read_keys
     from specfleet import scenario_of
     from specfleet.cli.watching import watched
 
-    if len({key is None, allowed is None, server_key is None}) > 1:
-        raise InputError(
-            "--key, --allowed and --server-key belong together: this node's secret key, the folder of allowed keys, "
-            "and the drafters' public keys"
-        )
     addresses = addresses_of("--drafters", drafters)
-    own = None
-    if key is not None and server_key is not None:
-        own = read_keys(key, _server_keys(server_key, addresses), allowed)
+    own = _keys_of({"--key": key, "--allowed": allowed, "--server-key": server_key}, addresses)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
     with watched("router", chosen, (), metrics_port, metrics_host) as watch:
@@ -163,14 +158,11 @@ def verifier(
     """
     from engine.launch.by_hand import serve_verifier
     from engine.net.addresses import addresses_of, targets_of
-    from engine.net.keys import read_keys
     from specfleet import scenario_of
     from specfleet.cli.watching import watched
 
-    if (key is None) != (server_key is None):
-        raise InputError("--key and --server-key belong together: this node's secret key, and the drafter's public one")
     addresses = addresses_of("--connect", connect)
-    own = None if key is None or server_key is None else read_keys(key, _server_keys(server_key, addresses))
+    own = _keys_of({"--key": key, "--server-key": server_key}, addresses)
     chosen = scenario_of(scenario, settings(changes))
     targets = targets_of("--target", target, chosen.verifiers.count)
     with watched(f"target {target}", chosen, targets, metrics_port, metrics_host) as watch:
@@ -205,9 +197,25 @@ def join(
         show_run(Result(joined.run), False, out)
 
 
-def _server_keys(text: str, addresses: Sequence[str]) -> dict[str, Path]:
-    """Return the files of public keys by address; InputError unless there is one for all, or one for each."""
-    files = [Path(part.strip()) for part in text.split(",")]
-    if len(files) not in (1, len(addresses)):
-        raise InputError(f"--server-key {text}: {len(files)} keys for {len(addresses)} addresses; one for all, or each")
-    return dict(zip(addresses, files * (len(addresses) if len(files) == 1 else 1), strict=True))
+def _keys_of(options: Mapping[str, Path | str | None], addresses: Sequence[str] = ()) -> "Keys | None":
+    """Return the keys that a node's options name, those of servers by address; None without any of the options.
+
+    InputError unless all are given, and --server-key names one key for all addresses, or one for each.
+    """
+    from engine.net.keys import read_keys
+
+    if None in options.values():
+        if any(value is not None for value in options.values()):
+            *names, last = options
+            meant = ", ".join(MEANT[name] for name in options)
+            raise InputError(f"{', '.join(names)} and {last} belong together: {meant}")
+        return None
+    key, allowed, named = (options.get(name) for name in ("--key", "--allowed", "--server-key"))
+    files = [Path(part.strip()) for part in str(named).split(",")] if named else []
+    if len(files) == 1:
+        files *= len(addresses)
+    if len(files) != len(addresses):
+        raise InputError(
+            f"--server-key {named}: {len(files)} keys for {len(addresses)} addresses; one for all, or each"
+        )
+    return read_keys(Path(str(key)), dict(zip(addresses, files, strict=True)), None if not allowed else Path(allowed))

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.demo_pair.corpus import FOLDER, read_prompts
 from engine.node.prompts import demo_prompts
+from fleet.errors import InputError
 from tools.demo_pair.corpus import split_of
 
 TRAINING = json.loads((FOLDER / "training.json").read_text())
@@ -45,9 +46,16 @@ def test_another_tokenizer_reads_the_demo_prompts_as_text(tmp_path: Path) -> Non
     letters.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     letters.decoder = decoders.ByteLevel()
     PreTrainedTokenizerFast(tokenizer_object=letters).save_pretrained(tmp_path / "letters")
-    (tmp_path / "without").mkdir()
+    for name, rows in (("letters", 256), ("without", 512), ("few", 40)):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "config.json").write_text(f'{{"model_type": "llama", "vocab_size": {rows}}}')
     prompts = read_prompts("evaluation")
     assert demo_prompts("evaluation", tmp_path / "without") == demo_prompts("evaluation", FOLDER / "target") == prompts
+    with pytest.raises(InputError, match=r"demo/evaluation': token .*; allowed: 0 to 39, the vocabulary of the model"):
+        demo_prompts("evaluation", tmp_path / "few")
     read = demo_prompts("evaluation", tmp_path / "letters")
     assert read != prompts
     assert [letters.decode(prompt) for prompt in read[:20]] == [own.decode(prompt) for prompt in prompts[:20]]
+    (tmp_path / "letters" / "tokenizer.json").write_text("{")
+    with pytest.raises(InputError, match="letters: no tokenizer can be read from it"):
+        demo_prompts("evaluation", tmp_path / "letters")
