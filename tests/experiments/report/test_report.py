@@ -58,7 +58,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     specfleet.simulate("star", small).save(folder / "run.parquet")
     vary = {"verifiers.count": [1, 2, 4], "drafters.depth": [2, 5]}
     specfleet.sweep("star", vary, small, out=folder / "sweep", seeds=2, jobs=1)
-    found = specfleet.plan("star", {"workload.new_tokens": 32}, vary=["verifiers.count=1:3", "drafters.depth=4"], jobs=1)
+    short, searched = {"workload.new_tokens": 32}, ["verifiers.count=1:3", "drafters.depth=4"]
+    found = specfleet.plan("star", short, vary=searched, jobs=1)
     write_file(folder / "plan" / "plan.json", msgspec.json.encode(found))
     return {"run": folder / "run.parquet", **{kind: folder / kind for kind in KINDS[1:]}}
 
