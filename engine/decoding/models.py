@@ -239,7 +239,8 @@ def folder_of(name: str, role: str) -> Path:
     """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target)."""
     folder = _named(name, role)
     if not is_folder_of_model(name, role):
-        raise InputError(f"model = {name!r}: {folder} holds no config.json; give a Hugging Face folder, or 'demo'")
+        key = "verifiers.model" if role == "target" else "drafters.model"
+        raise InputError(f"{key} = {name!r}: {folder} holds no config.json; give a Hugging Face folder, or 'demo'")
     return folder
 
 

@@ -173,10 +173,12 @@ def _explain(message: str, content: Any, kind: Any) -> str:
         known = ", ".join(allowed) or "none"
         return f"unknown key {shortened(key_text, quoted=False)} = {shortened(given)}; allowed: {known}"
     missing = re.search(r"missing required field `(\w+)`", text)
-    if missing and missing[1] not in {struct.__struct_config__.tag_field for struct in _structs(annotation)}:
-        return f"{where or 'content'} = {shown} needs the key `{missing[1]}`"
     choices = _choices(annotation)
-    if choices and (re.match(r"Invalid (enum )?value", text) or missing):
+    if missing:
+        is_tag = missing[1] in {struct.__struct_config__.tag_field for struct in _structs(annotation)}
+        values = f"; allowed: {', '.join(choices)}" if is_tag else ""
+        return f"{where or 'content'} = {shown} needs the key `{missing[1]}`{values}"
+    if choices and re.match(r"Invalid (enum )?value", text):
         return f"{where} = {shown} is not known; allowed: {', '.join(choices)}"
     return f"{where or 'content'} = {shown}: {text[:1].lower()}{text[1:]}"
 

@@ -48,6 +48,7 @@ def test_a_scenario_reads_faults_with_units() -> None:
     ("fault", "message"),
     [
         ({"what": "explode"}, "what"),
+        ({"kind": "kill"}, "needs the key `what`; allowed: kill, stall, link"),
         ({"what": "kill"}, "node"),
         ({"what": "stall", "node": "drafter"}, "for_s"),
         (DROP | {"share": 0}, "share"),
