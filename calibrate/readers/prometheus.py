@@ -37,7 +37,7 @@ class Sample(NamedTuple):
 
 
 def read_scrapes(files: Sequence[Path], prefix: str) -> list[list[Sample]]:
-    """Return the samples of one scrape, or of one before and one after, whose names begin with `prefix`.
+    """Return the samples of one scrape, or of one before and one after: names that begin with `prefix`.
 
     Raises InputError for a third file, as `_samples`, and where a counter of any engine fell or began again: a restart.
     """

@@ -79,7 +79,7 @@ class ModelShape(msgspec.Struct, frozen=True):
         return self.latent + self.rotary if self.latent else 2 * self.kv_heads * self.head_dim
 
     def beside(self, parallel: int) -> int:
-        """Devices that share a drafter whose target is on `parallel` devices: all, if its heads allow it, else one."""
+        """Devices that share a drafter beside a target on `parallel` devices: all, if its heads allow it, else one."""
         return 1 if self.heads % parallel else parallel
 
     def cache_share(self, parallel: int) -> float:
