@@ -8,7 +8,7 @@ import typer
 from specfleet.cli.calibrate import calibrate, demo
 from specfleet.cli.imports import export, import_
 from specfleet.cli.meaning import explain, init, profiles, scenarios
-from specfleet.cli.nodes import drafter, join, keys, router, verifier
+from specfleet.cli.nodes import join, keys, node
 from specfleet.cli.plan import plan
 from specfleet.cli.profile import estimate
 from specfleet.cli.run import analytic, run, show, simulate
@@ -24,7 +24,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     simulate, run, analytic, show, sweep, plan, compare, calibrate, import_, export, reproduce, demo, figure, report,
-    drafter, verifier, router, join, keys, explain, profiles, scenarios, init,
+    node, join, keys, explain, profiles, scenarios, init,
 )  # fmt: skip
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"))(command)  # `import` is a word of Python

@@ -57,13 +57,6 @@ EngineName = Annotated[
     Engine | None,
     typer.Option("--engine", help="Use this engine in place of our own; see docs/outside.md."),
 ]
-MetricsPort = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=65535, metavar="PORT", help="Serve metrics for Prometheus at this port; see --metrics-host."
-    ),
-]
-MetricsHost = Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that port; any host there can read it.")]
 Power = Annotated[
     Path | None,
     file_option("--power", metavar="FILE", help="Measure the devices' clock, power, load and memory (Parquet)."),
