@@ -19,11 +19,11 @@ from fleet.policies.goodspeed import utility
 from fleet.records.columns import Column, Table
 from fleet.records.metrics.devices import busy_s, cost, energy, loads, measured_counters, measured_energy
 from fleet.records.metrics.findings import Findings, findings_of
-from fleet.records.metrics.grouped import Floats, Groups
+from fleet.records.metrics.grouped import Floats, Groups, find
 from fleet.records.metrics.intervals import NO_INTERVAL, student_t_interval
 from fleet.records.metrics.outages import outage_metrics, without_steady_state
 from fleet.records.metrics.overload import Overload, overload_of, streams_per_s
-from fleet.records.metrics.service import goodput, speedup
+from fleet.records.metrics.service import meets, speedup
 from fleet.records.metrics.steady import places_of, relaxation_s
 from fleet.records.metrics.tables import requests_of
 from fleet.records.metrics.window import Metric, Window, without_intervals
@@ -236,16 +236,21 @@ def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
 
 
 def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
-    """Requests that arrive and that complete in the window, with TTFT, TPOT and latency."""
-    fleet, requests = findings.fleet, findings.requests
-    metrics = _offered(fleet, findings.rows)
-    done = requests.where(requests.finished & window.inside(requests.last_s))
-    if not len(done):
+    """Requests that arrive and that complete in the window, with TTFT, TPOT and latency.
+
+    A request is carried in parts, with its tokens: of one that the window's edge cuts, the part inside counts. A count
+    of ends would have half a request too many, because the window ends with one.
+    """
+    fleet, commits, metrics = findings.fleet, findings.commits, _offered(findings.fleet, findings.rows)
+    done = findings.requests.where(findings.requests.finished)
+    if not window.inside(done.last_s).any():
         return metrics
     done = done.where(np.argsort(done.last_s, kind="stable"))
     ended_s = done.last_s
+    of = find((commits.tag, commits.request), (done.tag, done.request))
+    parts = commits.committed * np.append(1 / done.tokens, 0.0)[of]  # 0 of a request that did not complete
     metrics["requests"] = window.count(ended_s, "requests")
-    metrics["carried_requests_per_s"] = window.rate(window.sums(ended_s), "requests/s")
+    metrics["carried_requests_per_s"] = window.rate(window.sums(commits.time_s, parts), "requests/s")
     if fleet.drafters.count:
         metrics["refused"] = window.count(ended_s[done.refused], "requests")
     times_s = {
@@ -254,7 +259,14 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
         "latency": ended_s - done.joined_s,
     }
     metrics |= {f"{name}_s": window.spread(ended_s, values_s, "s") for name, values_s in times_s.items()}
-    return metrics | goodput(window, fleet.slo, ended_s, times_s)
+    if fleet.slo is None:
+        return metrics
+    good = meets(fleet.slo, times_s).astype(float)
+    in_time = window.sums(commits.time_s, parts * np.append(good, 0.0)[of])
+    return metrics | {
+        "goodput_requests_per_s": window.rate(in_time, "requests/s"),
+        "slo_attainment": window.mean(ended_s, good, "share of requests"),
+    }
 
 
 def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
