@@ -65,7 +65,7 @@ def _draw_marks(axes: Axes, lines: pd.Series, largest_N: float) -> None:
             side = "right" if name == first or 0.7 * largest_N < N else "left"
             axes.annotate(
                 f" {label} ", (N, 0.02 + 0.07 * (place == 1)), xycoords=("data", "axes fraction"), ha=side, fontsize=8,
-                color="#555555",
+                color="#555555", parse_math=True,
             )  # fmt: skip
     if math.isfinite(lines.get("error", math.nan)):
         axes.annotate(f"error {lines['error']:.1%}", (0.03, 0.93), xycoords="axes fraction", fontsize=8)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.draw import draw
 from figures import throughput, timeline
-from figures.style import save
+from figures.style import resize, save
 from fleet.errors import InputError
 from sim.run import simulate
 from tests.helpers.stars import star
@@ -67,6 +67,19 @@ def test_the_throughput_figure_marks_what_every_user_looks_for() -> None:
         assert source in entries
     notes = {text.get_text().strip() for axes in figure.axes for text in axes.texts}
     assert notes == {"$N_{full}$", "$N_{full}$ measured"}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_text_of_a_figure_is_no_formula(name: str, tmp_path: Path) -> None:
+    """A dollar sign in a name, or in a caption, is itself; so is one in a title or a tick that is set later."""
+    figure = DRAWN[name][0]()
+    for axes in figure.axes:
+        axes.set_title("cost $x^$")
+        axes.set_xticks([0.0], ["$x^$"])
+    for text in (text for legend in figure.legends for text in legend.get_texts()):
+        text.set_text("cost $x^$")
+    resize(figure, 3.3)
+    save(figure, tmp_path / "figure.png", "Of cost $x^$.")
 
 
 def test_the_highest_point_has_room_for_its_marker() -> None:
