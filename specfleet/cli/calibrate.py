@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.console.exits import keeping, printing_anyway
-from experiments.console.printing import print_json, print_table, progress, remark
+from experiments.console.printing import print_json, print_table, progress, remark, say
 from fleet.errors import InputError
 from specfleet.cli.options import AsJson, Changes, EngineName, file_option, folder_option, settings
 
@@ -101,7 +101,7 @@ def print_profile(profile: "HardwareProfile", as_json: bool) -> None:
         print_table(
             f"profile {profile.name}", ("quantity", "value", "fit's error (fitted | held out)"), list(describe(profile))
         )
-        print("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
+        say("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
 
 
 def demo(
@@ -121,4 +121,4 @@ def demo(
 
 def print_demo(result: "DemoResult") -> None:
     """Print the comparison of both worlds, the files and what was found."""
-    print("\n".join(result.lines))
+    say("\n".join(result.lines))
