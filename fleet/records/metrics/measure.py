@@ -17,14 +17,14 @@ import numpy as np
 from fleet.errors import InputError
 from fleet.policies.goodspeed import utility
 from fleet.records.columns import Column, Table
-from fleet.records.metrics.devices import busy_s, cost, energy, loads, measured_counters, measured_energy
+from fleet.records.metrics.devices import busy_s, cost, counters, energy, loads
 from fleet.records.metrics.findings import Findings, findings_of
 from fleet.records.metrics.grouped import Floats, Groups, find
 from fleet.records.metrics.intervals import NO_INTERVAL, student_t_interval
 from fleet.records.metrics.outages import outage_metrics, without_steady_state
 from fleet.records.metrics.overload import Overload, overload_of, streams_per_s
 from fleet.records.metrics.service import meets, speedup
-from fleet.records.metrics.steady import places_of, relaxation_s
+from fleet.records.metrics.steady import relaxation_s
 from fleet.records.metrics.tables import requests_of
 from fleet.records.metrics.window import Metric, Window, without_intervals
 from fleet.records.run import Run
@@ -74,19 +74,17 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     }
     if findings.rounds is not None and findings.verified is not None:
         rounds, verified = findings.rounds, findings.verified
-        metrics |= _rounds(window, commits, rounds, targets)
         metrics |= _acceptance(window, verified)
         if fleet.in_turn:
             metrics |= _times_of_rounds(window, rounds)
-        metrics |= _load(window, findings, rounds, places_of(fleet))
+        metrics |= _load(window, findings, rounds)
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified)
     if not _asks(fleet) and rows is not None:
         metrics |= _batching(window, rows, commits)
     if fleet.verifiers.patience.patience_s and rows is not None:
         metrics |= outage_metrics(window, rows, commits, findings.requests)
-    metrics |= energy(window, findings, tokens) | measured_energy(window, findings.devices, tokens)
-    metrics |= measured_counters(window, findings.devices)
+    metrics |= energy(window, findings, tokens) | counters(window, findings.devices, tokens)
     metrics |= cost(window, fleet, tokens) | loads(window, findings)
     metrics |= _latencies(window, findings)
     metrics |= speedup(fleet, findings.requests, metrics)
@@ -184,25 +182,14 @@ def window_of(findings: Findings) -> Window:
     return window
 
 
-def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict[str, Metric]:
-    """O without the bonus tokens, equation (11), and the round rates R_q and R_p (appendix C.1)."""
-    return {
-        "accepted_throughput": window.rate(window.sums(commits.time_s, commits.from_draft), "tokens/s"),
-        "rounds_per_s": window.rate(window.sums(rounds.drafted_s), "rounds/s"),
-        "rounds_per_s_per_target": window.rate(window.sums(rounds.verified_s) / targets, "rounds/s"),
-    }
-
-
-def _load(window: Window, findings: Findings, rounds: Table, streams: int) -> dict[str, Metric]:
-    """Load of the drafters, the time T_gamma of an iteration (8), in which each stream has a round, and the idle time
-    T_idle in it (9)."""
+def _load(window: Window, findings: Findings, rounds: Table) -> dict[str, Metric]:
+    """The round rates R_q and R_p (appendix C.1), and the load of the drafters."""
     drafters = findings.fleet.drafters.stations or findings.fleet.verifiers.count
-    working_s = busy_s(window, findings.draft_steps) / drafters
-    iterations = window.sums(rounds.drafted_s) / streams
+    verified = window.sums(rounds.verified_s) / findings.fleet.verifiers.count
     return {
-        "load": window.rate(working_s, "share of time"),
-        "iteration_idle_s": window.ratio(window.batch_s - working_s, iterations, "s"),
-        "iteration_s": window.ratio(np.full_like(working_s, window.batch_s), iterations, "s"),
+        "rounds_per_s": window.rate(window.sums(rounds.drafted_s), "rounds/s"),
+        "rounds_per_s_per_target": window.rate(verified, "rounds/s"),
+        "load": window.rate(busy_s(window, findings.draft_steps) / drafters, "share of time"),
     }
 
 
