@@ -14,10 +14,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from experiments.memory import keep_freed_memory
-from fleet.errors import InputError, NodeDiedError, OutputError
-from fleet.interrupts import ENDING, Interrupted
-from fleet.shown import printable
+from specfleet.experiments.memory import keep_freed_memory
+from specfleet.fleet.errors import InputError, NodeDiedError, OutputError
+from specfleet.fleet.interrupts import ENDING, Interrupted
+from specfleet.fleet.shown import printable
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
 STATUSES = {
