@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from calibrate.effort import Effort
-from experiments.sweep.findings import COUNT
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
-from sim.predict import star_inputs
+from specfleet.calibration.effort import Effort
+from specfleet.experiments.sweep.findings import COUNT
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.predict import star_inputs
 
 TARGETS = "targets"  # the varied key beside their number: of which kind they are
 DEPTH = 5

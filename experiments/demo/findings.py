@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.compare.compare import ComparedQuantity, Comparison
-from experiments.demo.cells import TARGETS
-from experiments.sweep.cell import CellResult
-from experiments.sweep.findings import COUNT, knees
-from fleet.records.delayed import delayed_share
-from fleet.records.overheads import late_starts
-from fleet.records.run import Run
-from fleet.shown import number
-from fleet.times.profile import HardwareProfile
+from specfleet.experiments.compare.compare import ComparedQuantity, Comparison
+from specfleet.experiments.demo.cells import TARGETS
+from specfleet.experiments.sweep.cell import CellResult
+from specfleet.experiments.sweep.findings import COUNT, knees
+from specfleet.fleet.records.delayed import delayed_share
+from specfleet.fleet.records.overheads import late_starts
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.shown import number
+from specfleet.fleet.times.profile import HardwareProfile
 
 JUDGED = ("rounds_per_s", "throughput")
 UNSTEADY = 0.05  # difference of two runs of a cell from which the host counts as unsteady

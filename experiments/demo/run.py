@@ -14,26 +14,26 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from calibrate.run import Bench, bench_of, pair_of
-from engine.launch.serve import serve
-from experiments.compare.compare import Comparison, Reruns, compare_reruns, simulated_reruns, summarise
-from experiments.console.printing import case_text
-from experiments.demo.cells import DemoEffort, calibration_scenario, in_pass, planned_cells
-from experiments.demo.findings import details, findings
-from experiments.draw import Drawn, timeline_of
-from experiments.report.page import html_of
-from experiments.report.pages import demo_page
-from experiments.sweep.cell import CellResult
-from experiments.sweep.figure import sweep_figure
-from experiments.sweep.findings import COUNT
-from experiments.sweep.sweep import sweep, table
-from figures.style import save
-from fleet.errors import OutputError
-from fleet.files import check_folder, write_file
-from fleet.records.metrics.window import Metric
-from fleet.records.replay import replay
-from fleet.records.run import Run, write_run
-from fleet.times.profile import write_profile
+from specfleet.calibration.run import Bench, bench_of, pair_of
+from specfleet.engine.launch.serve import serve
+from specfleet.experiments.compare.compare import Comparison, Reruns, compare_reruns, simulated_reruns, summarise
+from specfleet.experiments.console.printing import case_text
+from specfleet.experiments.demo.cells import DemoEffort, calibration_scenario, in_pass, planned_cells
+from specfleet.experiments.demo.findings import details, findings
+from specfleet.experiments.draw import Drawn, timeline_of
+from specfleet.experiments.report.page import html_of
+from specfleet.experiments.report.pages import demo_page
+from specfleet.experiments.sweep.cell import CellResult
+from specfleet.experiments.sweep.figure import sweep_figure
+from specfleet.experiments.sweep.findings import COUNT
+from specfleet.experiments.sweep.sweep import sweep, table
+from specfleet.figures.style import save
+from specfleet.fleet.errors import OutputError
+from specfleet.fleet.files import check_folder, write_file
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run, write_run
+from specfleet.fleet.times.profile import write_profile
 
 Report = Callable[[str], None]
 PAGE, TABLE = "report.html", "comparison.json"

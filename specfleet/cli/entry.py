@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fleet.errors import InputError
 from specfleet.cli.calibrate import calibrate, demo
 from specfleet.cli.imports import export, import_
 from specfleet.cli.meaning import explain, init, profiles, scenarios
@@ -16,6 +15,7 @@ from specfleet.cli.plan import plan
 from specfleet.cli.profile import estimate
 from specfleet.cli.run import analytic, run, show, simulate
 from specfleet.cli.study import compare, figure, report, reproduce, sweep
+from specfleet.fleet.errors import InputError
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Plan and simulate": (plan, scenarios, init, show, analytic, simulate, sweep),

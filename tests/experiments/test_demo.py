@@ -7,18 +7,18 @@ import pytest
 
 pytest.importorskip("torch")  # the demo calibrates
 
-from experiments.compare.compare import Comparison, Reruns, compare_reruns, simulated_reruns, summarise
-from experiments.demo.cells import FULL, SHORT, DemoEffort, calibration_scenario, in_pass, planned_cells
-from experiments.demo.findings import AS_GOOD, Errors, findings, verdict
-from experiments.demo.run import draw_figures, measured_cell
-from experiments.sweep.cell import CellResult
-from experiments.sweep.sweep import sweep
-from fleet.inputs.strict import convert
-from fleet.records.delayed import delayed_share, not_delayed
-from fleet.records.metrics.window import Metric
-from fleet.records.run import Run
-from fleet.times.profile import HardwareProfile
-from sim.run import simulate
+from specfleet.experiments.compare.compare import Comparison, Reruns, compare_reruns, simulated_reruns, summarise
+from specfleet.experiments.demo.cells import FULL, SHORT, DemoEffort, calibration_scenario, in_pass, planned_cells
+from specfleet.experiments.demo.findings import AS_GOOD, Errors, findings, verdict
+from specfleet.experiments.demo.run import draw_figures, measured_cell
+from specfleet.experiments.sweep.cell import CellResult
+from specfleet.experiments.sweep.sweep import sweep
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.records.delayed import delayed_share, not_delayed
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.sim.run import simulate
 
 SMALL = DemoEffort(msgspec.structs.replace(SHORT.calibration, prompts=6), ((1, 3, 4), (1, 6)), 2)
 PROFILE: dict[str, Any] = {

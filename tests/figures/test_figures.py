@@ -6,11 +6,11 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 
-from experiments.draw import draw
-from figures import timeline
-from figures.style import save
-from fleet.errors import InputError
-from sim.run import simulate
+from specfleet.experiments.draw import draw
+from specfleet.figures import timeline
+from specfleet.figures.style import save
+from specfleet.fleet.errors import InputError
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 RUN = simulate(star())
