@@ -181,3 +181,11 @@ def test_long_values_do_not_make_long_errors(say: Say) -> None:
     for key in ("name", "drafters.model", "workload.lengths", "drafters.device"):
         status, out, err = say("simulate", "star", "--set", f"{key}={'n' * 100_000}", *big)
         assert (status, out, len(err) < 2000) == (2, "", True), key
+
+
+def test_the_help_shows_every_command_in_a_panel(say: Say) -> None:
+    _, out, _ = say("--help")
+    panels = [line[:-1] for line in out.splitlines() if line.endswith(":")]
+    assert panels[1:] == ["Plan and simulate", "Measure", "Results", "Other"]
+    listed = {line.split()[0] for line in out.partition("Plan and simulate:")[2].splitlines() if line.startswith("  ")}
+    assert listed == {name.split()[0] for name in all_commands()}
