@@ -78,10 +78,7 @@ def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) ->
     assert modules <= names
     others = names - modules
     allowed = (
-        *(
-            f"specfleet/fleet/data/{kind}/"
-            for kind in ("profiles", "published", "shapes", "devices", "engines", "scenarios")
-        ),
+        "specfleet/fleet/data/",
         "specfleet/experiments/report/page.html",
         "specfleet/engine/demo_pair/",
         "specfleet/__init__.pyi",
@@ -108,7 +105,8 @@ def test_every_source_gives_the_same_wheel_and_holds_files_once(wheel: Path, tmp
     ended = run(sys.executable, "-c", made, tmp_path, cwd=source)
     assert ended.returncode == 0, ended.stderr
     (sdist,) = tmp_path.glob("*.tar.gz")
-    members = tarfile.open(sdist).getmembers()
+    with tarfile.open(sdist) as archive:
+        members = archive.getmembers()
     assert not [member.name for member in members if member.issym()]
     modules = [member.name for member in members if member.name.endswith(".py")]
     assert len(modules) == len(set(modules)) == sum(name.endswith(".py") for name in names_in(wheel))
@@ -128,7 +126,6 @@ def test_a_folder_with_names_of_our_rooms_does_not_matter(empty: Path, tmp_path:
     )
     ended = run(empty / "python", "-c", program, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert float(ended.stdout) > 0
 
 
 @pytest.mark.parametrize(
