@@ -93,6 +93,8 @@ def room_of(scenario: Scenario) -> Room:
         InputError: A tree has too many nodes, or a file of the workload cannot be read.
     """
     longest_text, longest_answer = longest_of(scenario.workload)
+    if not scenario.drafters.count:
+        return Room(0, 0, longest_text)
     if isinstance(scenario.drafters.overlap, Ahead):  # a tail ends with its request, see `VerifierStation`
         return Room(longest_answer, 0, longest_text)
     rule = scenario.verifiers.allocate
@@ -169,7 +171,7 @@ def _batching(scenario: Scenario, hardware: Hardware) -> ContinuousBatching:
     """
     verifiers, drafters = scenario.verifiers, scenario.drafters
     beside = drafters.place == "target" and drafters.count > 0
-    depth = drafters.depth if verifiers.allocate is None else verifiers.allocate.longest
+    depth = drafters.overlap.least if isinstance(drafters.overlap, Ahead) else room_of(scenario).longest_draft
     has_cache = beside and drafters.kind != "lookup"
     slots = int(has_cache and drafters.kind != "eagle")
     kv, tokens = hardware.verifying.kv if hardware.verifying else None, verifiers.kv_tokens
