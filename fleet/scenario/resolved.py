@@ -182,7 +182,6 @@ class Fleet(msgspec.Struct, frozen=True):
     precision: str
     drafters: ResolvedDrafters
     verifiers: ResolvedVerifiers
-    devices: dict[str, ResolvedDevice]
     links: tuple[tuple[ResolvedLink, ...], ...]
     streams: int
     workload: Workload
@@ -196,6 +195,7 @@ class Fleet(msgspec.Struct, frozen=True):
     profile: str = ""
     profile_digest: str = ""
     basis: Basis | Literal[""] = ""
+    devices: dict[str, ResolvedDevice] = {}
     faults: tuple[Fault, ...] = ()
     link_ranges: tuple[tuple[int, ...], tuple[int, ...]] = ((0,), (0,))
     one_clock: bool = True

@@ -122,7 +122,7 @@ def test_equations_equal_simulation_or_refuse(
         ("workload.arrivals", {"workload": {"arrivals": {"process": "poisson", "per_s": 1.0}}}),
         ("workload.requests", {"workload": {"requests": 2}}),
         ("workload.streams", {"workload": {"streams": 5}}),
-        ("acceptance.model", {"acceptance": AGREEMENT}),
+        ("acceptance", {"acceptance": AGREEMENT}),
         ("verifiers.patience_s", {"verifiers": {"patience_s": 0.9}}),
         ("verifiers.patience_s", {"verifiers": {"count": 8, "patience_s": 3.9}}),
         ("drafters.lease_s", {"drafters": {"lease_s": 3.9}, "verifiers": {"patience_s": 9.0}}),
