@@ -27,6 +27,7 @@ from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.warm_up import NoWarmUp, WarmUp
 from fleet.scenario.cost import Cost
 from fleet.scenario.faults import Fault
+from fleet.scenario.lengths import Lengths
 from fleet.scenario.names import World, drafter_name
 from fleet.scenario.scenario import (
     Acceptance,
@@ -185,6 +186,7 @@ class Fleet(msgspec.Struct, frozen=True):
     links: tuple[tuple[ResolvedLink, ...], ...]
     streams: int
     workload: Workload
+    lengths: Lengths
     measure: Measure
     acceptance: Acceptance | None
     needs: Needs

@@ -6,7 +6,7 @@ from fleet.acceptance.models import survival
 from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
 from fleet.policies.admit import Admission, AtMost, N_max
-from fleet.scenario.facts import middle_context, plain_step_s
+from fleet.scenario.facts import plain_step_s
 from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Draft, DraftRequest
 from fleet.stations.payload import sizes_of
@@ -41,7 +41,7 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     """Return the inputs for one target: equations (5) and (6), with the overhead."""
     depth, shape = fleet.drafters.depth, fleet.drafters.shape
     times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
-    context = middle_context(fleet)
+    context = fleet.lengths.middle
     reached = survival(fleet.length_model(), depth)
     accepted = float(reached.sum())
     size_of = sizes_of(fleet)

@@ -9,7 +9,6 @@ from fleet.acceptance.models import BetaGeometric, Geometric, PerPosition, Recor
 from fleet.policies.group import One
 from fleet.scenario.readers import unread, value_of
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import longest_of
 
 LENGTH_MODELS = (Geometric, BetaGeometric, PerPosition, Recorded)  # a draw does not depend on the place
 
@@ -27,7 +26,7 @@ def has_serving_targets(fleet: Fleet) -> bool:
     """
     verifiers, workload = fleet.verifiers, fleet.workload
     streams = fleet.streams or (workload.requests if workload.arrivals is None else math.inf)
-    one_row = streams <= verifiers.count and longest_of(workload)[0] <= verifiers.batching.max_num_batched_tokens
+    one_row = streams <= verifiers.count and fleet.lengths.longest_text <= verifiers.batching.max_num_batched_tokens
     simple = isinstance(fleet.acceptance, LENGTH_MODELS) and isinstance(fleet.drafters.group, One)
     simple &= (
         fleet.drafters.count > 0
