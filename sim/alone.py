@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from fleet.acceptance.tokens import TokenModel
+from fleet.policies.order import Fifo, rate_limits
 from fleet.policies.route import Affinity
 from fleet.records.metrics.measure import measure
 from fleet.scenario.resolve import in_tier
@@ -25,7 +26,7 @@ def alone_tokens_per_s(scenario: Scenario) -> list[float]:
     throughputs = []
     for target in range(scenario.verifiers.count):
         only = alone(scenario, target)
-        differs = only.drafters.tiers, only.drafters.limits_per_s, only.verifiers.tiers
+        differs = only.drafters.tiers, only.drafters.order, only.verifiers.tiers
         if differs not in found:
             found[differs] = measure(observe(only))["throughput"].value
         throughputs.append(found[differs])
@@ -35,7 +36,8 @@ def alone_tokens_per_s(scenario: Scenario) -> list[float]:
 def alone(scenario: Scenario, target: int) -> Scenario:
     """Return the scenario with one target, numbered from 0, as the only one at its drafters, and without faults."""
     drafters, verifiers = scenario.drafters, scenario.verifiers
-    drafters = msgspec.structs.replace(drafters, limits_per_s=drafters.limits_per_s[: target + 1][-1:])
+    limit = rate_limits(drafters.order)[: target + 1][-1:]
+    drafters = msgspec.structs.replace(drafters, order=Fifo(limits_per_s=limit if any(limit) else ()))
     if isinstance(drafters.route, Affinity):
         own = _only(drafters.tiers, target % drafters.count)
         drafters = msgspec.structs.replace(drafters, count=1, tiers=own)

@@ -23,7 +23,6 @@ def _differ(fleet: Fleet) -> bool:
 
 EFFECTS: dict[str, Callable[[Fleet], bool]] = {
     "drafters.admit": lambda fleet: admission_of(fleet).refusal(fleet.verifiers.count - 1) is not None,
-    "drafters.limits_per_s": lambda fleet: any(fleet.drafters.limits_per_s),
     "verifiers.tiers": _differ,
     "workload.requests": lambda fleet: fleet.workload.requests < fleet.verifiers.count,
     "workload.streams": lambda fleet: fleet.streams != fleet.verifiers.count,

@@ -72,7 +72,7 @@ FORMS: dict[str, Form] = {
     ),
     "unordered": Form(
         "drafters.order {0.drafters.order.__struct_config__.tag!r} looks at no priority",
-        lambda of: of.drafters.order.__struct_config__.tag in ("fifo", "weighted", "limited"),
+        lambda of: of.drafters.order.__struct_config__.tag in ("fifo", "weighted"),
     ),
     "patient": Form(
         "verifiers.patience_s = 0 gives no drafter up",
@@ -89,8 +89,8 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "drafters.overlap": "plain beside loop equations recorded",
     "drafters.group": "plain beside equations",
     "drafters.admit drafters.warm_up": "plain beside loop equations",
-    "drafters.limits_per_s": "plain beside ahead batch loop equations",
     "drafters.order": "plain beside batch loop",
+    "drafters.order.limits_per_s": "ahead equations",
     "drafters.route drafters.lease_s": "plain beside loop",
     "drafters.tiers": "plain beside",
     "drafters.device": "beside equations",

@@ -75,7 +75,6 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     group: DraftGroup = One()
     overlap: Overlap = InTurn()
     route: Routing | None = None
-    limits_per_s: tuple[float, ...] = ()
     positions: int = 0
     lease_s: float = 0.0
     profile: str = ""

@@ -45,7 +45,11 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
             },
             "verifiers.aligned.window = 2 must hold at least verifiers.max_num_seqs = 4 rows",
         ),
-        ({"drafters": {"overlap": "ahead", "limits_per_s": [1.0]}}, "leave drafters.limits_per_s out"),
+        (
+            {"drafters": {"overlap": "ahead", "order": {"policy": "fifo", "limits_per_s": [1.0]}}},
+            "leave drafters.order.limits_per_s out",
+        ),
+        ({"drafters": {"order": {"policy": "fifo", "limits_per_s": [0.0]}}}, "limits_per_s limits no target"),
         (
             {"drafters": {"overlap": "ahead"}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}},
             "leave verifiers.allocate out",

@@ -47,9 +47,12 @@ def test_every_public_name_is_there_and_listed() -> None:
 CHANGED: list[tuple[list[str], dict[str, Any], dict[str, Any]]] = [
     (["verifiers.count=8", "seed=3"], {"verifiers.count": 8, "seed": 3}, {"verifiers": {"count": 8}, "seed": 3}),
     (["drafters={depth = 3}"], {"drafters": {"depth": np.int64(3)}}, {"drafters": {"depth": 3}}),
-    (["drafters.order=priority"], {"drafters.order": "priority"}, {"drafters": {"order": {"policy": "priority"}}}),
+    (
+        ["drafters.order=priority", "verifiers.priorities=[1, 2]"],
+        {"drafters.order": "priority", "verifiers.priorities": (1, 2)},
+        {"drafters": {"order": {"policy": "priority"}}, "verifiers": {"priorities": [1, 2]}},
+    ),
     (["profile=a100"], {"profile": "a100"}, {"profile": "a100"}),
-    (["drafters.limits_per_s=[1, 2]"], {"drafters.limits_per_s": (1, 2)}, {"drafters": {"limits_per_s": [1, 2]}}),
     (
         ["acceptance={model = 'per-position', survival = [0.8, 0.5]}"],
         {"acceptance": {"model": "per-position", "survival": [0.8, 0.5]}},
