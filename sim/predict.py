@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from fleet.acceptance.tokens import TokenModel
-from fleet.errors import InputError
-from fleet.scenario.readers import is_set, unread
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
-from fleet.stations.star import admission_of, star_inputs
-from sim.analytic import StarPrediction, predict_star
+from specfleet.fleet.acceptance.tokens import TokenModel
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.readers import is_set, unread
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.stations.star import admission_of, star_inputs
+from specfleet.sim.analytic import StarPrediction, predict_star
 
 
 def _differ(fleet: Fleet) -> bool:

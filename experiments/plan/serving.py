@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.acceptance.models import survival
-from fleet.scenario.resolved import Fleet
-from fleet.times.step_time import StepTime
+from specfleet.fleet.acceptance.models import survival
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.times.step_time import StepTime
 
 WORTH = 1.10  # twice the requests in flight must be served this much faster, or the device has no time left
 MAX_ROWS = 4096

@@ -6,13 +6,13 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from fleet.policies.adaedl import AdaEdl
-from fleet.policies.aligned import SameLength
-from fleet.policies.goodput import Goodput
-from fleet.scenario.faults import NodeFault
-from fleet.scenario.names import drafter_name, verifier_name
-from fleet.scenario.readers import FORMS, is_set, unread
-from fleet.scenario.scenario import Drafters, Scenario, Verifiers
+from specfleet.fleet.policies.adaedl import AdaEdl
+from specfleet.fleet.policies.aligned import SameLength
+from specfleet.fleet.policies.goodput import Goodput
+from specfleet.fleet.scenario.faults import NodeFault
+from specfleet.fleet.scenario.names import drafter_name, verifier_name
+from specfleet.fleet.scenario.readers import FORMS, is_set, unread
+from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
 
 
 def conflicts(scenario: Scenario) -> Iterator[str]:

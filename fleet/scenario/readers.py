@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fleet.policies.group import One
-from fleet.policies.overlap import Ahead
-from fleet.scenario.arrivals import Gamma, Poisson, Trace
-from fleet.scenario.lengths import TEXTS, Between
-from fleet.scenario.scenario import Scenario, Workload
-from fleet.scenario.writing import default_of, fields_of
+from specfleet.fleet.policies.group import One
+from specfleet.fleet.policies.overlap import Ahead
+from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
+from specfleet.fleet.scenario.lengths import TEXTS, Between
+from specfleet.fleet.scenario.scenario import Scenario, Workload
+from specfleet.fleet.scenario.writing import default_of, fields_of
 
 
 class Form(NamedTuple):

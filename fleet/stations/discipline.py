@@ -1,6 +1,6 @@
 """Rate limits and virtual times of a drafter's targets."""
 
-from fleet.policies.order import Order, Weighted, rate_limits
+from specfleet.fleet.policies.order import Order, Weighted, rate_limits
 
 
 class Discipline:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from fleet.acceptance.models import BetaGeometric, Geometric, PerPosition, Recorded
-from fleet.policies.group import One
-from fleet.scenario.readers import unread, value_of
-from fleet.scenario.resolved import Fleet
+from specfleet.fleet.acceptance.models import BetaGeometric, Geometric, PerPosition, Recorded
+from specfleet.fleet.policies.group import One
+from specfleet.fleet.scenario.readers import unread, value_of
+from specfleet.fleet.scenario.resolved import Fleet
 
 LENGTH_MODELS = (Geometric, BetaGeometric, PerPosition, Recorded)  # a draw does not depend on the place
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import InputError
-from fleet.records.metrics.measure import measure, measure_targets
-from fleet.scenario.readers import FORMS, UNREAD
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
-from sim.run import simulate
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.measure import measure, measure_targets
+from specfleet.fleet.scenario.readers import FORMS, UNREAD
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import simulate
 
 PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
 BESIDE = {"place": "target"}
