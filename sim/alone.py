@@ -22,14 +22,14 @@ def has_targets_alone(fleet: Fleet) -> bool:
 
 def alone_tokens_per_s(scenario: Scenario) -> list[float]:
     """Return the throughput of each target, simulated as the only one, in tokens a second."""
-    found: dict[object, float] = {}
+    known: dict[object, float] = {}
     throughputs = []
     for target in range(scenario.verifiers.count):
         only = alone(scenario, target)
         differs = only.drafters.tiers, only.drafters.order, only.verifiers.tiers
-        if differs not in found:
-            found[differs] = measure(observe(only))["throughput"].value
-        throughputs.append(found[differs])
+        if differs not in known:
+            known[differs] = measure(observe(only))["throughput"].value
+        throughputs.append(known[differs])
     return throughputs
 
 
@@ -39,8 +39,8 @@ def alone(scenario: Scenario, target: int) -> Scenario:
     limit = rate_limits(drafters.order)[: target + 1][-1:]
     drafters = msgspec.structs.replace(drafters, order=Fifo(limits_per_s=limit if any(limit) else ()))
     if isinstance(drafters.route, Affinity):
-        own = _only(drafters.tiers, target % drafters.count)
-        drafters = msgspec.structs.replace(drafters, count=1, tiers=own)
+        tiers = _only(drafters.tiers, target % drafters.count)
+        drafters = msgspec.structs.replace(drafters, count=1, tiers=tiers)
     tiers = _only(verifiers.tiers, target)
     verifiers = msgspec.structs.replace(verifiers, count=1, tiers=tiers, priorities=())
     workload = msgspec.structs.replace(scenario.workload, streams=1)

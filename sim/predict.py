@@ -18,7 +18,7 @@ def _differ(fleet: Fleet) -> bool:
     """Whether targets differ in times or links."""
     targets = [msgspec.structs.replace(times, first=0) for times in fleet.verifiers.times]
     links = fleet.links[0] if fleet.links else ()
-    return any(one != targets[0] for one in targets) or any(one != links[0] for one in links)
+    return any(times != targets[0] for times in targets) or any(link != links[0] for link in links)
 
 
 EFFECTS: dict[str, Callable[[Fleet], bool]] = {

@@ -52,11 +52,11 @@ def _unused_keys(scenario: Scenario) -> Iterator[str]:
 
 def _of_stations(scenario: Scenario) -> Iterator[str]:
     drafters, verifiers = scenario.drafters, scenario.verifiers
-    for side, own in (("drafters", drafters), ("verifiers", verifiers)):
-        if own.device and own.device not in scenario.devices:
+    for side, stations in (("drafters", drafters), ("verifiers", verifiers)):
+        if stations.device and stations.device not in scenario.devices:
             known = ", ".join(scenario.devices) or "none: add a table [devices.NAME]"
-            yield f"{side}.device = {own.device!r} is no device of [devices]; allowed: {known}"
-        if own.profile != "" and drafters.device == verifiers.device != "":
+            yield f"{side}.device = {stations.device!r} is no device of [devices]; allowed: {known}"
+        if stations.profile != "" and drafters.device == verifiers.device != "":
             yield (
                 f"{side}.profile is of a machine of that side's own, and both are on devices.{drafters.device}; give "
                 "`profile`, what was measured on one device, or leave the devices out"

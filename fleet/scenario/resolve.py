@@ -47,7 +47,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "targets": verifiers.count,
         "device": drafters.device if drafters.device in hardware.devices else "",
         "route": drafters.route if moves else None,
-        "positions": min((one.positions for one in hardware.profiles if one.positions), default=0),
+        "positions": min((side.positions for side in hardware.profiles if side.positions), default=0),
         "profile": title_of(drafters.profile),
         "times": tuple(_drafter_times(scenario, hardware)),
     }
