@@ -83,6 +83,7 @@ FORMS: dict[str, Form] = {
 # Forms, and "loop" (compiled), "equations" (of a star), "recorded" (the engine's recorded texts).
 _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafters.count=0` then gives the baseline
     "name seed profile precision version slo cost measure.warm_up_share": "",
+    "faults": "plain loop equations",
     "verifiers.aligned": "loop equations",
     "drafters.place": "equations recorded",
     "drafters.count": "many-beside equations",
@@ -121,7 +122,6 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "workload.prompts workload.temperature": "",
     "acceptance": "loop equations",
     "acceptance.switch": "own-streams",
-    "faults": "plain loop equations",
 }
 UNREAD: dict[str, frozenset[str]] = {
     key: frozenset(readers.split()) for keys, readers in _NOT_READ_BY.items() for key in keys.split()
