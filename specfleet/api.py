@@ -221,8 +221,8 @@ def sweep(
     if folder is not None:
         check_folder(folder)
     pairs = [*pairs_of(changes or ()), *keys.items()]
-    axes = sweeps.cells_of(sweeps.vary_of(vary))
-    cells = [(cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in axes]  # what varies comes last: it wins
+    axes = sweeps.vary_of(vary, [key for key, _ in pairs])
+    cells = [(cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in sweeps.cells_of(axes)]
     at_once = jobs or os.cpu_count() or 1
     try:
         swept = sweeps.sweep(cells, folder, world, seeds, at_once, done, path, power)
