@@ -4,12 +4,13 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pandas as pd
 
 from calibrate.readers.amusd import read_amusd
+from calibrate.readers.bench import read_bench
 from calibrate.readers.llama_cpp import read_llama_cpp, read_llama_cpp_log
 from calibrate.readers.llama_cpp_metrics import read_llama_cpp_metrics
 from calibrate.readers.load import Load
@@ -17,17 +18,14 @@ from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
 from calibrate.readers.served import (
     SETTINGS,
-    engine_for,
     estimated,
     inferred_profile,
     input_names,
     served,
     with_inferred_seqs,
 )
-from calibrate.readers.sglang_bench import read_sglang_bench
 from calibrate.readers.sglang_log import read_sglang_log
 from calibrate.readers.specdecode_bench import read_specdecode_bench
-from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.acceptance.models import LengthModel, expected_committed
@@ -43,25 +41,36 @@ from fleet.shown import Shown
 from fleet.times.profile import HardwareProfile, read_profile, write_profile
 from fleet.times.step_time import StepTime
 
-READERS: dict[str, Callable[..., Recording]] = {
-    "vllm": read_vllm,
-    "vllm-metrics": read_vllm_metrics,
-    "vllm-log": read_vllm_log,
-    "vllm-bench": read_vllm_bench,
-    "llama-cpp": read_llama_cpp,
-    "llama-cpp-log": read_llama_cpp_log,
-    "llama-cpp-metrics": read_llama_cpp_metrics,
-    "sglang": read_sglang,
-    "sglang-log": read_sglang_log,
-    "sglang-bench": read_sglang_bench,
-    "aiperf": read_aiperf,
-    "specdecode-bench": read_specdecode_bench,
-    "amusd": read_amusd,
+
+class Reader(NamedTuple):
+    """A reader of one kind of records.
+
+    - `read`: makes a recording of files.
+    - `options`: what it reads beside them, by the names of its parameters.
+    - `engine`: the shipped one whose scheduler and overheads the server has; vLLM for records of any server.
+    """
+
+    read: Callable[..., Recording]
+    options: tuple[str, ...] = ()
+    engine: str = "vllm"
+
+
+READERS = {
+    "vllm": Reader(read_vllm),
+    "vllm-metrics": Reader(read_vllm_metrics, ("seconds",)),
+    "vllm-log": Reader(read_vllm_log),
+    "vllm-bench": Reader(read_bench, ("in_flight",)),
+    "llama-cpp": Reader(read_llama_cpp, ("depth",), "graphs"),  # whose overheads are assumed
+    "llama-cpp-log": Reader(read_llama_cpp_log, ("depth", "in_flight"), "graphs"),
+    "llama-cpp-metrics": Reader(read_llama_cpp_metrics, engine="graphs"),
+    "sglang": Reader(read_sglang, engine="sglang"),
+    "sglang-log": Reader(read_sglang_log, ("depth",), "sglang"),
+    "sglang-bench": Reader(read_bench, ("depth", "in_flight"), "sglang"),
+    "aiperf": Reader(read_aiperf, ("in_flight",)),
+    "specdecode-bench": Reader(read_specdecode_bench, ("method", "dataset", "depth")),
+    "amusd": Reader(read_amusd),
 }
-OPTIONS = {
-    "vllm-metrics": ["seconds"], "sglang-log": ["depth"], "sglang-bench": ["depth"],
-    "llama-cpp": ["depth"], "llama-cpp-log": ["depth"], "specdecode-bench": ["method", "dataset", "depth"],
-}  # fmt: skip
+OF_ALL = ("draft_ms", "verify_ms", "profile", "target", "draft", "depth")  # options of each import
 PLACES, LENGTHS, TRACE, PROFILE = "places.parquet", "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
 TOKENS = ("num_prefill_tokens", "num_decode_tokens")
 MAX_MS = 1e9
@@ -126,20 +135,17 @@ def import_record(
     profile: str | Path | None = None,
     target: str = "",
     draft: str = "",
-    seconds: float | None = None,
     depth: int | None = None,
-    method: str = "",
-    dataset: str = "",
+    **options: Any,
 ) -> Imported:
     """Read records of another engine and write a scenario of them to `out`, with lengths and places beside it.
 
-    `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp, llama-cpp-log, llama-cpp-metrics, sglang, sglang-log,
-    sglang-bench, aiperf, specdecode-bench or amusd. Step times are stated, `draft_ms` a draft token and `verify_ms` a
-    verification, or those of a `profile`, a shipped name or a file, or estimated of `target` (MODEL@DEVICE) and, on
-    its device, `draft` (a model, or lookup); without any the file's own, or inferred from its load. `seconds`: time
-    between two scrapes. `depth`: of the scenario's drafts, at most as recorded. `method` (eagle or ngram) and `dataset`
-    pick from specdecode-bench. Raises InputError, in one line that names file, record, key and both values, for a file
-    that contradicts itself.
+    `kind`: vllm, vllm-metrics, ...; the command's help lists them. Step times are stated, `draft_ms` a draft token and
+    `verify_ms` a verification, or those of a `profile`, a shipped name or a file, or estimated of `target`
+    (MODEL@DEVICE) and, on its device, `draft` (a model, or lookup); without any the file's own, or inferred from its
+    load. `depth`: of the scenario's drafts, at most as recorded. `options`: of the kind, as the command has them, such
+    as `in_flight`. Raises InputError, in one line that names file, record, key and both values, for a file that
+    contradicts itself, and for an option that the kind does not read.
 
     >>> import specfleet, tempfile
     >>> counts = '''{"metrics": {"speculative_decoding": {
@@ -165,25 +171,29 @@ def import_record(
         raise InputError("--target has the step times; leave --draft-ms, --verify-ms and --profile out")
     if draft and not target:
         raise InputError(f"--draft {shortened(draft, quoted=False)}: needs --target MODEL@DEVICE beside it")
-    if seconds is not None and (kind != "vllm-metrics" or not 0 < seconds <= MAX_MS or len(paths) != 2):
-        raise InputError(f"--seconds {seconds}: needs a time above 0 between two scrapes of vllm-metrics")
-    recording = _read(kind, paths, {"method": method, "dataset": dataset, "depth": depth, "seconds": seconds})
+    recording = _read(kind, paths, {"depth": depth} | options)
     if target:
         what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines"
-        stated = estimated(target, draft, recording.acceptance is not None, engine_for(kind)), what
+        stated = estimated(target, draft, recording.acceptance is not None, READERS[kind].engine), what
     if depth is not None and depth > recording.depth:
         raise InputError(f"{paths[0]}: depth = {depth} goes beyond the recorded depth = {recording.depth}")
     return _written(place, paths, kind, recording, depth or recording.depth, stated, draft)
 
 
 def _read(kind: str, paths: Sequence[Path], options: Mapping[str, Any]) -> Recording:
-    """Read the files with those options that the kind has; InputError for one that has no effect."""
-    taken = {name: options[name] for name in OPTIONS.get(kind, ()) if options[name]}
-    for name in ("method", "dataset"):
-        if options[name] and name not in taken:
-            stated = shortened(options[name], quoted=False)
-            raise InputError(f"--{name} {stated}: picks from specdecode-bench; leave it out")
-    return READERS[kind](paths, **taken)
+    """Read the files; InputError for an option that the kind does not read, and where a load asks for one."""
+    reader, stated = READERS[kind], {name: value for name, value in options.items() if value is not None}
+    if unread := [name for name in stated if name not in (*OF_ALL, *reader.options)]:
+        read = ", ".join(map(_flag, dict.fromkeys((*OF_ALL, *reader.options))))
+        raise InputError(f"{_flag(unread[0])}: import {kind} does not read it; it reads {read}")
+    recording = reader.read(paths, **{name: value for name, value in stated.items() if name in reader.options})
+    if recording.load is not None and recording.load.asks:
+        raise InputError(recording.load.asks)
+    return recording
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path | None, out: Path) -> Times | None:
@@ -225,7 +235,7 @@ def _written(
     """Write the scenario and the files beside it, and read it back."""
     load = with_inferred_seqs(recording.load) if recording.load else None
     notes = (*recording.notes, *(load.notes if load else ()))
-    engine = engine_for(kind)
+    engine = READERS[kind].engine
     times = stated or _own_times(recording, engine)
     profile, source = times or ("", "")
     writers = dict(_writers(recording, profile))

@@ -91,8 +91,11 @@ def read_llama_cpp(files: Sequence[Path], depth: int | None = None) -> Recording
     return _recording("llama.cpp's answers", files, timed, depth, None)
 
 
-def read_llama_cpp_log(files: Sequence[Path], depth: int | None = None) -> Recording:
-    """Read a server's log; raises and takes `depth` as `read_llama_cpp`."""
+def read_llama_cpp_log(files: Sequence[Path], depth: int | None = None, in_flight: int | None = None) -> Recording:
+    """Read a server's log; raises and takes `depth` as `read_llama_cpp`.
+
+    - `in_flight`: requests that its clients kept in flight, 0 if they arrived; by default the mean.
+    """
     timed, slots, cut = list[tuple[str, Timings]](), None, 0
     for path in files:
         lines = list(read_lines(path))
@@ -100,7 +103,7 @@ def read_llama_cpp_log(files: Sequence[Path], depth: int | None = None) -> Recor
         timed += _after(timed, [(origin, convert(one, Timings, origin)) for origin, one in read if one is not None])
         cut += sum(one is None for _, one in read)
         slots = next((int(one[1]) for _, line in lines if (one := re.search(SLOTS, line))), slots)
-    recording = _recording("llama.cpp's log", files, timed, depth, slots)
+    recording = _recording("llama.cpp's log", files, timed, depth, slots, in_flight)
     notes = (f"ends of the log cut off {cut} answers, which are left out",) if cut else ()
     return msgspec.structs.replace(recording, notes=(*recording.notes, *notes))
 
@@ -160,7 +163,12 @@ def _stated(lines: Sequence[str], what: str, pattern: str, origin: str) -> list[
 
 
 def _recording(
-    format_: str, files: Sequence[Path], timed: Sequence[tuple[str, Timings]], depth: int | None, slots: int | None
+    format_: str,
+    files: Sequence[Path],
+    timed: Sequence[tuple[str, Timings]],
+    depth: int | None,
+    slots: int | None,
+    in_flight: int | None = None,
 ) -> Recording:
     """Check the requests and pool them; InputError without one."""
     names = ", ".join(map(str, files))
@@ -193,7 +201,7 @@ def _recording(
         lengths=tuple((max(one.prompt_n, 1), one.predicted_n) for one in requests),
         sources=recording.sources | {"lengths": "the answers' timings"},
         notes=(*recording.notes, *(note for note, is_so in notes.items() if is_so)),
-        load=_load(requests, steps if drafting else 0, 1 + accepted / max(steps, 1), slots),
+        load=_load(requests, steps if drafting else 0, 1 + accepted / max(steps, 1), slots, in_flight),
     )
 
 
@@ -245,14 +253,20 @@ def _by_place(format_: str, names: str, requests: Sequence[Timings], steps: int)
     )  # fmt: skip
 
 
-def _load(requests: Sequence[Timings], rounds: int, tokens_per_round: float, slots: int | None) -> Load:
+def _load(
+    requests: Sequence[Timings], rounds: int, tokens_per_round: float, slots: int | None, in_flight: int | None
+) -> Load:
     """Return the load: by a log's clock, from when a slot takes a request; else lengths and times alone."""
     by_clock = [
         Timed(one.begun_s, one.ended_s - one.predicted_ms / 1e3, one.ended_s, one.prompt_n, one.predicted_n)
         for one in requests
         if one.begun_s >= 0
     ]
-    if len(by_clock) == len(requests) and (load := load_of(by_clock, rounds, tokens_per_round, "the server's log")):
+    timed = by_clock if len(by_clock) == len(requests) else []
+    load = load_of(timed, rounds, tokens_per_round, "the server's log", in_flight)
+    if load is not None and in_flight is None:
+        load = load_of(timed, rounds, tokens_per_round, "the server's log", round(load.in_flight or 0.0))
+    if load is not None:
         note = "requests count from when a slot takes them: what they waited before is not in the log"
         return msgspec.structs.replace(load, max_num_seqs=slots, notes=(*load.notes, note))
     several = [one.predicted_ms / 1e3 / (one.predicted_n - 1) for one in requests if one.predicted_n > 1]

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from calibrate.readers.clients import is_warm_up, load_of, timed_by_aiperf, tokens_by_aiperf
+from calibrate.readers.clients import asking, is_warm_up, load_of, timed_by_aiperf, tokens_by_aiperf
 from calibrate.readers.counts import recording_of_rounds, rounds_of
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.laws import at_most, rounds_to
@@ -168,8 +168,10 @@ class Pooled(msgspec.Struct, frozen=True):
     total_draft_tokens: Total | None = None
 
 
-def read_aiperf(files: Sequence[Path]) -> Recording:
+def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recording:
     """Read records, or the histogram of all requests, which has to be given alone; requests to warm up are left out.
+
+    - `in_flight`: requests that the client kept in flight, 0 if they arrived by themselves.
 
     Records of a server that does not speculate have a load only.
     """
@@ -186,7 +188,8 @@ def read_aiperf(files: Sequence[Path]) -> Recording:
     counted = [entry for entry in entries if AIPERF.mark in entry[1] or found_in(entry[1], *AIPERF.ways[0])]
     if counted or not timed:
         recording = _recording(AIPERF, files, entries)
-    load = load_of(timed, recording.rounds, 1 + recording.mean_accepted, "AIPerf")
+    load = load_of(timed, recording.rounds, 1 + recording.mean_accepted, "AIPerf", in_flight)
+    load = asking(load, ", ".join(map(str, files)))
     if not counted:
         return replace(recording, load=load)
     tokens = [tokens_by_aiperf(origin, entry) for origin, entry in counted]

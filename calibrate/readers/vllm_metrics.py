@@ -18,6 +18,7 @@ KV_SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # the sec
 GAUGES = frozenset(["vllm:num_requests_running", "vllm:num_requests_waiting", *KV_SHARES])
 TOKENS = "vllm:generation_tokens"
 FIRSTS, ENDS = "vllm:time_to_first_token_seconds_count", "vllm:e2e_request_latency_seconds_count"  # of answers
+MAX_S = 1e9  # between two scrapes
 MIN_BUSY, MAX_BUSY = 0.9, 1.5  # shares of the time in steps: a lower one is named, a higher one cannot be
 
 
@@ -26,9 +27,13 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Re
 
     - `seconds`: time between two scrapes; else by their samples' times, or by the files'.
 
+    InputError unless it is above 0, between two.
+
     A server without these counters does not speculate: its scrapes have a load only. Raises InputError, naming file,
     metric and both values, where counters are missing, contradict each other, or fall.
     """
+    if seconds is not None and (not 0 < seconds <= MAX_S or len(files) != 2):
+        raise InputError(f"--seconds {seconds}: needs a time above 0 between two scrapes")
     scrapes = read_scrapes(files, "vllm:")
     model = _model(files, scrapes)
     sums = [add_up(one for one in scrape if COUNTED.search(one.name) or one.name in GAUGES) for scrape in scrapes]

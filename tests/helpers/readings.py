@@ -6,9 +6,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from calibrate.readers.bench import read_bench
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
-from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.acceptance.models import LengthModel, expected_committed
@@ -112,7 +112,7 @@ def _bench_plain(folder: Path, session: list[tuple[int, int]], more: int) -> Rec
         "spec_decode_draft_tokens": DEPTH * len(session), "spec_decode_accepted_tokens": accepted,
         "spec_decode_per_position_acceptance_rates": [count / len(session) for count in passed],
     }  # fmt: skip
-    return read_vllm_bench([write(folder / "bench.json", json.dumps(content))])
+    return read_bench([write(folder / "bench.json", json.dumps(content))])
 
 
 WITH_PLAIN_STEPS: dict[str, Callable[[Path, list[tuple[int, int]], int], Recording]] = {
