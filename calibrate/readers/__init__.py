@@ -19,6 +19,4 @@ clients.py          the load as a client timed it, request by request
 bench.py            vLLM, SGLang: results of their benchmarks
 served.py           a load as a scenario: step times, settings, workload
 specdecode_bench.py SpecDecode-Bench: acceptance by place
-amusd.py            AMUSD: run files of its authors
-amusd_clocks.py     AMUSD: what the clocks of those runs leave out
 """

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import msgspec
 import pandas as pd
 
-from calibrate.readers.amusd import read_amusd
 from calibrate.readers.bench import read_bench
 from calibrate.readers.llama_cpp import read_llama_cpp, read_llama_cpp_log
 from calibrate.readers.llama_cpp_metrics import read_llama_cpp_metrics
@@ -68,7 +67,6 @@ READERS = {
     "sglang-bench": Reader(read_bench, ("depth", "in_flight"), "sglang"),
     "aiperf": Reader(read_aiperf, ("in_flight",)),
     "specdecode-bench": Reader(read_specdecode_bench, ("method", "dataset", "depth")),
-    "amusd": Reader(read_amusd),
 }
 OF_ALL = ("draft_ms", "verify_ms", "profile", "target", "draft", "depth")  # options of each import
 PLACES, LENGTHS, TRACE, PROFILE = "places.parquet", "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
@@ -276,9 +274,7 @@ def _written(
 
 
 def _own_times(recording: Recording, engine: str) -> Times | None:
-    """Return the step times that the record has, or that follow from its load."""
-    if recording.profile is not None:
-        return recording.profile, recording.sources["times"]
+    """Return the step times that follow from the load."""
     inferred = inferred_profile(recording.load, engine) if recording.load else None
     return None if inferred is None else (inferred, inferred.sources["verify"].partition(", less")[0])
 
@@ -310,8 +306,6 @@ def _scenario(
         acceptance = msgspec.structs.replace(acceptance, file=beside[PLACES].name)
     if recording.lengths:
         workload = Workload(requests=len(recording.lengths), lengths=beside[LENGTHS].name)
-    elif recording.answer_tokens:
-        workload = Workload(new_tokens=recording.answer_tokens)
     return Scenario(
         name=name.encode("ascii", "replace").decode(),
         profile=beside[PROFILE].name if PROFILE in beside else profile,
@@ -333,7 +327,7 @@ def _comments(kind: str, read: Sequence[Path], recording: Recording, notes: Sequ
             f"Acceptance: {recording.sources['acceptance']}, recorded at depth {depth}.",
             f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
         ]
-    lengths = "prompts assumed, answers of the recorded mean" if recording.answer_tokens else "assumed"
+    lengths = "assumed"
     if recording.lengths:
         lengths = recording.sources["lengths"]
     elif recording.load is not None:

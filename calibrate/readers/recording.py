@@ -5,7 +5,6 @@ import msgspec
 from calibrate.readers.load import Load
 from fleet.acceptance.places import ByPlace, Text
 from fleet.scenario.scenario import Acceptance, DraftKind
-from fleet.times.profile import HardwareProfile
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,11 +17,9 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
       acceptance by place, from a walk over the texts at `depth`.
     - `stated` (tokens a round): the file's own mean, bonus included; None if it has none.
     - `lengths` (tokens): of the prompt and the answer of each request.
-    - `answer_tokens`: mean of the answers, if the file has no prompts.
     - `texts`: accepted tokens by place, for a `ByPlace` model that is not written yet.
     - `drafts`: the drafting method.
-    - `profile`: step times in the file.
-    - `sources`: the source of each part: acceptance, lengths, times.
+    - `sources`: the source of acceptance and of lengths.
     - `load`: requests, rates and times of the server.
     - `notes`: warnings for the user.
     """
@@ -34,10 +31,8 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int = 0
     stated: float | None = None
     lengths: tuple[tuple[int, int], ...] = ()
-    answer_tokens: int = 0
     texts: tuple[Text, ...] = ()
     drafts: DraftKind = "model"
-    profile: HardwareProfile | None = None
     sources: dict[str, str] = {}
     load: Load | None = None
     notes: tuple[str, ...] = ()
