@@ -18,5 +18,4 @@ sglang_log.py       SGLang: its log's lines "Decode batch"
 clients.py          the load as a client timed it, request by request
 bench.py            vLLM, SGLang: results of their benchmarks
 served.py           a load as a scenario: step times, settings, workload
-specdecode_bench.py SpecDecode-Bench: acceptance by place
 """

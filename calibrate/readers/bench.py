@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Meta
 
 from calibrate.readers.clients import AT_ONCE, Timed, asking, limit_of, load_of
-from calibrate.readers.counts import recording_of_mean, recording_of_survivors, steps_without_draft
+from calibrate.readers.counts import counts_of_mean, counts_of_survivors, steps_without_draft
 from calibrate.readers.entries import entries_of, table_of
 from calibrate.readers.laws import falls, rounds_to, same
 from calibrate.readers.load import Load
-from calibrate.readers.recording import Recording
+from calibrate.readers.recording import Counts, Recording
 from calibrate.readers.requests import Count, Length, Real, Tokens
 from calibrate.readers.sglang_log import STEPS_KEY
 from fleet.errors import InputError
@@ -76,19 +76,20 @@ def read_bench(files: Sequence[Path], depth: int | None = None, in_flight: int |
         raise InputError(f"{files[0]}: holds {len(entries)} runs; give a file with the line of one")
     origin, entry = entries[0]
     bench, is_sglang = convert(table_of(entry, origin), Bench, origin), SGLANG in entry
-    recording = _of_sglang(origin, bench, depth) if is_sglang else _of_vllm(origin, bench)
-    timed, length = _timed(origin, bench, is_sglang), 1 + recording.mean_accepted
-    rounds = 0 if is_sglang else recording.rounds
+    counts = _of_sglang(origin, bench, depth) if is_sglang else _of_vllm(origin, bench)
+    timed, length = _timed(origin, bench, is_sglang), counts.mean_length if counts else 1.0
+    rounds = counts.rounds if counts and not is_sglang else 0
     if rounds and any(bench.errors):  # without those of requests that failed
         rounds = round(sum(one.answer - 1 for one in timed) / length)
     rate, limit = bench.request_rate or AT_ONCE, bench.max_concurrency
     limit = limit_of(origin, in_flight, limit, rate, bench.completed)
-    where, lasted_s = "SGLang's benchmark" if is_sglang else "`vllm bench serve`", None
+    name, lasted_s = "SGLang's benchmark" if is_sglang else "vllm bench serve", None
+    where = name if is_sglang else f"`{name}`"
     if bench.start_times is None and (rate != AT_ONCE or limit):  # else all started at once
         where = f"{where}, which has no starts"
         lasted_s = sum(one.end_s for one in timed) / limit if limit else bench.duration  # with all of them in flight
     load = load_of(timed, rounds, bench.accept_length or 1.0 if is_sglang else length, where, limit, lasted_s)
-    if load is None and not recording.rounds:
+    if load is None and counts is None:
         raise InputError(
             f"{origin}: has neither acceptance nor times of requests; run vLLM's with --save-detailed, SGLang's with "
             "--output-details"
@@ -97,19 +98,20 @@ def read_bench(files: Sequence[Path], depth: int | None = None, in_flight: int |
         load = _with_server(origin, bench, load)
     lengths = tuple((round(one.prompt), round(one.answer)) for one in timed)
     is_played = not is_sglang and load is not None and not load.arrivals and all(map(min, lengths))
-    return msgspec.structs.replace(
-        recording,
+    return Recording(
+        source=name,
+        counts=counts,
         load=asking(load, origin),
         lengths=lengths if is_played else (),
-        sources=recording.sources | {"lengths": "of the requests"},
+        lengths_from="of the requests",
     )
 
 
-def _of_vllm(origin: str, bench: Bench) -> Recording:
-    """Return the acceptance of a run of vLLM, by position."""
+def _of_vllm(origin: str, bench: Bench) -> Counts | None:
+    """Return the counts of a run of vLLM, by position; None without speculation."""
     drafts, rates = bench.spec_decode_num_drafts, bench.spec_decode_per_position_acceptance_rates
     if not drafts:
-        return Recording(format="vllm bench serve, without speculation", acceptance=None, depth=0)
+        return None
     passed = [round(rate * drafts) for rate in rates]
     falls(origin, "spec_decode_per_position_acceptance_rates", rates, "1", 1.0)
     accepted, stated = bench.spec_decode_accepted_tokens, bench.spec_decode_acceptance_length
@@ -122,22 +124,19 @@ def _of_vllm(origin: str, bench: Bench) -> Recording:
         plain = steps_without_draft(
             origin, "the sum of output_lens", answers, firsts, drafts, accepted, firsts * len(passed)
         )
-    source = "drafts during the run"
-    made = recording_of_survivors("vllm bench serve", origin, source, passed, drafts, tokens, stated, plain)
+    counts = counts_of_survivors(origin, "drafts during the run", passed, drafts, tokens, stated, plain)
     note = f"{failed} requests failed: their rounds count, too, and steps without a draft are not known"
-    return msgspec.structs.replace(made, notes=(*made.notes, note)) if failed else made
+    return counts.noting(note) if failed else counts
 
 
-def _of_sglang(origin: str, bench: Bench, depth: int | None) -> Recording:
-    """Return the acceptance of a run of SGLang, of which it has the mean alone."""
+def _of_sglang(origin: str, bench: Bench, depth: int | None) -> Counts | None:
+    """Return the counts of a run of SGLang, which has the mean alone; None without speculation."""
     length, server = bench.accept_length or 1.0, bench.server_info or Server()
     if length <= 1:
-        return Recording(format="SGLang's benchmark, without speculation", acceptance=None, depth=0)
+        return None
     levels, rounds = server.speculative_num_steps or depth or 0, round(bench.total_output_tokens / length)
-    return recording_of_mean(
-        "SGLang's benchmark", origin, "accept_length, which the server averages since its start", rounds,
-        "accept_length", length, levels, STEPS_KEY, stated=length,
-    )  # fmt: skip
+    source = "accept_length, which the server averages since its start"
+    return counts_of_mean(origin, source, rounds, "accept_length", length, levels, STEPS_KEY, is_stated=True)
 
 
 def _timed(origin: str, bench: Bench, is_sglang: bool) -> list[Timed]:

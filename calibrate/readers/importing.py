@@ -24,11 +24,9 @@ from calibrate.readers.served import (
     with_inferred_seqs,
 )
 from calibrate.readers.sglang_log import read_sglang_log
-from calibrate.readers.specdecode_bench import read_specdecode_bench
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.acceptance.models import LengthModel, expected_committed
-from fleet.acceptance.places import ByPlace, write_places
 from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.files import check_writable, write_file
@@ -66,10 +64,9 @@ READERS = {
     "sglang-log": Reader(read_sglang_log, ("depth",), "sglang"),
     "sglang-bench": Reader(read_bench, ("depth", "in_flight"), "sglang"),
     "aiperf": Reader(read_aiperf, ("in_flight",)),
-    "specdecode-bench": Reader(read_specdecode_bench, ("method", "dataset", "depth")),
 }
 OF_ALL = ("draft_ms", "verify_ms", "profile", "target", "draft", "depth")  # options of each import
-PLACES, LENGTHS, TRACE, PROFILE = "places.parquet", "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
+LENGTHS, TRACE, PROFILE = "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
 TOKENS = ("num_prefill_tokens", "num_decode_tokens")
 MAX_MS = 1e9
 NO_TIMES = "it has no step times: --draft-ms and --verify-ms state them, --profile names a profile that has them"
@@ -136,7 +133,7 @@ def import_record(
     depth: int | None = None,
     **options: Any,
 ) -> Imported:
-    """Read records of another engine and write a scenario of them to `out`, with lengths and places beside it.
+    """Read records of another engine and write a scenario of them to `out`, with lengths beside it.
 
     `kind`: vllm, vllm-metrics, ...; the command's help lists them. Step times are stated, `draft_ms` a draft token and
     `verify_ms` a verification, or those of a `profile`, a shipped name or a file, or estimated of `target`
@@ -172,10 +169,11 @@ def import_record(
     recording = _read(kind, paths, {"depth": depth} | options)
     if target:
         what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines"
-        stated = estimated(target, draft, recording.acceptance is not None, READERS[kind].engine), what
-    if depth is not None and depth > recording.depth:
-        raise InputError(f"{paths[0]}: depth = {depth} goes beyond the recorded depth = {recording.depth}")
-    return _written(place, paths, kind, recording, depth or recording.depth, stated, draft)
+        stated = estimated(target, draft, recording.counts is not None, READERS[kind].engine), what
+    recorded = recording.counts.depth if recording.counts else 0
+    if depth is not None and depth > recorded:
+        raise InputError(f"{paths[0]}: depth = {depth} goes beyond the recorded depth = {recorded}")
+    return _written(place, paths, kind, recording, depth or recorded, stated, draft)
 
 
 def _read(kind: str, paths: Sequence[Path], options: Mapping[str, Any]) -> Recording:
@@ -231,11 +229,11 @@ def _written(
     out: Path, paths: Sequence[Path], kind: str, recording: Recording, depth: int, stated: Times | None, draft: str
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
-    load = with_inferred_seqs(recording.load) if recording.load else None
-    notes = (*recording.notes, *(load.notes if load else ()))
-    engine = READERS[kind].engine
-    times = stated or _own_times(recording, engine)
-    profile, source = times or ("", "")
+    counts, load = recording.counts, with_inferred_seqs(recording.load) if recording.load else None
+    notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
+    engine, (profile, source) = READERS[kind].engine, stated or ("", "")
+    if stated is None and load and (inferred := inferred_profile(load, engine)):
+        profile, source = inferred, inferred.sources["verify"].partition(", less")[0]
     writers = dict(_writers(recording, profile))
     beside = {name: out.with_name(f"{out.stem}-{name}") for name in writers}
     for path in (*beside.values(), out):
@@ -261,29 +259,21 @@ def _written(
         scenario=scenario,
         files=(*beside.values(), out),
         format=recording.format,
-        rounds=recording.rounds,
-        accepted=recording.accepted,
-        mean_acceptance_length=recording.mean_accepted + 1,
-        stated=recording.stated,
+        rounds=counts.rounds if counts else 0,
+        accepted=counts.accepted if counts else 0,
+        mean_acceptance_length=counts.mean_length if counts else 1.0,
+        stated=counts.stated if counts else None,
         modelled=expected_committed(model, depth) if isinstance(model, LengthModel) else None,
-        notes=notes if times else (*notes, NO_TIMES),
+        notes=notes if source else (*notes, NO_TIMES),
         load=load,
         inputs=inputs,
         times=source,
     )
 
 
-def _own_times(recording: Recording, engine: str) -> Times | None:
-    """Return the step times that follow from the load."""
-    inferred = inferred_profile(recording.load, engine) if recording.load else None
-    return None if inferred is None else (inferred, inferred.sources["verify"].partition(", less")[0])
-
-
 def _writers(recording: Recording, profile: HardwareProfile | str) -> Iterator[tuple[str, Callable[[Path], None]]]:
     """Yield the files beside the scenario that it needs, by name, and what writes each."""
     arrivals = recording.load.arrivals if recording.load else ()
-    if recording.texts:
-        yield PLACES, partial(write_places, recording.texts)
     if recording.lengths:
         yield LENGTHS, partial(write_rows, TOKENS, recording.lengths)
     if arrivals:
@@ -301,16 +291,14 @@ def _scenario(
     name: str, recording: Recording, depth: int, profile: HardwareProfile | str, beside: Mapping[str, Path]
 ) -> Scenario:
     """Return the scenario of a recording; what it does not have stays at its default."""
-    acceptance, workload = recording.acceptance, Workload()
-    if isinstance(acceptance, ByPlace):
-        acceptance = msgspec.structs.replace(acceptance, file=beside[PLACES].name)
+    workload = Workload()
     if recording.lengths:
         workload = Workload(requests=len(recording.lengths), lengths=beside[LENGTHS].name)
     return Scenario(
         name=name.encode("ascii", "replace").decode(),
         profile=beside[PROFILE].name if PROFILE in beside else profile,
-        drafters=Drafters(depth=depth, kind=recording.drafts),
-        acceptance=acceptance,
+        drafters=Drafters(depth=depth),
+        acceptance=recording.counts.acceptance if recording.counts else None,
         workload=workload,
     )
 
@@ -319,17 +307,16 @@ def _comments(kind: str, read: Sequence[Path], recording: Recording, notes: Sequ
     """Yield what the scenario's file says of where its numbers come from."""
     names = ", ".join(shortened(path.name) for path in read)
     said = [f"Written by `specfleet import {kind}`: {recording.format}, from {names}."]
-    if (model := recording.acceptance) is not None:
-        says = "says nothing of it" if recording.stated is None else f"says {recording.stated:.4g}"
-        depth = model.depth if isinstance(model, ByPlace) else recording.depth
-        at, mean = f" at depth {recording.depth}" if recording.texts else "", recording.mean_accepted
+    if (counts := recording.counts) is not None:
+        says = "says nothing of it" if counts.stated is None else f"says {counts.stated:.4g}"
+        mean = counts.mean_length
         said += [
-            f"Acceptance: {recording.sources['acceptance']}, recorded at depth {depth}.",
-            f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
+            f"Acceptance: {counts.source}, recorded at depth {counts.depth}.",
+            f"Mean acceptance length: {mean:.4f} with the bonus token, {mean - 1:.4f} without; the file {says}.",
         ]
     lengths = "assumed"
     if recording.lengths:
-        lengths = recording.sources["lengths"]
+        lengths = recording.lengths_from
     elif recording.load is not None:
         known = recording.load.prompt_tokens is not None
         lengths = "of the load; lognormal between their bounds" if known else "answers assumed, prompts by throughput"

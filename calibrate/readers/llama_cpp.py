@@ -16,14 +16,13 @@ import numpy as np
 from msgspec import Meta
 
 from calibrate.readers.clients import Timed, load_of
-from calibrate.readers.counts import recording_of_mean, recording_of_survivors
+from calibrate.readers.counts import counts_of_mean, counts_of_survivors
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.laws import at_most, rounds_to
 from calibrate.readers.load import Load, spread_of, ways_of
 from calibrate.readers.log_lines import NUMBER, WHOLE
-from calibrate.readers.recording import Recording
+from calibrate.readers.recording import Counts, Recording
 from calibrate.readers.requests import Count, Length, Real
-from fleet.acceptance.models import PerPosition
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_lines, shortened
@@ -180,15 +179,12 @@ def _recording(
     for origin, one in timed:
         check(one, origin, levels)
     steps, accepted = sum(one.steps(levels) for one in requests), sum(one.draft_n_accepted for one in requests)
-    recording = Recording(format=f"{format_}, without speculation", acceptance=None, depth=0)
-    if drafting:
-        recording = _by_place(format_, names, drafting, steps) or recording_of_mean(
-            format_, names, f"{steps} steps, those without a draft too", steps,
-            "1 + accepted / steps", 1 + accepted / steps, levels, "depth",
-        )  # fmt: skip
-        if not depth and not isinstance(recording.acceptance, PerPosition):
-            assumed = f"drafts had {levels} tokens, the fewest that the counts allow: --depth states it"
-            recording = msgspec.structs.replace(recording, notes=(assumed,))
+    counts = _by_place(names, drafting, steps) if drafting else None
+    if drafting and counts is None:
+        source, mean = f"{steps} steps, those without a draft too", 1 + accepted / steps
+        counts = counts_of_mean(names, source, steps, "1 + accepted / steps", mean, levels, "depth")
+        if not depth:
+            counts = counts.noting(f"drafts had {levels} tokens, the fewest that the counts allow: --depth states it")
     plain, cached = len(requests) - len(drafting), sum(one.cache_n or 0 for one in requests)
     silent, of = sum(one.cache_n is None for one in requests), f"of {len(requests)} answers"
     notes = {
@@ -196,11 +192,12 @@ def _recording(
         f"{cached} tokens of prompts came from a cache, and are left out of their lengths": cached,
         f"{silent} {of} do not say what a cache had of their prompts: lengths are of tokens that were read": silent,
     }
-    return msgspec.structs.replace(
-        recording,
+    return Recording(
+        source=format_,
+        counts=counts,
         lengths=tuple((max(one.prompt_n, 1), one.predicted_n) for one in requests),
-        sources=recording.sources | {"lengths": "the answers' timings"},
-        notes=(*recording.notes, *(note for note, is_so in notes.items() if is_so)),
+        lengths_from="the answers' timings",
+        notes=tuple(note for note, is_so in notes.items() if is_so),
         load=_load(requests, steps if drafting else 0, 1 + accepted / max(steps, 1), slots, in_flight),
     )
 
@@ -236,8 +233,8 @@ def check(one: Timings, origin: str, depth: int) -> None:
         rounds_to(origin, "ms per token", round(one.predicted_per_token_ms, 2), "eval time / tokens", nearest)
 
 
-def _by_place(format_: str, names: str, requests: Sequence[Timings], steps: int) -> Recording | None:
-    """Return the acceptance by position of those that drafted, if all say it; else None.
+def _by_place(names: str, requests: Sequence[Timings], steps: int) -> Counts | None:
+    """Return the counts by position of those that drafted, if all say it; else None.
 
     A request has as many rounds as its accepted tokens and its rates give.
     """
@@ -247,10 +244,9 @@ def _by_place(format_: str, names: str, requests: Sequence[Timings], steps: int)
     rounds = np.array([one.draft_n_accepted / sum(one.passed) for one in requests])
     rates = np.array([one.passed + (0.0,) * (deepest - len(one.passed)) for one in requests])
     drafts, passed = round(float(rounds.sum())), np.round(rounds @ rates).astype(int)
-    return recording_of_survivors(
-        format_, names, f"drafts of {len(requests)} answers, by their rates per position", list(map(int, passed)),
-        drafts, sum(one.draft_n for one in requests), None, max(steps - drafts, 0),
-    )  # fmt: skip
+    source = f"drafts of {len(requests)} answers, by their rates per position"
+    tokens, plain = sum(one.draft_n for one in requests), max(steps - drafts, 0)
+    return counts_of_survivors(names, source, list(map(int, passed)), drafts, tokens, None, plain)
 
 
 def _load(

@@ -100,7 +100,7 @@ def test_a_run_of_sglangs_benchmark_adds_up(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=re.escape(said)):
             read_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, **wrong))])
-    assert read_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, server_info=None))], 3).depth == 3
+    assert read_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, server_info=None))], 3).counts.depth == 3
 
 
 DRAWN = np.random.default_rng(0)
@@ -153,7 +153,7 @@ def test_requests_that_failed_leave_no_lengths(tmp_path: Path) -> None:
         content[name][:10] = [value] * 10
     recording = read_bench([write(tmp_path / "b.json", json.dumps(content | {"completed": len(KNOWN) - 10}))])
     assert len(recording.lengths) == load_in(recording).requests == len(KNOWN) - 10
-    assert recording.notes[0].startswith("10 requests failed: their rounds count")
+    assert recording.counts.notes[0].startswith("10 requests failed: their rounds count")
     assert load_in(recording).notes == ()
     assert all(map(min, recording.lengths))
     with pytest.raises(InputError, match="have 120, 120, 120, 120, 120, 1 entries; needs as many each"):

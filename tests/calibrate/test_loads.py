@@ -62,7 +62,7 @@ def test_rates_and_times_are_those_of_the_requests(tmp_path: Path, name: str) ->
     load = load_in(recording)
     gaps_s = [gap for one in KNOWN for gap in one.gaps_s]
     assert load.requests == len(KNOWN)
-    assert recording.rounds == len(gaps_s)
+    assert recording.counts.rounds == len(gaps_s)
     assert load.tokens_per_s == pytest.approx(
         sum(one.answer for one in KNOWN) / max(one.end_s for one in KNOWN), rel=0.04
     )
@@ -222,7 +222,7 @@ def test_servers_without_speculation_have_a_load_only(tmp_path: Path) -> None:
         read_bench([write(tmp_path / "b.json", bench_text(PLAIN, depth=0))]),
         read_aiperf([write(tmp_path / "a.jsonl", aiperf_text(PLAIN, depth=0))]),
     ):
-        assert recording.acceptance is None
+        assert recording.counts is None
         assert load_in(recording).tokens_per_round == 1.0
         assert load_in(recording).round_s
 

@@ -75,14 +75,14 @@ def test_a_runs_text_is_read_as_its_acceptance(kind: str, tmp_path: Path) -> Non
     scrape.write_text(text_of(scenario, counts))
     read, verified = read_vllm_metrics([scrape]), verifications_of(rows).frame()
     drafts = verified[verified.draft_tokens > 0]
-    assert (read.rounds, read.accepted) == (len(drafts), drafts.acceptance_length.sum())
-    assert read.stated == pytest.approx(1 + drafts.acceptance_length.mean())
-    assert isinstance(read.acceptance, PerPosition)
-    histogram = np.bincount(drafts.acceptance_length, minlength=read.depth + 1)
+    assert (read.counts.rounds, read.counts.accepted) == (len(drafts), drafts.acceptance_length.sum())
+    assert read.counts.stated == pytest.approx(1 + drafts.acceptance_length.mean())
+    assert isinstance(read.counts.acceptance, PerPosition)
+    histogram = np.bincount(drafts.acceptance_length, minlength=read.counts.depth + 1)
     if drafts.draft_tokens.nunique() == 1:
-        assert read.acceptance.histogram == tuple(histogram)
+        assert read.counts.acceptance.histogram == tuple(histogram)
     if kind in ("a star", "deeper", "two drafters", "trees"):
-        assert read.depth == scenario.drafters.depth
+        assert read.counts.depth == scenario.drafters.depth
 
 
 @pytest.mark.parametrize("kind", RUNS)

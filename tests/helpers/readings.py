@@ -124,10 +124,15 @@ WITH_PLAIN_STEPS: dict[str, Callable[[Path, list[tuple[int, int]], int], Recordi
 """A record of one answer, with so many tokens more than its rounds have."""
 
 
+def counted(recording: Recording) -> tuple[int, int, int]:
+    """Rounds, accepted draft tokens, and the depth of the drafts."""
+    return recording.counts.rounds, recording.counts.accepted, recording.counts.depth
+
+
 def mean_of(recording: Recording) -> float:
-    model = recording.acceptance
+    model = recording.counts.acceptance
     assert isinstance(model, LengthModel)
-    return expected_committed(model, recording.depth)
+    return expected_committed(model, recording.counts.depth)
 
 
 LOG = (
