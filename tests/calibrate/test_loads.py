@@ -11,6 +11,7 @@ from msgspec.structs import replace
 import specfleet
 from calibrate.readers.bench import read_bench
 from calibrate.readers.load import Load, Spread, Way
+from calibrate.readers.prometheus import read_scrapes
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf
 from calibrate.readers.served import inferred_profile
@@ -151,6 +152,12 @@ def test_requests_that_arrive_by_themselves_are_a_trace(tmp_path: Path) -> None:
     assert comparison is not None
     in_flight = next(row for row in comparison.rows if row.quantity == "in flight")
     assert (in_flight.kind, in_flight.error) == ("predicted", pytest.approx(0, abs=0.2))
+
+
+def test_an_exemplar_is_no_value(tmp_path: Path) -> None:
+    file = write(tmp_path / "metrics.txt", 'vllm:x_total{a="b}"} 3 # {trace_id="1"} 1.0\n')
+    (one,) = read_scrapes([file], "vllm:")[0]
+    assert (one.value, one.labels, one.at_ms) == ("3", {"a": "b}"}, None)
 
 
 def test_older_versions_names_are_read(tmp_path: Path) -> None:
