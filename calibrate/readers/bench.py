@@ -10,16 +10,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from calibrate.readers.clients import AT_ONCE, Timed, asking, limit_of, load_of
-from calibrate.readers.counts import counts_of_mean, counts_of_survivors, steps_without_draft
-from calibrate.readers.entries import entries_of, table_of
-from calibrate.readers.laws import falls, rounds_to, same
-from calibrate.readers.load import Load
-from calibrate.readers.recording import Counts, Recording
-from calibrate.readers.requests import Count, Length, Real, Tokens
-from calibrate.readers.sglang_log import STEPS_KEY
-from fleet.errors import InputError
-from fleet.inputs.strict import convert
+from specfleet.calibration.readers.clients import AT_ONCE, Timed, asking, limit_of, load_of
+from specfleet.calibration.readers.counts import counts_of_mean, counts_of_survivors, steps_without_draft
+from specfleet.calibration.readers.entries import entries_of, table_of
+from specfleet.calibration.readers.laws import falls, rounds_to, same
+from specfleet.calibration.readers.load import Load
+from specfleet.calibration.readers.recording import Counts, Recording
+from specfleet.calibration.readers.requests import Count, Length, Real, Tokens
+from specfleet.calibration.readers.sglang_log import STEPS_KEY
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import convert
 
 SGLANG = "sharegpt_output_len"  # a key that vLLM does not write; it stands there whatever the data set is
 CHAT = "openai-chat"  # of vLLM: the first chunk has the role alone, and comes with the first token

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from calibrate.readers.entries import found_in
-from calibrate.readers.load import Load, spread_of, ways_of
-from fleet.errors import InputError
-from fleet.inputs.strict import convert
+from specfleet.calibration.readers.entries import found_in
+from specfleet.calibration.readers.load import Load, spread_of, ways_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import convert
 
 AT_ONCE = "inf"  # the rate of requests that come as soon as the limit allows
 ASKS = "does not say how requests came; give --in-flight: the most at once, if each follows another, 0 if they arrive"

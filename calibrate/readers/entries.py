@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.errors import InputError
-from fleet.inputs.text import parse_json, read_text, shortened
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import parse_json, read_text, shortened
 
 NO_LIMIT = '"request_rate": Infinity', '"request_rate": "inf"'  # as SGLang's benchmark writes it, and as vLLM's does
 

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from calibrate.readers.load import Load
-from fleet.scenario.scenario import Acceptance
+from specfleet.calibration.readers.load import Load
+from specfleet.fleet.scenario.scenario import Acceptance
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):

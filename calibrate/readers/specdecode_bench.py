@@ -13,13 +13,13 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
-from calibrate.readers.entries import entries_of, table_of
-from calibrate.readers.laws import at_most, same
-from fleet.acceptance.places import Text, walk
-from fleet.errors import InputError
-from fleet.inputs.parquet import read_table
-from fleet.inputs.strict import convert
-from fleet.inputs.text import shortened
+from specfleet.calibration.readers.entries import entries_of, table_of
+from specfleet.calibration.readers.laws import at_most, same
+from specfleet.fleet.acceptance.places import Text, walk
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.parquet import read_table
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import shortened
 
 Method = Literal["eagle", "ngram"]
 DRAFTED = 20  # tokens of each recorded draft

@@ -13,13 +13,13 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from calibrate.readers.laws import rounds_to
-from fleet.acceptance.tokens import Agreement
-from fleet.errors import InputError
-from fleet.inputs.strict import convert
-from fleet.inputs.text import named, read_json
-from fleet.times.effects import Power, Watts
-from fleet.times.step_time import Seconds
+from specfleet.calibration.readers.laws import rounds_to
+from specfleet.fleet.acceptance.tokens import Agreement
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import named, read_json
+from specfleet.fleet.times.effects import Power, Watts
+from specfleet.fleet.times.step_time import Seconds
 
 COLD_S = (0.2, 1.0)  # assumed of the first pass of a process on a GPU: libraries and some hundred kernels are loaded
 GPUS = 2  # that the authors count: the target's and, in amusd runs, the drafter's

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import specfleet
-from calibrate.readers.bench import read_bench
-from calibrate.readers.clients import Timed, load_of
-from fleet.errors import InputError
+from specfleet.calibration.readers.bench import read_bench
+from specfleet.calibration.readers.clients import Timed, load_of
+from specfleet.fleet.errors import InputError
 from tests.helpers.loads import DEPTH, Served, aiperf_text, bench_text, load_in, served, sglang_bench_text
 from tests.helpers.readings import write
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.readers.specdecode_bench import DRAFTED, Method, read_specdecode_bench
-from fleet.errors import InputError
+from specfleet.calibration.readers.specdecode_bench import DRAFTED, Method, read_specdecode_bench
+from specfleet.fleet.errors import InputError
 from tests.helpers import engines
 from tests.helpers.marks import slow
 from tests.helpers.places import repeatable, texts_of, tokens_and_steps

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from experiments.reproduce import REPRODUCTIONS, amusd
-from experiments.reproduce.amusd_runs import own_steps, read_sample
-from experiments.reproduce.rows import Inputs
+from specfleet.experiments.reproduce import REPRODUCTIONS, amusd
+from specfleet.experiments.reproduce.amusd_runs import own_steps, read_sample
+from specfleet.experiments.reproduce.rows import Inputs
 from tests.helpers.amusd_runs import any_machine, run_file
 
 QUICK = (0, 1)
