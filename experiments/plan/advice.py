@@ -10,7 +10,7 @@ from itertools import groupby
 import msgspec
 
 from experiments.notes import notes_of
-from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, enough_for, mean_request_s
+from experiments.plan.budget import MARGIN, Deployment, FleetQuestion, Load, budget_of, enough_for, mean_request_s
 from experiments.plan.candidates import Asked
 from experiments.plan.commands import bench_command, serve_command, sglang_command
 from experiments.plan.doubt import STEP_ERROR, STEPS, slowed
@@ -209,6 +209,8 @@ def _limit(found: Simulations) -> Iterator[str]:
     resource, rows = next(iter(curve.full.items()))
     rate = f"{best.replicas * curve.load_of(resource):.3g}/s, " if question.load.per_s else ""
     line = f"limit: {resource}: saturated from {rate}{rows:.0f} requests at once at each target on (equations)"
+    if question.load.per_s:
+        line += f"; a plan asks for {1 - MARGIN:.0%} of {best.replicas * curve.per_s[-1]:.3g}/s at most"
     if not best.drafters and best.replicas * rows <= MAX_IN_FLIGHT:
         once, twice = (_tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)

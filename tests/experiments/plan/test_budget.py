@@ -184,14 +184,25 @@ def test_a_short_kv_cache_limits_the_load() -> None:
     assert 20 < rows < 45  # some 30,000 tokens for requests of 925
     crowded = simulated(one.fleet.scenario(Load(in_flight=60), 200), 0)["throughput"] / 250
     assert one.curve.load_of(resource) == pytest.approx(crowded, rel=0.1)
-    with pytest.raises(InputError, match=r"16/s: these devices carry up to about 3\.\d+/s"):
+    with pytest.raises(InputError, match=r"16/s: these devices carry up to about 2\.\d+/s"):
         estimates(question("2xh100", "llama-3.1-70b:bf16", Load(per_s=16.0)))
+
+
+@pytest.mark.parametrize(("per_s", "draft", "targets"), [(28.0, "eagle3-llama-3.1-8b", 2), (24.0, "llama-3.2-1b", 1)])
+def test_no_target_is_loaded_to_its_capacity(per_s: float, draft: str, targets: int) -> None:
+    """At 28/s a single target has no steady state, whatever the mean of a simulation says."""
+    asked = question("3xh100", "llama-3.1-8b:bf16", Load(per_s=per_s), draft)
+    asked = msgspec.structs.replace(asked, goals=tuple(parse_slo(["tpot_mean=25ms"])))
+    best = find(asked).best[0]
+    assert sum(best.devices.values()) == targets
+    curve = load_curve(resolve(best.scenario(asked.load, 1000)), best.depth)
+    assert per_s / best.replicas <= 0.9 * curve.per_s[-1]
 
 
 def test_no_more_is_promised_than_a_short_kv_cache_carries() -> None:
     asked = question("2xh100", "llama-3.1-70b@2xh100", Load(per_s=0.5))
     most = float(fleets(asked)[0].curve.per_s[-1])
-    asked = msgspec.structs.replace(asked, load=Load(per_s=0.9 * most), goals=tuple(parse_slo(["tpot_mean=10s"])))
+    asked = msgspec.structs.replace(asked, load=Load(per_s=0.8 * most), goals=tuple(parse_slo(["tpot_mean=10s"])))
     every = fleets(asked)
     found = Simulations(asked, every, 1, lambda _what: None)
     found.best = [every[0].fleet]
@@ -199,7 +210,7 @@ def test_no_more_is_promised_than_a_short_kv_cache_carries() -> None:
     (limit,), (risk,) = _limit(found), _risk(found)
     said = re.search(r"the goals hold up to ([\d.]+)/s", limit)
     assert said is not None, limit
-    assert 0.9 * most <= 1.01 * float(said[1]) <= 1.02 * most
+    assert 0.8 * most <= 1.01 * float(said[1]) <= 0.92 * most
     assert "more than it carries" in risk
 
 
