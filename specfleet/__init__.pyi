@@ -7,11 +7,8 @@ from calibrate.readers.importing import import_record as import_record
 from experiments.compare.compare import Comparison as Comparison
 from experiments.compare.loads import LoadComparison as LoadComparison
 from experiments.compare.loads import compare_load as compare_load
-from experiments.plan.advice import FleetPlan as FleetPlan
-from experiments.plan.advice import plan_devices as plan_devices
+from experiments.plan.answer import Plan as Plan
 from experiments.plan.ask import plan as plan
-from experiments.plan.methods import Methods as Methods
-from experiments.plan.methods import compare_methods as compare_methods
 from experiments.report.make import report as report
 from experiments.reproduce.every import reproduce as reproduce
 from experiments.reproduce.rows import Reproduction as Reproduction
