@@ -13,15 +13,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.harness import Aim, Report, Row
-from experiments.console.printing import remark
-from experiments.plan.ask import about
-from experiments.plan.candidates import Asked, candidates_of
-from experiments.plan.deployments import MARGIN, Deployment, Load, Question, estimates
-from experiments.plan.goals import parse_slo
-from experiments.plan.search import SAME_COST, Simulations, find
-from experiments.plan.texts import budget_of
-from fleet.records.metrics.intervals import student_t_interval
-from fleet.scenario.scenario import Scenario, Workload
+from specfleet.experiments.console.printing import remark
+from specfleet.experiments.plan.ask import about
+from specfleet.experiments.plan.candidates import Asked, candidates_of
+from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load, Question, estimates
+from specfleet.experiments.plan.goals import parse_slo
+from specfleet.experiments.plan.search import SAME_COST, Simulations, find
+from specfleet.experiments.plan.texts import budget_of
+from specfleet.fleet.records.metrics.intervals import student_t_interval
+from specfleet.fleet.scenario.scenario import Scenario, Workload
 
 QUESTIONS, ALLOWED = 20, 1
 FRESH = 1000  # seeds of the grid begin here

@@ -4,9 +4,9 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from figures.labels import line_colours
-from figures.pareto import USER, VALUE, frontier, label_axes
-from figures.style import STYLE, new_figure
+from specfleet.figures.labels import line_colours
+from specfleet.figures.pareto import USER, VALUE, frontier, label_axes
+from specfleet.figures.style import STYLE, new_figure
 
 
 def draw(table: pd.DataFrame, unit: str) -> Figure:

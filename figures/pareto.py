@@ -6,8 +6,8 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.labels import line_colours
-from figures.style import STYLE, new_figure
+from specfleet.figures.labels import line_colours
+from specfleet.figures.style import STYLE, new_figure
 
 USER, VALUE = "tokens_per_s_per_user", "tokens_per_cost"
 

@@ -5,17 +5,17 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from experiments.plan.deployments import Deployment
-from experiments.plan.goals import Goal
-from experiments.plan.search import Simulations
-from experiments.plan.trials import Interval
-from fleet.policies.admit import N_max
-from fleet.scenario.cost import per_million_tokens
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import mean_lengths
-from fleet.stations.star import star_inputs
-from sim.analytic import N_full
+from specfleet.experiments.plan.deployments import Deployment
+from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.search import Simulations
+from specfleet.experiments.plan.trials import Interval
+from specfleet.fleet.policies.admit import N_max
+from specfleet.fleet.scenario.cost import per_million_tokens
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.stations.star import star_inputs
+from specfleet.sim.analytic import N_full
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -6,27 +6,27 @@ from typing import Any
 
 import msgspec
 
-from experiments.notes import notes_of
-from experiments.plan.answer import Plan, goals_reached, rows_of, rule_of
-from experiments.plan.candidates import Asked, candidates_of
-from experiments.plan.commands import bench_command, serve_command, sglang_command
-from experiments.plan.deployments import Load, Question, requests_for
-from experiments.plan.goals import goals_of
-from experiments.plan.lines import FACTORS, MAX_IN_FLIGHT, lines_of
-from experiments.plan.loads import lines_by_load, rows_at_once
-from experiments.plan.search import Simulations, find
-from experiments.plan.texts import budget_of, flights_of, rates_of
-from experiments.sweep.sweep import Vary, vary_of
-from fleet.errors import InputError
-from fleet.scenario.arrivals import Poisson
-from fleet.scenario.changes import Changes, apply_changes, flat
-from fleet.scenario.cost import Cost
-from fleet.scenario.lengths import Between
-from fleet.scenario.reading import Given, scenario_of
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import mean_lengths, with_arrivals
-from fleet.times.labels import basis_of
-from fleet.times.profile import HardwareProfile
+from specfleet.experiments.notes import notes_of
+from specfleet.experiments.plan.answer import Plan, goals_reached, rows_of, rule_of
+from specfleet.experiments.plan.candidates import Asked, candidates_of
+from specfleet.experiments.plan.commands import bench_command, serve_command, sglang_command
+from specfleet.experiments.plan.deployments import Load, Question, requests_for
+from specfleet.experiments.plan.goals import goals_of
+from specfleet.experiments.plan.lines import FACTORS, MAX_IN_FLIGHT, lines_of
+from specfleet.experiments.plan.loads import lines_by_load, rows_at_once
+from specfleet.experiments.plan.search import Simulations, find
+from specfleet.experiments.plan.texts import budget_of, flights_of, rates_of
+from specfleet.experiments.sweep.sweep import Vary, vary_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.arrivals import Poisson
+from specfleet.fleet.scenario.changes import Changes, apply_changes, flat
+from specfleet.fleet.scenario.cost import Cost
+from specfleet.fleet.scenario.lengths import Between
+from specfleet.fleet.scenario.reading import Given, scenario_of
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import mean_lengths, with_arrivals
+from specfleet.fleet.times.labels import basis_of
+from specfleet.fleet.times.profile import HardwareProfile
 
 MOST = int(MAX_IN_FLIGHT / FACTORS[0])  # requests in flight
 ROWS = requests_for(MOST)  # of a file of lengths, at most: as many as requests of a simulation

@@ -10,24 +10,24 @@ from typing import Any, Literal
 
 import msgspec
 
-from experiments.plan.prices import FREE, prices_of
-from experiments.plan.texts import acceptance_of, link_of
-from fleet.acceptance.models import AcceptanceModel, deepest
-from fleet.errors import InputError
-from fleet.hardware.passes import Placed, precisions_of
-from fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
-from fleet.hardware.shape import ModelShape
-from fleet.hardware.shipped import device_of, shape_of
-from fleet.policies.group import AllWaiting, One
-from fleet.policies.order import Fifo
-from fleet.scenario.conflicts import unused_keys
-from fleet.scenario.cost import Cost
-from fleet.scenario.facts import plain_step_s
-from fleet.scenario.reading import change_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Drafters, Scenario, Verifiers
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import LinkTime, StepTime
+from specfleet.experiments.plan.prices import FREE, prices_of
+from specfleet.experiments.plan.texts import acceptance_of, link_of
+from specfleet.fleet.acceptance.models import AcceptanceModel, deepest
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.passes import Placed, precisions_of
+from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
+from specfleet.fleet.hardware.shape import ModelShape
+from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.policies.group import AllWaiting, One
+from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.scenario.conflicts import unused_keys
+from specfleet.fleet.scenario.cost import Cost
+from specfleet.fleet.scenario.facts import plain_step_s
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 Method = Literal["none", "lookup", "head", "beside", "apart"]
 LOOKUP = "lookup"

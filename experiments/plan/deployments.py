@@ -7,17 +7,17 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from experiments.plan.candidates import Candidate
-from experiments.plan.goals import Goal
-from experiments.plan.serving import LoadCurve, Rounds, load_curve
-from fleet.errors import InputError
-from fleet.hardware.profile import devices_in
-from fleet.scenario.arrivals import Poisson
-from fleet.scenario.cost import per_million_tokens
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Late, Measure, Scenario
-from fleet.scenario.workload import mean_lengths
+from specfleet.experiments.plan.candidates import Candidate
+from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.serving import LoadCurve, Rounds, load_curve
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.profile import devices_in
+from specfleet.fleet.scenario.arrivals import Poisson
+from specfleet.fleet.scenario.cost import per_million_tokens
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Late, Measure, Scenario
+from specfleet.fleet.scenario.workload import mean_lengths
 
 MARGIN = 0.10
 """Share of a fleet's capacity that a plan leaves free: its doubt of it. Equations overstate capacity by 0 to 10.5 %

@@ -9,16 +9,16 @@ from itertools import groupby
 
 import msgspec
 
-from experiments.plan.answer import Reached, Row, RuleOfThumb
-from experiments.plan.deployments import MARGIN, Deployment, Load, mean_request_s, requests_for
-from experiments.plan.search import Simulations
-from experiments.plan.serving import load_curve
-from experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import mean_lengths
-from fleet.times.labels import basis_of
-from fleet.times.profile import HardwareProfile
+from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb
+from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load, mean_request_s, requests_for
+from specfleet.experiments.plan.search import Simulations
+from specfleet.experiments.plan.serving import load_curve
+from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.times.labels import basis_of
+from specfleet.fleet.times.profile import HardwareProfile
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the largest load that is carried, to say how deep to draft
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # the same of closed loops, of the planned load

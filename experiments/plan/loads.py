@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from experiments.plan.answer import Row
-from experiments.plan.commands import serve_command
-from experiments.plan.search import Simulations
+from specfleet.experiments.plan.answer import Row
+from specfleet.experiments.plan.commands import serve_command
+from specfleet.experiments.plan.search import Simulations
 
 Best = tuple[Simulations, list[Row]]
 """What was found for a load, and its rows: the best fleet of each method, the best of all first."""

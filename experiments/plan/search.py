@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from experiments.plan.deployments import ENOUGH, Deployment, Estimate, Load, Question, estimates, requests_for
-from experiments.plan.trials import INDIFFERENT, Interval, Sample, Trials, gap_between
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import mean_lengths
-from sim.fast.choice import import_failure
+from specfleet.experiments.plan.deployments import ENOUGH, Deployment, Estimate, Load, Question, estimates, requests_for
+from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Sample, Trials, gap_between
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.sim.fast.choice import import_failure
 
 SEEDS = (1, 3, 6)  # of a first look, of the best fleets of each method, and of the best of all
 FIRST, KEPT = 6, 3  # fleets of a method in the first look, and after it

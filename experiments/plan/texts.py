@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from experiments.plan.goals import number_of
-from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, survival
-from fleet.acceptance.places import ByPlace
-from fleet.errors import InputError
-from fleet.hardware.shipped import device_of
-from fleet.inputs.quantities import quantity
-from fleet.scenario.reading import read_scenario
-from fleet.scenario.scenario import Acceptance
-from fleet.times.profile import HardwareProfile, read_profile
-from fleet.times.step_time import LinkTime
+from specfleet.experiments.plan.goals import number_of
+from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, survival
+from specfleet.fleet.acceptance.places import ByPlace
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.shipped import device_of
+from specfleet.fleet.inputs.quantities import quantity
+from specfleet.fleet.scenario.reading import read_scenario
+from specfleet.fleet.scenario.scenario import Acceptance
+from specfleet.fleet.times.profile import HardwareProfile, read_profile
+from specfleet.fleet.times.step_time import LinkTime
 
 LINK_KEYS = ("latency_s", "bandwidth_bytes_per_s")
 BUDGET = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"

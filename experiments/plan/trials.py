@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
-from experiments.jobs import side_by_side
-from experiments.plan.goals import Goal
-from fleet.errors import InputError
-from fleet.records.metrics.measure import assess
-from fleet.records.metrics.window import with_percentiles
-from fleet.scenario.scenario import Scenario
-from sim.run import observe
+from specfleet.experiments.jobs import side_by_side
+from specfleet.experiments.plan.goals import Goal
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.measure import assess
+from specfleet.fleet.records.metrics.window import with_percentiles
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import observe
 
 CONFIDENCE = 0.95
 INDIFFERENT = 0.01  # what is worse by less, as a share, is as good

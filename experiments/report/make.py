@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from experiments.draw import read_plan
-from experiments.report.page import ReportPage, html_of
-from experiments.report.pages import run_page, sweep_page
-from experiments.report.plans import plan_page
-from experiments.sweep.sweep import RECORD, read_sweep
-from fleet.errors import InputError
-from fleet.files import check_writable, write_file
-from fleet.inputs.text import is_file
-from fleet.records.run import read_run
+from specfleet.experiments.draw import read_plan
+from specfleet.experiments.report.page import ReportPage, html_of
+from specfleet.experiments.report.pages import run_page, sweep_page
+from specfleet.experiments.report.plans import plan_page
+from specfleet.experiments.sweep.sweep import RECORD, read_sweep
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import check_writable, write_file
+from specfleet.fleet.inputs.text import is_file
+from specfleet.fleet.records.run import read_run
 
 PLAN = "plan.json"
 ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.json) or of a plan (plan.json)"

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 
-from experiments.draw import plan_of
-from experiments.plan.answer import Plan, Row
-from experiments.plan.lines import GIVEN
-from experiments.report.page import Grid, ReportPage
-from experiments.report.tables import facts_grid, scenario_grids, warned
-from fleet.scenario.resolve import resolve
+from specfleet.experiments.draw import plan_of
+from specfleet.experiments.plan.answer import Plan, Row
+from specfleet.experiments.plan.lines import GIVEN
+from specfleet.experiments.report.page import Grid, ReportPage
+from specfleet.experiments.report.tables import facts_grid, scenario_grids, warned
+from specfleet.fleet.scenario.resolve import resolve
 
 SHOWN = {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
 """Times of a fleet by their headings, and what they are multiplied by."""

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from experiments.console.printing import print_json, progress, remark
 from specfleet.cli.options import AsJson, Changes, folder_option, settings
 from specfleet.cli.plans import print_answer, write_answer
+from specfleet.experiments.console.printing import print_json, progress, remark
 
 FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4."
 MODELS, LOAD, GOALS, SEARCH = "Models and devices", "Load", "Goals and costs", "Search and output"

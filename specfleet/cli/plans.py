@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.console.printing import print_notes, print_table
-from fleet.shown import number
+from specfleet.experiments.console.printing import print_notes, print_table
+from specfleet.fleet.shown import number
 
 if TYPE_CHECKING:
-    from experiments.plan.answer import Plan, Row
+    from specfleet.experiments.plan.answer import Plan, Row
 
 
 def write_answer(found: "Plan", folder: Path) -> list[str]:
@@ -17,11 +17,11 @@ def write_answer(found: "Plan", folder: Path) -> list[str]:
     """
     import msgspec
 
-    from experiments.draw import draw
-    from fleet.files import write_file
-    from fleet.scenario.named_files import absolute
-    from fleet.scenario.writing import scenario_lines
-    from fleet.times.profile import HardwareProfile, write_profile
+    from specfleet.experiments.draw import draw
+    from specfleet.fleet.files import write_file
+    from specfleet.fleet.scenario.named_files import absolute
+    from specfleet.fleet.scenario.writing import scenario_lines
+    from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
     files = ["plan.json", "plan.png"]
     write_file(folder / files[0], msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")

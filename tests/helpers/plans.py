@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from experiments.plan.ask import about
-from experiments.plan.candidates import Asked, Candidate, candidates_of
-from experiments.plan.deployments import Load, Question
-from experiments.plan.goals import parse_slo
-from experiments.plan.texts import budget_of
-from fleet.scenario.scenario import Scenario, Workload
+from specfleet.experiments.plan.ask import about
+from specfleet.experiments.plan.candidates import Asked, Candidate, candidates_of
+from specfleet.experiments.plan.deployments import Load, Question
+from specfleet.experiments.plan.goals import parse_slo
+from specfleet.experiments.plan.texts import budget_of
+from specfleet.fleet.scenario.scenario import Scenario, Workload
 
 LENGTHS = Workload(prompt_tokens=800, new_tokens=about(250))
 

@@ -7,18 +7,18 @@ import msgspec
 import pytest
 
 import specfleet
-from experiments.plan.candidates import Asked, candidates_of
-from experiments.plan.texts import acceptance_of, flights_of, link_of, rates_of
-from fleet.acceptance.models import Geometric, PerPosition
-from fleet.acceptance.places import write_places
-from fleet.errors import InputError
-from fleet.hardware.profile import beside, estimated_profile, placed_of
-from fleet.hardware.shipped import shape_of
-from fleet.scenario.cost import Cost
-from fleet.scenario.reading import change_scenario, scenario_of
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import LinkTime
+from specfleet.experiments.plan.candidates import Asked, candidates_of
+from specfleet.experiments.plan.texts import acceptance_of, flights_of, link_of, rates_of
+from specfleet.fleet.acceptance.models import Geometric, PerPosition
+from specfleet.fleet.acceptance.places import write_places
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
+from specfleet.fleet.hardware.shipped import shape_of
+from specfleet.fleet.scenario.cost import Cost
+from specfleet.fleet.scenario.reading import change_scenario, scenario_of
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import LinkTime
 from tests.helpers.plans import candidates
 
 TARGET = "llama-3.1-8b@h100"

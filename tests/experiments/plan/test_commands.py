@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from experiments.plan.candidates import Candidate
-from experiments.plan.commands import bench_command, serve_command, sglang_command
-from experiments.plan.deployments import Deployment, Load
-from fleet.data.shipped import shipped_models
-from fleet.files import write_file
-from fleet.scenario.lengths import Between
-from fleet.scenario.scenario import Scenario, Workload
+from specfleet.experiments.plan.candidates import Candidate
+from specfleet.experiments.plan.commands import bench_command, serve_command, sglang_command
+from specfleet.experiments.plan.deployments import Deployment, Load
+from specfleet.fleet.data.shipped import shipped_models
+from specfleet.fleet.files import write_file
+from specfleet.fleet.scenario.lengths import Between
+from specfleet.fleet.scenario.scenario import Scenario, Workload
 from tests.helpers.plans import candidates
 
 DEPTH = 2

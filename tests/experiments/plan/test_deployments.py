@@ -14,19 +14,19 @@ import pytest
 pytest.importorskip("numba")
 
 import specfleet
-from experiments.plan.answer import Plan
-from experiments.plan.deployments import EACH, Deployment, Estimate, Load, Question, estimates, mean_request_s
-from experiments.plan.lines import _limit, _risk, _speculate
-from experiments.plan.search import Simulations, find
-from experiments.plan.serving import load_curve
-from experiments.plan.trials import Values, simulated
-from fleet.errors import InputError
-from fleet.scenario.arrivals import Trace
-from fleet.scenario.reading import scenario_of
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario, Workload
-from fleet.scenario.workload import mean_lengths
 from specfleet.cli.plans import write_answer
+from specfleet.experiments.plan.answer import Plan
+from specfleet.experiments.plan.deployments import EACH, Deployment, Estimate, Load, Question, estimates, mean_request_s
+from specfleet.experiments.plan.lines import _limit, _risk, _speculate
+from specfleet.experiments.plan.search import Simulations, find
+from specfleet.experiments.plan.serving import load_curve
+from specfleet.experiments.plan.trials import Values, simulated
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.arrivals import Trace
+from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario, Workload
+from specfleet.fleet.scenario.workload import mean_lengths
 from tests.helpers.plans import question
 
 SHORT = {"workload.prompt_tokens": 200, "workload.new_tokens": 60}
@@ -142,7 +142,7 @@ def made_up(scenario: Scenario, seed: int = 0) -> Values:
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Simulations:
     for module in ("trials", "lines"):
-        monkeypatch.setattr(f"experiments.plan.{module}.simulated", made_up)
+        monkeypatch.setattr(f"specfleet.experiments.plan.{module}.simulated", made_up)
     return find(question("1xh100", "llama-3.1-8b@h100", Load(in_flight=8), *DRAFTS, slo="tpot_mean=15ms"))
 
 

@@ -5,9 +5,9 @@ import pytest
 pytest.importorskip("numba")
 
 import specfleet
-from experiments.plan.deployments import MARGIN, Load, estimates
-from experiments.plan.trials import simulated
-from fleet.errors import InputError
+from specfleet.experiments.plan.deployments import MARGIN, Load, estimates
+from specfleet.experiments.plan.trials import simulated
+from specfleet.fleet.errors import InputError
 from tests.helpers.marks import slow
 from tests.helpers.plans import question
 

@@ -10,16 +10,16 @@ from msgspec.structs import replace
 pytest.importorskip("numba")
 
 import specfleet
-from experiments.draw import draw, read_plan
-from experiments.plan.answer import Plan
-from experiments.plan.deployments import Deployment, Load, Question
-from experiments.plan.lines import slowed
-from experiments.plan.search import Simulations, find
-from experiments.plan.trials import INDIFFERENT, simulated
-from fleet.errors import InputError
-from fleet.scenario.reading import scenario_of
-from fleet.scenario.scenario import Workload
 from specfleet.cli.plans import print_answer, write_answer
+from specfleet.experiments.draw import draw, read_plan
+from specfleet.experiments.plan.answer import Plan
+from specfleet.experiments.plan.deployments import Deployment, Load, Question
+from specfleet.experiments.plan.lines import slowed
+from specfleet.experiments.plan.search import Simulations, find
+from specfleet.experiments.plan.trials import INDIFFERENT, simulated
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.scenario.scenario import Workload
 from tests.helpers.marks import slow
 from tests.helpers.plans import candidates
 
