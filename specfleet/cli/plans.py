@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specfleet.experiments.console.printing import print_notes, print_table
+from specfleet.experiments.console.printing import print_notes, print_table, say
 from specfleet.fleet.shown import number
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def write_answer(found: "Plan", folder: Path) -> list[str]:
 
 def print_answer(found: "Plan") -> None:
     """Print the lines of an answer, its tables, and its notes."""
-    print("\n".join((found.title, *found.lines)))
+    say("\n".join((found.title, *found.lines)))
     source = f"simulated; step times {found.basis}; costs in {found.unit}"
     if len(found.loads) > 1:
         _print_methods(found, source)
@@ -53,7 +53,7 @@ def print_answer(found: "Plan") -> None:
             heading = (f"targets of {found.rule.drafter}", *_of_a_star(columns))
             print_table("", heading, _by_targets(found), texts=3)
     for command in found.commands:
-        print(command)
+        say(command)
     print_notes(found.notes)
 
 
