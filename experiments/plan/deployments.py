@@ -21,7 +21,7 @@ from specfleet.fleet.scenario.workload import mean_lengths
 
 MARGIN = 0.10
 """Share of a fleet's capacity that a plan leaves free: its doubt of it. Equations overstate capacity by 0 to 10.5 %
-(36 servers against closed loops of twice as many requests as they run at once).
+(35 servers against closed loops of twice as many requests as they run at once).
 """
 
 SHARING, OF_A_STAR = 4, 24  # targets of one drafter, at most: of servers, and of targets with one request each

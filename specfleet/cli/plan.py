@@ -19,7 +19,7 @@ def plan(
     scenario: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[SCENARIO]",
+            metavar="SCENARIO",
             help="Lengths, policies, [slo], [cost], [link]: a file (TOML), or a shipped name. Without --target its own "
             "stations are planned.",
             show_default="star",
