@@ -1,4 +1,4 @@
-"""The pages of a plan, a run and a sweep: the answer, its figures, its tables."""
+"""The pages of a run and a sweep: the answer, its figures, its tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -7,8 +7,7 @@ import pandas as pd
 from specfleet.experiments.compare.compare import Comparison, PredictionError
 from specfleet.experiments.console.headline import headline
 from specfleet.experiments.console.printing import case_text
-from specfleet.experiments.draw import Drawn, plan_of, timeline_of
-from specfleet.experiments.plan.answer import Plan
+from specfleet.experiments.draw import Drawn, timeline_of
 from specfleet.experiments.report.page import Grid, ReportPage
 from specfleet.experiments.report.plans import answers
 from specfleet.experiments.report.tables import (
@@ -19,7 +18,6 @@ from specfleet.experiments.report.tables import (
     profile_grid,
     run_grid,
     scenario_grids,
-    warned,
 )
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.figure import sweep_figure, unit_of_metric
@@ -41,57 +39,6 @@ UNITS = {
 }  # fmt: skip
 DRAWN = ("throughput", "tpot_p99_s", "load")  # a figure each of a sweep, along its first key
 TABLED = ("throughput", "tpot_p50_s", "tpot_p99_s", "ttft_p99_s", "wait_p99_s", "load", "mean_acceptance_length")
-
-
-def plan_page(plan: Plan) -> ReportPage:
-    """Return the page of a plan."""
-    answer = tuple(answers(plan.lines))
-    grids = [_goals(plan)] if plan.goals else []
-    metrics = [(name, one.value, one.low, one.high, "simulated") for name, one in plan.metrics.items()]
-    grids += [_fleets(plan), Grid("Metrics of the chosen fleet", ("metric", "value", "low", "high", "label"), metrics)]
-    if plan.rule is not None:
-        units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
-        rule = [(name, float(getattr(plan.rule, name)), units.get(name, "targets"), "equations")
-                for name in plan.rule.__struct_fields__]  # fmt: skip
-        grids.append(Grid("The paper's rule of thumb", ("quantity", "value", "unit", "label"), rule))
-    if plan.scenario is not None:
-        grids += scenario_grids(resolve(plan.scenario), plan.scenario, "The chosen fleet.")
-    facts = {
-        "fleets looked at by equations": str(plan.screened),
-        "simulations": str(plan.simulations),
-        "step times": plan.basis,
-        "step times of each role may be off by": f"{plan.step_error:.0%}, at 95 %",
-        "costs in": plan.unit,
-    }
-    sources = (
-        f"Simulated; step times are {plan.basis}. Ranges are 95 %: the simulation's chance, and step times of each "
-        f"role off by {plan.step_error:.0%}.{warned(plan.basis)}"
-    )
-    return ReportPage(plan.question, "a plan", answer, sources, (plan_of(plan),), (*grids, facts_grid(facts)))
-
-
-def _goals(plan: Plan) -> Grid:
-    rows = [
-        (goal.text, goal.range.value, goal.range.low, goal.range.high, goal.limit, goal.state, "simulated")
-        for goal in plan.goals
-    ]
-    return Grid("Goals of the chosen fleet", ("goal", "value", "low", "high", "limit", "state", "label"), rows)
-
-
-def _fleets(plan: Plan) -> Grid:
-    rows = [
-        (
-            row.fleet, row.standing, row.tokens_per_s, row.tokens_per_s_per_user,
-            None if row.tpot_p99_s is None else 1e3 * row.tpot_p99_s, row.cost_per_hour, row.cost_per_million,
-            float(row.seeds), row.method,
-        )
-        for row in plan.rows
-    ]  # fmt: skip
-    headings = (
-        "fleet", "standing", "tokens/s", "tokens/s a user", "TPOT P99, ms", f"{plan.unit} an hour",
-        f"{plan.unit} / 10^6 tokens", "seeds", "label",
-    )  # fmt: skip
-    return Grid("Fleets", headings, rows)
 
 
 def run_page(run: Run) -> ReportPage:
