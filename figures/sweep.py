@@ -43,7 +43,7 @@ def draw(
         for axes, drawn in zip(row, shown, strict=True):
             for line, colour in zip(drawn, line_colours(len(drawn)), strict=True):
                 ends.append((line, _line(axes, points[points.line == line], values, (x, y), colour, numeric), colour))
-            _ticks(axes, values, x, numeric)
+            _ticks(axes, sorted(set(points[points.line.isin(drawn)].x)) if numeric else values, x, numeric)
             axes.set_xlabel(x.label)
             if panels and heading:
                 axes.set_title(f"{heading} = {drawn[0]}", fontsize=9)
