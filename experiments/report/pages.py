@@ -1,8 +1,7 @@
 """The pages of a run and a sweep: the answer, its figures, its tables."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-
-import pandas as pd
 
 from specfleet.experiments.compare.compare import Comparison, PredictionError
 from specfleet.experiments.console.headline import headline
@@ -20,12 +19,13 @@ from specfleet.experiments.report.tables import (
     scenario_grids,
 )
 from specfleet.experiments.sweep.cell import CellResult
-from specfleet.experiments.sweep.figure import sweep_figure, unit_of_metric
+from specfleet.experiments.sweep.figure import sweep_figure
 from specfleet.experiments.sweep.findings import findings
-from specfleet.experiments.sweep.sweep import table
-from specfleet.experiments.sweep.table import ANALYTIC, in_numbers, keys_of, text_of
+from specfleet.experiments.sweep.sweep import shown, table
+from specfleet.experiments.sweep.table import text_of
 from specfleet.figures.timeline import steps_of
 from specfleet.fleet.records.metrics.measure import assess, measure_targets
+from specfleet.fleet.records.metrics.window import with_percentiles
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
@@ -99,42 +99,36 @@ def _percent(error: PredictionError | None) -> float | None:
 
 def sweep_page(name: str, scenario: Scenario, cells: Sequence[CellResult]) -> ReportPage:
     """Return the page of a sweep: the name of its folder, the first cell's scenario, and all cells."""
-    whole, fleet = table(cells), resolve(scenario)
-    numbers = in_numbers(whole)
-    simulated = numbers[numbers.world != ANALYTIC]
-    keys = keys_of(numbers)
-    empty = {key: numbers[key].astype(object).where(numbers[key].notna(), "none") for key in keys}
-    simulated = simulated.assign(**{key: values for key, values in empty.items() if numbers[key].isna().any()})
-    wide = simulated.pivot_table(index=keys, columns="quantity", values="value", sort=False).reset_index()
+    fleet, keys = resolve(scenario), list(dict.fromkeys(key for cell in cells for key in cell.cell))
     world, seeds = cells[0].world, cells[0].seeds
     basis = ", ".join(dict.fromkeys(cell.basis for cell in cells if cell.basis))
     label = label_in(world, fleet.replayed)
     note = f"Of the first cell; {', '.join(keys)} {'vary' if len(keys) > 1 else 'varies'}."
-    digests = ", ".join(cell.scenario_digest for cell in cells[:12]) + (" ..." if len(cells) > 12 else "")
     facts = {
-        "cells": str(len(wide)),
+        "cells": str(len(cells)),
         "seeds a cell": str(seeds),
         "world": world,
         "step times": basis,
-        **{f"values of {key}": ", ".join(dict.fromkeys(map(text_of, whole[key]))) for key in keys},
-        "digests of the cells' scenarios": digests,
+        **{f"values of {key}": ", ".join(dict.fromkeys(_text(cell, key) for cell in cells)) for key in keys},
+        "digests of the cells' scenarios": ", ".join(cell.scenario_digest for cell in cells[:12]),
     }
     over = f" over {seeds} seeds" if seeds > 1 else ""
     sources = f"{known_as(label, basis)} Ranges are 95 % intervals{over}."
-    grids = (_cells(simulated, wide, keys, label), *scenario_grids(fleet, scenario, note), facts_grid(facts))
-    answer, figures = tuple(answers(_answer(cells))), _of_sweep(whole, wide, keys)
-    return ReportPage(f"Sweep {name}", "a sweep", answer, sources, figures, grids)
+    grids = (_cells(cells, keys, label), *scenario_grids(fleet, scenario, note), facts_grid(facts))
+    return ReportPage(f"Sweep {name}", "a sweep", tuple(answers(_answer(cells))), sources, _curves(cells, keys), grids)
 
 
-def _of_sweep(table: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str]) -> tuple[Drawn, ...]:
+def _text(cell: CellResult, key: str) -> str:
+    return text_of(shown(cell.cell).get(key))
+
+
+def _curves(cells: Sequence[CellResult], keys: Sequence[str]) -> tuple[Drawn, ...]:
     """Draw metrics along the first key; other keys than two stay at the best cell's."""
-    best = (
-        wide.loc[wide.throughput.idxmax()] if "throughput" in wide and wide.throughput.notna().any() else wide.iloc[0]
-    )
-    where = {key: text_of(best[key]) for key in keys[2:]}
-    chosen = wide[[all(text_of(row[key]) == where[key] for key in where) for _, row in wide.iterrows()]]
-    drawn = [name for name in DRAWN if name in chosen and chosen[name].notna().any()]
-    return tuple(sweep_figure(table, name, where) for name in drawn)
+    best = max(cells, key=lambda cell: cell.metrics["throughput"].value if "throughput" in cell.metrics else -math.inf)
+    where = {key: _text(best, key) for key in keys[2:]}
+    alike = [cell for cell in cells if all(_text(cell, key) == value for key, value in where.items())]
+    having = {name for cell in alike for name in with_percentiles(cell.metrics)}
+    return tuple(sweep_figure(table(cells), name, where) for name in DRAWN if name in having)
 
 
 def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
@@ -148,13 +142,14 @@ def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
         yield f"overloaded: {len(full)} cells were offered more than they carry: {full[0].overload}"
 
 
-def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], label: str) -> Grid:
-    shown = [metric for metric in TABLED if metric in wide]
-    units = [unit_of_metric(metric, simulated[simulated.quantity == metric]) for metric in shown]
+def _cells(cells: Sequence[CellResult], keys: Sequence[str], label: str) -> Grid:
+    every = [with_percentiles(cell.metrics) for cell in cells]
+    units = {name: metric.unit.partition(",")[0] for metrics in every for name, metric in metrics.items()}
+    names = [name for name in TABLED if name in units]
     rows = [
-        (*(row[key] if isinstance(row[key], str) else float(row[key]) for key in keys),
-         *(float(row[metric]) for metric in shown), label)
-        for _, row in wide.iterrows()
+        (*(float(value) if isinstance(value := cell.cell.get(key), (int, float)) else _text(cell, key) for key in keys),
+         *(metrics[name].value if name in metrics else None for name in names), label)
+        for cell, metrics in zip(cells, every, strict=True)
     ]  # fmt: skip
-    headings = (*keys, *(f"{metric}, {unit}" for metric, unit in zip(shown, units, strict=True)), "label")
+    headings = (*keys, *(f"{name}, {units[name]}" for name in names), "label")
     return Grid("All cells", headings, rows, "sweep.csv in the folder holds every metric with its interval.")
