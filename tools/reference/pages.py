@@ -14,10 +14,10 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.writing import tag_of
 from specfleet.fleet.stations.messages import StationEvent
 from specfleet.fleet.stations.star import StarInputs
-from specfleet.meaning.entries import Key, KeyTable, keys_of, prose_of, tables_from
 from specfleet.meaning.render import NO_VALUE
 from specfleet.sim.analytic import StarPrediction
 from tools.reference import texts
+from tools.reference.entries import Key, KeyTable, keys_of, prose_of, tables_from
 
 
 def all_pages() -> dict[str, str]:
