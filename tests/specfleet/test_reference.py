@@ -10,7 +10,7 @@ from specfleet.fleet.acceptance.places import PlaceRow
 from specfleet.fleet.acceptance.signals import SignalRow
 from specfleet.fleet.data.shipped import shipped_profiles, shipped_scenarios
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.records.metrics.glossary import METRICS, SYMBOLS
+from specfleet.fleet.records.metrics.glossary import METRICS
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import RunHeader
 from specfleet.fleet.records.schema import Row
@@ -26,6 +26,7 @@ from tests.helpers.cli import Say
 from tests.helpers.commands import all_commands
 from tools.reference.__main__ import main, pages
 from tools.reference.entries import described_keys, keys_of, prose_of, tables_from
+from tools.reference.symbols import SYMBOLS
 from tools.reference.texts import PAGES
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"

@@ -17,7 +17,7 @@ from msgspec import inspect as types
 from specfleet.fleet.acceptance.places import PlaceRow
 from specfleet.fleet.acceptance.signals import SignalRow
 from specfleet.fleet.inputs.strict import name_key
-from specfleet.fleet.records.metrics.glossary import METRICS, PERCENTILES, SYMBOLS, percentile_name
+from specfleet.fleet.records.metrics.glossary import METRICS, PERCENTILES, percentile_name
 from specfleet.fleet.records.run import RunHeader
 from specfleet.fleet.records.schema import Row
 from specfleet.fleet.scenario.scenario import Scenario
@@ -26,6 +26,7 @@ from specfleet.fleet.stations.star import StarInputs
 from specfleet.fleet.times.roofline import Roofline
 from specfleet.meaning.entries import LEFT_OUT, OF_ITS_KEYS, REQUIRED, Described, DescribedKey, Entry
 from specfleet.sim.analytic import StarPrediction
+from tools.reference.symbols import SYMBOLS
 
 KEYS = "\nKeys:\n"
 KEY = re.compile(r"^ {4}(\w+)(?: \((.+?)\))?: (.*(?:\n {8}.*)*)", re.MULTILINE)  # name, unit and meaning
