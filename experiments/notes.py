@@ -34,7 +34,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """
-    kinds = [_absent_tiers, _replaced_acceptance, _published_texts, _idle_targets, _cut_trace]
+    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _cut_trace]
     if world != "engine":
         kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
@@ -133,14 +133,6 @@ def _mixed_profiles(scenario: Scenario) -> Iterator[str]:
             f"{' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} profile {shared.name}'s, measured between other "
             "machines than these; give [link] and [acceptance] where these are known"
         )
-
-
-def _absent_tiers(scenario: Scenario) -> Iterator[str]:
-    """Note tiers that begin beyond the last station: no error, since sweeps over counts have them."""
-    for name, side in (("drafters", scenario.drafters), ("verifiers", scenario.verifiers)):
-        for tier in side.tiers:
-            if tier.first > side.count:
-                yield f"{name}.tiers: first = {tier.first} is beyond the last station, {name}.count = {side.count}"
 
 
 def _idle_targets(scenario: Scenario) -> Iterator[str]:

@@ -3,15 +3,13 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from specfleet.calibration.readers.bench import read_bench
 from specfleet.calibration.readers.entries import entries_of, table_of
 from specfleet.calibration.readers.load import Load, Spread
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.responses import read_aiperf
-from specfleet.calibration.readers.sglang_bench import MARK, read_sglang_bench
-from specfleet.calibration.readers.vllm_bench import read_vllm_bench
 from specfleet.experiments.compare.compare import Comparison, compare_metrics, summarise
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.text import read_text
 from specfleet.fleet.records.metrics.findings import findings_of
 from specfleet.fleet.records.metrics.glossary import percentile_name
 from specfleet.fleet.records.metrics.measure import measure
@@ -40,10 +38,8 @@ def compare_client(simulated: Run, path: Path) -> Comparison:
 
 def read_client(path: Path, depth: int) -> Recording:
     """Read a client's file, whichever it is; `depth`: of the drafts, where it lacks them."""
-    if f'"{MARK}"' in read_text(path):
-        return read_sglang_bench([path], depth)
     origin, first = next(iter(entries_of([path])), (str(path), None))
-    return read_vllm_bench([path]) if "completed" in table_of(first, origin) else read_aiperf([path])
+    return read_bench([path], depth) if "completed" in table_of(first, origin) else read_aiperf([path])
 
 
 def metrics_of(load: Load) -> dict[str, Metric]:

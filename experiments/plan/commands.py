@@ -14,7 +14,7 @@ from specfleet.fleet.hardware.shipped import device_of, shape_of
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.workload import longest_of, mean_lengths, streams_of
+from specfleet.fleet.scenario.workload import mean_lengths, read_lengths, streams_of
 
 NAMES = {  # of methods, at vLLM and at SGLang
     "lookup": ("ngram", "NGRAM"), "beside": ("draft_model", "STANDALONE"), "eagle": ("eagle", "EAGLE"),
@@ -118,7 +118,7 @@ def _rows(one: Candidate, in_flight: int) -> int:
 
 def _longest(one: Candidate, depth: int) -> int:
     """Return the tokens of the longest text with its drafts, rounded up: the model's own limit may exceed the cache."""
-    return -(-(longest_of(one.base.workload)[0] + depth + 1) // ROUND) * ROUND
+    return -(-(read_lengths(one.base.workload).longest_text + depth + 1) // ROUND) * ROUND
 
 
 def _model(one: Candidate, flag: str, parallel: str, cache: str) -> list[str]:

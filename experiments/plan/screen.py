@@ -16,7 +16,6 @@ from specfleet.fleet.policies.group import One
 from specfleet.fleet.scenario.cost import per_million_tokens
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.fleet.stations.star import StarInputs, star_inputs
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.approximate import rounds_per_s
@@ -85,7 +84,7 @@ def _decoding(question: Question, kind: Kind, fleet: Fleet) -> Speeds:
         rate = inputs.colocated_tokens_per_s if kind == COLOCATED else inputs.standalone_tokens_per_s
         if math.isinf(rate):
             return  # nothing says what a plain step takes
-        prompt, new_tokens = mean_lengths(fleet.workload)
+        prompt, new_tokens = fleet.lengths.mean_prompt, fleet.lengths.mean_answer
         steps = [fleet.verifier_times(0).prefill, *([fleet.drafter_times(0).prefill] if kind == COLOCATED else [])]
         tokens_per_s = 1 / (1 / rate + sum(step.mean_s(prompt) for step in steps) / new_tokens)
         for N in _fewest(question, tokens_per_s):
@@ -136,7 +135,7 @@ class _Load:
     """What requests that come `per_s` times a second ask of the stations of a fleet."""
 
     def __init__(self, fleet: Fleet, inputs: StarInputs, per_s: float) -> None:
-        prompt, new_tokens = mean_lengths(fleet.workload)
+        prompt, new_tokens = fleet.lengths.mean_prompt, fleet.lengths.mean_answer
         self.depth, self.context = fleet.drafters.depth, prompt + new_tokens / 2
         self.tokens_per_round = inputs.accepted_per_round + 1
         self.rounds_per_s = per_s * new_tokens / self.tokens_per_round

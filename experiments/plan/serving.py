@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfleet.fleet.acceptance.models import survival
-from specfleet.fleet.scenario.facts import middle_context
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.fleet.times.step_time import StepTime
 
 WORTH = 1.10  # twice the requests in flight must be served this much faster, or the device has no time left
@@ -80,8 +78,7 @@ def load_curve(fleet: Fleet, depth: int, targets: int = 1) -> LoadCurve:
 
 def request_s(fleet: Fleet, rows: int, depth: int, targets: int = 1) -> float:
     """Time of a request's decoding: its rounds, and the prefills of all others meanwhile."""
-    _, answer = mean_lengths(fleet.workload)
-    rounds, others = answer / tokens_per_round(fleet, depth), (rows - 1) * (depth + 1)
+    rounds, others = fleet.lengths.mean_answer / tokens_per_round(fleet, depth), (rows - 1) * (depth + 1)
     prefill_s = _prefill_s(fleet, fleet.verifier_times(0).prefill, others)
     if depth and fleet.verifiers.drafts is not None and fleet.verifiers.drafts.reads_prompts:
         prefill_s += _prefill_s(fleet, fleet.drafter_times(0).prefill, others)
@@ -90,7 +87,7 @@ def request_s(fleet: Fleet, rows: int, depth: int, targets: int = 1) -> float:
 
 def _prefill_s(fleet: Fleet, prefill: StepTime, others: int) -> float:
     """Time that a prompt adds to steps of so many other tokens, with which it shares the reading of weights."""
-    prompt, _ = mean_lengths(fleet.workload)
+    prompt = fleet.lengths.mean_prompt
     alone_s = prefill.mean_s(prompt) - prefill.base_s
     if prefill.roofline is None or not others:
         return alone_s
@@ -109,7 +106,7 @@ def round_s(fleet: Fleet, rows: int, depth: int, targets: int = 1) -> float:
     A drafter elsewhere that has several targets drafts for one after the other. Several rows are not in step there, and
     wait for half a step of the drafter, and for half a step of their target.
     """
-    context = middle_context(fleet)
+    context = fleet.lengths.middle
     if not depth:
         return fleet.verifier_times(0).decode.mean_s(1, context, rows, rows - 1)
     alone_s = _alone_s(fleet, rows, depth)
@@ -125,7 +122,7 @@ def drafter_share(fleet: Fleet, rows: int, depth: int) -> float:
 
 
 def _alone_s(fleet: Fleet, rows: int, depth: int) -> float:
-    verify_s = fleet.verifier_times(0).verify.mean_s(depth + 1, middle_context(fleet), rows, (depth + 1) * (rows - 1))
+    verify_s = fleet.verifier_times(0).verify.mean_s(depth + 1, fleet.lengths.middle, rows, (depth + 1) * (rows - 1))
     ways_s = 2 * _way_s(fleet, depth) if fleet.verifiers.drafts is None else 0.0
     return _draft_s(fleet, rows, depth) + verify_s + ways_s
 
@@ -135,7 +132,7 @@ def _way_s(fleet: Fleet, depth: int) -> float:
 
 
 def _draft_s(fleet: Fleet, rows: int, depth: int) -> float:
-    return fleet.drafter_times(0).draft.mean_s(depth, middle_context(fleet), rows, depth * (rows - 1))
+    return fleet.drafter_times(0).draft.mean_s(depth, fleet.lengths.middle, rows, depth * (rows - 1))
 
 
 def _row_limits(fleet: Fleet, depth: int) -> dict[str, float]:
@@ -143,7 +140,7 @@ def _row_limits(fleet: Fleet, depth: int) -> dict[str, float]:
     batching = fleet.verifiers.batching
     room = batching.kv_blocks * batching.block_size
     return {
-        "the KV cache": room / (middle_context(fleet) + batching.lookahead) if room else math.inf,
+        "the KV cache": room / (fleet.lengths.middle + batching.lookahead) if room else math.inf,
         "max_num_seqs": float(batching.max_num_seqs),
         "max_num_batched_tokens": batching.max_num_batched_tokens / (1 + depth + batching.slots),
     }

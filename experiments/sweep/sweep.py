@@ -68,8 +68,12 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
     return key, [parse_value(part) for part in parts_of(values)]
 
 
-def vary_of(vary: Vary) -> dict[str, list[Any]]:
-    """Return the values to vary as lists of plain values by dotted key; InputError for a text that says none.
+def vary_of(vary: Vary, stated: Iterable[str] = ()) -> dict[str, list[Any]]:
+    """Return the values to vary as lists of plain values by dotted key.
+
+    - `stated`: keys that have one value for all cells.
+
+    Raises InputError for a text that says no values, and for a key that is stated, too.
 
     >>> vary_of(["verifiers.count=1:3"])
     {'verifiers.count': [1, 2, 3]}
@@ -79,7 +83,7 @@ def vary_of(vary: Vary) -> dict[str, list[Any]]:
         twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
         if twice:
             raise InputError(f"--vary {twice[0]}: stands twice; give all its values at once, {twice[0]}=A,B,C")
-        return dict(pairs)
+        vary = dict(pairs)
     for key, values in vary.items():
         if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
             raise InputError(f"vary: {key} = {values!r}: needs a list of values")
@@ -87,6 +91,9 @@ def vary_of(vary: Vary) -> dict[str, list[Any]]:
     for key, listed in axes.items():
         if not listed:
             raise InputError(f"vary: {key} = []: needs one value or more")
+    for key in stated:
+        if key in axes:
+            raise InputError(f"--set {key}: --vary gives its values; leave one of them out")
     return axes
 
 

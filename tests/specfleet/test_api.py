@@ -50,9 +50,12 @@ def test_every_public_name_is_there_and_listed() -> None:
 CHANGED: list[tuple[list[str], dict[str, Any], dict[str, Any]]] = [
     (["verifiers.count=8", "seed=3"], {"verifiers.count": 8, "seed": 3}, {"verifiers": {"count": 8}, "seed": 3}),
     (["drafters={depth = 3}"], {"drafters": {"depth": np.int64(3)}}, {"drafters": {"depth": 3}}),
-    (["drafters.order=priority"], {"drafters.order": "priority"}, {"drafters": {"order": {"policy": "priority"}}}),
+    (
+        ["drafters.order=priority", "verifiers.priorities=[1, 2]"],
+        {"drafters.order": "priority", "verifiers.priorities": (1, 2)},
+        {"drafters": {"order": {"policy": "priority"}}, "verifiers": {"priorities": [1, 2]}},
+    ),
     (["profile=a100"], {"profile": "a100"}, {"profile": "a100"}),
-    (["drafters.limits_per_s=[1, 2]"], {"drafters.limits_per_s": (1, 2)}, {"drafters": {"limits_per_s": [1, 2]}}),
     (
         ["acceptance={model = 'per-position', survival = [0.8, 0.5]}"],
         {"acceptance": {"model": "per-position", "survival": [0.8, 0.5]}},
@@ -134,6 +137,23 @@ def test_python_and_command_line_sweeps_give_the_same_table(swept: specfleet.Swe
     assert kept.frame().equals(swept.frame())
 
 
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (["simulate", "star", "--set", "seed=1", "--set", "seed=2"], "--set seed: stands twice; give it once"),
+        (
+            ["sweep", "star", "--set", "seed=1", "--vary", "seed=1:2", "-o", "swept"],
+            "--set seed: --vary gives its values",
+        ),
+    ],
+)
+def test_a_key_has_one_source_of_values(command: list[str], reason: str, say: Say) -> None:
+    said = say(*command)
+    assert (said.status, reason in said.err) == (2, True)
+    with pytest.raises(specfleet.InputError, match="leave one of them out"):
+        specfleet.sweep("star", {"seed": [1, 2]}, seed=3)
+
+
 def test_a_mapping_is_a_scenario_and_a_duration_a_time() -> None:
     tables = {
         "profile": {"name": "own", "draft": "10ms", "verify": {"base_s": 0.06}}, "link": "2 ms",
@@ -156,13 +176,6 @@ def test_each_target_is_compared_with_itself_alone() -> None:
     crowd = specfleet.simulate("star", own, verifiers={"count": 8}).targets()
     assert (crowd.share_of_alone < 0.7).all()
     assert "share_of_alone" not in specfleet.simulate("eqspec", SMALL).targets()
-
-
-def test_what_varies_wins_over_changes() -> None:
-    cells = specfleet.sweep(
-        "star", {"verifiers.count": [2]}, {**SMALL, "verifiers.count": 5}, verifiers={"count": 4}, seeds=1
-    )
-    assert cells.cells[0].scenario_digest == specfleet.scenario_of("star", SMALL, verifiers={"count": 2}).digest()
 
 
 def test_a_run_becomes_frames(result: specfleet.Result) -> None:

@@ -38,21 +38,32 @@ KEYS = ("--key", "a.secret", "--server-key")
         (["profile", "estimate"], "--target"),
         (["profile", "estimate", "--target", "llama-3.1-8b@h100", "--engine", "steam"], "'steam': does not ship"),
         (["profile", "estimate", "--target", "llama-3.1-8b@b2000"], "device 'b2000'"),
-        (["drafter", "star", "--host", "0.0.0.0"], "0.0.0.0: other hosts can reach that address"),  # noqa: S104
-        (["verifier", "star", "--connect", "192.0.2.7:5555"], "192.0.2.7: is another host, and without keys anybody"),
-        (["drafter", "star", "--key", "a.secret"], "--key and --allowed belong together"),
-        (["verifier", "star", "--server-key", "a.public"], "--key and --server-key belong together"),
-        (["verifier", "star", *KEYS, "a.public"], "a.public: cannot be read (No such file"),
-        (["router", "m-for-n", "--drafters", "192.0.2.7:5555,b:1"], "192.0.2.7: is another host, and without keys"),
-        (["router", "m-for-n", "--drafters", "a:1", *KEYS[:2]], "--key, --allowed and --server-key belong together"),
-        (["verifier", "star", *KEYS, "a.public,b.public"], "a.public,b.public: 2 keys for 1 addresses; one for all"),
+        (["node", "drafter", "star", "--at", "0.0.0.0:5555"], "0.0.0.0:5555: strangers can reach a port, so it needs"),
+        (["node", "target", "star", "--connect", "192.0.2.7:5555"], "192.0.2.7:5555: strangers can reach a port, so"),
+        (["node", "drafter", "star", "--key", "a.secret"], "--key and --allowed belong together"),
+        (["node", "target", "star", "--server-key", "a.public"], "--key and --server-key belong together"),
+        (["node", "target", "star", "--connect", "a:1", *KEYS, "a.public"], "a.public: cannot be read (No such file"),
+        (["node", "router", "m-for-n", "--connect", "a:5555,b:1"], "a:5555: strangers can reach a port, so it needs"),
+        (
+            ["node", "router", "m-for-n", "--connect", "a:1", *KEYS[:2]],
+            "--key, --allowed and --server-key belong together",
+        ),
+        (
+            ["node", "target", "star", "--connect", "a:1", *KEYS, "a.public,b.public"],
+            "b.public: 2 keys for 1",
+        ),
+        (["node", "target", "star", *KEYS, "a.public"], "--server-key a.public: needs --connect"),
+        (["node", "drafter", "star", "--connect", "a:1"], "--connect a:1: has no effect on a drafter; leave it out"),
+        (["node", "target", "star", "--at", "./here"], "--at ./here: has no effect on a target; leave it out"),
+        (["node", "drafter", "star", "--number", "2"], "--number 2: the scenario has drafters.count = 1"),
+        (["node", "drafter", "star", "--at", "./" + "a" * 107], "109 bytes; the path of a socket file has at most"),
         (["keys", "a/b"], "key 'a/b': allowed are 1 to 64 letters"),
         (["run", "star", "--set", "drafters.model=no/such/model"], "no/such/model"),
         *((words.replace("LONG", "a" * 10_000).split(), "aaa") for words in LONG),
     ],
 )
 def test_wrong_commands_end_with_status_2_and_one_line(arguments: list[str], expected: str, say: Say) -> None:
-    if arguments[0] in ("drafter", "verifier", "router", "keys", "run"):
+    if arguments[0] in ("node", "keys", "run"):
         pytest.importorskip("torch")
     status, out, err = say(*arguments)
     assert expected in err
