@@ -127,18 +127,18 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
     """Evaluate the equations: S, Z, N_full, N_max, throughput."""
     from specfleet import analytic
     from specfleet.experiments.console.headline import acceptance_text
-    from specfleet.meaning.entries import described_keys
-    from specfleet.sim.analytic import StarPrediction, Throughput
+    from specfleet.meaning.entries import meanings
 
     prediction = analytic(scenario, settings(changes))
     if as_json:
         print_json(prediction)
         return
-    meanings = {name: what for struct in (Throughput, StarPrediction) for name, what in described_keys(struct).items()}
+    tables = meanings().tables
+    facts = {key.name: key.facts for name in ("Throughput", "StarPrediction") for key in tables[name].keys}
     rows = []
     for name, value in prediction.frame().itertuples(index=False):
         first, *_, last = name.split(".") * 2  # a number, or one of several below a symbol of their own
-        rows.append((name, meanings[first][2], value_text(value), meanings[last][1]))
+        rows.append((name, facts[first].get("symbol", ""), value_text(value), facts[last].get("unit", "")))
     title = f"analytic model of {scenario}: constant times, prefill left out"
     print_table(title, ("quantity", "symbol", "value", "unit"), rows, texts=2)
     say(acceptance_text(prediction.mean_acceptance_length))

@@ -1,5 +1,6 @@
 """The Python API as users meet it: light to import, one with the command line, results that become frames."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ def test_every_public_name_is_there_and_listed() -> None:
     for name in specfleet.__all__:
         assert getattr(specfleet, name) is not None
     assert set(specfleet.__all__) <= set(dir(specfleet))
+    seen = re.findall(r"from (\S+) import (\w+) as", Path(specfleet.__file__).read_text())
+    assert sorted(seen) == sorted((home, name) for home, names in specfleet.HOMES.items() for name in names.split())
     with pytest.raises(AttributeError, match="no attribute 'simulat'"):
         _ = specfleet.simulat
 
