@@ -19,7 +19,6 @@ sglang_bench.py     SGLang: results of its benchmark
 clients.py          the load as a client timed it, request by request
 vllm_bench.py       vLLM: results of its benchmark
 served.py           a load as a scenario: step times, settings, workload
-specdecode_bench.py SpecDecode-Bench: acceptance by place
 amusd.py            AMUSD: run files of its authors
 amusd_clocks.py     AMUSD: what the clocks of those runs leave out
 """

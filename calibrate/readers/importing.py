@@ -26,12 +26,10 @@ from calibrate.readers.served import (
 )
 from calibrate.readers.sglang_bench import read_sglang_bench
 from calibrate.readers.sglang_log import read_sglang_log
-from calibrate.readers.specdecode_bench import read_specdecode_bench
 from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.acceptance.models import LengthModel, expected_committed
-from fleet.acceptance.places import ByPlace, write_places
 from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.files import check_writable, write_file
@@ -55,14 +53,13 @@ READERS: dict[str, Callable[..., Recording]] = {
     "sglang-log": read_sglang_log,
     "sglang-bench": read_sglang_bench,
     "aiperf": read_aiperf,
-    "specdecode-bench": read_specdecode_bench,
     "amusd": read_amusd,
 }
 OPTIONS = {
     "vllm-metrics": ["seconds"], "sglang-log": ["depth"], "sglang-bench": ["depth"],
-    "llama-cpp": ["depth"], "llama-cpp-log": ["depth"], "specdecode-bench": ["method", "dataset", "depth"],
+    "llama-cpp": ["depth"], "llama-cpp-log": ["depth"],
 }  # fmt: skip
-PLACES, LENGTHS, TRACE, PROFILE = "places.parquet", "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
+LENGTHS, TRACE, PROFILE = "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
 TOKENS = ("num_prefill_tokens", "num_decode_tokens")
 MAX_MS = 1e9
 NO_TIMES = "it has no step times: --draft-ms and --verify-ms state them, --profile names a profile that has them"
@@ -128,18 +125,15 @@ def import_record(
     draft: str = "",
     seconds: float | None = None,
     depth: int | None = None,
-    method: str = "",
-    dataset: str = "",
 ) -> Imported:
-    """Read records of another engine and write a scenario of them to `out`, with lengths and places beside it.
+    """Read records of another engine and write a scenario of them to `out`, with lengths beside it.
 
     `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp, llama-cpp-log, llama-cpp-metrics, sglang, sglang-log,
-    sglang-bench, aiperf, specdecode-bench or amusd. Step times are stated, `draft_ms` a draft token and `verify_ms` a
-    verification, or those of a `profile`, a shipped name or a file, or estimated of `target` (MODEL@DEVICE) and, on
-    its device, `draft` (a model, or lookup); without any the file's own, or inferred from its load. `seconds`: time
-    between two scrapes. `depth`: of the scenario's drafts, at most as recorded. `method` (eagle or ngram) and `dataset`
-    pick from specdecode-bench. Raises InputError, in one line that names file, record, key and both values, for a file
-    that contradicts itself.
+    sglang-bench, aiperf or amusd. Step times are stated, `draft_ms` a draft token and `verify_ms` a verification, or
+    those of a `profile`, a shipped name or a file, or estimated of `target` (MODEL@DEVICE) and, on its device, `draft`
+    (a model, or lookup); without any the file's own, or inferred from its load. `seconds`: time between two scrapes.
+    `depth`: of the scenario's drafts, at most as recorded. Raises InputError, in one line that names file, record, key
+    and both values, for a file that contradicts itself.
 
     >>> import specfleet, tempfile
     >>> counts = '''{"metrics": {"speculative_decoding": {
@@ -167,7 +161,7 @@ def import_record(
         raise InputError(f"--draft {shortened(draft, quoted=False)}: needs --target MODEL@DEVICE beside it")
     if seconds is not None and (kind != "vllm-metrics" or not 0 < seconds <= MAX_MS or len(paths) != 2):
         raise InputError(f"--seconds {seconds}: needs a time above 0 between two scrapes of vllm-metrics")
-    recording = _read(kind, paths, {"method": method, "dataset": dataset, "depth": depth, "seconds": seconds})
+    recording = _read(kind, paths, {"depth": depth, "seconds": seconds})
     if target:
         what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines"
         stated = estimated(target, draft, recording.acceptance is not None, engine_for(kind)), what
@@ -177,13 +171,8 @@ def import_record(
 
 
 def _read(kind: str, paths: Sequence[Path], options: Mapping[str, Any]) -> Recording:
-    """Read the files with those options that the kind has; InputError for one that has no effect."""
-    taken = {name: options[name] for name in OPTIONS.get(kind, ()) if options[name]}
-    for name in ("method", "dataset"):
-        if options[name] and name not in taken:
-            stated = shortened(options[name], quoted=False)
-            raise InputError(f"--{name} {stated}: picks from specdecode-bench; leave it out")
-    return READERS[kind](paths, **taken)
+    """Read the files with those options that the kind has."""
+    return READERS[kind](paths, **{name: options[name] for name in OPTIONS.get(kind, ()) if options[name]})
 
 
 def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path | None, out: Path) -> Times | None:
@@ -276,8 +265,6 @@ def _own_times(recording: Recording, engine: str) -> Times | None:
 def _writers(recording: Recording, profile: HardwareProfile | str) -> Iterator[tuple[str, Callable[[Path], None]]]:
     """Yield the files beside the scenario that it needs, by name, and what writes each."""
     arrivals = recording.load.arrivals if recording.load else ()
-    if recording.texts:
-        yield PLACES, partial(write_places, recording.texts)
     if recording.lengths:
         yield LENGTHS, partial(write_rows, TOKENS, recording.lengths)
     if arrivals:
@@ -295,9 +282,7 @@ def _scenario(
     name: str, recording: Recording, depth: int, profile: HardwareProfile | str, beside: Mapping[str, Path]
 ) -> Scenario:
     """Return the scenario of a recording; what it does not have stays at its default."""
-    acceptance, workload = recording.acceptance, Workload()
-    if isinstance(acceptance, ByPlace):
-        acceptance = msgspec.structs.replace(acceptance, file=beside[PLACES].name)
+    workload = Workload()
     if recording.lengths:
         workload = Workload(requests=len(recording.lengths), lengths=beside[LENGTHS].name)
     elif recording.answer_tokens:
@@ -305,8 +290,8 @@ def _scenario(
     return Scenario(
         name=name.encode("ascii", "replace").decode(),
         profile=beside[PROFILE].name if PROFILE in beside else profile,
-        drafters=Drafters(depth=depth, kind=recording.drafts),
-        acceptance=acceptance,
+        drafters=Drafters(depth=depth),
+        acceptance=recording.acceptance,
         workload=workload,
     )
 
@@ -315,13 +300,12 @@ def _comments(kind: str, read: Sequence[Path], recording: Recording, notes: Sequ
     """Yield what the scenario's file says of where its numbers come from."""
     names = ", ".join(shortened(path.name) for path in read)
     said = [f"Written by `specfleet import {kind}`: {recording.format}, from {names}."]
-    if (model := recording.acceptance) is not None:
+    if recording.acceptance is not None:
         says = "says nothing of it" if recording.stated is None else f"says {recording.stated:.4g}"
-        depth = model.depth if isinstance(model, ByPlace) else recording.depth
-        at, mean = f" at depth {recording.depth}" if recording.texts else "", recording.mean_accepted
+        mean = recording.mean_accepted
         said += [
-            f"Acceptance: {recording.sources['acceptance']}, recorded at depth {depth}.",
-            f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
+            f"Acceptance: {recording.sources['acceptance']}, recorded at depth {recording.depth}.",
+            f"Mean acceptance length: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
         ]
     lengths = "prompts assumed, answers of the recorded mean" if recording.answer_tokens else "assumed"
     if recording.lengths:

@@ -17,8 +17,7 @@ from typing import Any, Literal
 import msgspec
 import pandas as pd
 
-from fleet.errors import InputError
-from fleet.inputs.text import is_file
+from experiments.reproduce.papers import Paper
 from fleet.shown import Shown
 
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "unsettled"]
@@ -26,13 +25,6 @@ JUDGED = ("predicted", "estimated")  # kinds that count
 TINY = 0.05  # share of its whole, below which a quantity is compared with the whole
 FAR = 0.1  # an error beyond which a row is counted as missed
 CLAIM = " (1: yes)"  # how the quantity of a claim ends
-
-
-class Inputs(msgspec.Struct, frozen=True):
-    """What a user may hand to a reproduction: a run file of authors, a folder of data."""
-
-    trace: str | None = None
-    data: str | None = None
 
 
 class PaperRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -116,30 +108,22 @@ class Reproduction(Shown, msgspec.Struct, frozen=True):
         return pd.DataFrame([{"quantity": row.quantity, **row.case, **own} for row, own in values])
 
 
-RowsOf = Callable[[Inputs], Iterable[PaperRow]]
-Reproduce = Callable[[Inputs], Reproduction]
+RowsOf = Callable[..., Iterable[PaperRow]]
+Reproduce = Callable[..., Reproduction]
 
 
-def assuming(*assumptions: str) -> Callable[[RowsOf], Reproduce]:
-    """Make a Reproduction of a function that yields its rows and has its name."""
+def reproduces(paper: Paper) -> Callable[[RowsOf], Reproduce]:
+    """Make a Reproduction of a function that yields its rows; the paper's file has what it assumes, by its name."""
 
     def reproduction(rows_of: RowsOf) -> Reproduce:
         @wraps(rows_of)
-        def made(inputs: Inputs) -> Reproduction:
-            return Reproduction(name_of(rows_of), list(rows_of(inputs)), list(assumptions))
+        def made(*inputs: Path) -> Reproduction:
+            name = name_of(rows_of)
+            return Reproduction(name, list(rows_of(*inputs)), paper.assumed(name))
 
         return made
 
     return reproduction
-
-
-def data_file(inputs: Inputs, file: str, name: str) -> Path:
-    """Return the place of a file that reproduction `name` reads; InputError where `--data` or the file is missing."""
-    if inputs.data is None:
-        raise InputError(f"reproduce {name}: give --data FOLDER, which holds {file}")
-    if not is_file(path := Path(inputs.data) / file):
-        raise InputError(f"--data {inputs.data}: has no {file}, which reproduce {name} reads")
-    return path
 
 
 def name_of(made: Callable[..., Any]) -> str:
@@ -168,6 +152,11 @@ def row(
     whole = paper if part_of is None else part_of
     error = (ours - paper) / whole if paper is not None and whole and ours is not None else None
     return PaperRow(quantity, case, "unsettled" if note else kind, paper, ours, error, part_of, note)
+
+
+def fitted_if(is_so: bool) -> Kind:
+    """Return "fitted" where a number set ours, else "predicted"."""
+    return "fitted" if is_so else "predicted"
 
 
 def claim(quantity: str, case: dict[str, Any], holds: bool, note: str = "") -> PaperRow:

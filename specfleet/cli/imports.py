@@ -21,7 +21,7 @@ def import_(
         typer.Argument(
             metavar="KIND",
             help="vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp, llama-cpp-log, llama-cpp-metrics, sglang, "
-            "sglang-log, sglang-bench, aiperf, specdecode-bench or amusd.",
+            "sglang-log, sglang-bench, aiperf or amusd.",
         ),
     ],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="What the engine printed or recorded.")],
@@ -44,15 +44,13 @@ def import_(
     ] = None,
     depth: Annotated[
         int | None,
-        typer.Option(min=1, help="Depth of the scenario's drafts.", show_default="as recorded; 5 of specdecode-bench"),
+        typer.Option(min=1, help="Depth of the scenario's drafts.", show_default="as recorded"),
     ] = None,
-    method: Annotated[str, typer.Option(help="Of specdecode-bench: eagle or ngram.", show_default="eagle")] = "",
-    dataset: Annotated[str, typer.Option(help="Of specdecode-bench in Parquet: one dataset.", show_default="all")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Make a scenario of another engine's records: acceptance, and the load where they have it.
 
-    Lengths and acceptance by place go into files beside it. With step times, stated, of a profile, estimated, or
+    Lengths go into files beside it. With step times, stated, of a profile, estimated, or
     inferred from the load, it simulates at once; a load is then compared with its simulation. A file that contradicts
     its format's identities is refused in one line.
     """
@@ -63,7 +61,7 @@ def import_(
     with keeping(out):
         imported = import_record(
             kind, files, out, draft_ms=draft_ms, verify_ms=verify_ms, profile=profile, target=target, draft=draft,
-            seconds=seconds, depth=depth, method=method, dataset=dataset,
+            seconds=seconds, depth=depth,
         )  # fmt: skip
     if not as_json:
         print_imported(imported)

@@ -26,6 +26,8 @@ from fleet.shown import number
 from specfleet.cli.options import AsJson, Changes, PathOption, ScenarioFile, file_option, folder_option, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from experiments.reproduce.rows import PaperRow, Reproduction
     from experiments.sweep.cell import CellResult
     from fleet.records.metrics.window import Metric
@@ -142,12 +144,6 @@ def compare(
 def reproduce(
     name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Measurements that others published (estimates, serving, specdecode-fig10, -fig1)."
-        ),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a paper's table or figure, row by row; `all` runs every one, and sums up by paper.
@@ -156,38 +152,40 @@ def reproduce(
     """
     from experiments.reproduce import REPRODUCTIONS
     from experiments.reproduce.every import EVERY, names
-    from experiments.reproduce.rows import Inputs
     from specfleet import reproduce
 
     if not name:
         print("\n".join((*REPRODUCTIONS, EVERY)))
         return
     if name == EVERY:
-        inputs = Inputs(str(trace) if trace else None, str(data) if data else None)
-        with progress("reproduce", len(list(names(inputs)))) as advance:
-            reproduction = reproduce(name, trace=trace, data=data, report=advance)
+        with progress("reproduce", len(list(names(trace)))) as advance:
+            reproduction = reproduce(name, trace=trace, report=advance)
     else:
         with busy(f"reproducing {name}"):
-            reproduction = reproduce(name, trace=trace, data=data)
+            reproduction = reproduce(name, trace=trace)
     print_reproduction(name, reproduction, as_json)
 
 
 def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -> None:
     """Print the rows of a reproduction, and what had to be assumed."""
-    from experiments.reproduce.orders import reversed_orders
-    from experiments.reproduce.rows import kinds_of
-
     if as_json:
         print_json(reproduction)
         return
-    rows = [
-        (row.quantity, case_text(row.case), row.kind, row.paper, row.ours, error_text(row))
-        for row in reproduction.rows
-        if "row" not in row.case
-    ]
-    if hidden := len(reproduction.rows) - len(rows):
-        print(f"{hidden} rows of single runs are not printed here; --json has them")
-    print_values(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
+    print_paper_rows(name, reproduction.rows)
+    print_judgement(reproduction)
+
+
+def print_paper_rows(name: str, rows: "Iterable[PaperRow]") -> None:
+    """Print rows: the paper's number, ours and the error."""
+    values = [(row.quantity, case_text(row.case), row.kind, row.paper, row.ours, error_text(row)) for row in rows]
+    print_values(name, ("quantity", "case", "kind", "paper", "ours", "error"), values)
+
+
+def print_judgement(reproduction: "Reproduction") -> None:
+    """Print what a reproduction assumes, how far off it is, and which orders it reverses."""
+    from experiments.reproduce.orders import reversed_orders
+    from experiments.reproduce.rows import kinds_of
+
     for assumption in reproduction.assumptions:
         print(f"assumed: {assumption}")
     for note in dict.fromkeys(row.note for row in reproduction.rows if row.note):

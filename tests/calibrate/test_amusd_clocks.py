@@ -9,7 +9,7 @@ import pytest
 from calibrate.readers.amusd import read_runs
 from calibrate.readers.amusd_clocks import first_pass_s, launched_before_s, own_steps
 from experiments.reproduce import REPRODUCTIONS, amusd
-from experiments.reproduce.rows import Inputs, PaperRow
+from experiments.reproduce.rows import PaperRow
 from tests.helpers.amusd_runs import any_machine, run_file
 
 QUICK = (0, 1)
@@ -28,7 +28,7 @@ def totals(
 ) -> dict[tuple[int, str], PaperRow]:
     """The rows of total times, by sample and by strategy (amusd: by what it is predicted from)."""
     monkeypatch.setattr(amusd, "SEEDS", 3)
-    rows = REPRODUCTIONS["amusd-a100"](Inputs(trace=str(written(entries, folder)))).rows
+    rows = REPRODUCTIONS["amusd-a100"](written(entries, folder)).rows
     return {
         (row.case["sample"], row.case["from"][:3] if row.case["strategy"] == "amusd" else row.case["strategy"]): row
         for row in rows

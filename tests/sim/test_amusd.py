@@ -8,7 +8,6 @@ import pytest
 
 from calibrate.readers.amusd import agreement_of, catch_up_s, depth_of, read_runs
 from experiments.reproduce import REPRODUCTIONS, amusd
-from experiments.reproduce.rows import Inputs
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
@@ -165,7 +164,7 @@ def test_predictions_ignore_the_measured_amusd_run(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(amusd, "SEEDS", 2)
     own = {"draft_times": [0.02] + [0.012] * 1099, "verify_times": [0.5] + [0.04] * 299, "total_time": 17.0}
     before, after = (
-        REPRODUCTIONS["amusd-a100"](Inputs(trace=str(trace(tmp_path, **changes)))).rows
+        REPRODUCTIONS["amusd-a100"](trace(tmp_path, **changes)).rows
         for changes in ({}, {"amusd": own | {"accepted_tokens": [3] * 250 + [1] * 50}})
     )
     predicted = [(old, new) for old, new in zip(before, after, strict=True) if old.kind == "predicted"]
@@ -206,7 +205,7 @@ def test_missing_strategies_leave_out_only_their_rows(tmp_path: Path) -> None:
     file = trace(tmp_path)
     entries = json.loads(file.read_text())
     file.write_text(json.dumps([*entries[1:2], entries[1] | {"sample_index": 7}]))
-    rows = REPRODUCTIONS["amusd-a100"](Inputs(trace=str(file))).rows
+    rows = REPRODUCTIONS["amusd-a100"](file).rows
     assert {row.case["sample"] for row in rows} == {0, 7}
     assert {row.case.get("strategy", "sd") for row in rows} == {"sd"}
 

@@ -60,8 +60,9 @@ def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) ->
     assert modules <= names
     others = names - modules
     allowed = (
-        *(f"fleet/data/{kind}/" for kind in ("profiles", "published", "shapes", "devices", "engines", "scenarios")),
+        *(f"fleet/data/{kind}/" for kind in ("profiles", "shapes", "devices", "engines", "scenarios")),
         "experiments/report/page.html",
+        *(f"experiments/reproduce/{paper}.toml" for paper in ("amusd", "batch", "dsde", "goodspeed", "starsd")),
         "engine/demo_pair/",
         "fleet/py.typed",
         "specfleet/__init__.pyi",
