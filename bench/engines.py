@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import numpy as np
 
 from bench.harness import Report, Row
+from bench.others import ENGINES
 from bench.outside import running_on, scenario_with
-from engine.outside.job import ENGINES
 from experiments.console.printing import remark
 from fleet.records.metrics.measure import measure
 
