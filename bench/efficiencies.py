@@ -9,10 +9,10 @@ from scipy.optimize import minimize
 
 from bench.harness import Report, add_data, data_file
 from bench.vidur import EFFICIENCIES, FILES, KERNELS, MODEL, PRODUCTS, Operators, estimated_s, read_operators
-from fleet.hardware.device import Figure
-from fleet.hardware.passes import Placed
-from fleet.hardware.profile import placed_of
-from fleet.hardware.shipped import device_of
+from specfleet.fleet.hardware.device import Figure
+from specfleet.fleet.hardware.passes import Placed
+from specfleet.fleet.hardware.profile import placed_of
+from specfleet.fleet.hardware.shipped import device_of
 
 START = dict(zip(EFFICIENCIES, (0.85, 0.75, 5e-6, 2e-6, 0.5), strict=True))
 

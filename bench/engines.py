@@ -11,8 +11,8 @@ import numpy as np
 from bench.harness import Report, Row
 from bench.others import ENGINES
 from bench.outside import running_on, scenario_with
-from experiments.console.printing import remark
-from fleet.records.metrics.measure import measure
+from specfleet.experiments.console.printing import remark
+from specfleet.fleet.records.metrics.measure import measure
 
 OWN = "own"
 KINDS = {"none": 0, "small model": 4}  # ways to draft, by depth

@@ -16,14 +16,14 @@ import numpy as np
 from bench.harness import Report, add_data
 from bench.specdecode import EAGLE_S, TARGET_S
 from bench.vidur import FILES, estimated_s, read_operators, with_efficiencies
-from calibrate.readers.amusd import read_runs
-from experiments.reproduce import amusd, starsd
-from experiments.reproduce.papers import Paper
-from experiments.reproduce.rows import Kind, PaperRow, Reproduction, in_parts, off_by, row
-from fleet.hardware.passes import roofline_of
-from fleet.hardware.profile import estimated_profile, placed_of
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
+from specfleet.calibration.readers.amusd import read_runs
+from specfleet.experiments.reproduce import amusd, starsd
+from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.rows import Kind, PaperRow, Reproduction, in_parts, off_by, row
+from specfleet.fleet.hardware.passes import roofline_of
+from specfleet.fleet.hardware.profile import estimated_profile, placed_of
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
 
 PAPER = Paper("estimates", Path(__file__).parent)
 QWEN, GLM, CONTEXT = (PAPER[name] for name in ("qwen3-8b", "glm-4.5-air", "context"))

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from experiments.console.exits import keeping
-from experiments.console.printing import print_table, remark, value_text
-from experiments.reproduce.rows import Reproduction
-from fleet.errors import InputError
-from fleet.files import check_folder, write_file
-from fleet.records.metrics.intervals import student_t_interval
 from specfleet.cli.study import print_judgement, print_paper_rows
+from specfleet.experiments.console.exits import keeping
+from specfleet.experiments.console.printing import print_table, remark, value_text
+from specfleet.experiments.reproduce.rows import Reproduction
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import check_folder, write_file
+from specfleet.fleet.records.metrics.intervals import student_t_interval
 
 T = TypeVar("T")
 SINGLE = "row"  # in the case of a row of a large file: written, and not printed

@@ -9,16 +9,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.outside.answers import answers_of, run_of, run_on_server
-from engine.outside.engines import Driver, OutsideEngine, environment_of
-from engine.outside.install import new_environment, pip
-from engine.outside.job import Facts, SeenStep, Served, Settings, job_of
-from engine.outside.steps import log_of, with_cache
-from fleet.errors import InputError
-from fleet.records.run import Run, make_run
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import DraftKind, Scenario
-from fleet.times.step import Step
+from specfleet.engine.outside.answers import answers_of, run_of, run_on_server
+from specfleet.engine.outside.engines import Driver, OutsideEngine, environment_of
+from specfleet.engine.outside.install import new_environment, pip
+from specfleet.engine.outside.job import Facts, SeenStep, Served, Settings, job_of
+from specfleet.engine.outside.steps import log_of, with_cache
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import DraftKind, Scenario
+from specfleet.fleet.times.step import Step
 
 PACKAGES = {
     "llama-cpp": ("xllamacpp", "gguf", "safetensors", "numpy"),

@@ -12,10 +12,10 @@ from typing import Any
 from bench.aiconfigurator import MeasuredRun
 from bench.harness import Report
 from bench.serving_rows import predicted
-from experiments.reproduce.papers import Paper
-from experiments.reproduce.rows import PaperRow, Reproduction, fitted_if, in_parts, row
-from fleet.hardware.profile import estimate
-from fleet.times.profile import HardwareProfile
+from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, fitted_if, in_parts, row
+from specfleet.fleet.hardware.profile import estimate
+from specfleet.fleet.times.profile import HardwareProfile
 
 THREADS = Paper("published", Path(__file__).parent)
 TAIL = "a set of few prompts ends with few of them running, and the thread prints no lengths"

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from experiments.reproduce.papers import Paper
-from fleet.acceptance.places import Text
-from fleet.errors import InputError
-from fleet.inputs.parquet import read_table
+from specfleet.experiments.reproduce.papers import Paper
+from specfleet.fleet.acceptance.places import Text
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.parquet import read_table
 
 FILE = "specdecode-bench-llama31-8b-acceptance.parquet"
 PAPER = Paper("specdecode", Path(__file__).parent)

@@ -17,13 +17,13 @@ from scipy.stats import t as student
 from bench.harness import Report, add_data, data_file
 from bench.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 from bench.specdecode import BATCHES, FIGURE_10, FILE, METHODS, PAPER, Recordings, read_recordings
-from experiments.reproduce.rows import PaperRow, Reproduction, off_by, row, score_of
-from fleet.errors import InputError
-from fleet.hardware.passes import roofline_of
-from fleet.hardware.profile import placed_of
-from fleet.records.metrics.intervals import CONFIDENCE
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
+from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, off_by, row, score_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.passes import roofline_of
+from specfleet.fleet.hardware.profile import placed_of
+from specfleet.fleet.records.metrics.intervals import CONFIDENCE
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
 
 MEASURED_BATCHES = (1, 16, 64, 128)
 FIGURE_1 = {

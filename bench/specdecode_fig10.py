@@ -25,9 +25,9 @@ from bench.specdecode import (
     RecordedTexts,
     read_recordings,
 )
-from experiments.reproduce.rows import PaperRow, Reproduction, off_by, row
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
+from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, off_by, row
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
 
 REQUESTS = 300  # of each set
 SEED = 42

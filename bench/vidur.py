@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 
-from fleet.errors import InputError
-from fleet.hardware.device import Accelerator
-from fleet.hardware.passes import Placed, kernel_s, product_s
-from fleet.hardware.shipped import shape_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.device import Accelerator
+from specfleet.fleet.hardware.passes import Placed, kernel_s, product_s
+from specfleet.fleet.hardware.shipped import shape_of
 
 FILES = {"a100-80gb": "vidur-a100-llama2-7b-mlp.csv", "h100": "vidur-h100-llama2-7b-mlp.csv"}
 """Files by device."""

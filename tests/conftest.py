@@ -39,7 +39,7 @@ def one_thread() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def one_path() -> None:
     """What is simulated by itself goes by SimPy, however much a worker has simulated before."""
-    from sim.fast import choice
+    from specfleet.sim.fast import choice
 
     choice.WORTH_LOADING_TOKENS = math.inf
 
@@ -47,7 +47,7 @@ def one_path() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def warm_nodes() -> None:
     """Processes of the engine are forked from one that has done once what each would do again."""
-    from engine.launch.processes import PRELOADED
+    from specfleet.engine.launch.processes import PRELOADED
 
     if WARMED not in PRELOADED:
         PRELOADED.append(WARMED)
@@ -56,7 +56,7 @@ def warm_nodes() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def lines_of_errors() -> Iterator[None]:
     """The message of every error that users can cause is one line, in whatever test it is made."""
-    from fleet.errors import InputError
+    from specfleet.fleet.errors import InputError
 
     def checked(error: InputError, *arguments: object) -> None:
         assert "\n" not in "".join(map(str, arguments)), arguments

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from calibrate.readers.load import Load
-from fleet.scenario.scenario import Acceptance
-from fleet.times.profile import HardwareProfile
+from specfleet.calibration.readers.load import Load
+from specfleet.fleet.scenario.scenario import Acceptance
+from specfleet.fleet.times.profile import HardwareProfile
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):

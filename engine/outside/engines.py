@@ -10,15 +10,15 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from engine.node.build import with_positions
-from engine.outside.answers import answers_of, run_of
-from engine.outside.job import Facts, Progress, Served, Settings, job_of, settings_of
-from engine.outside.steps import log_of, with_cache
-from fleet.errors import InputError, NodeDiedError
-from fleet.records.run import Run, make_run
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
+from specfleet.engine.node.build import with_positions
+from specfleet.engine.outside.answers import answers_of, run_of
+from specfleet.engine.outside.job import Facts, Progress, Served, Settings, job_of, settings_of
+from specfleet.engine.outside.steps import log_of, with_cache
+from specfleet.fleet.errors import InputError, NodeDiedError
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
 
 FOLDER = "SPECFLEET_ENGINES"  # environment variable: the folder of all environments
 LINES_OF_ERROR = 3
@@ -34,7 +34,7 @@ def folder_of_engines() -> Path:
     return Path(os.environ.get(FOLDER) or Path.home() / ".cache" / "specfleet" / "engines")
 
 
-def environment_of(engine: str, installer: str = "engine.outside.install") -> Path:
+def environment_of(engine: str, installer: str = "specfleet.engine.outside.install") -> Path:
     """Return the environment of an engine; InputError if it is not installed. `installer`: the module that does it."""
     folder = folder_of_engines() / engine
     if not (folder / "bin" / "python").exists():

@@ -1,4 +1,4 @@
-"""Installs an engine of others into an environment of its own: `python -m engine.outside.install vllm`."""
+"""Installs an engine of others into an environment of its own: `python -m specfleet.engine.outside.install vllm`."""
 
 import argparse
 import subprocess
@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from engine.launch.placement import visible_gpus
-from engine.outside.engines import folder_of_engines
-from fleet.scenario.names import Engine
+from specfleet.engine.launch.placement import visible_gpus
+from specfleet.engine.outside.engines import folder_of_engines
+from specfleet.fleet.scenario.names import Engine
 
 NEEDS = (  # what a package needs, but for torch, which is there already
     "from importlib.metadata import requires\n"
@@ -24,7 +24,7 @@ TORCH = "torch==2.13.0"  # the one that vLLM's build for the cpu needs
 
 def main(arguments: list[str] | None = None) -> None:
     """Install the named engine."""
-    parser = argparse.ArgumentParser(prog="python -m engine.outside.install", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m specfleet.engine.outside.install", description=__doc__)
     parser.add_argument("engine", choices=get_args(Engine))
     environment = new_environment(parser.parse_args(arguments).engine)
     install_vllm(environment, on_gpu=bool(visible_gpus()))

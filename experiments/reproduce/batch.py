@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.reproduce import batch_model as model
-from experiments.reproduce.rows import Kind, PaperRow, claim, fitted_if, reproduces, row
-from fleet.records.metrics.measure import combine, measure
+from specfleet.experiments.reproduce import batch_model as model
+from specfleet.experiments.reproduce.rows import Kind, PaperRow, claim, fitted_if, reproduces, row
+from specfleet.fleet.records.metrics.measure import combine, measure
 
 GAIN, GROUPED, UNSETTLED = (model.PAPER[name] for name in ("gain", "grouped", "unsettled"))
 GROUPED_WINDOW, GROUPED_TOKENS = 50, 50  # figure 5c: rows and new tokens in the script of the authors' program

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.reproduce import batch_model as model
-from experiments.reproduce.rows import PaperRow, claim, reproduces, row
+from specfleet.experiments.reproduce import batch_model as model
+from specfleet.experiments.reproduce.rows import PaperRow, claim, reproduces, row
 
 TABLE_1 = model.PAPER["table_1"]
 MATCHES = {"exact": "exact match, share", "partial": "partial match, share"}
@@ -17,7 +17,7 @@ LOSSLESS, NEAR_ZERO = 0.95, 0.1
 
 def matched() -> dict[tuple[str, int], dict[str, float]]:
     """Decode with each method at each size, and return which share matches the target's own texts."""
-    from experiments.reproduce import batch_texts as texts
+    from specfleet.experiments.reproduce import batch_texts as texts
 
     found = {}
     with texts.one_thread():

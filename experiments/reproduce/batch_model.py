@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.reproduce.papers import Paper
-from experiments.reproduce.runs import acceptance_behind, means, simulated
-from fleet.acceptance.models import committed_closed_form
-from fleet.records.metrics.measure import combine, measure
-from fleet.records.metrics.tables import verifications_of
-from fleet.records.metrics.window import Metric
-from fleet.records.run import Run
+from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.runs import acceptance_behind, means, simulated
+from specfleet.fleet.acceptance.models import committed_closed_form
+from specfleet.fleet.records.metrics.measure import combine, measure
+from specfleet.fleet.records.metrics.tables import verifications_of
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.run import Run
 
 PAPER = Paper("batch")
 TABLE_2, OVERHEAD = PAPER["table_2"], PAPER["overhead"]

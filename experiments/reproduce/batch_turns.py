@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from experiments.reproduce import batch_model as model
-from experiments.reproduce.rows import Kind, PaperRow, reproduces, row
-from fleet.files import write_file
-from fleet.records.metrics.measure import measure
-from fleet.records.run import Run
+from specfleet.experiments.reproduce import batch_model as model
+from specfleet.experiments.reproduce.rows import Kind, PaperRow, reproduces, row
+from specfleet.fleet.files import write_file
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.run import Run
 
 TABLE_3, SPEC_BENCH = model.PAPER["table_3"], model.PAPER["spec_bench"]
 SERVED = ("throughput", "P50 latency", "P90 latency", "P99 latency")  # columns of table 3

@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from experiments.reproduce.papers import Paper
-from experiments.reproduce.rows import PaperRow, fitted_if, reproduces, row
-from experiments.reproduce.runs import acceptance_behind, means, root, simulated
-from fleet.acceptance.models import committed_closed_form
-from fleet.acceptance.signals import Regional, synthetic
-from fleet.policies.dsde import LONG_TOKENS, wvir
-from fleet.records.metrics.window import Metric
+from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.rows import PaperRow, fitted_if, reproduces, row
+from specfleet.experiments.reproduce.runs import acceptance_behind, means, root, simulated
+from specfleet.fleet.acceptance.models import committed_closed_form
+from specfleet.fleet.acceptance.signals import Regional, synthetic
+from specfleet.fleet.policies.dsde import LONG_TOKENS, wvir
+from specfleet.fleet.records.metrics.window import Metric
 
 PAPER = Paper("dsde")
 TABLE_1, TABLE_2, TABLE_3, TABLE_4 = (PAPER[f"table_{number}"] for number in (1, 2, 3, 4))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.reproduce import dsde
-from experiments.reproduce.rows import Kind, PaperRow, claim, fitted_if, reproduces, row
-from fleet.acceptance.signals import Regional, synthetic
+from specfleet.experiments.reproduce import dsde
+from specfleet.experiments.reproduce.rows import Kind, PaperRow, claim, fitted_if, reproduces, row
+from specfleet.fleet.acceptance.signals import Regional, synthetic
 
 CLOSE, LOW_CLOSE = 0.05, 0.2
 NOTICEABLE, SHARP = 0.01, 0.1

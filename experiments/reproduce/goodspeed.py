@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.reproduce.papers import Paper
-from experiments.reproduce.rows import PaperRow, claim, fitted_if, reproduces, row
-from experiments.reproduce.runs import root, simulated
-from fleet.policies.goodspeed import FIRST_GOODPUT, utility
-from fleet.records.metrics.tables import verifications_of
-from fleet.records.run import Run
+from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.rows import PaperRow, claim, fitted_if, reproduces, row
+from specfleet.experiments.reproduce.runs import root, simulated
+from specfleet.fleet.policies.goodspeed import FIRST_GOODPUT, utility
+from specfleet.fleet.records.metrics.tables import verifications_of
+from specfleet.fleet.records.run import Run
 
 PAPER = Paper("goodspeed")
 SETUPS, OVER_FIXED, DOMAINS, FAMILIES = (PAPER[name] for name in ("setups", "over_fixed", "domains", "families"))

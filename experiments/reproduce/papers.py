@@ -7,7 +7,7 @@ other tables are the paper's, or what stands for numbers that it does not print.
 from pathlib import Path
 from typing import Any
 
-from fleet.inputs.text import read_toml
+from specfleet.fleet.inputs.text import read_toml
 
 ASSUMED = "assumed"
 HERE = Path(__file__).parent

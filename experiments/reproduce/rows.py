@@ -17,8 +17,8 @@ from typing import Any, Literal
 import msgspec
 import pandas as pd
 
-from experiments.reproduce.papers import Paper
-from fleet.shown import Shown
+from specfleet.experiments.reproduce.papers import Paper
+from specfleet.fleet.shown import Shown
 
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "unsettled"]
 JUDGED = ("predicted", "estimated")  # kinds that count

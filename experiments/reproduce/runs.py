@@ -6,12 +6,12 @@ from typing import Any
 
 from scipy.optimize import brentq
 
-from fleet.acceptance.models import committed_closed_form
-from fleet.records.metrics.measure import combine, measure
-from fleet.records.metrics.window import Metric
-from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
-from sim.run import simulate
+from specfleet.fleet.acceptance.models import committed_closed_form
+from specfleet.fleet.records.metrics.measure import combine, measure
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.sim.run import simulate
 
 
 def simulated(**tables: Any) -> Run:

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.reproduce.papers import Paper
-from experiments.reproduce.rows import Kind, PaperRow, fitted_if, reproduces, row
-from experiments.reproduce.runs import root
-from fleet.records.metrics.measure import measure
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import read_profile
-from sim.run import simulate
+from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.rows import Kind, PaperRow, fitted_if, reproduces, row
+from specfleet.experiments.reproduce.runs import root
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import read_profile
+from specfleet.sim.run import simulate
 
 PAPER = Paper("starsd")
 TABLE_1, TABLE_2, EAGLE = (PAPER[name] for name in ("table_1", "table_2", "eagle"))

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.console.exits import keeping, printing_anyway
-from experiments.console.printing import (
+from specfleet.cli.options import AsJson, Changes, PathOption, ScenarioFile, file_option, folder_option, settings
+from specfleet.experiments.console.exits import keeping, printing_anyway
+from specfleet.experiments.console.printing import (
     busy,
     case_text,
     interval,
@@ -19,18 +20,17 @@ from experiments.console.printing import (
     progress,
     remark,
 )
-from fleet.errors import InputError
-from fleet.interrupts import Interrupted
-from fleet.scenario.names import World
-from fleet.shown import number
-from specfleet.cli.options import AsJson, Changes, PathOption, ScenarioFile, file_option, folder_option, settings
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.interrupts import Interrupted
+from specfleet.fleet.scenario.names import World
+from specfleet.fleet.shown import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from experiments.reproduce.rows import PaperRow, Reproduction
-    from experiments.sweep.cell import CellResult
-    from fleet.records.metrics.window import Metric
+    from specfleet.experiments.reproduce.rows import PaperRow, Reproduction
+    from specfleet.experiments.sweep.cell import CellResult
+    from specfleet.fleet.records.metrics.window import Metric
     from specfleet.results import Sweep
 
 
@@ -51,8 +51,8 @@ def sweep(
     ] = False,
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
-    from experiments.sweep.sweep import cells_of, vary_of
     from specfleet import sweep
+    from specfleet.experiments.sweep.sweep import cells_of, vary_of
 
     axes = vary_of(vary)
     cells, finished = len(list(cells_of(axes))), 0
@@ -79,7 +79,7 @@ def sweep(
 
 def print_sweep(swept: "Sweep", out: Path) -> None:
     """Print a line for each cell, and what they say together."""
-    from fleet.times.labels import warning_of
+    from specfleet.fleet.times.labels import warning_of
 
     rows = []
     for result in swept.cells:
@@ -118,8 +118,8 @@ def compare(
     Says first what the two did not share. With the measured run alone, it is predicted from its own scenario, which
     --set may change. Ends with exit status 1 beyond the tolerance.
     """
-    from experiments.compare.compare import worst
     from specfleet import compare, three_errors
+    from specfleet.experiments.compare.compare import worst
 
     if not tolerance >= 0:  # NaN is not, either
         raise InputError(f"--tolerance {tolerance}: needs a share, 0 or more")
@@ -150,9 +150,9 @@ def reproduce(
 
     Rows hold the paper's number, ours and the error, and say what kind of number it is.
     """
-    from experiments.reproduce import REPRODUCTIONS
-    from experiments.reproduce.every import EVERY, names
     from specfleet import reproduce
+    from specfleet.experiments.reproduce import REPRODUCTIONS
+    from specfleet.experiments.reproduce.every import EVERY, names
 
     if not name:
         print("\n".join((*REPRODUCTIONS, EVERY)))
@@ -183,8 +183,8 @@ def print_paper_rows(name: str, rows: "Iterable[PaperRow]") -> None:
 
 def print_judgement(reproduction: "Reproduction") -> None:
     """Print what a reproduction assumes, how far off it is, and which orders it reverses."""
-    from experiments.reproduce.orders import reversed_orders
-    from experiments.reproduce.rows import kinds_of
+    from specfleet.experiments.reproduce.orders import reversed_orders
+    from specfleet.experiments.reproduce.rows import kinds_of
 
     for assumption in reproduction.assumptions:
         print(f"assumed: {assumption}")

@@ -11,10 +11,10 @@ from bench.efficiencies import fitted_figures, with_figures
 from bench.estimates import AMUSD_RUNS, SHOWN_TOKENS, estimates
 from bench.vidur import EFFICIENCIES, FILES, MEDIANS, MODEL, PLACE, SIZES, estimated_s, read_operators
 from bench.vidur import with_efficiencies as as_efficient
-from fleet.errors import InputError
-from fleet.hardware.passes import Placed
-from fleet.hardware.profile import placed_of
-from fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.passes import Placed
+from specfleet.fleet.hardware.profile import placed_of
+from specfleet.fleet.hardware.shipped import device_of, shape_of
 
 GRID = [(tokens, parallel) for tokens in (1, 8, 64, 256, 1024, 4096) for parallel in (1, 4)]
 

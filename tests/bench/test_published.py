@@ -7,8 +7,8 @@ import pytest
 
 from bench import published as study
 from bench.published import published, round_s
-from experiments.reproduce.rows import PaperRow
-from fleet.hardware.profile import estimate
+from specfleet.experiments.reproduce.rows import PaperRow
+from specfleet.fleet.hardware.profile import estimate
 
 
 @pytest.fixture(scope="module")

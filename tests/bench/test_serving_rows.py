@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from bench import serving_rows
 from bench.aiconfigurator import FILE, MeasuredRun, read_runs
 from bench.serving_rows import serving
-from experiments.reproduce.rows import Reproduction
-from fleet.hardware.device import Figure
-from fleet.hardware.passes import Placed
-from fleet.hardware.profile import placed_of
+from specfleet.experiments.reproduce.rows import Reproduction
+from specfleet.fleet.hardware.device import Figure
+from specfleet.fleet.hardware.passes import Placed
+from specfleet.fleet.hardware.profile import placed_of
 
 PLAIN = {
     "id": "plain", "silicon_data_source": "source_file=mine.csv; silicon_concurrency=4", "backend": "vllm",

@@ -16,10 +16,10 @@ from bench import specdecode_fig10 as figure_10
 from bench.specdecode import FILE, METHODS, RECORDED, SETS, read_recordings
 from bench.specdecode_fig1 import FIGURE_1, specdecode_fig1
 from bench.specdecode_fig10 import FIGURE_10, head_draft, profile_with, specdecode_fig10
-from experiments.reproduce.rows import PaperRow, Reproduction
-from fleet.acceptance.places import walk
-from fleet.errors import InputError
-from fleet.times.step_time import StepTime
+from specfleet.experiments.reproduce.rows import PaperRow, Reproduction
+from specfleet.fleet.acceptance.places import walk
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.times.step_time import StepTime
 from tests.bench.copies import copies, played, taken_s
 
 Answer = tuple[str, int, int, list[int], list[int]]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import specfleet
-from calibrate.readers.amusd import read_amusd
-from fleet.acceptance.tokens import Agreement
-from fleet.errors import InputError
+from specfleet.calibration.readers.amusd import read_amusd
+from specfleet.fleet.acceptance.tokens import Agreement
+from specfleet.fleet.errors import InputError
 from tests.sim.test_amusd import trace
 
 

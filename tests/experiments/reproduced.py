@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.reproduce.every import made, names
-from experiments.reproduce.rows import Reproduction
+from specfleet.experiments.reproduce.every import made, names
+from specfleet.experiments.reproduce.rows import Reproduction
 
 FILE = Path(__file__).with_name("reproduced.json")
 STUDIES = ("estimates", "specdecode_fig10", "specdecode_fig1", "serving_rows", "published")

@@ -11,8 +11,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from experiments.reproduce import REPRODUCTIONS, amusd, batch, batch_model, batch_turns, dsde, goodspeed, starsd
-from experiments.reproduce.rows import JUDGED
+from specfleet.experiments.reproduce import (
+    REPRODUCTIONS,
+    amusd,
+    batch,
+    batch_model,
+    batch_turns,
+    dsde,
+    goodspeed,
+    starsd,
+)
+from specfleet.experiments.reproduce.rows import JUDGED
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import forget_signals, reproduced, smaller
 

@@ -6,14 +6,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from engine.node.build import with_positions
-from engine.outside.engines import environment_of
-from engine.outside.job import Facts, Served
-from engine.outside.steps import Differs, log_of, rows_differ, with_cache
-from fleet.errors import InputError
-from fleet.records.run import Run, make_run
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
+from specfleet.engine.node.build import with_positions
+from specfleet.engine.outside.engines import environment_of
+from specfleet.engine.outside.job import Facts, Served
+from specfleet.engine.outside.steps import Differs, log_of, rows_differ, with_cache
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
 
 S = TypeVar("S", bound=Served)
 RECORD = Path(__file__).parents[1] / "engine" / "data" / "outside_vllm.json"  # answers by names of scenarios

@@ -9,7 +9,7 @@ from functools import cache, partial
 
 import pytest
 
-from experiments.reproduce import (
+from specfleet.experiments.reproduce import (
     REPRODUCTIONS,
     amusd,
     batch_matches,
@@ -19,7 +19,7 @@ from experiments.reproduce import (
     goodspeed,
     starsd,
 )
-from experiments.reproduce.rows import Reproduction
+from specfleet.experiments.reproduce.rows import Reproduction
 
 LESS = {
     batch_model: {"PROMPTS": 20, "SEEDS": 1, "ROUNDS_OF_FIT": 2},

@@ -120,6 +120,6 @@ KINDS: dict[str, Kind] = {
             ("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),
             ("import", "amusd", "runs.json", "-o", "made.toml", "--json"),
         ),
-        stand_ins={"experiments.reproduce.amusd.SEEDS": 2},
+        stand_ins={"specfleet.experiments.reproduce.amusd.SEEDS": 2},
     ),
 }  # fmt: skip
