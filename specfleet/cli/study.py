@@ -19,6 +19,7 @@ from specfleet.experiments.console.printing import (
     print_values,
     progress,
     remark,
+    say,
 )
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.interrupts import Interrupted
@@ -89,8 +90,8 @@ def print_sweep(swept: "Sweep", out: Path) -> None:
     print_table("; ".join([f"sweep in {out}", *warnings]), ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
     for result in swept.cells:
         if result.overload:
-            print(f"{case_text(result.cell)}: {result.overload}")
-    print("\n".join(swept.findings()))
+            say(f"{case_text(result.cell)}: {result.overload}")
+    say("\n".join(swept.findings()))
     print_notes(swept.notes)
 
 
@@ -155,7 +156,7 @@ def reproduce(
     from specfleet.experiments.reproduce.every import EVERY, names
 
     if not name:
-        print("\n".join((*REPRODUCTIONS, EVERY)))
+        say("\n".join((*REPRODUCTIONS, EVERY)))
         return
     if name == EVERY:
         with progress("reproduce", len(list(names(trace)))) as advance:
@@ -187,18 +188,18 @@ def print_judgement(reproduction: "Reproduction") -> None:
     from specfleet.experiments.reproduce.rows import kinds_of
 
     for assumption in reproduction.assumptions:
-        print(f"assumed: {assumption}")
+        say(f"assumed: {assumption}")
     for note in dict.fromkeys(row.note for row in reproduction.rows if row.note):
-        print(f"unsettled: {note}")
-    print("kinds: " + ", ".join(f"{count} {kind}" for kind, count in kinds_of(reproduction.rows).items()))
+        say(f"unsettled: {note}")
+    say("kinds: " + ", ".join(f"{count} {kind}" for kind, count in kinds_of(reproduction.rows).items()))
     for part, score in reproduction.parts.items():
-        print(f"{part}: {score.line()}")
-    print(reproduction.score.line())
+        say(f"{part}: {score.line()}")
+    say(reproduction.score.line())
     orders, reversed_ones = reversed_orders(reproduction.rows)
     if orders:
-        print(f"orders of two methods in a case: {orders - len(reversed_ones)} of {orders} are the paper's")
+        say(f"orders of two methods in a case: {orders - len(reversed_ones)} of {orders} are the paper's")
     for order in reversed_ones:
-        print(f"reversed: {order}")
+        say(f"reversed: {order}")
 
 
 def error_text(row: "PaperRow") -> str | None:
