@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bench.harness import Report, add_data
+from bench.harness import Report, add_data, off_by
 from bench.specdecode import EAGLE_S, TARGET_S
 from bench.vidur import FILES, estimated_s, read_operators, with_efficiencies
 from specfleet.calibration.readers.amusd import read_runs
 from specfleet.experiments.reproduce import amusd, starsd
 from specfleet.experiments.reproduce.papers import Paper
-from specfleet.experiments.reproduce.rows import Kind, PaperRow, Reproduction, in_parts, off_by, row
+from specfleet.experiments.reproduce.rows import Kind, PaperRow, Reproduction, in_parts, row
 from specfleet.fleet.hardware.passes import roofline_of
 from specfleet.fleet.hardware.profile import estimated_profile, placed_of
 from specfleet.fleet.times.profile import HardwareProfile

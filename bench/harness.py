@@ -7,7 +7,7 @@ import argparse
 import importlib
 import math
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,6 +95,12 @@ def data_file(folder: Path | None, file: str) -> Path:
     if not (folder / file).is_file():
         raise InputError(f"--data {folder}: has no {file}")
     return folder / file
+
+
+def off_by(errors: Iterable[float | None], digits: int = 1) -> str:
+    """Say how far off rows are, in the mean and at worst; those without an error do not count."""
+    sizes = [abs(error) for error in errors if error is not None]
+    return f"mean absolute error {sum(sizes) / len(sizes):.{digits}%}, worst {max(sizes):.{digits}%}"
 
 
 def run(works: Mapping[str, Callable[[], T]], repetitions: int = 1, cold: int = 0) -> dict[str, list[T]]:

@@ -108,9 +108,9 @@ def _predicted(run: MeasuredRun) -> Predicted:
             },
         }
     )
-    found = observe(scenario).requests
-    ttft_s = found.first_s - found.joined_s
-    tpot_s = (found.last_s - found.first_s) / np.maximum(found.tokens - 1, 1)
+    answers = observe(scenario).requests
+    ttft_s = answers.first_s - answers.joined_s
+    tpot_s = (answers.last_s - answers.first_s) / np.maximum(answers.tokens - 1, 1)
     return Predicted(1000 * float(ttft_s.mean()), 1000 * float(tpot_s.mean()), requests)
 
 

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.optimize import OptimizeResult, least_squares
 from scipy.stats import t as student
 
-from bench.harness import Report, add_data, data_file
+from bench.harness import Report, add_data, data_file, off_by
 from bench.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 from bench.specdecode import BATCHES, FIGURE_10, FILE, METHODS, PAPER, Recordings, read_recordings
-from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, off_by, row, score_of
+from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, row, score_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import roofline_of
 from specfleet.fleet.hardware.profile import placed_of
@@ -81,7 +81,7 @@ def walked(recordings: Recordings, name: str, method: str, depth: int) -> tuple[
     ended = recorded.only([number for number, text in enumerate(recorded.texts) if len(text) + 1 < LONGEST])
     if not ended.texts:
         raise InputError(f"--data: every answer of {name} by {method} has {LONGEST} tokens; needs one that is shorter")
-    drafting, plain = (walks_of(ended.texts, ended.prompts, each) for each in (depth, 0))
+    drafting, plain = (walks_of(ended.texts, ended.prompts, drafted) for drafted in (depth, 0))
     return Walked(drafting, depth, None if method == "EAGLE-3" else PAPER["matching"][name]), Walked(plain)
 
 
@@ -136,7 +136,7 @@ def engine_of(fitted: Fitted, requests: dict[str, Walked]) -> Arms:
         if method == "n-gram":
             lookup_s, further_lookup_s = _line(_beside(method, pass_s[method], DRAFTING))
             draft = StepTime(base_s=lookup_s, per_row_s=further_lookup_s)
-        verify, verify_prefill = (replace(each, **host) for each in (profile.verify, profile.verify_prefill))
+        verify, verify_prefill = (replace(step, **host) for step in (profile.verify, profile.verify_prefill))
         profiles[method] = replace(profile, draft=draft, verify=verify, verify_prefill=verify_prefill)
     return Arms(profiles, fitted.matching)
 
@@ -151,7 +151,7 @@ def _passes_of(fitted: Fitted) -> dict[str, HardwareProfile]:
     verify = StepTime(roofline=roofline_of(sharp).padded_to(CAPTURED))
     verify_prefill = StepTime(roofline=roofline_of(sharp, every_logit=False))
     rooflines = roofline_of(head, in_turn=True), roofline_of(head, every_logit=False)
-    draft, draft_prefill = (StepTime(roofline=replace(each, host_s=fitted.pass_s)) for each in rooflines)
+    draft, draft_prefill = (StepTime(roofline=replace(roofline, host_s=fitted.pass_s)) for roofline in rooflines)
     arms = {method: HardwareProfile(f"vllm, {method}", StepTime(), verify, verify_prefill=verify_prefill)
             for method in SHARES}  # fmt: skip
     return arms | {"EAGLE-3": replace(arms["EAGLE-3"], draft=draft, draft_prefill=draft_prefill)}

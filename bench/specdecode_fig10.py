@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.harness import Report, add_data, data_file
+from bench.harness import Report, add_data, data_file, off_by
 from bench.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 from bench.specdecode import (
     BATCHES,
@@ -25,7 +25,7 @@ from bench.specdecode import (
     RecordedTexts,
     read_recordings,
 )
-from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, off_by, row
+from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, row
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
@@ -74,7 +74,7 @@ def _as_they_read(recorded: RecordedTexts) -> RecordedTexts:
 def _combined(first: RecordedTexts, second: RecordedTexts) -> RecordedTexts:
     """Return the better of both at each place, as long as the shorter of both goes."""
     pairs = zip(first.texts, second.texts, strict=True)
-    return RecordedTexts([tuple(map(max, one, other)) for one, other in pairs], first.prompts)
+    return RecordedTexts([tuple(map(max, *pair)) for pair in pairs], first.prompts)
 
 
 def _points(

@@ -106,7 +106,7 @@ def batch_table3() -> Iterator[PaperRow]:
             most_prompt_tokens: int, exspec: dict[str, Any] = exspec, ours: tuple[float, ...] = ours
         ) -> dict[str, float]:
             of_exspec = served(exspec, most_prompt_tokens)
-            return {name: own / other for name, own, other in zip(SERVED, of_exspec, ours, strict=True)}
+            return {name: exspecs / eqspecs for name, exspecs, eqspecs in zip(SERVED, of_exspec, ours, strict=True)}
 
         for place, (quantity, ratio) in enumerate(over_eqspec(MAX_PROMPT_TOKENS).items()):
             paper = printed["ExSpec"][place] / printed["EqSpec"][place]

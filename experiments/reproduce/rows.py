@@ -10,6 +10,7 @@ shapes and data sheets, fitted on none of that source's numbers.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -187,15 +188,9 @@ def score_of(rows: Sequence[PaperRow]) -> Score:
 
 def in_parts(name: str, parts: Mapping[str, Iterable[PaperRow]], assumptions: Iterable[str]) -> Reproduction:
     """Make a Reproduction of rows by source, each with a score of its own."""
-    rows = {part: list(own) for part, own in parts.items()}
-    scores = {part: score_of(own) for part, own in rows.items()}
-    return Reproduction(name, [one for own in rows.values() for one in own], list(assumptions), parts=scores)
-
-
-def off_by(errors: Iterable[float | None], digits: int = 1) -> str:
-    """Say how far off rows are, in the mean and at worst; those without an error do not count."""
-    sizes = [abs(error) for error in errors if error is not None]
-    return f"mean absolute error {sum(sizes) / len(sizes):.{digits}%}, worst {max(sizes):.{digits}%}"
+    listed = {part: list(rows) for part, rows in parts.items()}
+    scores = {part: score_of(rows) for part, rows in listed.items()}
+    return Reproduction(name, list(chain.from_iterable(listed.values())), list(assumptions), parts=scores)
 
 
 def kinds_of(rows: Sequence[PaperRow]) -> dict[str, int]:
