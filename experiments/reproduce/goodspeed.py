@@ -32,10 +32,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 def run_rule(rule: str, clients: int, budget: int, family: str = "Qwen3", seed: int = 0) -> Run:
-    """Simulate the testbed under a rule, with prompts that last for all iterations.
-
-    At up to 7 tokens a round of 4 clients and 5 of 8.
-    """
+    """Simulate the testbed under a rule; prompts last for all iterations, at up to 5 to 7 tokens a round."""
     models, new_tokens = FAMILIES[family], SETUPS[clients]["new_tokens"]
     (small_s, large_s), (verify_s, token_s) = models["draft_s"], models["verify_s"]
     larger = [{"first": clients // 2 + 1, "step": {"per_token_s": large_s}}] if clients == 8 else []
