@@ -34,7 +34,7 @@ test-all: lint
 	$(PYTEST)
 
 outside: install
-	$(BIN)/python -m specfleet.engine.outside.install $(or $(ENGINE),vllm)
+	$(BIN)/python -m $(if $(filter-out vllm,$(ENGINE)),bench.others $(ENGINE),specfleet.engine.outside.install vllm)
 	$(BIN)/python -m bench outside --engine $(or $(ENGINE),vllm)
 
 gpu:
@@ -62,4 +62,4 @@ docs: install
 	$(BIN)/python -m tools.reference
 
 bench: install
-	$(BIN)/python -m bench $(NAME)
+	$(BIN)/python -m bench $(NAME) $(if $(DATA),--data $(DATA))

@@ -10,6 +10,7 @@ from specfleet.experiments.console.exits import run
 STUDIES = (
     "replayed", "shipped", "serving", "outside", "engines", "planned", "decoding", "exact", "steps", "star", "pair",
     "gpu", "speed", "coverage", "zoo",
+    "estimates", "efficiencies", "serving_rows", "published", "specdecode_fig1", "specdecode_fig10",
 )  # fmt: skip
 
 
@@ -18,7 +19,7 @@ def main() -> int:
     arguments = sys.argv[1:]
     if arguments and arguments[0] in STUDIES:
         return harness.main(arguments[0], arguments[1:])
-    sys.stdout.write("".join(f"{name:10}  {about(name)}\n" for name in STUDIES))
+    sys.stdout.write("".join(f"{name:16}  {about(name)}\n" for name in STUDIES))
     return 0 if not arguments or arguments[0] in ("-h", "--help") else 2
 
 

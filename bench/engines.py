@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import numpy as np
 
 from bench.harness import Report, Row
+from bench.others import ENGINES
 from bench.outside import running_on, scenario_with
-from specfleet.engine.outside.job import ENGINES
 from specfleet.experiments.console.printing import remark
 from specfleet.fleet.records.metrics.measure import measure
 

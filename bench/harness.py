@@ -7,19 +7,23 @@ import argparse
 import importlib
 import math
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
+from specfleet.cli.study import print_judgement, print_paper_rows
 from specfleet.experiments.console.exits import keeping
 from specfleet.experiments.console.printing import print_table, remark, value_text
+from specfleet.experiments.reproduce.rows import Reproduction
+from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_folder, write_file
 from specfleet.fleet.records.metrics.intervals import student_t_interval
 
 T = TypeVar("T")
+SINGLE = "row"  # in the case of a row of a large file: written, and not printed
 Row = dict[str, Any]
 """One row of a table: values by column. The unit of a column is part of its name; "%" stands for hundredths."""
 
@@ -43,10 +47,11 @@ class Aim(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a study found: tables by title, and aims."""
+    """What a study found: tables by title, aims, and measurements of others against ours, row by row."""
 
-    tables: Mapping[str, Sequence[Row]]
+    tables: Mapping[str, Sequence[Row]] = {}
     aims: Sequence[Aim] = ()
+    reproduced: Sequence[Reproduction] = ()
 
 
 def main(name: str, arguments: Sequence[str]) -> int:
@@ -67,12 +72,35 @@ def main(name: str, arguments: Sequence[str]) -> int:
         ]
         for title, rows in {**report.tables, "aims": aims}.items():
             print_rows(title, rows)
+        for reproduction in report.reproduced:
+            print_paper_rows(reproduction.name, [row for row in reproduction.rows if SINGLE not in row.case])
+            print_judgement(reproduction)
         content = {
             "study": name, "host": platform.processor() or platform.machine(), "python": platform.python_version(),
-            "tables": report.tables, "aims": aims,
+            "tables": report.tables, "aims": aims, "reproduced": report.reproduced,
         }  # fmt: skip
         write_file(options.out / f"{name}.json", msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
     return int(any(aim.verdict == "missed" for aim in report.aims))
+
+
+def add_data(parser: argparse.ArgumentParser, *files: str) -> None:
+    """Add the option for a folder with data of others, which holds those files."""
+    parser.add_argument("--data", metavar="FOLDER", type=Path, help=f"a folder that holds {', '.join(files)}")
+
+
+def data_file(folder: Path | None, file: str) -> Path:
+    """Return the place of a file with data of others; InputError where the folder or the file is missing."""
+    if folder is None:
+        raise InputError(f"give --data FOLDER, which holds {file}")
+    if not (folder / file).is_file():
+        raise InputError(f"--data {folder}: has no {file}")
+    return folder / file
+
+
+def off_by(errors: Iterable[float | None], digits: int = 1) -> str:
+    """Say how far off rows are, in the mean and at worst; those without an error do not count."""
+    sizes = [abs(error) for error in errors if error is not None]
+    return f"mean absolute error {sum(sizes) / len(sizes):.{digits}%}, worst {max(sizes):.{digits}%}"
 
 
 def run(works: Mapping[str, Callable[[], T]], repetitions: int = 1, cold: int = 0) -> dict[str, list[T]]:

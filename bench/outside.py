@@ -17,12 +17,11 @@ import msgspec
 import numpy as np
 
 from bench.harness import Aim, Report, Row
+from bench.others import ENGINES, KINDS, outside_engine
 from bench.scatter import Cell, draw
 from bench.serving import DRAFTS, JUDGED, SHOWN, judged_cell, total_row
 from specfleet.calibration.serving import depths_of, loop_of, profile_of_target, recording_loop, stages_of
 from specfleet.engine.launch.serve import serve
-from specfleet.engine.outside.engines import OutsideEngine
-from specfleet.engine.outside.job import ENGINES, KINDS
 from specfleet.experiments.compare.compare import ComparedQuantity
 from specfleet.experiments.console.printing import remark
 from specfleet.figures.style import save
@@ -131,7 +130,7 @@ def measured(
 def running_on(engine: str) -> Iterator[Callable[[Scenario], Run]]:
     """Yield what runs a scenario on an engine; ours has the same core as others."""
     if engine != "own":
-        with OutsideEngine(engine, remark) as outside:  # type: ignore[arg-type]  # one of ENGINES
+        with outside_engine(engine, remark) as outside:
             yield outside.run
         return
     before = os.sched_getaffinity(0)

@@ -7,7 +7,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, StrMethodFormatter
 
-from specfleet.figures.methods import COLOURS
+from specfleet.figures.labels import LINE_COLOURS
 from specfleet.figures.style import STYLE, new_figure
 
 BAND = 0.05  # around equality
@@ -34,10 +34,10 @@ def draw(cells: Mapping[str, Sequence[Cell]], quantity: str = "tokens a second")
         )  # fmt: skip
         axes.plot([low, high], [low, high], color="#444444", lw=0.8)
         for number, (engine, own) in enumerate(cells.items(), 1):
-            for is_restless, fill, label in ((False, COLOURS[number], engine), (True, "none", "")):
+            for is_restless, fill, label in ((False, LINE_COLOURS[number], engine), (True, "none", "")):
                 some = [cell for cell in own if cell.is_restless == is_restless]
                 measured, predicted = [cell.measured for cell in some], [cell.predicted for cell in some]
-                axes.plot(measured, predicted, "o", ms=5, alpha=0.8, color=COLOURS[number], mfc=fill, label=label)
+                axes.plot(measured, predicted, "o", ms=5, alpha=0.8, color=LINE_COLOURS[number], mfc=fill, label=label)
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
         for axis in (axes.xaxis, axes.yaxis):  # plain numbers, and not powers of ten
             axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))

@@ -94,7 +94,7 @@ def _estimated(scenario: Scenario) -> Iterator[str]:
         if warning := warning_of(basis_of(profile)):
             yield (
                 f"profile {name}: {warning} ({', '.join(estimated_numbers(profile))}); delays between "
-                "steps and links are none unless the scenario gives them. `specfleet reproduce estimates` says how far "
+                "steps and links are none unless the scenario gives them. docs/results.md says how far "
                 "such estimates are off"
             )
 

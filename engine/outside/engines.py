@@ -11,18 +11,18 @@ from typing import IO, TypeVar
 import msgspec
 
 from specfleet.engine.node.build import with_positions
-from specfleet.engine.outside import drivers
-from specfleet.engine.outside.answers import answers_of, run_of, run_on_server
+from specfleet.engine.outside.answers import answers_of, run_of
 from specfleet.engine.outside.job import Facts, Progress, Served, Settings, job_of, settings_of
 from specfleet.engine.outside.steps import log_of, with_cache
 from specfleet.fleet.errors import InputError, NodeDiedError
 from specfleet.fleet.records.run import Run, make_run
-from specfleet.fleet.scenario.names import Engine
 from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
 
 FOLDER = "SPECFLEET_ENGINES"  # environment variable: the folder of all environments
 LINES_OF_ERROR = 3
+DRIVER = Path(__file__).with_name("drive_vllm.py")
 MAX_DRIVERS = 4  # processes that are kept: one of vLLM takes 1.9 GB for the demo pair
 ENDS_S = 10.0  # that an engine has to end by itself
 
@@ -34,18 +34,18 @@ def folder_of_engines() -> Path:
     return Path(os.environ.get(FOLDER) or Path.home() / ".cache" / "specfleet" / "engines")
 
 
-def environment_of(engine: Engine) -> Path:
-    """Return the environment of an engine; InputError if it is not installed."""
+def environment_of(engine: str, installer: str = "specfleet.engine.outside.install") -> Path:
+    """Return the environment of an engine; InputError if it is not installed. `installer`: the module that does it."""
     folder = folder_of_engines() / engine
     if not (folder / "bin" / "python").exists():
         raise InputError(
-            f"engine {engine}: not installed in {folder}; `python -m specfleet.engine.outside.install {engine}` does "
-            f"it, or set {FOLDER} to the folder that has it"
+            f"engine {engine}: not installed in {folder}; `python -m {installer} {engine}` does it, "
+            f"or set {FOLDER} to the folder that has it"
         )
     return folder
 
 
-def packages_of(engine: Engine) -> str:
+def packages_of(engine: str) -> str:
     """Return the packages of an engine's environment, with their versions."""
     return " ".join(sorted(file.stem for file in environment_of(engine).glob("lib/*/site-packages/*.dist-info")))
 
@@ -53,19 +53,18 @@ def packages_of(engine: Engine) -> str:
 class Driver:
     """A started engine in a process of its own. `facts`: what it says of itself."""
 
-    def __init__(self, engine: Engine, settings: Settings) -> None:
-        environment = environment_of(engine)
+    def __init__(self, environment: Path, program: Path, settings: Settings, facts: type[Facts] = Facts) -> None:
         preload = [str(path) for path in (environment / "lib").glob("libiomp5.so")]  # vLLM's builds for the cpu need it
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
         self.process = subprocess.Popen(  # noqa: S603  (a program of our own)
-            [environment / "bin" / "python", Path(drivers.__path__[0]) / f"drive_{engine.replace('-', '_')}.py"],
+            [environment / "bin" / "python", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             env=os.environ | {"LD_PRELOAD": ":".join(preload)},
         )
         try:
-            self.facts = self.ask(settings, Facts)
+            self.facts = self.ask(settings, facts)
         except BaseException:
             self.close()
             raise
@@ -114,8 +113,8 @@ class OutsideEngine(contextlib.AbstractContextManager["OutsideEngine"]):
     - `report`: is called with a line before an engine starts, which takes up to a minute.
     """
 
-    def __init__(self, engine: Engine, report: Callable[[str], None] = lambda _line: None) -> None:
-        self.engine: Engine = engine
+    def __init__(self, engine: str, report: Callable[[str], None] = lambda _line: None) -> None:
+        self.engine = engine
         self.report = report
         self.drivers: dict[bytes, Driver] = {}
 
@@ -129,28 +128,34 @@ class OutsideEngine(contextlib.AbstractContextManager["OutsideEngine"]):
         Raises InputError for a scenario that the engine cannot run, NodeDiedError if its process fails.
         """
         fleet = with_positions(resolve(scenario))
-        settings = settings_of(fleet, scenario, self.engine)
+        settings = settings_of(fleet, scenario)
         key = msgspec.json.encode(settings)
-        driver, count = self.drivers.pop(key, None), scenario.workload.requests
+        driver = self.drivers.pop(key, None)
         if driver is None:
             if len(self.drivers) == MAX_DRIVERS:
                 self.drivers.pop(next(iter(self.drivers))).close()  # unused for the longest time
             self.report(f"starting {self.engine}")
-            driver = Driver(self.engine, settings)
+            driver = self.started(settings)
         self.drivers[key] = driver
-        name = f"{self.engine} {driver.facts.version}"
-        if driver.facts.url:
-            run = run_on_server(scenario, driver.facts.url, self.report)
-            return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=name))
-        fleet = with_cache(fleet, driver.facts)
-        served = driver.ask(
-            job_of(fleet), Served, lambda done: self.report(f"{self.engine}: {done} of {count} requests")
+        run = self.recorded(scenario, fleet, driver)
+        return msgspec.structs.replace(
+            run, header=msgspec.structs.replace(run.header, engine=f"{self.engine} {driver.facts.version}")
         )
-        if driver.facts.answers:
-            return run_of(scenario, fleet, answers_of(served), name)
+
+    def started(self, settings: Settings) -> Driver:
+        """Start a process of the engine."""
+        return Driver(environment_of(self.engine), DRIVER, settings)
+
+    def recorded(self, scenario: Scenario, fleet: Fleet, driver: Driver) -> Run:
+        """Run a scenario on a started engine; it keeps its answers alone where its steps are not the station's."""
+        fleet = with_cache(fleet, driver.facts)
+        served = driver.ask(job_of(fleet), Served, self.progress(scenario))
         try:
-            run = make_run(scenario, "engine", log_of(fleet, served), fleet)
+            return make_run(scenario, "engine", log_of(fleet, served), fleet)
         except InputError as error:  # of another version, say; what was measured is not lost
             self.report(f"note: {error}; the run keeps its answers alone")
-            return run_of(scenario, fleet, answers_of(served), name)
-        return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=name))
+            return run_of(scenario, fleet, answers_of(served), "")
+
+    def progress(self, scenario: Scenario) -> Callable[[int], None]:
+        """Return what reports how many requests of a scenario are finished."""
+        return lambda done: self.report(f"{self.engine}: {done} of {scenario.workload.requests} requests")

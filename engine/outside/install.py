@@ -4,10 +4,11 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 from specfleet.engine.launch.placement import visible_gpus
 from specfleet.engine.outside.engines import folder_of_engines
-from specfleet.engine.outside.job import ENGINES
+from specfleet.fleet.scenario.names import Engine
 
 NEEDS = (  # what a package needs, but for torch, which is there already
     "from importlib.metadata import requires\n"
@@ -24,17 +25,17 @@ TORCH = "torch==2.13.0"  # the one that vLLM's build for the cpu needs
 def main(arguments: list[str] | None = None) -> None:
     """Install the named engine."""
     parser = argparse.ArgumentParser(prog="python -m specfleet.engine.outside.install", description=__doc__)
-    parser.add_argument("engine", choices=ENGINES)
-    engine = parser.parse_args(arguments).engine
+    parser.add_argument("engine", choices=get_args(Engine))
+    environment = new_environment(parser.parse_args(arguments).engine)
+    install_vllm(environment, on_gpu=bool(visible_gpus()))
+    print(f"installed in {environment}")  # noqa: T201  (a command)
+
+
+def new_environment(engine: str) -> Path:
+    """Make the environment of an engine."""
     environment = folder_of_engines() / engine
     run(sys.executable, "-m", "venv", environment)
-    if engine == "vllm":
-        install_vllm(environment, on_gpu=bool(visible_gpus()))
-    elif engine == "openvino":
-        pip(environment, "openvino-genai", "optimum-intel", "nncf")
-    else:
-        pip(environment, "xllamacpp", "gguf", "safetensors", "numpy")
-    print(f"installed in {environment}")  # noqa: T201  (a command)
+    return environment
 
 
 def install_vllm(environment: Path, on_gpu: bool) -> None:

@@ -1,31 +1,25 @@
 """What a driver of another engine receives and answers, as lines of JSON: settings, workloads, observed steps."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from specfleet.engine.decoding.models import folder_of
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.scenario.names import Engine
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers
 from specfleet.fleet.scenario.workload import streams_of
 
 LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
 
-ENGINES: tuple[Engine, ...] = get_args(Engine)
-KINDS: dict[Engine, tuple[DraftKind, ...]] = {  # of drafts
-    "vllm": ("model", "lookup"),
-    "llama-cpp": ("model",),
-    "openvino": ("model", "lookup"),
-}
+KINDS: tuple[DraftKind, ...] = ("model", "lookup")  # of drafts
 KNOWN = {
     "drafters": {"count", "depth", "place", "kind", "model", "profile"},
     "verifiers": {"model", "profile", "verify", "max_num_seqs", "max_num_batched_tokens", "kv_tokens"},
 }
-"""Keys that mean the same there; others have to keep their defaults."""
+"""Keys that mean the same in vLLM; others have to keep their defaults."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -47,17 +41,11 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What a started engine says of itself: its version, the size of a KV block in tokens, and its blocks.
-
-    - `url`: address of its server, where it is one.
-    - `answers`: whether its steps tell no more than when tokens came.
-    """
+    """What a started engine says of itself: its version, the size of a KV block in tokens, and its blocks."""
 
     version: str
     block_size: int = 1
     kv_blocks: int = 0
-    url: str = ""
-    answers: bool = False
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -83,7 +71,6 @@ class SeenStep(msgspec.Struct, frozen=True):
     - `preempted`: requests that lost their KV cache before it. `drafts`: drafted tokens for the next step, by request.
     - `start_s`: when its scheduling began. `draft_s`: when its tokens were known and the drafter began; None without
       one. `end_s`: when its results were out.
-    - `counted`: number of all rows, where no more is known of them; `rows` then has those that yielded tokens.
     """
 
     rows: dict[int, tuple[int, int, int]]
@@ -92,7 +79,6 @@ class SeenStep(msgspec.Struct, frozen=True):
     draft_s: float | None = None
     preempted: list[int] = []
     drafts: dict[int, int] = {}
-    counted: int = 0
 
 
 class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,9 +95,9 @@ class Served(msgspec.Struct, frozen=True):
     texts: dict[int, list[int]]
 
 
-def settings_of(fleet: Fleet, scenario: Scenario, engine: Engine) -> Settings:
-    """Return the settings of an engine for a fleet of one target; InputError for a key that it does not know."""
-    for reason in _refused(scenario, engine):
+def settings_of(fleet: Fleet, scenario: Scenario) -> Settings:
+    """Return vLLM's settings for a fleet of one target; InputError for a key that it does not know."""
+    for reason in _refused(scenario):
         raise InputError(f"scenario {scenario.name!r}: {reason}, or run it on our own engine")
     verifiers, drafters = fleet.verifiers, fleet.drafters
     return Settings(
@@ -149,25 +135,23 @@ def _speculative(fleet: Fleet) -> dict[str, Any]:
     return {"method": "draft_model", "model": str(folder_of(drafters.model, "drafter")), **depth}
 
 
-def _refused(scenario: Scenario, engine: Engine) -> Iterator[str]:
-    """Yield why an engine cannot run the scenario, by key."""
+def _refused(scenario: Scenario) -> Iterator[str]:
+    """Yield why vLLM cannot run the scenario, by key."""
     drafters = scenario.drafters
     if drafters.count and drafters.place != "target":
-        yield f"drafters.place = 'own': {engine} drafts on the target's device; allowed: 'target'"
+        yield "drafters.place = 'own': vllm drafts on the target's device; allowed: 'target'"
     if drafters.count > 1:
-        yield f"drafters.count = {drafters.count}: allowed on {engine}: 0 or 1"
-    if scenario.precision != "float32" and (engine != "vllm" or scenario.precision in ("int8", "int4")):
-        allowed = "no weights of int8 or int4" if engine == "vllm" else "'float32'"
-        yield f"precision = {scenario.precision!r}: allowed on {engine}: {allowed}"
-    if drafters.count and drafters.kind not in KINDS[engine]:
-        allowed = ", ".join(map(repr, KINDS[engine]))
-        yield f"drafters.kind = {drafters.kind!r}: allowed on {engine}: {allowed}"
-    for table, own, default in (
+        yield f"drafters.count = {drafters.count}: allowed on vllm: 0 or 1"
+    if scenario.precision in ("int8", "int4"):
+        yield f"precision = {scenario.precision!r}: allowed on vllm: no weights of int8 or int4"
+    if drafters.count and drafters.kind not in KINDS:
+        yield f"drafters.kind = {drafters.kind!r}: allowed on vllm: {', '.join(map(repr, KINDS))}"
+    for table, stated, default in (
         ("drafters", drafters, Drafters()),
         ("verifiers", scenario.verifiers, Verifiers()),
     ):
-        for key in own.__struct_fields__:
-            if key not in KNOWN[table] and getattr(own, key) != getattr(default, key):
-                yield f"{table}.{key}: {engine} does not have it; leave it out"
+        for key in stated.__struct_fields__:
+            if key not in KNOWN[table] and getattr(stated, key) != getattr(default, key):
+                yield f"{table}.{key}: vllm does not have it; leave it out"
     if scenario.faults:
-        yield f"faults: {engine} is not made to fail; leave them out"
+        yield "faults: vllm is not made to fail; leave them out"

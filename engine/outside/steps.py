@@ -7,7 +7,7 @@ The engine's scheduling and output processing count as parts of its steps, since
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -31,7 +31,21 @@ def with_cache(fleet: Fleet, facts: Facts) -> Fleet:
     return msgspec.structs.replace(fleet, verifiers=msgspec.structs.replace(fleet.verifiers, batching=batching))
 
 
-def log_of(fleet: Fleet, served: Served) -> Log:
+Differs = Callable[[Step | None, SeenStep], str]
+"""Says how a plan differs from what was seen of a step; empty where it does not."""
+
+
+def rows_differ(step: Step | None, seen: SeenStep) -> str:
+    """Say in which row a plan has other tokens or drafts than a step."""
+    ran, planned = {request: row[:2] for request, row in seen.rows.items()}, {} if step is None else _rows(step)
+    apart = sorted(request for request in ran.keys() | planned.keys() if ran.get(request) != planned.get(request))
+    if step is not None and not apart:
+        return ""
+    first = apart[0] if apart else -1
+    return f"request {first} has (tokens, drafts) {ran.get(first, 'none')}, planned {planned.get(first, 'none')}"
+
+
+def log_of(fleet: Fleet, served: Served, differs: Differs = rows_differ) -> Log:
     """Return the rows of the event table; InputError where the station plans another step than the engine ran."""
     station = RecordedStation(verifier_station(fleet, 0), "real")
     arrivals = _arrivals(fleet, served)
@@ -42,8 +56,9 @@ def log_of(fleet: Fleet, served: Served) -> Log:
             station.handle(join_of(fleet, tag, request), time_s)
             arrival = next(arrivals, None)
         step = _started(station, seen.start_s)
-        if step is None or not _agree(step, seen):
-            raise InputError(_differs(number, seen, step))
+        if difference := differs(step, seen):
+            raise InputError(f"step {number} of the engine differs from the station's plan: {difference}")
+        assert step is not None
         known_s = seen.end_s if seen.draft_s is None else seen.draft_s
         outcomes = tuple([_outcome(step, member, seen) for member in step.members])
         station.handle(StepDone(step.number, outcomes, known_s - seen.start_s), known_s)
@@ -86,30 +101,6 @@ def _rows(step: Step) -> dict[int, tuple[int, int]]:
     }
 
 
-def _agree(step: Step, seen: SeenStep) -> bool:
-    """Return whether a plan is what was seen of a step: its rows, or their number and which of them yielded tokens."""
-    if not seen.counted:
-        return _rows(step) == {request: row[:2] for request, row in seen.rows.items()}
-    yielding = {member.request for member in step.members if step.kind_of(member) != "chunk"}
-    return len(step.members) == seen.counted and yielding == seen.rows.keys()
-
-
 def _outcome(step: Step, member: Member, seen: SeenStep) -> Outcome:
     verifies = step.kind_of(member) == "verify"
     return Outcome(accepted=seen.rows[member.request][2] - 1) if verifies else Outcome()
-
-
-def _differs(number: int, seen: SeenStep, step: Step | None) -> str:
-    ran = {request: row[:2] for request, row in seen.rows.items()}
-    planned = {} if step is None else _rows(step)
-    if seen.counted:
-        return (
-            f"step {number} of the engine differs from the station's plan: it has {seen.counted} rows, planned "
-            f"{len(planned)}, or others that yield tokens than {sorted(ran)}"
-        )
-    apart = sorted(request for request in ran.keys() | planned.keys() if ran.get(request) != planned.get(request))
-    first = apart[0] if apart else -1
-    return (
-        f"step {number} of the engine differs from the station's plan: request {first} has (tokens, drafts) "
-        f"{ran.get(first, 'none')}, planned {planned.get(first, 'none')}"
-    )

@@ -1,91 +1,32 @@
-"""Batch Speculative Decoding Done Right: what the paper prints, what a round takes, and the runs that are simulated.
+"""Batch Speculative Decoding Done Right: what a round takes, what requests are like, and the runs that are simulated.
 
 Times come from table 2, which prints the shares of one EqSpec round and the time of its verification. The rules are
-`policies/aligned.py`. Requests are turns of Spec-Bench: their lengths follow quantiles of the 560 turns of its 480
-conversations (question.jsonl of the benchmark's authors), in tokens of four characters each.
+`policies/aligned.py`.
 """
 
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
-from specfleet.experiments.reproduce.runs import acceptance_behind, simulated
+from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.runs import acceptance_behind, means, simulated
 from specfleet.fleet.acceptance.models import committed_closed_form
-from specfleet.fleet.files import write_file
 from specfleet.fleet.records.metrics.measure import combine, measure
 from specfleet.fleet.records.metrics.tables import verifications_of
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import Run
 
-SPEC_BENCH_TURNS = 560
-QUANTILES = (4, 10, 12, 14, 17, 21, 24, 29, 34, 41, 47, 54, 63, 80, 177, 543, 736, 764, 802, 889, 1712)
-"""Lengths in tokens at the levels 0, 0.05, ... 1."""
-
-
-class AnswerLengths(NamedTuple):
-    """Quantiles of the answers' lengths: levels from 0 to 1, and tokens at each; linear between."""
-
-    levels: tuple[float, ...]
-    tokens: tuple[float, ...]
-
-
-def turn_tokens(most: int) -> list[int]:
-    """Return lengths of as many turns, in tokens, shortest first: evenly over the levels, linear between quantiles.
-
-    Those of more than `most` tokens are cut there.
-    """
-    lengths = np.interp(evenly(SPEC_BENCH_TURNS), np.linspace(0, 1, len(QUANTILES)), QUANTILES).round().astype(int)
-    cut: list[int] = np.minimum(lengths, most).tolist()
-    return cut
-
-
-def write_lengths(path: Path, requests: int, answers: AnswerLengths, seed: int, most: int) -> None:
-    """Write a file for `workload.lengths`: turns of at most `most` tokens and answers, each in a random order."""
-    rng = np.random.default_rng(seed)
-    prompts = np.resize(rng.permutation(turn_tokens(most)), requests)
-    lengths = np.interp(rng.permutation(evenly(requests)), answers.levels, answers.tokens).round().astype(int)
-    pairs = zip(prompts, np.maximum(lengths, 1), strict=True)
-    rows = "".join(f"{prompt},{answer}\n" for prompt, answer in pairs)
-    write_file(path, f"num_prefill_tokens,num_decode_tokens\n{rows}".encode())
-
-
-def evenly(number: int) -> Any:
-    """Return that many levels between 0 and 1, in the middle of as many equal parts; an array of floats."""
-    return (np.arange(number) + 0.5) / number
-
-
+PAPER = Paper("batch")
+TABLE_2, OVERHEAD = PAPER["table_2"], PAPER["overhead"]
 DEPTH = 5  # section 4.1
 # The authors' program counts a draft without a mismatch as its first four tokens and the target's own: the fifth is
 # made, verified, and made again.
 KEPT = DEPTH - 1
-# Table 2: tokens a second, verifications, time of one in ms, shares of verification, drafting and overhead.
-TABLE_2 = {"EqSpec": (95.6, 1469, 24.88, 0.449, 0.274, 0.277), "ExSpec": (156.4, 952, 29.13, 0.559, 0.295, 0.146)}
-# Table 3: throughput in tokens a second, then latency in s at P50, P90 and P99.
-TABLE_3 = {
-    1: ((15.20, 6.70, 12.96, 16.53), (15.78, 6.08, 8.32, 9.42)),
-    2: ((26.70, 7.96, 14.78, 19.06), (30.54, 9.75, 114.89, 134.03)),
-    4: ((46.11, 9.46, 16.23, 19.13), (52.44, 8.01, 53.21, 70.35)),
-    8: ((76.03, 11.26, 19.23, 22.50), (77.54, 9.16, 19.13, 33.93)),
-}
-# Overhead of EqSpec by batch size, as the paper prints it in several places.
-OVERHEAD = {
-    "text of section 4.3 (about)": {1: 0.13, 32: 0.40},
-    "caption of figure 5 (up to)": {32: 0.38},
-    "section 3.3": {8: 0.394, 16: 0.467},
-}
-GAIN = {("ExSpec", 8): 3.0}  # "up to 3x" over batch size 1 (abstract)
-GROUPED = {("random", 2): 0.236}  # share of rounds without realignment, in the text beside figure 5c
-GROUPED_WINDOW, GROUPED_TOKENS = 50, 50  # figure 5c: rows and new tokens in the script of the authors' program
 TABLE_2_BATCH = 4  # not printed; the authors' program keeps a log of that run
 AUTHORS_PROMPTS = 100  # of Spec-Bench, in the authors' example runs; W = 3 B
 PROMPTS = 100  # that are simulated
 PROMPT_TOKENS = {"low": 20, "high": 400}
-TURNS = SPEC_BENCH_TURNS  # of Spec-Bench, that table 3 draws from
-WINDOW, MAX_PROMPT_TOKENS = 32, 1024  # of table 3: defaults of the authors' program, which cuts longer prompts
 SEEDS = 2
 ROUNDS_OF_FIT = 4
 # Calls of the authors' program in each layer of the target: for a row, and besides. A number that the host reads back
@@ -105,9 +46,9 @@ class WorkloadFit(NamedTuple):
 
 def eqspec_times_ms() -> tuple[float, float, float]:
     """Return draft, verification and overhead of an EqSpec round, from table 2."""
-    _, _, verify_ms, verify_share, draft_share, overhead_share = TABLE_2["EqSpec"]
-    round_ms = verify_ms / verify_share
-    return draft_share * round_ms, verify_ms, overhead_share * round_ms
+    printed = TABLE_2["EqSpec"]
+    round_ms = printed["verify_ms"] / printed["verify_share"]
+    return printed["draft_share"] * round_ms, printed["verify_ms"], printed["overhead_share"] * round_ms
 
 
 def overhead_ms() -> tuple[float, float]:
@@ -125,17 +66,17 @@ def fitted() -> WorkloadFit:
     ExSpec's batches are full until the prompts run out, and show the acceptance. EqSpec's carry finished rows along,
     and show how far answers spread. Each round of the fit simulates both, and corrects both.
     """
-    tokens_per_s, verifications, verify_ms, share, *_ = TABLE_2["EqSpec"]
-    tokens = tokens_per_s * verifications * verify_ms / share / 1000
-    wanted = {"EqSpec": tokens / verifications, "ExSpec": tokens / TABLE_2["ExSpec"][1]}
+    printed = TABLE_2["EqSpec"]
+    tokens = printed["tokens_per_s"] * printed["verifications"] * printed["verify_ms"] / printed["verify_share"] / 1000
+    wanted = {method: tokens / TABLE_2[method]["verifications"] for method in TABLE_2}
     mean = tokens / AUTHORS_PROMPTS
     beta, half = 0.5, mean / 2
     for _ in range(ROUNDS_OF_FIT):
         fit = spread_evenly(beta, mean, half)
         ours = {}
-        for name, rows in (("EqSpec", eqspec(TABLE_2_BATCH)), ("ExSpec", exspec(TABLE_2_BATCH))):
-            verified = verifications_of(run_batch(rows, fit=fit).columns())
-            ours[name] = float((verified.acceptance_length + 1).sum()) / len(np.unique(verified.step))
+        for method, rows in both(TABLE_2_BATCH).items():
+            steps, _, committed = verifications(run_batch(rows, fit=fit))
+            ours[method] = committed / steps
         beta = acceptance_behind(committed_closed_form(beta, KEPT) * wanted["ExSpec"] / ours["ExSpec"], KEPT)
         full, wanted_full = ours["EqSpec"] / ours["ExSpec"], wanted["EqSpec"] / wanted["ExSpec"]
         spread = half * (1 / wanted_full - 1) / max(1 / full - 1, 0.01)
@@ -158,7 +99,7 @@ def run_batch(
     realign, written_row_ms = realign_ms(policy)
     scattered_row_ms = 0.0  # of each further row in a verification of ExSpec, with separate caches (end of section 4.3)
     if not verify_ms and policy == "same-length":
-        scattered_row_ms = (TABLE_2["ExSpec"][2] - TABLE_2["EqSpec"][2]) / (TABLE_2_BATCH - 1)
+        scattered_row_ms = (TABLE_2["ExSpec"]["verify_ms"] - own_verify_ms) / (TABLE_2_BATCH - 1)
     mixed = {"low": fit.low, "high": fit.high}
     offline = {"requests": PROMPTS, "prompt_tokens": PROMPT_TOKENS, "new_tokens": mixed} | workload
     chosen = workload if "lengths" in workload else offline
@@ -197,26 +138,25 @@ def realign_ms(policy: str) -> tuple[tuple[float, float], float]:
     return ((at_one_ms - a_row_ms) * besides + own_row_ms, own_row_ms), a_row_ms * CALLS_WRITE_BACK / CALLS_EQSPEC[0]
 
 
-def overhead_of(policy: str, metrics: dict[str, Metric], runs: list[Run]) -> float:
+def verifications(run: Run) -> tuple[int, int, int]:
+    """Return how many verifications a run has, their rows, and the tokens that they commit."""
+    verified = verifications_of(run.columns())
+    return len(np.unique(verified.step)), len(verified), int((verified.acceptance_length + 1).sum())
+
+
+def overhead_of(policy: str, runs: list[Run]) -> float:
     """Return the share of time that is neither drafting nor verification: realignment, and what is written back."""
-    verified = [verifications_of(run.columns()) for run in runs]
-    rounds = [len(np.unique(of_run.step)) for of_run in verified]
-    rows = float(np.mean([len(of_run) / steps for of_run, steps in zip(verified, rounds, strict=True)]))
-    written_ms = realign_ms(policy)[1] * rows
+    counts = [verifications(run) for run in runs]
+    written_ms = realign_ms(policy)[1] * float(np.mean([rows / steps for steps, rows, _ in counts]))
     ended_s = [float(run.table["time_s"].to_numpy()[-1]) for run in runs]
-    round_s = 1 / float(np.mean([steps / time_s for steps, time_s in zip(rounds, ended_s, strict=True)]))
-    return metrics["realign_share"].value + written_ms / 1000 / round_s
+    per_s = float(np.mean([steps / time_s for (steps, *_), time_s in zip(counts, ended_s, strict=True)]))
+    realigning = combine([measure(run) for run in runs])["realign_share"].value
+    return realigning + written_ms / 1000 * per_s
 
 
 def measured(rows: dict[str, Any], **more: Any) -> dict[str, Metric]:
     """Return the means of a rule's metrics over the seeds."""
-    return combine([measure(run_batch(rows, seed, **more)) for seed in range(SEEDS)])
-
-
-def grouped_share(B: int, window: int, prompt_tokens: dict[str, int]) -> float:
-    """Return the share of ExSpec's rounds that need no realignment, on captions, as the authors' script runs them."""
-    rows = {"max_num_seqs": B, "aligned": {"policy": "same-length", "window": max(window, B), "sort": True}}
-    return measured(rows, prompt_tokens=prompt_tokens, new_tokens=GROUPED_TOKENS)["grouped_share"].value
+    return means(SEEDS, lambda seed: run_batch(rows, seed, **more))
 
 
 def eqspec(B: int, fixed: bool = True) -> dict[str, Any]:
@@ -229,30 +169,6 @@ def exspec(B: int, window: int | None = None) -> dict[str, Any]:
     return {"max_num_seqs": B, "aligned": {"policy": "same-length", "window": window or 3 * B}}
 
 
-def answers_of_table_3() -> AnswerLengths:
-    """Return how long answers are: as EqSpec's latencies at batch size 1 spread, where no request waits.
-
-    Their mean is that of table 2.
-    """
-    levels, latencies_s = (0.0, 0.5, 0.9, 0.99), (0.0, *TABLE_3[1][0][1:])
-    longest_s = latencies_s[3] + (latencies_s[3] - latencies_s[2]) * (1.0 - levels[3]) / (levels[3] - levels[2])
-    levels, latencies_s = (*levels, 1.0), (*latencies_s, longest_s)
-    mean_s = float(np.mean(np.interp(evenly(1000), levels, latencies_s)))
-    mean = (fitted().low + fitted().high) / 2
-    return AnswerLengths(levels, tuple(mean * latency_s / mean_s for latency_s in latencies_s))
-
-
-def run_turns(rows: dict[str, Any], seed: int, most_prompt_tokens: int = MAX_PROMPT_TOKENS) -> Run:
-    """Simulate a run over the turns of Spec-Bench, in a random order."""
-    with TemporaryDirectory() as folder:
-        lengths = Path(folder) / "lengths.csv"
-        write_lengths(lengths, TURNS, answers_of_table_3(), seed, most_prompt_tokens)
-        return run_batch(rows, seed, requests=TURNS, lengths=str(lengths))
-
-
-def service_latencies_s(run: Run) -> pd.Series:
-    """Return the time from each request's first draft to its last token."""
-    frame = run.frame()
-    begun = frame[(frame.event == "start") & (frame.kind == "draft")].groupby(["tag", "request"]).time_s.min()
-    ended = frame[(frame.event == "done") & (frame.kind == "verify")].groupby(["tag", "request"]).time_s.max()
-    return (ended - begun).dropna()
+def both(B: int) -> dict[str, dict[str, Any]]:
+    """Return the rules of both methods, offline."""
+    return {"EqSpec": eqspec(B), "ExSpec": exspec(B)}

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from specfleet.experiments.reproduce import batch_model as model
-from specfleet.experiments.reproduce.batch import ASSUMED
-from specfleet.experiments.reproduce.rows import Inputs, PaperRow, assuming, claim, row
+from specfleet.experiments.reproduce.rows import PaperRow, claim, reproduces, row
 from specfleet.experiments.reproduce.runs import simulated
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.records.metrics.measure import measure
@@ -24,12 +23,8 @@ def speedup(accepted: float, draft: float, verify: float, overhead: float) -> fl
     return accepted / (draft + verify + overhead)
 
 
-@assuming(
-    *ASSUMED,
-    "a step of the target alone takes as long as a verification; finished rows are replaced at the next realignment",
-    "alpha k is the simulated acceptance length; equation (1) leaves out the target's own token of a round",
-)
-def batch_eq1(_inputs: Inputs) -> Iterator[PaperRow]:
+@reproduces(model.PAPER)
+def batch_eq1() -> Iterator[PaperRow]:
     """Equation (1) by batch size, of simulated acceptance, against the simulated speed-up."""
     draft_ms, verify_ms, _ = model.eqspec_times_ms()
     at_one_ms, a_row_ms = model.overhead_ms()
@@ -46,15 +41,8 @@ def batch_eq1(_inputs: Inputs) -> Iterator[PaperRow]:
         yield claim("a batch does not add to the speed-up of one row", {"B": B}, ours[B] <= ours[1])
 
 
-@assuming(
-    "A100 80 GB, bf16, estimated by rooflines with each engine's host times; no other pair of the figure has a shape",
-    (
-        "neither acceptance nor batch sizes are in the text: acceptance as table 2 gives it, which is of one pair, "
-        "drafts of 5, sizes as in figure 5b; EAGLE drafts a chain, not a tree"
-    ),
-    "prompts and answers are as long as table 2's; continuous batching by vLLM's rules for both engines",
-)
-def batch_fig6(_inputs: Inputs) -> Iterator[PaperRow]:
+@reproduces(model.PAPER)
+def batch_fig6() -> Iterator[PaperRow]:
     """Figure 6: serving engines with speculation lag those without, the more so in larger batches."""
     for (name, models), (engine, target, draft) in PAIRS.items():
         profile = estimate(target, draft, engine=engine)

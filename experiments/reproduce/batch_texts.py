@@ -5,7 +5,8 @@ positions must count from a row's own first token (section 3.1 of Batch Speculat
 cache here omits one of both, and nothing else differs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -55,6 +56,17 @@ class UnmovedKeys(AlignedCache):
 CACHES: dict[str, type[AlignedCache]] = {"no position repair": PositionsOfPlaces, "no cache repair": UnmovedKeys}
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread: on a busy host several wait for each other, and take many times as long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def scenario_of(rows: dict[str, Any], requests: int, new_tokens: int) -> Scenario:
     """Return a batch of the demo pair, on prompts of mixed length. `rows`: keys of the target, its rule for rows."""
     workload = {"requests": requests, "streams": requests, "prompt_tokens": {"low": 16, "high": 96}}
@@ -78,9 +90,10 @@ def plain_texts(scenario: Scenario, model: CausalLM) -> dict[int, list[int]]:
     """Decode every request alone and without speculation; return the new tokens by request."""
     fleet = resolve(scenario)
     prompts, target = prompts_of(fleet), Target(model)
-    requests = [request for own in streams_of(fleet).values() for request in own]
     return {
-        one.number: decode_plain(target, prompts[one.number][: one.prompt_tokens], one.new_tokens) for one in requests
+        request.number: decode_plain(target, prompts[request.number][: request.prompt_tokens], request.new_tokens)
+        for requests in streams_of(fleet).values()
+        for request in requests
     }
 
 
@@ -96,10 +109,10 @@ def batch_texts(scenario: Scenario, model: CausalLM, cache: type[AlignedCache] |
     return node.outputs
 
 
-def matches(texts: dict[int, list[int]], wanted: dict[int, list[int]]) -> tuple[float, float]:
-    """Return the share of equal texts, and the mean share of tokens before the first difference."""
+def matches(texts: dict[int, list[int]], wanted: dict[int, list[int]]) -> dict[str, float]:
+    """Return the share of equal texts, "exact", and the mean share of tokens before a first difference, "partial"."""
     equal = [
         sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, wanted[number], strict=True))) / len(text)
         for number, text in texts.items()
     ]
-    return sum(share == 1 for share in equal) / len(equal), sum(equal) / len(equal)
+    return {"exact": sum(share == 1 for share in equal) / len(equal), "partial": sum(equal) / len(equal)}

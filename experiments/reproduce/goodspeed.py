@@ -4,75 +4,39 @@ The figures print no numbers but those of the text, and neither times nor accept
 What is assumed instead is below, set once from public knowledge of the models, before any policy ran.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from specfleet.experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
+from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.rows import PaperRow, claim, fitted_if, reproduces, row
 from specfleet.experiments.reproduce.runs import root, simulated
 from specfleet.fleet.policies.goodspeed import FIRST_GOODPUT, utility
 from specfleet.fleet.records.metrics.tables import verifications_of
 from specfleet.fleet.records.run import Run
 
+PAPER = Paper("goodspeed")
+SETUPS, OVER_FIXED, DOMAINS, FAMILIES = (PAPER[name] for name in ("setups", "over_fixed", "domains", "families"))
 BETA, ETA = 0.5, 0.1  # beta is that of section IV-B3; eta is not printed
 ITERATIONS = 600
 SEEDS = 3
 WINDOW = 10  # of the moving averages in figure 2
 STABLE_FROM = 400  # iteration of figure 4
-# Mean ratios of two domains a client: eight datasets, from hard (HLE) to easy (SPIDER), none of them printed.
-DOMAINS = (
-    (0.35, 0.45),
-    (0.45, 0.55),
-    (0.50, 0.65),
-    (0.60, 0.70),
-    (0.65, 0.80),
-    (0.70, 0.85),
-    (0.80, 0.90),
-    (0.85, 0.95),
-)
-# Table I: clients, budgets C and longest answers.
-SETUPS = {4: ((24, 28), 50), 8: ((16, 20), 150)}
-# Seconds a draft token of the smaller and the larger drafter on an L4; base and token of a verification on an H100.
-TIMES = {"Qwen3": ((0.016, 0.018), (0.035, 0.0004)), "Llama3": ((0.010, 0.018), (0.060, 0.0006))}
-# Section IV, in the text and of both families: time over that of Fixed-S, by part and rule.
-OVER_FIXED = {
-    ("time over Fixed-S", "Random-S"): 1.15,  # 5 to 25 % more
-    ("time over Fixed-S", "GoodSpeed"): 1.0,  # comparable
-    ("verification over Fixed-S", "GoodSpeed"): 0.95,
-}
-VOCABULARY = {"Qwen3": 151_936, "Llama3": 128_256}
 RULES: dict[str, dict[str, Any]] = {
     "GoodSpeed": {"policy": "goodspeed", "beta": BETA, "eta": ETA},
     "Fixed-S": {"policy": "fixed-share"},
     "Random-S": {"policy": "random-share"},
 }
-ASSUMED = [
-    (
-        "acceptance of the eight datasets is not printed: two domains a client, means from 0.35 to 0.95; a new prompt "
-        "changes the domain with probability 0.3"
-    ),
-    "eta is not printed: 0.1; beta is 0.5 (section IV-B3); alpha-hat(0) = 0.5, X(0) = 1",
-    "Random-S throws each of the C tokens at a client of its own",
-]
-ASSUMED_TIMES = [
-    (
-        "no time is printed: drafters launch-bound on an L4, 10 to 18 ms a token; verification 35 ms + 0.4 ms a token "
-        "(Qwen3-14B) or 60 ms + 0.6 ms (Llama 70B AWQ) on an H100"
-    ),
-    (
-        "no link is printed: 5 ms one way and 1 Gbit/s; drafts travel with 16-bit distributions; sending, below "
-        "0.1 % in the paper, is part of receiving, since its time here would be that of this link alone"
-    ),
-]
 
 
-def run_rule(rule: str, clients: int, budget: int, requests: int, family: str = "Qwen3", seed: int = 0) -> Run:
-    """Simulate the testbed under a rule; every client decodes `requests` prompts."""
-    (small_s, large_s), (verify_s, token_s) = TIMES[family]
+def run_rule(rule: str, clients: int, budget: int, family: str = "Qwen3", seed: int = 0) -> Run:
+    """Simulate the testbed under a rule; prompts last for all iterations, at up to 5 to 7 tokens a round."""
+    models, new_tokens = FAMILIES[family], SETUPS[clients]["new_tokens"]
+    (small_s, large_s), (verify_s, token_s) = models["draft_s"], models["verify_s"]
     larger = [{"first": clients // 2 + 1, "step": {"per_token_s": large_s}}] if clients == 8 else []
-    domains = [list(each) for each in domains_of(clients)]
+    requests = clients * (ITERATIONS * {4: 8, 8: 6}[clients] // new_tokens + 2)
     return simulated(
         name="goodspeed",
         seed=seed,
@@ -82,24 +46,14 @@ def run_rule(rule: str, clients: int, budget: int, requests: int, family: str = 
             "draft_prefill": {"base_s": 0.03},
             "verify": {"base_s": verify_s, "per_token_s": token_s, "per_row_token_s": token_s},
             "verify_prefill": {"base_s": 0.04},
-            "vocabulary": VOCABULARY[family],
+            "vocabulary": models["vocabulary"],
             "link": {"latency_s": 0.005, "bandwidth_bytes_per_s": 1.25e8},
         },
         drafters={"count": clients, "tiers": larger},
         verifiers={"count": 1, "late": "wait", "allocate": RULES[rule] | {"budget": budget}},
-        acceptance={"model": "ratios", "switch": 0.3, "clients": domains},
-        workload={
-            "requests": clients * requests,
-            "temperature": 1.0,
-            "prompt_tokens": 100,
-            "new_tokens": SETUPS[clients][1],
-        },
+        acceptance={"model": "ratios", "switch": 0.3, "clients": [list(client) for client in DOMAINS[clients]]},
+        workload={"requests": requests, "temperature": 1.0, "prompt_tokens": 100, "new_tokens": new_tokens},
     )
-
-
-def domains_of(clients: int) -> tuple[tuple[float, float], ...]:
-    """Return the domains of 4 or 8 clients; four get every second dataset."""
-    return DOMAINS if clients == 8 else DOMAINS[::2]
 
 
 def goodputs(run: Run, clients: int) -> tuple[np.ndarray, np.ndarray]:
@@ -143,19 +97,11 @@ def best_goodput(acceptances: Sequence[float], budget: int) -> list[float]:
     return best
 
 
-def requests_for(clients: int) -> int:
-    """Requests a client that last for all iterations, at up to 7 tokens a round of 4 clients and 5 of 8."""
-    return ITERATIONS * {4: 8, 8: 6}[clients] // SETUPS[clients][1] + 2
-
-
-@assuming(
-    *ASSUMED,
-    "the figure prints no numbers; the means agree by the nature of smoothing, so that row is an identity",
-)
-def goodspeed_fig2(_inputs: Inputs) -> Iterator[PaperRow]:
+@reproduces(PAPER)
+def goodspeed_fig2() -> Iterator[PaperRow]:
     """Figure 2: the estimated goodput of equation (4) against the real one, both as moving averages, 8 clients."""
-    for budget in SETUPS[8][0]:
-        x, X = goodputs(run_rule("GoodSpeed", 8, budget, requests_for(8)), 8)
+    for budget in SETUPS[8]["budgets"]:
+        x, X = goodputs(run_rule("GoodSpeed", 8, budget), 8)
         estimated, real = X.sum(axis=1), x.sum(axis=1)
         bands = {name: pd.Series(values).rolling(WINDOW) for name, values in (("estimated", estimated), ("real", real))}
         means = {name: band.mean().dropna().to_numpy() for name, band in bands.items()}
@@ -189,7 +135,22 @@ def times_of(run: Run) -> pd.Series:
     return pd.Series(parts) / float((verified.acceptance_length + 1).sum())
 
 
-def fixed_part_s(families: list[dict[str, pd.Series]], over_fixed: float) -> float:
+def total_s(parts: pd.Series, fixed_s: float) -> float:
+    """Return the time of a committed token, with a fixed part in every iteration."""
+    return float(parts["receive"] + parts["verify"] + fixed_s * parts["iterations"])
+
+
+def over_fixed(parts: Mapping[str, pd.Series], fixed_s: float) -> dict[tuple[str, str], float]:
+    """Return what figure 3's text says of a family, by quantity and rule; `parts`: `times_of` each rule."""
+    fixed = parts["Fixed-S"]
+    times = {
+        ("time over Fixed-S", rule): total_s(parts[rule], fixed_s) / total_s(fixed, fixed_s)
+        for rule in ("Random-S", "GoodSpeed")
+    }
+    return times | {("verification over Fixed-S", "GoodSpeed"): parts["GoodSpeed"]["verify"] / fixed["verify"]}
+
+
+def fixed_part_s(families: Sequence[Mapping[str, pd.Series]], paper: float) -> float:
     """Return what every iteration waits for beside drafts and verification, in seconds, by Random-S's time.
 
     The rules differ by how long the slowest draft is; the more else an iteration holds, the less they differ. What
@@ -197,37 +158,24 @@ def fixed_part_s(families: list[dict[str, pd.Series]], over_fixed: float) -> flo
     """
 
     def surplus(fixed_s: float) -> float:
-        ratios = [total_s(of["Random-S"], fixed_s) / total_s(of["Fixed-S"], fixed_s) for of in families]
-        return float(np.mean(ratios)) - over_fixed
+        ours = [over_fixed(parts, fixed_s)["time over Fixed-S", "Random-S"] for parts in families]
+        return float(np.mean(ours)) - paper
 
-    longest_s = 10.0
-    return root(surplus, 0.0, longest_s) if surplus(0.0) > 0 > surplus(longest_s) else 0.0
-
-
-def total_s(parts: pd.Series, fixed_s: float) -> float:
-    """Return the time of a committed token, with a fixed part in every iteration."""
-    return float(parts["receive"] + parts["verify"] + fixed_s * parts["iterations"])
+    return root(surplus, 0.0, 10.0)
 
 
-@assuming(
-    *ASSUMED,
-    *ASSUMED_TIMES,
-    "the paper does not say for how much work the times are: here, for a committed token",
-    "its text says 5 to 25 % more (1.15 here), comparable (1.0) and 5 % less of both families: their mean counts",
-    "what else an iteration waits for is not printed: set by Random-S's time, the same for all rules and families",
-)
-def goodspeed_fig3(_inputs: Inputs) -> Iterator[PaperRow]:
+@reproduces(PAPER)
+def goodspeed_fig3() -> Iterator[PaperRow]:
     """Figure 3: wall time by part, a committed token, under three rules with 8 clients."""
-    budget = SETUPS[8][0][1]
+    budget = SETUPS[8]["budgets"][1]
 
     def mean_times(family: str, rule: str) -> pd.Series:
-        runs = [run_rule(rule, 8, budget, requests_for(8), family, seed) for seed in range(SEEDS)]
-        return pd.DataFrame(map(times_of, runs)).mean()
+        return pd.DataFrame([times_of(run_rule(rule, 8, budget, family, seed)) for seed in range(SEEDS)]).mean()
 
-    families = {family: {rule: mean_times(family, rule) for rule in RULES} for family in TIMES}
-    fixed_s = fixed_part_s(list(families.values()), OVER_FIXED["time over Fixed-S", "Random-S"])
+    families = {family: {rule: mean_times(family, rule) for rule in RULES} for family in FAMILIES}
+    fixed_s = fixed_part_s(list(families.values()), OVER_FIXED["time over Fixed-S"]["Random-S"])
     yield row("fixed part of an iteration, s", {"models": "both"}, "fitted", None, fixed_s)
-    of_families: list[dict[tuple[str, str], float]] = []
+    ratios = {family: over_fixed(parts, fixed_s) for family, parts in families.items()}
     for family, parts in families.items():
         case: dict[str, Any] = {"models": family, "C": budget}
         for rule, part in parts.items():
@@ -236,37 +184,30 @@ def goodspeed_fig3(_inputs: Inputs) -> Iterator[PaperRow]:
             where = case | {"rule": rule}
             yield row("receive, share of time", where, "predicted", None, receive_s / whole_s)
             yield row("verify, share of time", where, "predicted", None, part["verify"] / whole_s)
-        fixed = parts["Fixed-S"]
-        over = {("time over Fixed-S", rule): total_s(parts[rule], fixed_s) / total_s(fixed, fixed_s)
-                for rule in ("Random-S", "GoodSpeed")}  # fmt: skip
-        over["verification over Fixed-S", "GoodSpeed"] = parts["GoodSpeed"]["verify"] / fixed["verify"]
-        yield from (row(name, case | {"rule": rule}, "predicted", None, ours) for (name, rule), ours in over.items())
-        of_families.append(over)
-    for place, paper in OVER_FIXED.items():
-        ours = float(np.mean([over[place] for over in of_families]))
-        kind: Kind = "fitted" if place[1] == "Random-S" else "predicted"
-        yield row(place[0], {"models": "mean", "C": budget, "rule": place[1]}, kind, paper, ours)
+        for (quantity, rule), ours in ratios[family].items():
+            yield row(quantity, case | {"rule": rule}, "predicted", None, ours)
+    for quantity, by_rule in OVER_FIXED.items():
+        for rule, paper in by_rule.items():
+            ours = float(np.mean([of_family[quantity, rule] for of_family in ratios.values()]))
+            case = {"models": "mean", "C": budget, "rule": rule}
+            yield row(quantity, case, fitted_if(rule == "Random-S"), paper, ours)
 
 
-@assuming(
-    *ASSUMED,
-    f"{SEEDS} seeds a rule; the paper shows one run",
-    f"the start is the mean of {WINDOW} iterations; how far a stable utility may move the paper does not print",
-)
-def goodspeed_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
+@reproduces(PAPER)
+def goodspeed_fig4() -> Iterator[PaperRow]:
     """Figure 4: utility of the empirical mean goodput over 600 iterations, 4 and 8 clients."""
-    for clients, (budgets, _) in SETUPS.items():
-        for budget in budgets:
+    for clients, setup in SETUPS.items():
+        for budget in setup["budgets"]:
             case: dict[str, Any] = {"clients": clients, "C": budget}
             paths: dict[str, np.ndarray] = {}  # at the start, at iteration 400 and at the end, by seed
             for rule in RULES:
-                runs = [run_rule(rule, clients, budget, requests_for(clients), seed=seed) for seed in range(SEEDS)]
+                runs = [run_rule(rule, clients, budget, seed=seed) for seed in range(SEEDS)]
                 x = [goodputs(run, clients)[0] for run in runs]
                 places = (WINDOW, STABLE_FROM, ITERATIONS)
                 paths[rule] = np.array([[utility(of_run[:T].mean(axis=0)) for of_run in x] for T in places])
                 ours = float(paths[rule][-1].mean())
                 yield row(f"utility at iteration {ITERATIONS}", case | {"rule": rule}, "predicted", None, ours)
-            alphas = [float(np.mean(domains)) for domains in domains_of(clients)]
+            alphas = [float(np.mean(domains)) for domains in DOMAINS[clients]]
             best = utility(best_goodput(alphas, budget))
             yield row("U(x*) of the mean acceptance rates", case, "identity", None, best)
             start, middle, end = paths["GoodSpeed"]

@@ -10,6 +10,7 @@ shapes and data sheets, fitted on none of that source's numbers.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -17,8 +18,7 @@ from typing import Any, Literal
 import msgspec
 import pandas as pd
 
-from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.text import is_file
+from specfleet.experiments.reproduce.papers import Paper
 from specfleet.fleet.shown import Shown
 
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "unsettled"]
@@ -26,13 +26,6 @@ JUDGED = ("predicted", "estimated")  # kinds that count
 TINY = 0.05  # share of its whole, below which a quantity is compared with the whole
 FAR = 0.1  # an error beyond which a row is counted as missed
 CLAIM = " (1: yes)"  # how the quantity of a claim ends
-
-
-class Inputs(msgspec.Struct, frozen=True):
-    """What a user may hand to a reproduction: a run file of authors, a folder of data."""
-
-    trace: str | None = None
-    data: str | None = None
 
 
 class PaperRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -116,30 +109,22 @@ class Reproduction(Shown, msgspec.Struct, frozen=True):
         return pd.DataFrame([{"quantity": row.quantity, **row.case, **own} for row, own in values])
 
 
-RowsOf = Callable[[Inputs], Iterable[PaperRow]]
-Reproduce = Callable[[Inputs], Reproduction]
+RowsOf = Callable[..., Iterable[PaperRow]]
+Reproduce = Callable[..., Reproduction]
 
 
-def assuming(*assumptions: str) -> Callable[[RowsOf], Reproduce]:
-    """Make a Reproduction of a function that yields its rows and has its name."""
+def reproduces(paper: Paper) -> Callable[[RowsOf], Reproduce]:
+    """Make a Reproduction of a function that yields its rows; the paper's file has what it assumes, by its name."""
 
     def reproduction(rows_of: RowsOf) -> Reproduce:
         @wraps(rows_of)
-        def made(inputs: Inputs) -> Reproduction:
-            return Reproduction(name_of(rows_of), list(rows_of(inputs)), list(assumptions))
+        def made(*inputs: Path) -> Reproduction:
+            name = name_of(rows_of)
+            return Reproduction(name, list(rows_of(*inputs)), paper.assumed(name))
 
         return made
 
     return reproduction
-
-
-def data_file(inputs: Inputs, file: str, name: str) -> Path:
-    """Return the place of a file that reproduction `name` reads; InputError where `--data` or the file is missing."""
-    if inputs.data is None:
-        raise InputError(f"reproduce {name}: give --data FOLDER, which holds {file}")
-    if not is_file(path := Path(inputs.data) / file):
-        raise InputError(f"--data {inputs.data}: has no {file}, which reproduce {name} reads")
-    return path
 
 
 def name_of(made: Callable[..., Any]) -> str:
@@ -170,6 +155,11 @@ def row(
     return PaperRow(quantity, case, "unsettled" if note else kind, paper, ours, error, part_of, note)
 
 
+def fitted_if(is_so: bool) -> Kind:
+    """Return "fitted" where a number set ours, else "predicted"."""
+    return "fitted" if is_so else "predicted"
+
+
 def claim(quantity: str, case: dict[str, Any], holds: bool, note: str = "") -> PaperRow:
     """Build the row of something that the paper says is so, which ours finds or not; `note` as in `row`."""
     return row(quantity + CLAIM, case, "predicted", 1.0, float(holds), note=note)
@@ -198,15 +188,9 @@ def score_of(rows: Sequence[PaperRow]) -> Score:
 
 def in_parts(name: str, parts: Mapping[str, Iterable[PaperRow]], assumptions: Iterable[str]) -> Reproduction:
     """Make a Reproduction of rows by source, each with a score of its own."""
-    rows = {part: list(own) for part, own in parts.items()}
-    scores = {part: score_of(own) for part, own in rows.items()}
-    return Reproduction(name, [one for own in rows.values() for one in own], list(assumptions), parts=scores)
-
-
-def off_by(errors: Iterable[float | None], digits: int = 1) -> str:
-    """Say how far off rows are, in the mean and at worst; those without an error do not count."""
-    sizes = [abs(error) for error in errors if error is not None]
-    return f"mean absolute error {sum(sizes) / len(sizes):.{digits}%}, worst {max(sizes):.{digits}%}"
+    listed = {part: list(rows) for part, rows in parts.items()}
+    scores = {part: score_of(rows) for part, rows in listed.items()}
+    return Reproduction(name, list(chain.from_iterable(listed.values())), list(assumptions), parts=scores)
 
 
 def kinds_of(rows: Sequence[PaperRow]) -> dict[str, int]:

@@ -7,13 +7,14 @@ R_q and load are in its input and do not count.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from specfleet.experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, assuming, row
+from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.rows import Kind, PaperRow, fitted_if, reproduces, row
 from specfleet.experiments.reproduce.runs import root
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import make_scenario
@@ -21,57 +22,46 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.profile import read_profile
 from specfleet.sim.run import simulate
 
-# Table 1 of the paper, columns N = 1 .. 6; times in milliseconds, rates a second, load in per cent.
-N_COLUMNS = (1, 2, 3, 4, 5, 6)
-ROUNDS_PER_S = (20.90, 49.25, 72.26, 81.54, 85.52, 85.84)
-ROUNDS_PER_S_PER_TARGET = (20.90, 24.07, 23.38, 19.73, 16.64, 14.10)
-LOAD = (0.333, 0.503, 0.754, 0.914, 0.995, 0.996)
-WAIT_S = (0.00001, 0.0005, 0.0006, 0.0039, 0.0130, 0.0223)
-IDLE_GAP_S = (0.0306, 0.0098, 0.0034, 0.0006, 0.0, 0.0)
-THROUGHPUT = (79.9, 167.6, 246.3, 266.6, 285.5, 288.7)
-THROUGHPUT_PER_TARGET = (86.6, 100.9, 98.3, 80.94, 69.49, 57.78)
-EAGLE_ROUNDS_PER_S, EAGLE_THROUGHPUT, EAGLE_THROUGHPUT_PER_TARGET = 26.8, 94.3, 118.5
-EAGLE_TOKEN_MS = 1.78  # t_s of EAGLE
-DRAFT_TOKEN_MS = {1: 2.24, 2: 1.36, 3: 1.36, 4: 1.42, 5: 1.46, 6: 1.46}  # t_s
-
+PAPER = Paper("starsd")
+TABLE_1, TABLE_2, EAGLE = (PAPER[name] for name in ("table_1", "table_2", "eagle"))
+COLUMNS = (1, 2, 3, 4, 5, 6)  # N
 NEW_TOKENS = 6000
 LOCAL = 3  # targets on the drafter's server; those beyond are remote A100s (section 5.2)
-# Standard deviation of a draft over its mean, from the means and variances of table 2 (N = 1, 2, 3, and on).
-VARIATION = tuple(math.sqrt(variance) / mean for mean, variance in ((16.06, 6.34), (8.86, 0.30), (9.17, 0.12)))
-ASSUMED = [
-    "the paper prints neither d, t_c nor t_v: S = load / R_q of each column is taken as input",
-    (
-        "service times vary uniformly with the variance of table 2 (that of N = 3 beyond), return times uniformly, "
-        "too, as much as the wait at N = 2 needs: targets whose returns did not vary would never meet at the drafter"
-    ),
-    "targets 1 to 3 share one local return time, targets 4 to 6 one remote return time (A100 servers, LAN)",
-]
 
 
-def service_s(column: int) -> float:
+def printed(quantity: str, N: int) -> float:
+    """Return a number of table 1."""
+    return float(TABLE_1[quantity][N - 1])
+
+
+def service_s(N: int) -> float:
     """S of a column: load / R_q, since the drafter's busy share is its rate times its service time."""
-    return LOAD[column] / ROUNDS_PER_S[column]
+    return printed("load", N) / printed("rounds_per_s", N)
 
 
-def blind_service_s(column: int) -> float:
+def blind_service_s(N: int) -> float:
     """S of a column as known from N <= 3: beyond, that of N = 3 by the time of a token, which the paper prints."""
-    if column < LOCAL:
-        return service_s(column)
-    return service_s(LOCAL - 1) * DRAFT_TOKEN_MS[N_COLUMNS[column]] / DRAFT_TOKEN_MS[LOCAL]
+    return service_s(N) if N <= LOCAL else service_s(LOCAL) * draft_token_ms(N) / draft_token_ms(LOCAL)
+
+
+def draft_token_ms(N: int) -> float:
+    """t_s of a column."""
+    return printed("draft_token_ms", N)
 
 
 def local_return_s() -> float:
     """One local Z from N <= 3, all under-loaded: the mean of N / R_q - S - wait, for a round is S, a wait and Z."""
-    return float(np.mean([N_COLUMNS[c] / ROUNDS_PER_S[c] - service_s(c) - WAIT_S[c] for c in range(LOCAL)]))
+    returns_s = (N / printed("rounds_per_s", N) - service_s(N) - printed("wait_s", N) for N in COLUMNS[:LOCAL])
+    return float(np.mean(list(returns_s)))
 
 
-def remote_return_s(local_s: float, column: int = 5) -> float:
+def remote_return_s(local_s: float, N: int = 6) -> float:
     """One remote Z from a column beyond N = 3: with the wait printed there, each target's cycle is S + Z_i + T_wait."""
-    common_s = service_s(column) + WAIT_S[column]
-    remote = N_COLUMNS[column] - LOCAL
+    common_s = service_s(N) + printed("wait_s", N)
 
     def surplus(remote_s: float) -> float:
-        return LOCAL / (common_s + local_s) + remote / (common_s + remote_s) - ROUNDS_PER_S[column]
+        per_s = LOCAL / (common_s + local_s) + (N - LOCAL) / (common_s + remote_s)
+        return per_s - printed("rounds_per_s", N)
 
     return root(surplus, 0.001, 1.0)
 
@@ -80,10 +70,10 @@ def return_variation(local_s: float) -> float:
     """Standard deviation of a return time over its mean, by the wait that the paper prints for N = 2."""
 
     def surplus_s(variation: float) -> float:
-        return measure(simulate(star(2, service_s(1), local_s, local_s, variation)))["wait_s"].value - WAIT_S[1]
+        run = simulate(star(2, service_s(2), local_s, local_s, variation))
+        return measure(run)["wait_s"].value - printed("wait_s", 2)
 
-    most = 0.5  # of a uniform spread: its shortest return is still longer than nothing
-    return root(surplus_s, 0.0, most, 1e-3) if surplus_s(0.0) < 0 < surplus_s(most) else 0.0
+    return root(surplus_s, 0.0, 0.5, 1e-3)  # of a uniform spread whose shortest return is still longer than nothing
 
 
 def uniformly(variation: float) -> dict[str, Any]:
@@ -97,14 +87,15 @@ def star(N: int, S_s: float, local_s: float, remote_s: float, variation: float) 
 
     `variation`: of the return times.
     """
-    returns = uniformly(variation)
+    returns, of_table_2 = uniformly(variation), min(N, LOCAL) - 1
+    of_drafts = math.sqrt(TABLE_2["variance_ms2"][of_table_2]) / TABLE_2["mean_ms"][of_table_2]
     remote = [{"first": LOCAL + 1, "step": {"base_s": remote_s, "spread": returns}}]
     return make_scenario(
         {
             "name": "starsd-table1",
             "profile": {
                 "name": "starsd-table1",
-                "draft": {"base_s": S_s, "spread": uniformly(VARIATION[min(N, LOCAL) - 1])},
+                "draft": {"base_s": S_s, "spread": uniformly(of_drafts)},
                 "verify": {"base_s": local_s, "spread": returns},
             },
             "acceptance": {"model": "geometric", "beta": 0.75},
@@ -125,17 +116,16 @@ def kind_of(quantity: str, N: int, own_S: Sequence[int], own_Z: Sequence[int]) -
         return "identity"  # R_q / N; and no other target asks
     if quantity == "idle_gap_s":
         return "predicted" if N in own_S and N not in own_Z else "identity"
-    if quantity == "wait_s":
-        return "fitted" if N in own_Z else "predicted"  # a return time is what S and the wait leave of a round
-    return "fitted" if N in own_S else "predicted"
+    return fitted_if(N in (own_Z if quantity == "wait_s" else own_S))  # a return is what S and the wait leave
 
 
 def table_1_rows(
-    services_s: Sequence[float], remote_s: float | None, own_S: Sequence[int], own_Z: Sequence[int]
+    services_s: Callable[[int], float], remote_s: float | None, own_S: Sequence[int], own_Z: Sequence[int]
 ) -> Iterator[PaperRow]:
     """Simulate each column with one local return time, and `remote_s` or the same for remote targets.
 
-    `own_S`, `own_Z` as in `kind_of`. Fitted times come first, the paper's own numbers against each other last.
+    `services_s`: S of a column; `own_S`, `own_Z` as in `kind_of`. Fitted times come first, the paper's own numbers
+    against each other last.
     """
     local_s = local_return_s()
     variation = return_variation(local_s)
@@ -143,118 +133,87 @@ def table_1_rows(
     if remote_s is not None:
         yield row("return_s, remote", {"N": 6}, "fitted", None, remote_s)
     yield row("standard deviation of a return over its mean", {"N": 2}, "fitted", None, variation)
-    for column, N in enumerate(N_COLUMNS):
-        metrics = measure(simulate(star(N, services_s[column], local_s, remote_s or local_s, variation)))
+    for N in COLUMNS:
+        metrics = measure(simulate(star(N, services_s(N), local_s, remote_s or local_s, variation)))
         # What a wait and a gap are parts of, in seconds: a target's round, and the time between two requests.
-        wholes_s = {"wait_s": N / ROUNDS_PER_S[column], "idle_gap_s": 1 / ROUNDS_PER_S[column]}
-        for quantity, paper in (
-            ("rounds_per_s", ROUNDS_PER_S),
-            ("rounds_per_s_per_target", ROUNDS_PER_S_PER_TARGET),
-            ("load", LOAD),
-            ("wait_s", WAIT_S),
-            ("idle_gap_s", IDLE_GAP_S),
-        ):
+        wholes_s = {"wait_s": N / printed("rounds_per_s", N), "idle_gap_s": 1 / printed("rounds_per_s", N)}
+        for quantity in ("rounds_per_s", "rounds_per_s_per_target", "load", "wait_s", "idle_gap_s"):
             kind, ours = kind_of(quantity, N, own_S, own_Z), metrics[quantity].value
-            yield row(quantity, {"N": N}, kind, paper[column], ours, part_of=wholes_s.get(quantity))
-    for column, N in enumerate(N_COLUMNS):  # O is not N O_i, while R_q is N R_p
+            yield row(quantity, {"N": N}, kind, printed(quantity, N), ours, part_of=wholes_s.get(quantity))
+    for N in COLUMNS:  # O is not N O_i, while R_q is N R_p
         case = {"N": N, "source": "the paper's own columns"}
-        yield row("O against N O_i", case, "identity", THROUGHPUT[column], N * THROUGHPUT_PER_TARGET[column])
-        targets = N * ROUNDS_PER_S_PER_TARGET[column]
-        yield row("R_q against N R_p", case, "identity", ROUNDS_PER_S[column], targets)
+        for title, whole, part in (
+            ("O against N O_i", "throughput", "throughput_per_target"),
+            ("R_q against N R_p", "rounds_per_s", "rounds_per_s_per_target"),
+        ):
+            yield row(title, case, "identity", printed(whole, N), N * printed(part, N))
     case = {"N": 1, "source": "the paper's own column of EAGLE"}
-    yield row("O against N O_i", case, "identity", EAGLE_THROUGHPUT, EAGLE_THROUGHPUT_PER_TARGET)
+    yield row("O against N O_i", case, "identity", EAGLE["throughput"], EAGLE["throughput_per_target"])
 
 
-def starsd_table1(_inputs: Inputs) -> Reproduction:
+@reproduces(PAPER)
+def starsd_table1() -> Iterator[PaperRow]:
     """Table 1 with S of each column, one local Z from N <= 3 and one remote Z from N = 6."""
-    services_s = [service_s(column) for column in range(6)]
-    local_s = local_return_s()
-    rows = [
-        *(row("service_s", {"N": N}, "input", services_s[c], services_s[c]) for c, N in enumerate(N_COLUMNS)),
-        *table_1_rows(services_s, remote_return_s(local_s), N_COLUMNS, (1, 2, 3, 6)),
-    ]
-    remote_ms = ", ".join(f"{1000 * remote_return_s(local_s, column):.0f}" for column in range(LOCAL, 6))
-    note = (
-        "the waits at N = 4 and 5 hang on the remote targets, about whose return time the columns do not agree: "
-        f"{remote_ms} ms by N = 4, 5, 6, if all targets wait equally long"
-    )
-    return Reproduction("starsd-table1", rows, [*ASSUMED, note])
+    yield from (row("service_s", {"N": N}, "input", service_s(N), service_s(N)) for N in COLUMNS)
+    yield from table_1_rows(service_s, remote_return_s(local_return_s()), COLUMNS, (1, 2, 3, 6))
 
 
-@assuming(
-    *ASSUMED[:2],
-    "S grows beyond N = 3 as the time of a token does, which table 1 prints: 4 % at N = 4, 7 % at 5 and 6",
-    "remote targets are taken to be like local ones",
-)
-def starsd_table1_blind(_inputs: Inputs) -> Iterator[PaperRow]:
+@reproduces(PAPER)
+def starsd_table1_blind() -> Iterator[PaperRow]:
     """Table 1 from N <= 3 and the times of a token alone, and remote targets taken to be like local ones."""
-    services_s = [blind_service_s(column) for column in range(6)]
-    yield from (row("service_s", {"N": N}, "input", services_s[N - 1], services_s[N - 1]) for N in N_COLUMNS[:LOCAL])
-    for N in N_COLUMNS[LOCAL - 1 :]:
-        yield row("t_s, ms", {"N": N}, "input", DRAFT_TOKEN_MS[N], DRAFT_TOKEN_MS[N])
-    yield from table_1_rows(services_s, None, (1, 2, 3), (1, 2, 3))
+    yield from (row("service_s", {"N": N}, "input", service_s(N), service_s(N)) for N in COLUMNS[:LOCAL])
+    for N in COLUMNS[LOCAL - 1 :]:
+        yield row("t_s, ms", {"N": N}, "input", draft_token_ms(N), draft_token_ms(N))
+    yield from table_1_rows(blind_service_s, None, (1, 2, 3), (1, 2, 3))
 
 
-@assuming(
-    *ASSUMED[:2],
-    "round speeds of starsd-table1-blind, and tokens a round that are the mean of O / R_q for N <= 3 (C.1)",
-)
-def added_starsd(_inputs: Inputs) -> Iterator[PaperRow]:
+@reproduces(PAPER)
+def added_starsd() -> Iterator[PaperRow]:
     """Table 1's throughput O beyond N = 3, from N <= 3 and the times of a token alone."""
     local_s = local_return_s()
     variation = return_variation(local_s)
-    tokens = float(np.mean([THROUGHPUT[c] / ROUNDS_PER_S[c] for c in range(LOCAL)]))
+    tokens = float(np.mean([printed("throughput", N) / printed("rounds_per_s", N) for N in COLUMNS[:LOCAL]]))
     yield row("tokens a round", {"N": "1..3"}, "fitted", None, tokens)
-    for column in range(LOCAL, len(N_COLUMNS)):
-        run = simulate(star(N_COLUMNS[column], blind_service_s(column), local_s, local_s, variation))
+    for N in COLUMNS[LOCAL:]:
+        run = simulate(star(N, blind_service_s(N), local_s, local_s, variation))
         ours = tokens * measure(run)["rounds_per_s"].value
-        yield row("throughput, tokens/s", {"N": N_COLUMNS[column]}, "predicted", THROUGHPUT[column], ours)
+        yield row("throughput, tokens/s", {"N": N}, "predicted", printed("throughput", N), ours)
 
 
-# Table 2: draft inference time a round on an RTX 4090, milliseconds.
-DRAFT_MS = {1: 16.06, 2: 8.86, 3: 9.17}
-
-
-@assuming(
-    "the draft time of N = 2 is input; the ratios of table 1's t_s give the other columns of table 2",
-    "the slowdown at N = 1 is 1.65 in table 1 and 1.81 in table 2: the paper's own spread between two measurements",
-)
-def starsd_table2(_inputs: Inputs) -> Iterator[PaperRow]:
+@reproduces(PAPER)
+def starsd_table2() -> Iterator[PaperRow]:
     """Table 2 against table 1: the slowdown of t_s after a gap, applied to the draft time of N = 2; no simulation."""
-    yield row("draft time, ms", {"N": 2}, "input", DRAFT_MS[2], DRAFT_MS[2])
-    for N in (1, 3):
-        ours = DRAFT_MS[2] * DRAFT_TOKEN_MS[N] / DRAFT_TOKEN_MS[2]
-        case = {"N": N, "gap_ms": round(1000 * IDLE_GAP_S[N - 1], 1)}
-        yield row("draft time, ms", case, "identity", DRAFT_MS[N], ours)
+    at_1_ms, at_2_ms, at_3_ms = TABLE_2["mean_ms"]
+    yield row("draft time, ms", {"N": 2}, "input", at_2_ms, at_2_ms)
+    for N, paper_ms in ((1, at_1_ms), (3, at_3_ms)):
+        ours_ms = at_2_ms * draft_token_ms(N) / draft_token_ms(2)
+        case = {"N": N, "gap_ms": round(1000 * printed("idle_gap_s", N), 1)}
+        yield row("draft time, ms", case, "identity", paper_ms, ours_ms)
 
 
-@assuming(
-    "the paper's figure 6 has no printed values: the shipped curve is flat up to 14 ms, where its text has "
-    "inference fast and stable again, and joins table 1's t_s at N = 3 and N = 1",
-    "t_s at N = 2 was seen before the curve was chosen flat, so that its error of 0 shows nothing",
-)
-def starsd_fig6(_inputs: Inputs) -> Iterator[PaperRow]:
+@reproduces(PAPER)
+def starsd_fig6() -> Iterator[PaperRow]:
     """Figure 6b and 6c: the paper prints no numbers; its text gives the slow and the steady regime."""
     shipped = read_profile("rtx-4090", Path())
     for N in (2, 3, 1):
-        gap_s = IDLE_GAP_S[N - 1]
-        ours = DRAFT_TOKEN_MS[3] * shipped.idle.slowdown(gap_s)
+        gap_s = printed("idle_gap_s", N)
+        ours_ms = draft_token_ms(3) * shipped.idle.slowdown(gap_s)
         case = {"N": N, "gap_ms": round(1000 * gap_s, 1), "hardware": shipped.name}
-        yield row("t_s, ms", case, "predicted" if N == 2 else "fitted", DRAFT_TOKEN_MS[N], ours)
+        yield row("t_s, ms", case, fitted_if(N != 2), draft_token_ms(N), ours_ms)
 
 
-@assuming("tokens a round are those of EAGLE, 94.3 / 26.8: distribution does not change acceptance (C.1)")
-def starsd_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
+@reproduces(PAPER)
+def starsd_fig4() -> Iterator[PaperRow]:
     """Figure 4: one target, distributed against co-located EAGLE: arithmetic of the paper's own columns.
 
     The paper's cost of distribution is the excess of a round: 1 / 20.90 - 1 / 26.8. With t_s = 1.78 ms (EAGLE) and
     2.24 ms (N = 1) its draft part scales S of N = 1; what is left of the excess is communication.
     """
-    paper = {"hardware": "RTX 4090 (paper)"}
-    excess_s = 1 / ROUNDS_PER_S[0] - 1 / EAGLE_ROUNDS_PER_S
-    draft_share_s = service_s(0) * (1 - EAGLE_TOKEN_MS / DRAFT_TOKEN_MS[1])
-    tokens_per_round = EAGLE_THROUGHPUT / EAGLE_ROUNDS_PER_S
+    paper, per_s = {"hardware": "RTX 4090 (paper)"}, printed("rounds_per_s", 1)
+    excess_s = 1 / per_s - 1 / EAGLE["rounds_per_s"]
+    slower_s = service_s(1) * (1 - EAGLE["draft_token_ms"] / draft_token_ms(1))
+    throughput = EAGLE["throughput"] / EAGLE["rounds_per_s"] * per_s
     yield row("round excess of distribution, s", paper, "input", excess_s, excess_s)
-    yield row("of it slower drafting, s", paper, "fitted", None, draft_share_s)
-    yield row("of it communication, s", paper, "fitted", None, excess_s - draft_share_s)
-    yield row("throughput at N = 1, tokens/s", paper, "identity", THROUGHPUT[0], tokens_per_round * ROUNDS_PER_S[0])
+    yield row("of it slower drafting, s", paper, "fitted", None, slower_s)
+    yield row("of it communication, s", paper, "fitted", None, excess_s - slower_s)
+    yield row("throughput at N = 1, tokens/s", paper, "identity", printed("throughput", 1), throughput)

@@ -38,12 +38,6 @@ def shipped_models() -> dict[str, dict[str, Any]]:
     return {name: table for path in _files("shapes").values() for name, table in read_toml(path).items()}
 
 
-@cache
-def published_tables(name: str = "threads") -> dict[str, Any]:
-    """Return numbers that others published: those of users of serving engines, by thread, or a paper's."""
-    return read_toml(_files("published")[name])
-
-
 def _files(folder: str) -> dict[str, Path]:
     place = Path(str(resources.files("specfleet.fleet.data"))) / folder
     return {path.stem: path for path in sorted(place.iterdir())}

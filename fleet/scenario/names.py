@@ -8,7 +8,7 @@ World = Literal["sim", "engine"]
 SimPath = Literal["auto", "simpy", "fast"]
 """Simulation path: the compiled loop if it applies and pays; SimPy; the compiled loop or an error."""
 
-Engine = Literal["vllm", "llama-cpp", "openvino"]
+Engine = Literal["vllm"]
 """Engines of others that a scenario runs on."""
 
 DRAFTER = "drafter"  # prefix of every drafter's name

@@ -27,6 +27,8 @@ from specfleet.fleet.scenario.names import World
 from specfleet.fleet.shown import number
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from specfleet.experiments.reproduce.rows import PaperRow, Reproduction
     from specfleet.experiments.sweep.cell import CellResult
     from specfleet.fleet.records.metrics.window import Metric
@@ -143,12 +145,6 @@ def compare(
 def reproduce(
     name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Measurements that others published (estimates, serving, specdecode-fig10, -fig1)."
-        ),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a paper's table or figure, row by row; `all` runs every one, and sums up by paper.
@@ -158,37 +154,39 @@ def reproduce(
     from specfleet import reproduce
     from specfleet.experiments.reproduce import REPRODUCTIONS
     from specfleet.experiments.reproduce.every import EVERY, names
-    from specfleet.experiments.reproduce.rows import Inputs
 
     if not name:
         say("\n".join((*REPRODUCTIONS, EVERY)))
         return
     if name == EVERY:
-        inputs = Inputs(str(trace) if trace else None, str(data) if data else None)
-        with progress("reproduce", len(list(names(inputs)))) as advance:
-            reproduction = reproduce(name, trace=trace, data=data, report=advance)
+        with progress("reproduce", len(list(names(trace)))) as advance:
+            reproduction = reproduce(name, trace=trace, report=advance)
     else:
         with busy(f"reproducing {name}"):
-            reproduction = reproduce(name, trace=trace, data=data)
+            reproduction = reproduce(name, trace=trace)
     print_reproduction(name, reproduction, as_json)
 
 
 def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -> None:
     """Print the rows of a reproduction, and what had to be assumed."""
-    from specfleet.experiments.reproduce.orders import reversed_orders
-    from specfleet.experiments.reproduce.rows import kinds_of
-
     if as_json:
         print_json(reproduction)
         return
-    rows = [
-        (row.quantity, case_text(row.case), row.kind, row.paper, row.ours, error_text(row))
-        for row in reproduction.rows
-        if "row" not in row.case
-    ]
-    if hidden := len(reproduction.rows) - len(rows):
-        say(f"{hidden} rows of single runs are not printed here; --json has them")
-    print_values(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
+    print_paper_rows(name, reproduction.rows)
+    print_judgement(reproduction)
+
+
+def print_paper_rows(name: str, rows: "Iterable[PaperRow]") -> None:
+    """Print rows: the paper's number, ours and the error."""
+    values = [(row.quantity, case_text(row.case), row.kind, row.paper, row.ours, error_text(row)) for row in rows]
+    print_values(name, ("quantity", "case", "kind", "paper", "ours", "error"), values)
+
+
+def print_judgement(reproduction: "Reproduction") -> None:
+    """Print what a reproduction assumes, how far off it is, and which orders it reverses."""
+    from specfleet.experiments.reproduce.orders import reversed_orders
+    from specfleet.experiments.reproduce.rows import kinds_of
+
     for assumption in reproduction.assumptions:
         say(f"assumed: {assumption}")
     for note in dict.fromkeys(row.note for row in reproduction.rows if row.note):

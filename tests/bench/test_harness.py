@@ -11,6 +11,7 @@ import pytest
 from bench import coverage, harness
 from bench.__main__ import STUDIES
 from bench.harness import Aim, Report, compared, first_rows, run
+from specfleet.fleet.errors import InputError
 from tests.helpers.processes import ROOT
 
 
@@ -64,3 +65,19 @@ def test_every_study_is_listed_with_its_first_line() -> None:
     assert [line.split()[0] for line in listed.stdout.splitlines()] == list(STUDIES)
     files = {file.stem for file in (ROOT / "bench").glob("*.py") if "\ndef study(" in file.read_text()}
     assert files == set(STUDIES)
+
+
+def test_a_study_on_data_of_others_prints_and_writes_its_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert harness.main("estimates", ["-o", str(tmp_path / "out")]) == 0
+    (written,) = json.loads((tmp_path / "out" / "estimates.json").read_text())["reproduced"]
+    assert written["score"]["rows"] == sum(row["kind"] == "estimated" for row in written["rows"])
+    assert "estimated: " in capsys.readouterr().out
+
+
+def test_missing_data_are_asked_for_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^give --data FOLDER, which holds a.csv$"):
+        harness.data_file(None, "a.csv")
+    with pytest.raises(InputError, match=rf"^--data {tmp_path}: has no a.csv$"):
+        harness.data_file(tmp_path, "a.csv")

@@ -16,11 +16,12 @@ from specfleet.engine.outside.job import settings_of
 from specfleet.fleet.errors import InputError, NodeDiedError
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import streams_of
-from tests.helpers.outside import is_installed, put_engine, record_of, recorded, run_of
+from tests.helpers.outside import RECORD, is_installed, put_engine, recorded, run_of
 
 LIMITS = {"max_num_seqs": 4, "max_num_batched_tokens": 64}
 LENGTHS = {"prompt_tokens": {"low": 32, "high": 96}, "new_tokens": {"low": 12, "high": 40}, "requests": 8}
@@ -43,9 +44,13 @@ SCENARIOS = {  # as recorded; the second one's cache is too small for its reques
 }  # fmt: skip
 
 
+def vllm_run(name: str, **changed: Any) -> Run:
+    return run_of(SCENARIOS[name], recorded(name), **changed)
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_station_plans_the_steps_of_vllm(name: str) -> None:
-    run, served = run_of("vllm", SCENARIOS[name]), recorded("vllm", name).served
+    run, served = vllm_run(name), recorded(name).served
     assert replay(run) == []
     rows = run.frame()
     done = rows.query("event == 'done' and kind not in ('draft', 'draft_prefill')")
@@ -60,7 +65,7 @@ def test_the_station_plans_the_steps_of_vllm(name: str) -> None:
 
 
 def test_metrics_are_those_of_the_recorded_times() -> None:
-    run, served = run_of("vllm", SCENARIOS["plain"]), recorded("vllm", "plain").served
+    run, served = vllm_run("plain"), recorded("plain").served
     first = {}
     for step in served.steps:
         for request, (_, _, yielded) in step.rows.items():
@@ -76,7 +81,7 @@ def test_metrics_are_those_of_the_recorded_times() -> None:
 
 def test_a_request_that_came_during_a_step_arrived_when_it_was_due() -> None:
     """The engine notices it at the step's end; the wait for that end is part of its TTFT."""
-    run, served = run_of("vllm", SCENARIOS["lookup"]), recorded("vllm", "lookup").served
+    run, served = vllm_run("lookup"), recorded("lookup").served
     due_s = {each.number: each.not_before_s for own in streams_of(run.header.fleet).values() for each in own}
     joins = run.frame().query("event == 'join'").set_index("request").time_s
     waited = 0
@@ -90,7 +95,7 @@ def test_a_request_that_came_during_a_step_arrived_when_it_was_due() -> None:
 @pytest.mark.parametrize("place", [0, 1])
 def test_another_step_than_planned_is_refused(place: int) -> None:
     """One token more in a row, or one draft less, is another schedule."""
-    served = recorded("vllm", "preempted").served
+    served = recorded("preempted").served
     number = next(number for number, step in enumerate(served.steps) if any(row[1] for row in step.rows.values()))
     step = served.steps[number]
     request, row = next((request, row) for request, row in step.rows.items() if row[1])
@@ -98,12 +103,12 @@ def test_another_step_than_planned_is_refused(place: int) -> None:
     steps = [*served.steps]
     steps[number] = msgspec.structs.replace(step, rows=step.rows | {request: changed})
     with pytest.raises(InputError, match=f"step {number + 1} of the engine differs .* request {request} has"):
-        run_of("vllm", SCENARIOS["preempted"], steps=steps)
+        vllm_run("preempted", steps=steps)
 
 
 def test_answers_alone_give_the_same_metrics() -> None:
     """What a run keeps whose steps are not the station's."""
-    stepped, own = run_of("vllm", SCENARIOS["preempted"]), recorded("vllm", "preempted")
+    stepped, own = vllm_run("preempted"), recorded("preempted")
     answered = answers_run(SCENARIOS["preempted"], stepped.header.fleet, answers_of(own.served), "vllm")
     ours, theirs = measure(answered), measure(stepped)
     for name, error in (("throughput", 0.05), ("tpot_s", 0.05), ("ttft_s", 1e-9)):
@@ -123,7 +128,7 @@ def test_answers_alone_give_the_same_metrics() -> None:
 def test_unknown_keys_are_refused_by_name(changes: dict[str, Any], key: str) -> None:
     changed = change_scenario(SCENARIOS["preempted"], changes)
     with pytest.raises(InputError, match=key):
-        settings_of(resolve(changed), changed, "vllm")
+        settings_of(resolve(changed), changed)
 
 
 STUB = """
@@ -143,7 +148,7 @@ for line in sys.stdin:
 @pytest.fixture
 def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a program in the place of vLLM's environment."""
-    put_engine(tmp_path, "vllm", STUB.format(path=str(record_of("vllm"))))
+    put_engine(tmp_path, "vllm", STUB.format(path=str(RECORD)))
     monkeypatch.setenv(engines.FOLDER, str(tmp_path))
 
 
@@ -155,7 +160,7 @@ def test_an_engine_is_started_once_and_ended() -> None:
         (driver,) = outside.drivers.values()
     assert driver.process.returncode == 0
     assert said == ["starting vllm", "vllm: 3 of 8 requests", "vllm: 3 of 8 requests"]
-    assert first.digest() == second.digest() == run_of("vllm", SCENARIOS["plain"]).digest()
+    assert first.digest() == second.digest() == vllm_run("plain").digest()
     assert first.header.engine == "vllm 0.32.0"
 
 

@@ -7,7 +7,6 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -20,19 +19,15 @@ from specfleet.calibration.servers import other_engine
 from specfleet.engine.outside import answers, client
 from specfleet.engine.outside.answers import between_rounds_s, rounds_of, run_on_server
 from specfleet.engine.outside.client import Answer, Answers
-from specfleet.engine.outside.engines import FOLDER, OutsideEngine
-from specfleet.engine.outside.job import settings_of
 from specfleet.experiments.draw import timeline_of
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import measure, measure_targets
 from specfleet.fleet.records.playback import playback_of
 from specfleet.fleet.records.replay import replay
-from specfleet.fleet.scenario.names import Engine
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
-from tests.helpers.outside import put_engine
 
 PAUSE_S = 0.002
 HANGS_S = 30.0
@@ -161,67 +156,6 @@ def test_requests_and_metrics_are_those_of_the_answers(url: str) -> None:
     assert said == ["acceptance by /metrics: 2.00 draft tokens a round, without the bonus token"]
 
 
-DRIVERS: dict[Engine, str] = {
-    "llama-cpp": "{'version': '7', 'url': @URL}",
-    "openvino": "{'version': '7', 'answers': True}",
-}
-SERVED = {  # each request in two rounds of five tokens
-    "joined_s": {number: number // 2 + 0.0 for number in range(6)},
-    "steps": [
-        {"rows": {number: [0, 0, 5]}, "start_s": number // 2 + 0.0, "end_s": number // 2 + 0.1 * place, "counted": 1}
-        for number in range(6)
-        for place in (1, 2)
-    ],
-    "texts": {},
-}
-DRIVER = """
-import json, sys
-sys.stdin.readline()
-print(json.dumps(@FACTS), flush=True)
-for line in sys.stdin:
-    print(json.dumps(@SERVED), flush=True)
-"""
-
-
-@pytest.fixture
-def stubs(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a program in the place of each engine's environment."""
-    for engine, facts in DRIVERS.items():
-        program = DRIVER.replace("@FACTS", facts.replace("@URL", repr(url))).replace("@SERVED", repr(SERVED))
-        put_engine(tmp_path, engine, program)
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-
-
-@pytest.mark.usefixtures("stubs")
-def test_a_calibration_keeps_the_notes_of_its_engine() -> None:
-    Handler.fault = "miscounted"
-    with other_engine("llama-cpp", {}) as elsewhere:
-        assert elsewhere is not None
-        elsewhere.run(scenario())
-        assert elsewhere.notes == [
-            f"request {number} has 10 tokens in chunks, and 11 by `usage`" for number in range(6)
-        ]
-
-
-@pytest.mark.usefixtures("stubs")
-@pytest.mark.parametrize("engine", DRIVERS)
-def test_engines_of_which_answers_are_seen(engine: Engine) -> None:
-    with OutsideEngine(engine) as outside:
-        run = outside.run(scenario())
-        (driver,) = outside.drivers.values()
-    assert driver.process.returncode == 0
-    assert (run.header.engine, run.header.steps) == (f"{engine} 7", False)
-    committed = run.frame().query("event == 'done'").groupby("request").accepted.sum()
-    assert (committed + (4 if engine == "llama-cpp" else 2) == 10).all()
-
-
-@pytest.mark.parametrize("engine", DRIVERS)
-def test_engines_of_one_precision_refuse_others(engine: Engine) -> None:
-    changed = change_scenario(scenario(), {"precision": "bfloat16"})
-    with pytest.raises(InputError, match=f"precision = 'bfloat16': allowed on {engine}: 'float32'"):
-        settings_of(resolve(changed), changed, engine)
-
-
 def test_streams_wait_for_their_answers(url: str) -> None:
     rows = run_on_server(scenario(), url).frame()
     for _, own in rows.groupby("tag"):
@@ -247,6 +181,16 @@ def test_counts_that_do_not_add_up_are_noted(url: str, fault: str, line: str) ->
     Handler.fault, said = fault, list[str]()
     run_on_server(scenario(), url, said.append)
     assert any(one.startswith(line) for one in said), said
+
+
+def test_a_calibration_keeps_the_notes_of_its_server(url: str) -> None:
+    Handler.fault = "miscounted"
+    with other_engine(None, {5: url}) as elsewhere:
+        assert elsewhere is not None
+        elsewhere.run(scenario())
+        assert elsewhere.notes == [
+            f"request {number} has 10 tokens in chunks, and 11 by `usage`" for number in range(6)
+        ]
 
 
 def test_without_counts_a_chunk_is_a_token(url: str) -> None:

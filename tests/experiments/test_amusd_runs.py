@@ -8,7 +8,6 @@ import pytest
 
 from specfleet.experiments.reproduce import REPRODUCTIONS, amusd
 from specfleet.experiments.reproduce.amusd_runs import own_steps, read_sample
-from specfleet.experiments.reproduce.rows import Inputs
 from tests.helpers.amusd_runs import any_machine, run_file
 
 QUICK = (0, 1)
@@ -25,7 +24,7 @@ def written(entries: list[dict[str, Any]], folder: Path) -> Path:
 def errors(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The error of each total time of a made-up file, by strategy (amusd: by what it is predicted from)."""
     monkeypatch.setattr(amusd, "SEEDS", 3)
-    rows = REPRODUCTIONS["amusd-a100"](Inputs(trace=str(written(run_file(any_machine(seed)), folder)))).rows
+    rows = REPRODUCTIONS["amusd-a100"](written(run_file(any_machine(seed)), folder)).rows
     errors = {
         row.case["from"][:3] if row.case["strategy"] == "amusd" else row.case["strategy"]: abs(row.error)
         for row in rows

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from specfleet.experiments.reproduce import batch_model as model
-from specfleet.experiments.reproduce.batch_model import AnswerLengths, evenly, turn_tokens, write_lengths
+from specfleet.experiments.reproduce import batch_turns as turns
 from specfleet.experiments.reproduce.batch_speedup import served
+from specfleet.experiments.reproduce.batch_turns import AnswerLengths, evenly, turn_tokens, write_lengths
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.records.metrics.tables import verifications_of
 
@@ -63,7 +64,7 @@ def test_requests_are_spec_benchs_turns_cut_to_size(tmp_path: Path) -> None:
 
 
 def test_answers_of_table_3_spread_as_latencies_without_waits() -> None:
-    answers = model.answers_of_table_3()
+    answers = turns.answers_of_table_3()
     lengths = np.interp(evenly(10_000), answers.levels, answers.tokens)
     middle, late, last = np.quantile(lengths, [0.5, 0.9, 0.99])
     assert late / middle == pytest.approx(12.96 / 6.70, rel=0.01)

@@ -16,7 +16,6 @@ from specfleet.experiments.reproduce.batch_texts import (
     scenario_of,
 )
 from specfleet.experiments.reproduce.every import names
-from specfleet.experiments.reproduce.rows import Inputs
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +38,18 @@ def test_a_fault_breaks_texts_in_batches_alone(fault: str, model: Any, plain: di
     alone, batch = (batch_texts(scenario_of(batch_model.eqspec(B), 6, 16), model, CACHES[fault]) for B in (1, 3))
     assert alone == plain
     assert batch.keys() == plain.keys()
-    exact, partial = matches(batch, plain)
-    assert exact < partial < 1
+    shares = matches(batch, plain)
+    assert shares["exact"] < shares["partial"] < 1
 
 
 def test_matches_are_of_whole_texts_and_of_what_comes_before_a_difference() -> None:
-    assert matches({0: [1, 2, 3, 4], 1: [1, 2, 9, 4]}, {0: [1, 2, 3, 4], 1: [1, 2, 3, 4]}) == (0.5, 0.75)
+    assert matches({0: [1, 2, 3, 4], 1: [1, 2, 9, 4]}, {0: [1, 2, 3, 4], 1: [1, 2, 3, 4]}) == {
+        "exact": 0.5,
+        "partial": 0.75,
+    }
 
 
 def test_reproductions_of_the_engine_are_left_out_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "batch-table1" in names(Inputs())
+    assert "batch-table1" in names()
     monkeypatch.setattr("specfleet.experiments.reproduce.every.has_engine", lambda: False)
-    assert "batch-table1" not in names(Inputs())
+    assert "batch-table1" not in names()

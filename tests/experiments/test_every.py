@@ -4,11 +4,10 @@ import pytest
 
 from specfleet.experiments.reproduce import REPRODUCTIONS
 from specfleet.experiments.reproduce import every as of_all
-from specfleet.experiments.reproduce.every import PAPERS, every, names
+from specfleet.experiments.reproduce.every import NEEDS_TRACE, PAPERS, every, names, reproduce
 from specfleet.experiments.reproduce.rows import (
     FAR,
     JUDGED,
-    Inputs,
     Kind,
     PaperRow,
     Reproduction,
@@ -30,8 +29,8 @@ def test_the_rows_of_all_papers_are_summed_up_by_paper(monkeypatch: pytest.Monke
         "starsd-fig4": of_rows("starsd-fig4", [0.5], "identity"),
         "batch-fig5c": of_rows("batch-fig5c", [0.0, 0.05, 0.06]),
     }
-    monkeypatch.setattr(of_all, "REPRODUCTIONS", {name: lambda _inputs, name=name: made[name] for name in made})
-    whole = every(Inputs())
+    monkeypatch.setattr(of_all, "REPRODUCTIONS", {name: lambda name=name: made[name] for name in made})
+    whole = every()
     assert {paper: (score.rows, score.beyond) for paper, score in whole.parts.items()} == {
         "StarSD": (2, 1),
         "Batch Speculative Decoding": (3, 0),
@@ -42,13 +41,10 @@ def test_the_rows_of_all_papers_are_summed_up_by_paper(monkeypatch: pytest.Monke
 
 
 def test_reproductions_without_their_inputs_are_left_out() -> None:
-    without, with_both = set(names(Inputs())), set(names(Inputs(trace="runs.json", data="folder")))
-    lacking = with_both - without
-    assert lacking == {"amusd-a100", "specdecode-fig10", "specdecode-fig1", "serving"}
-    assert {name.partition("-")[0] for name in with_both} <= PAPERS.keys()
-    for name in lacking:
-        with pytest.raises(InputError, match=r"--(trace|data) "):
-            REPRODUCTIONS[name](Inputs())
+    assert set(names("runs.json")) - set(names()) == {NEEDS_TRACE}
+    assert {name.partition("-")[0] for name in REPRODUCTIONS} == PAPERS.keys()
+    with pytest.raises(InputError, match=r"give the authors' run file, --trace FILE"):
+        reproduce(NEEDS_TRACE)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from specfleet.experiments.reproduce import REPRODUCTIONS, amusd, batch_model, dsde, estimated, goodspeed, starsd
-from specfleet.experiments.reproduce.rows import JUDGED, Inputs
+from specfleet.experiments.reproduce import (
+    REPRODUCTIONS,
+    amusd,
+    batch,
+    batch_model,
+    batch_turns,
+    dsde,
+    goodspeed,
+    starsd,
+)
+from specfleet.experiments.reproduce.rows import JUDGED
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import forget_signals, reproduced, smaller
 
@@ -54,6 +63,12 @@ def second(*places: Any) -> Callable[[Place], bool]:
     return lambda place: place[1] in places
 
 
+def columns(quantity: str, *Ns: int) -> Callable[[Place], bool]:
+    """Places of a quantity of StarSD's table 1."""
+    return lambda place: place[0] == quantity and place[1] + 1 in Ns
+
+
+OF_EXSPEC = (("ExSpec", "tokens_per_s"), ("ExSpec", "overhead_share"))
 NOTHING_PRINTED = (  # that a row of ours is held against, and predicts
     "starsd-table2", "starsd-fig4", "goodspeed-fig2", "goodspeed-fig4", "dsde-fig2", "dsde-fig6", "dsde-fig7",
     "dsde-fig8", "batch-eq1", "batch-fig6", "batch-table1",
@@ -61,85 +76,83 @@ NOTHING_PRINTED = (  # that a row of ours is held against, and predicts
 PREDICTED: dict[str, tuple[Printed, ...]] = {
     **dict.fromkeys(NOTHING_PRINTED, ()),
     "starsd-table1": (
-        Printed(starsd, "WAIT_S", first(3, 4)),
-        Printed(starsd, "IDLE_GAP_S"),
-        Printed(starsd, "WAIT_S", first(0, 1, 2), fits=True),
-        Printed(starsd, "WAIT_S", first(5), fits=True),
-        Printed(starsd, "ROUNDS_PER_S", fits=True),
-        Printed(starsd, "LOAD", fits=True),
+        Printed(starsd, "TABLE_1", columns("wait_s", 4, 5)),
+        Printed(starsd, "TABLE_1", columns("idle_gap_s", *starsd.COLUMNS)),
+        Printed(starsd, "TABLE_1", columns("wait_s", 1, 2, 3), fits=True),
+        Printed(starsd, "TABLE_1", columns("wait_s", 6), fits=True),
+        Printed(starsd, "TABLE_1", first("rounds_per_s"), fits=True),
+        Printed(starsd, "TABLE_1", first("load"), fits=True),
     ),
     "starsd-table1-blind": (
-        Printed(starsd, "WAIT_S", first(3, 4, 5)),
-        Printed(starsd, "WAIT_S", first(0, 1, 2), fits=True),
-        Printed(starsd, "ROUNDS_PER_S", first(3, 4, 5)),
-        Printed(starsd, "LOAD", first(3, 4, 5)),
-        Printed(starsd, "ROUNDS_PER_S", first(0, 1, 2), fits=True),
-        Printed(starsd, "LOAD", first(0, 1, 2), fits=True),
+        Printed(starsd, "TABLE_1", columns("wait_s", 4, 5, 6)),
+        Printed(starsd, "TABLE_1", columns("wait_s", 1, 2, 3), fits=True),
+        Printed(starsd, "TABLE_1", columns("rounds_per_s", 4, 5, 6)),
+        Printed(starsd, "TABLE_1", columns("load", 4, 5, 6)),
+        Printed(starsd, "TABLE_1", columns("rounds_per_s", 1, 2, 3), fits=True),
+        Printed(starsd, "TABLE_1", columns("load", 1, 2, 3), fits=True),
     ),
-    "starsd-fig6": (Printed(starsd, "DRAFT_TOKEN_MS", first(2)),),
+    "starsd-fig6": (Printed(starsd, "TABLE_1", columns("draft_token_ms", 2)),),
     "goodspeed-fig3": (
-        Printed(goodspeed, "OVER_FIXED", lambda place: place[0][1] == "GoodSpeed"),
-        Printed(goodspeed, "OVER_FIXED", lambda place: place[0][1] == "Random-S", fits=True),
+        Printed(goodspeed, "OVER_FIXED", second("GoodSpeed")),
+        Printed(goodspeed, "OVER_FIXED", second("Random-S"), fits=True),
     ),
     "dsde-table1": (
-        Printed(dsde, "TABLE_1", lambda place: (place[0], place[2]) == ("code", 0)),
-        Printed(dsde, "TABLE_1", lambda place: (place[0], place[2]) == ("dialogue", 0)),
-        Printed(dsde, "TABLE_1", lambda place: place[1:] == (0, 1), fits=True),
+        Printed(dsde, "TABLE_1", lambda place: (place[0], place[2]) == ("code", "latency_s")),
+        Printed(dsde, "TABLE_1", lambda place: (place[0], place[2]) == ("dialogue", "latency_s")),
+        Printed(dsde, "TABLE_1", lambda place: place[1:] == (2, "BE"), fits=True),
     ),
     "dsde-table3": (
-        Printed(dsde, "TABLE_3", lambda place: place[0] == 0.0 or place[1] > 1),  # static-opt at 1.0 sets acceptance
-        Printed(dsde, "TABLE_1", lambda place: place[1:] == (1, 1)),
-        Printed(dsde, "TABLE_1", lambda place: place[1:] == (0, 1), fits=True),
-        Printed(dsde, "TABLE_2", fits=True),
+        # Static-opt at 1.0 sets acceptance.
+        Printed(dsde, "TABLE_3", lambda place: place[0] == 0.0 or place[1] in ("dynamic", "AdaEDL")),
+        Printed(dsde, "TABLE_1", lambda place: place[1:] == (8, "BE")),
+        Printed(dsde, "TABLE_1", lambda place: place[1:] == (2, "BE"), fits=True),
+        Printed(dsde, "TABLE_2", second("entropy", "divergence"), fits=True),
     ),
     "dsde-table4": (
-        Printed(dsde, "TABLE_4", lambda place: place[1] > 0 and place != (dsde.CONFIDENT, 1)),
-        Printed(dsde, "LOW_STATIC_OPT"),
-        Printed(dsde, "TABLE_4", second(0), fits=True),
-        Printed(dsde, "TABLE_4", lambda place: place == (dsde.CONFIDENT, 1), fits=True),
+        Printed(dsde, "TABLE_4", lambda place: place[1] != "static-opt" and place not in ((dsde.CONFIDENT, "AdaEDL"),)),
+        Printed(dsde, "SECTION_4D", first("static_opt")),
+        Printed(dsde, "TABLE_4", second("static-opt"), fits=True),
+        Printed(dsde, "TABLE_4", lambda place: place == (dsde.CONFIDENT, "AdaEDL"), fits=True),
     ),
-    "added-starsd": (Printed(starsd, "THROUGHPUT", first(3, 4, 5)),),
+    "added-starsd": (Printed(starsd, "TABLE_1", columns("throughput", 4, 5, 6)),),
     "added-dsde": (
-        Printed(dsde, "TABLE_2_WVIR"),
-        Printed(dsde, "TABLE_3", lambda place: place in ((0.0, 0), (0.0, 1))),
-        Printed(dsde, "TABLE_3", lambda place: place in ((1.0, 0), (1.0, 1)), fits=True),
+        Printed(dsde, "TABLE_2", second("WVIR")),
+        Printed(dsde, "TABLE_3", lambda place: place in ((0.0, "autoregressive"), (0.0, "static-opt"))),
+        Printed(dsde, "TABLE_3", lambda place: place in ((1.0, "autoregressive"), (1.0, "static-opt")), fits=True),
     ),
-    "dsde-fig9": (Printed(dsde, "FIGURE_9", second(1)), Printed(dsde, "FIGURE_9", second(0), fits=True)),
-    "batch-fig5a": (Printed(batch_model, "GAIN"),),
+    "dsde-fig9": (
+        Printed(dsde, "FIGURE_9", second("capped")),
+        Printed(dsde, "FIGURE_9", second("uncapped"), fits=True),
+    ),
+    "batch-fig5a": (Printed(batch, "GAIN"),),
     "batch-fig5b": (
         Printed(batch_model, "OVERHEAD", second(8, 16, 32)),
         Printed(batch_model, "OVERHEAD", second(1), fits=True),
-        Printed(batch_model, "TABLE_2", lambda place: place == ("EqSpec", 5), fits=True),
+        Printed(batch_model, "TABLE_2", lambda place: place == ("EqSpec", "overhead_share"), fits=True),
     ),
-    "batch-fig5c": (Printed(batch_model, "GROUPED"),),
+    "batch-fig5c": (Printed(batch, "GROUPED"),),
     "batch-table2": (
-        Printed(batch_model, "TABLE_2", lambda place: place in (("ExSpec", 0), ("ExSpec", 5))),
-        Printed(batch_model, "TABLE_2", lambda place: place[0] == "EqSpec" or place == ("ExSpec", 1), fits=True),
+        Printed(batch_model, "TABLE_2", lambda place: place in OF_EXSPEC),
+        Printed(
+            batch_model,
+            "TABLE_2",
+            lambda place: place[0] == "EqSpec" or place == ("ExSpec", "verifications"),
+            fits=True,
+        ),
     ),
     "batch-table3": (
-        Printed(batch_model, "TABLE_3", lambda place: place[:2] != (1, 0) or place[2] == 0),
-        Printed(batch_model, "TABLE_3", lambda place: place[:2] == (1, 0) and place[2] > 0),
+        Printed(batch_turns, "TABLE_3", lambda place: place[:2] != (1, "EqSpec") or place[2] == 0),
+        Printed(batch_turns, "TABLE_3", lambda place: place[:2] == (1, "EqSpec") and place[2] > 0),
     ),
-    "amusd-table1": (Printed(amusd, "TABLE_1_MS", second(2)), Printed(amusd, "TABLE_1_MS", second(1), fits=True)),
-    "amusd-fig4": (Printed(amusd, "ACCEPTED_ASYNCHRONOUS"), Printed(amusd, "ACCEPTED_SYNCHRONOUS", fits=True)),
-    "amusd-fig5": (Printed(amusd, "ASYNCHRONOUS_W"), Printed(amusd, "SYNCHRONOUS_W", fits=True)),
-    "estimates": (
-        Printed(estimated, "TARGET_S"),
-        Printed(estimated, "EAGLE_S", first(0)),
-        Printed(estimated, "QWEN_TOKENS_PER_S"),
-        Printed(estimated, "GLM_TOKENS_PER_S"),
-        Printed(amusd, "TABLE_1_MS", second(0)),
-        Printed(amusd, "VERIFY_MS"),
-        Printed(starsd, "IDLE_GAP_S", first(0)),
-        Printed(starsd, "ROUNDS_PER_S", first(5)),
-        Printed(starsd, "DRAFT_TOKEN_MS", first(3)),
-        Printed(starsd, "DRAFT_MS", first(2)),
+    "amusd-table1": (
+        Printed(amusd, "TABLE_1_MS", second("amusd")),
+        Printed(amusd, "TABLE_1_MS", second("sd"), fits=True),
     ),
+    "amusd-fig4": (Printed(amusd, "FIGURE_4", first("amusd")), Printed(amusd, "FIGURE_4", first("sd"), fits=True)),
+    "amusd-fig5": (Printed(amusd, "FIGURE_5_W", first("amusd")), Printed(amusd, "FIGURE_5_W", first("sd"), fits=True)),
 }
-# Those of data that are not ours, or of a data file: test_amusd.py, test_specdecode.py, test_serving.py and
-# test_published.py.
-ELSEWHERE = {"amusd-a100", "specdecode-fig10", "specdecode-fig1", "serving", "published"}
-QUICK = ("starsd-table2", "starsd-fig4", "starsd-fig6", "goodspeed-fig2", "batch-table2", "estimates")
+ELSEWHERE = {"amusd-a100"}  # of a data file: test_amusd.py
+QUICK = ("starsd-table2", "starsd-fig4", "starsd-fig6", "goodspeed-fig2", "batch-table2")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -161,7 +174,7 @@ def test_a_predicted_number_does_not_move_with_the_papers(name: str, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(printed.module, printed.table, printed.changed())
             forget_signals()
-            after = REPRODUCTIONS[name](Inputs()).rows
+            after = REPRODUCTIONS[name]().rows
         forget_signals()
         moved = [place for place, row in enumerate(before) if row.paper != after[place].paper]
         predicted = [place for place in moved if before[place].kind in JUDGED]

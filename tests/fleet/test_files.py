@@ -171,9 +171,8 @@ WRITES = re.compile(
     r"|\b(savefig|savez|savez_compressed|write_table|dump)\((?!.*\bcontent\b)"  # content is in memory
     r"|\bto_csv\((?!index)|\bsave_pretrained\("
 )
-FREE = {  # the function itself; a lock, which has no content; programs without us
+FREE = {  # the function itself; a lock, which has no content
     "fleet/files.py", "engine/node/device_lock.py",
-    "engine/outside/drivers/drive_llama_cpp.py", "engine/outside/drivers/drive_openvino.py",
 }  # fmt: skip
 FINE = {
     "json.dump(measure(), sys.stdout, indent=2)",

@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 Session = Sequence[tuple[int, int]]  # the rounds of a request: drafted, accepted
 
 
@@ -110,30 +107,6 @@ def vllm_log(session: Session, depth: int) -> str:
         f"Accepted: {accepted} tokens, Drafted: {drafted} tokens, Per-position acceptance rate: {rates}, "
         f"Avg Draft acceptance rate: {100 * accepted / drafted:.1f}%\n"
     )
-
-
-def specdecode_bench(texts: Sequence[Sequence[int]], method: str = "eagle") -> str:
-    """The authors' JSON Lines: `texts` are accepted draft tokens at place 1, 2, ...; the other method accepts none."""
-    lines = []
-    for number, text in enumerate(texts):
-        entries = [1, *[accepted + 1 for accepted in text]]
-        own, other = {"acc_len": entries}, {"acc_len": [1] * len(entries)}
-        accepted = (
-            {"acc_eagle": own, "acc_ngram": other} if method == "eagle" else {"acc_eagle": other, "acc_ngram": own}
-        )
-        tokens = {"prompt_token_ids": [5] * (10 + number), "generated_token_ids": [7] * len(entries)}
-        lines.append(json.dumps({"id": str(number), **tokens, **accepted}) + "\n")
-    return "".join(lines)
-
-
-def write_specdecode_bench(file: Path, rows: Sequence[tuple[Any, ...]]) -> Path:
-    """Write the recordings as one Parquet file: dataset, id, tokens of prompt and answer, entries of both methods."""
-    names = ("dataset", "id", "prompt_tokens", "generated_tokens", "acc_len_eagle3", "acc_len_ngram")
-    entries = pa.list_(pa.int16())
-    kinds = (pa.string(), pa.string(), pa.int32(), pa.int32(), entries, entries)
-    columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-    pq.write_table(pa.table(columns, names=names), file)
-    return file
 
 
 def write_lines(path: Path, entries: Sequence[Any]) -> Path:

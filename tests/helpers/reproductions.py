@@ -9,11 +9,21 @@ from functools import cache, partial
 
 import pytest
 
-from specfleet.experiments.reproduce import REPRODUCTIONS, amusd, batch_matches, batch_model, dsde, goodspeed, starsd
-from specfleet.experiments.reproduce.rows import Inputs, Reproduction
+from specfleet.experiments.reproduce import (
+    REPRODUCTIONS,
+    amusd,
+    batch_matches,
+    batch_model,
+    batch_turns,
+    dsde,
+    goodspeed,
+    starsd,
+)
+from specfleet.experiments.reproduce.rows import Reproduction
 
 LESS = {
-    batch_model: {"PROMPTS": 20, "SEEDS": 1, "TURNS": 40, "ROUNDS_OF_FIT": 2},
+    batch_model: {"PROMPTS": 20, "SEEDS": 1, "ROUNDS_OF_FIT": 2},
+    batch_turns: {"TURNS": 40},
     batch_matches: {"REQUESTS": 6, "NEW_TOKENS": 12},
     dsde: {
         "NEW_TOKENS": 48,
@@ -52,4 +62,4 @@ def forget_signals() -> None:
 @cache
 def reproduced(name: str) -> Reproduction:
     """A reproduction, computed once."""
-    return REPRODUCTIONS[name](Inputs())
+    return REPRODUCTIONS[name]()

@@ -5,14 +5,11 @@ import random
 import tomllib
 from pathlib import Path
 
-from specfleet.calibration import operators
-from specfleet.experiments.reproduce.specdecode_simulated import FILE, SETS
 from specfleet.fleet.data.shipped import shipped_devices
 from specfleet.fleet.records.run import write_run
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.times.profile import write_profile
 from specfleet.sim.run import simulate
-from tests.helpers import engines
 from tests.helpers.amusd_runs import any_machine, run_file
 from tests.inputs.scenarios import scenario
 
@@ -60,26 +57,12 @@ def write_sweep(folder: Path) -> None:
 
 
 def write_estimate(folder: Path) -> None:
-    """Write what an estimate reads: a config.json, a device, and Vidur's operators of one."""
+    """Write what an estimate reads: a config.json and a device."""
     sizes = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 100}
     config = {"model_type": "qwen3_moe", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, **sizes}
     config |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "tie_word_embeddings": True}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "device.toml").write_text(shipped_devices()["h100"].read_text())
-    head = [*operators.COLUMNS, *(f"time_stats.{name}.median" for name in (*operators.PRODUCTS, *operators.KERNELS))]
-    rows = [[tokens, 1, 4096, 11008, 32, 32] + [0.1] * 9 for tokens in (1, 64, 1024)]
-    lines = [",".join(map(str, row)) for row in [head, *rows]]
-    (folder / "vidur-h100-llama2-7b-mlp.csv").write_text("\n".join(lines) + "\n")
-
-
-def write_acceptance(folder: Path) -> None:
-    """Write recordings of all sets that the reproductions of SpecDecode-Bench read."""
-    rows = [
-        (name, str(n), 20 + n, 9, [1, 3, 1, 2, 21], [1, 1, 2, 1, 5, 1, 1, 4, 1])
-        for name in SETS.values()
-        for n in (0, 1)
-    ]
-    engines.write_specdecode_bench(folder / FILE, rows)
 
 
 def write_estimated(folder: Path) -> None:

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from specfleet.experiments.reproduce.specdecode_simulated import FILE
 from tests.inputs.good_files import (
-    write_acceptance,
     write_amusd,
     write_estimate,
     write_estimated,
@@ -64,12 +62,6 @@ KINDS: dict[str, Kind] = {
         write_estimate, ("device.toml",), "toml",
         (("profile", "estimate", "--target", "llama-3.1-8b@device.toml", "--json"),),
     ),
-    "operators": Kind(
-        write_estimate, ("vidur-h100-llama2-7b-mlp.csv",), "csv", (("reproduce", "estimates", "--data", ".", "--json"),)
-    ),
-    "acceptance of all sets": Kind(
-        write_acceptance, (FILE,), "parquet", (("reproduce", "specdecode-fig10", "--data", ".", "--json"),)
-    ),
     "estimated profile": Kind(write_estimated, ("estimated.json",), "json", (SIMULATE,)),
     "run": Kind(
         write_run_files, ("run.parquet",), "parquet",
@@ -110,8 +102,6 @@ KINDS: dict[str, Kind] = {
             ("show", "VALUE", "--json"),
             ("reproduce", "VALUE", "--json"),
             ("reproduce", "amusd-a100", "--trace", "VALUE"),
-            ("reproduce", "estimates", "--data", "VALUE", "--json"),
-            ("reproduce", "specdecode-fig1", "--data", "VALUE", "--json"),
             ("profile", "estimate", "--target", "VALUE", "--json"),
             ("profile", "estimate", "--target", "llama-3.1-8b@h100", "--draft", "VALUE", "--json"),
             ("profile", "estimate", "--target", "llama-3.1-8b@h100", "--engine", "VALUE", "--json"),

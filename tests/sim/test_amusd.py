@@ -8,7 +8,6 @@ import pytest
 
 from specfleet.experiments.reproduce import REPRODUCTIONS, amusd
 from specfleet.experiments.reproduce.amusd_runs import agreement_of, catch_up_s, depth_of, read_sample
-from specfleet.experiments.reproduce.rows import Inputs
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
@@ -164,7 +163,7 @@ def test_predictions_ignore_the_measured_amusd_run(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(amusd, "SEEDS", 2)
     own = {"draft_times": [0.02] + [0.012] * 1099, "verify_times": [0.5] + [0.04] * 299, "total_time": 17.0}
     before, after = (
-        REPRODUCTIONS["amusd-a100"](Inputs(trace=str(trace(tmp_path, **changes)))).rows
+        REPRODUCTIONS["amusd-a100"](trace(tmp_path, **changes)).rows
         for changes in ({}, {"amusd": own | {"accepted_tokens": [3] * 250 + [1] * 50}})
     )
     predicted = [(old, new) for old, new in zip(before, after, strict=True) if old.kind == "predicted"]

@@ -18,6 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = PROJECT["tool"]["setuptools"]["packages"]
 ROOMS = PROJECT["tool"]["setuptools"]["package-dir"]  # where the source of a package stands, by its import name
 DATA = {".py", ".json", ".toml", ".safetensors", ".typed", ".md"}  # what packages hold beside their modules
+PAPERS = ("amusd", "batch", "dsde", "goodspeed", "starsd")
 NOBODY = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -80,6 +81,7 @@ def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) ->
     allowed = (
         "specfleet/fleet/data/",
         "specfleet/experiments/report/page.html",
+        *(f"specfleet/experiments/reproduce/{paper}.toml" for paper in PAPERS),
         "specfleet/engine/demo_pair/",
         "specfleet/meaning/entries.json",
         "specfleet/py.typed",

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.times.overhead import Delay, Overhead, Overheads, StationOverheads
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.roofline import AttentionTime, Roofline
 from specfleet.fleet.times.step_time import StepTime
-from specfleet.sim.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
-from tests.helpers.copies import copies, played, taken_s
+from tests.bench.copies import copies, played, taken_s
 from tests.helpers.places import repeatable
 
 DEPTH = 6
@@ -37,7 +37,7 @@ text_of_places = st.lists(st.integers(0, DEPTH), min_size=1, max_size=12)
 
 
 def computed_s(profile: HardwareProfile, walks: Walks, drafted: Floats, rows: int) -> float:
-    """Time of the first request by `sim.lockstep`."""
+    """Time of the first request by `bench.lockstep`."""
     rounds = walks.of_requests(rounds_s(profile, walks.context, drafted, rows))
     return float((prefills_s(profile, walks.prompts, rows) + rounds)[0])
 

@@ -4,38 +4,40 @@ A batch decodes in step: a round drafts, verifies, and yields the published acce
 fitted, but for the time of drafts elsewhere, which one row gives.
 """
 
+import argparse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from specfleet.experiments.reproduce.rows import Inputs, PaperRow, Reproduction, in_parts, row
-from specfleet.experiments.reproduce.serving_engines import predicted
-from specfleet.experiments.reproduce.serving_rows import MeasuredRun
-from specfleet.fleet.data.shipped import published_tables
+from bench.aiconfigurator import MeasuredRun
+from bench.harness import Report
+from bench.serving_rows import predicted
+from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, fitted_if, in_parts, row
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.times.profile import HardwareProfile
 
+THREADS = Paper("published", Path(__file__).parent)
 TAIL = "a set of few prompts ends with few of them running, and the thread prints no lengths"
-ASSUMED = [
-    "step times: rooflines; the host's time of a step and of a draft is the engine's, 1.2 ms each, as in all estimates",
-    "rows decode in step, and the accepted length is the published one; time to read prompts is left out",
-    "InferenceX: as in `reproduce serving`",
-    (
-        "a drafter elsewhere: plain decoding gives the time of a verification, as its published steps are far longer "
-        "than the passes of any such device; a rejected draft is drafted anew before the next verification, and the "
-        "first row gives the time of that"
-    ),
-]
 
 
-def published(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (its figures ship)
-    """Published throughputs and TPOTs, one part for each thread; and what other threads lack."""
-    content = published_tables()
-    parts = {table["thread"]: _decoding(table) for table in content["tables"]}
-    parts |= {loop["thread"]: _loop(loop) for loop in content["loops"]}
-    parts |= {table["thread"]: _apart(table) for table in content["apart"]}
-    of_tables = [f"{table['thread']}: {table['assumed']}" for table in content["tables"]]
-    lacking = [f"not predicted: {thread}, for want of {lacks}" for thread, lacks in content["missing"].items()]
-    return in_parts("published", parts, [*ASSUMED, *of_tables, *lacking])
+def add_options(_parser: argparse.ArgumentParser) -> None:
+    """Add nothing: the figures are beside this file."""
+
+
+def study(_options: argparse.Namespace) -> Report:
+    """Hold estimates against published throughputs and TPOTs."""
+    return Report(reproduced=[published()])
+
+
+def published() -> Reproduction:
+    """Make the rows, one part for each thread; and say what other threads lack."""
+    parts = {table["thread"]: _decoding(table) for table in THREADS["tables"]}
+    parts |= {loop["thread"]: _loop(loop) for loop in THREADS["loops"]}
+    parts |= {table["thread"]: _apart(table) for table in THREADS["apart"]}
+    of_tables = [f"{table['thread']}: {table['assumed']}" for table in THREADS["tables"]]
+    lacking = [f"not predicted: {thread}, for want of {lacks}" for thread, lacks in THREADS["missing"].items()]
+    return in_parts("published", parts, [*THREADS.assumed(), *of_tables, *lacking])
 
 
 def _decoding(table: dict[str, Any]) -> Iterator[PaperRow]:
@@ -76,7 +78,7 @@ def _loop(loop: dict[str, Any]) -> Iterator[PaperRow]:
     """Yield TPOT and TTFT of closed loops, simulated."""
     settings = {name: value for name, value in loop.items() if name not in ("thread", "rows")}
     for entry in loop["rows"]:
-        run = MeasuredRun(name="", inferencex=True, doubtful=False, **settings, **entry)
+        run = MeasuredRun(name="", **settings, **entry)
         ours, case = predicted(run), _case(loop, concurrency=run.concurrency)
         yield row("TPOT, ms", case, "estimated", run.tpot_ms, ours.tpot_ms)
         yield row("TTFT, ms", case, "estimated", run.ttft_ms, ours.ttft_ms)
@@ -89,4 +91,4 @@ def _apart(table: dict[str, Any]) -> Iterator[PaperRow]:
     for entry in table["rows"]:
         ours = entry["accepted"] / (1 / entry["plain"] + draft_s)
         case = _case(table, rows=entry["rows"], accepted=entry["accepted"])
-        yield row("tokens/s of a request", case, "fitted" if entry is first else "predicted", entry["measured"], ours)
+        yield row("tokens/s of a request", case, fitted_if(entry is first), entry["measured"], ours)

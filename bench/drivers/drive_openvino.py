@@ -1,7 +1,7 @@
 """Drives OpenVINO GenAI's continuous batching; it runs in an environment of its own, without specfleet.
 
-The first line of input is the engine's settings, each further one a workload; `engine/outside/job.py` has both, and
-the answers: how many rows each step had, which of them got tokens, and when. Numbers of drafts are unknown.
+The first line of input is the engine's settings, each further one a workload (`engine/outside/job.py`); the answers
+are how many rows each step had, which of them got tokens, and when (`bench/others.py`). Numbers of drafts are unknown.
 """
 
 import hashlib

@@ -82,7 +82,7 @@ def prefills_s(profile: HardwareProfile, prompts: Floats, rows: int) -> Floats:
 def steps_s(time: StepTime, tokens: Floats, context: Floats, rows: int) -> Floats:
     """Return the mean time in seconds of each step of `rows` identical rows with these tokens and contexts."""
     means_s = np.empty(len(context))
-    for each in np.unique(tokens):  # a roofline takes one number of tokens
-        alike = tokens == each
-        means_s[alike] = time.mean_s(float(each), context[alike], rows, each * (rows - 1))
+    for count in np.unique(tokens):  # a roofline takes one number of tokens
+        alike = tokens == count
+        means_s[alike] = time.mean_s(float(count), context[alike], rows, count * (rows - 1))
     return means_s

@@ -3,18 +3,21 @@
 Step times are rooflines and one fitted figure of each engine, the host time of a row; no other number is fitted.
 """
 
+import argparse
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from math import log2
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from specfleet.experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, in_parts, row
-from specfleet.experiments.reproduce.serving_rows import FITTED, MeasuredRun, read_runs
+from bench.aiconfigurator import DISAGGREGATED, FILE, PAPER, MeasuredRun, read_runs
+from bench.harness import SINGLE, Report, add_data, data_file
+from specfleet.experiments.reproduce.rows import Kind, PaperRow, Reproduction, in_parts, row
 from specfleet.fleet.hardware.memory import USED, kv_memory
 from specfleet.fleet.hardware.profile import estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import engine_of, shape_of
@@ -38,40 +41,6 @@ DOUBTED = (
 LITTLE_CACHE = "the cache that weights leave hangs on settings that the file does not have"
 TIGHT = 0.8  # share of the memory beyond which what weights leave for the cache hangs on settings
 
-ASSUMED = [
-    (
-        "step times: rooflines, and the host time of a row from the engine's file. vLLM and TensorRT-LLM follow vLLM's "
-        "scheduling with 1024 requests and 8192 tokens a step; SGLang reads prompts before it decodes, 8192 tokens a "
-        "step on Hopper and 16384 on Blackwell, its defaults"
-    ),
-    (
-        "InferenceX: lengths from 80 to 100 % of the stated ones, a KV cache of fp8 beside weights of 8 or 4 bits, and "
-        "vLLM with asynchronous scheduling, which hides the host time of rows"
-    ),
-    (
-        "checkpoints of 4 bits: nvfp4 of dense models in all layers, of DeepSeek in its MLPs, of others in the experts "
-        "alone; int4 of Kimi K2.5 and mxfp4 of gpt-oss in the experts; the rest has 16 bits"
-    ),
-    (
-        "vLLM's attention of October 2025 read a cache of fp8 no faster than one of 16 bits, say its authors, so its "
-        "reads are priced at 16 bits; this was put in after the rows had been seen"
-    ),
-    (
-        "other rows: prompts of one length, outputs within 3 % of the stated length, so that requests do not stay in "
-        "step; those of SGLang on H100 have one length and do"
-    ),
-    (
-        "fitted on ten named rows of each backend: the host time of a row, these 3 %, which runs stay in step, and "
-        "that only synchronous scheduling pays for rows; the settings were chosen after several tries, which also saw "
-        "neighbouring rows of vLLM and SGLang. Nothing was fitted on mixtures of experts or on Blackwell"
-    ),
-    (
-        "a run has 10 requests for each of its concurrency, as InferenceX's, 4 beyond a million tokens at once, and "
-        "begins with a burst"
-    ),
-    "experts spread over devices take as long as split ones",
-]
-
 
 class Predicted(msgspec.Struct, frozen=True):
     """Mean TTFT and TPOT of a run, and how many requests were simulated."""
@@ -81,16 +50,26 @@ class Predicted(msgspec.Struct, frozen=True):
     requests: int
 
 
-def serving(inputs: Inputs) -> Reproduction:
-    """Measured TPOT and TTFT, run by run; errors by backend, kind of device and model; needs `--data`."""
-    runs = read_runs(inputs)
-    lacking = Counter(run.lacks for run in runs if run.lacks)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this study."""
+    add_data(parser, FILE)
+
+
+def study(options: argparse.Namespace) -> Report:
+    """Hold simulations against measured TPOT and TTFT, run by run."""
+    return Report(reproduced=[serving(data_file(options.data, FILE))])
+
+
+def serving(file: Path) -> Reproduction:
+    """Make the rows; errors by backend, kind of device and model."""
+    runs, disaggregated = read_runs(file)
+    lacking = Counter(run.lacks for run in runs if run.lacks) + Counter({DISAGGREGATED: disaggregated})
     notes = [f"{count} rows left out, for want of: {lacks}" for lacks, count in sorted(lacking.items())]
     parts = {}
     for title, of_part in _parts([run for run in runs if not run.lacks]):
-        own = [one for run in of_part for one in measured_rows(run, predicted(run))]
-        parts[title] = [*own, *_summary(title, of_part, own)]
-    return in_parts("serving", parts, [*notes, *ASSUMED])
+        rows = [judged for run in of_part for judged in measured_rows(run, predicted(run))]
+        parts[title] = [*rows, *_summary(title, of_part, rows)]
+    return in_parts("serving", parts, [*notes, *PAPER.assumed()])
 
 
 def predicted(run: MeasuredRun) -> Predicted:
@@ -129,9 +108,9 @@ def _predicted(run: MeasuredRun) -> Predicted:
             },
         }
     )
-    found = observe(scenario).requests
-    ttft_s = found.first_s - found.joined_s
-    tpot_s = (found.last_s - found.first_s) / np.maximum(found.tokens - 1, 1)
+    answers = observe(scenario).requests
+    ttft_s = answers.first_s - answers.joined_s
+    tpot_s = (answers.last_s - answers.first_s) / np.maximum(answers.tokens - 1, 1)
     return Predicted(1000 * float(ttft_s.mean()), 1000 * float(tpot_s.mean()), requests)
 
 
@@ -168,7 +147,7 @@ def is_mixture(model: str) -> bool:
     return shape_of(model).experts > 0
 
 
-@lru_cache
+@cache
 def _estimated(place: str, engine: str, eight_bits: bool, read_in_8_bits: bool) -> HardwareProfile:
     """Return the estimated profile of a place; `eight_bits`: of its KV cache."""
     placed = placed_of(place, engine)
@@ -182,13 +161,13 @@ def _estimated(place: str, engine: str, eight_bits: bool, read_in_8_bits: bool) 
 def measured_rows(run: MeasuredRun, ours: Predicted) -> Iterator[PaperRow]:
     """Return the rows of a run: TPOT and TTFT."""
     case: dict[str, Any] = {
-        "row": run.name,
+        SINGLE: run.name,
         "tokens in": run.prompt_tokens,
         "out": run.new_tokens,
         "concurrency": run.concurrency,
         "requests": ours.requests,
     }
-    fitted = run.name in FITTED[run.backend]
+    fitted = run.name in PAPER["fitted"][run.backend]
     kind: Kind = "fitted" if fitted else "estimated"
     tight = not fitted and _weights_share(_place(run)) > TIGHT
     note = DOUBTED if run.doubtful and not fitted else LITTLE_CACHE if tight else ""
@@ -209,21 +188,21 @@ def _parts(runs: Sequence[MeasuredRun]) -> Iterator[tuple[str, list[MeasuredRun]
 def _summary(title: str, runs: Sequence[MeasuredRun], rows: Sequence[PaperRow]) -> Iterator[PaperRow]:
     """Yield mean absolute errors, with and without doubtful rows and fitted ones, and TPOT's slope by concurrency."""
     for quantity in ("TPOT", "TTFT"):
-        own = [one for one in rows if one.quantity.startswith(quantity) and one.error is not None]
+        of_quantity = [judged for judged in rows if judged.quantity.startswith(quantity) and judged.error is not None]
         before = -1
         for which, left_out in (
             ("all", ()), ("without doubtful", ("unsettled",)), ("without doubtful and fitted", ("unsettled", "fitted"))
         ):  # fmt: skip
-            found = [abs(one.error or 0.0) for one in own if one.kind not in left_out]
-            if found and len(found) != before:
-                case = {"part": title, "rows": which, "number": len(found)}
-                yield row(f"{quantity}, mean absolute error, %", case, "identity", None, 100 * statistics.fmean(found))
-            before = len(found)
-    tpots = [one for one in rows if one.quantity.startswith("TPOT")]
+            errors = [abs(judged.error or 0.0) for judged in of_quantity if judged.kind not in left_out]
+            if errors and len(errors) != before:
+                case = {"part": title, "rows": which, "number": len(errors)}
+                yield row(f"{quantity}, mean absolute error, %", case, "identity", None, 100 * statistics.fmean(errors))
+            before = len(errors)
+    tpots = [judged for judged in rows if judged.quantity.startswith("TPOT")]
     points = [
-        (log2(run.concurrency), 100 * one.error)
-        for run, one in zip(runs, tpots, strict=True)
-        if one.error is not None and one.kind != "unsettled"
+        (log2(run.concurrency), 100 * judged.error)
+        for run, judged in zip(runs, tpots, strict=True)
+        if judged.error is not None and judged.kind != "unsettled"
     ]
     if len({at for at, _ in points}) > 1:
         slope = statistics.linear_regression(*zip(*points, strict=True)).slope

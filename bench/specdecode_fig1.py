@@ -5,61 +5,41 @@ together from figure 4's shares of time. Three numbers are fitted to InstructCod
 are predicted, ShareGPT's without a number beside them.
 """
 
+import argparse
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, least_squares
 from scipy.stats import t as student
 
-from specfleet.experiments.reproduce.rows import Inputs, PaperRow, Reproduction, off_by, row, score_of
-from specfleet.experiments.reproduce.specdecode_simulated import (
-    BATCHES,
-    FIGURE_10,
-    MATCHING,
-    METHODS,
-    RecordedTexts,
-    recordings,
-)
+from bench.harness import Report, add_data, data_file, off_by
+from bench.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
+from bench.specdecode import BATCHES, FIGURE_10, FILE, METHODS, PAPER, Recordings, read_recordings
+from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, row, score_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import roofline_of
 from specfleet.fleet.hardware.profile import placed_of
 from specfleet.fleet.records.metrics.intervals import CONFIDENCE
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
-from specfleet.sim.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 
-# Figure 1, measured speed-ups by depth, at batches 1, 16, 64 and 128. ShareGPT's were left out of what was read here.
 MEASURED_BATCHES = (1, 16, 64, 128)
 FIGURE_1 = {
-    ("InstructCoder", "EAGLE-3", 3): (2.020, 1.917, 1.572, 1.309),
-    ("InstructCoder", "n-gram", 3): (1.884, 1.738, 1.467, 1.294),
-    ("InstructCoder", "n-gram", 5): (2.099, 1.895, 1.512, 1.299),
-    ("GSM8K", "EAGLE-3", 3): (1.749, 1.699, 1.486, 1.222),
-    ("GSM8K", "n-gram", 3): (1.166, 1.149, 1.103, 1.047),
-    ("CNN", "EAGLE-3", 3): (1.686, 1.581, 1.397, 1.235),
-    ("CNN", "n-gram", 3): (1.338, 1.285, 1.182, 1.122),
+    (name, method, depth): speed_ups
+    for name, methods in PAPER["figure_1"].items()
+    for method, by_depth in methods.items()
+    for depth, speed_ups in by_depth.items()
 }
-# Figure 4, measured shares of time in %: drafting, verification, sampling, all else; by batch. Its scripts
-# run CNN at k = 3.
-SHARES = {
-    "none": {1: (0, 85.4, 0.6, 13.9), 64: (0, 89.3, 0.3, 10.4), 128: (0, 90.6, 0.2, 9.2), 512: (0, 92.2, 0.1, 7.7)},
-    "n-gram": {
-        1: (0.2, 84.8, 1.0, 14.1), 64: (1.0, 87.8, 0.7, 10.5), 128: (1.3, 88.8, 0.5, 9.3), 512: (1.4, 90.3, 0.3, 8.0)
-    },
-    "EAGLE-3": {
-        1: (21.7, 65.2, 1.6, 11.5), 64: (11.1, 79.8, 0.7, 8.4), 128: (8.3, 83.5, 0.4, 7.8), 512: (6.7, 86.3, 0.2, 6.9)
-    },
-}  # fmt: skip
+"""Speed-ups at MEASURED_BATCHES by set, drafter and depth."""
+SHARES = PAPER["figure_4"]
 DRAFTING, VERIFICATION, SAMPLING, ELSE = range(4)  # columns of figure 4
+SHARES_SET, SHARES_DEPTH = "CNN", 3  # of figure 4's runs
 CAPTURED = (1, 2, 4, *range(8, 513, 8))  # tokens of the passes that vLLM captures as graphs, its default
-SHARES_DEPTH = 3  # of figure 4's drafts
-SHARES_SET = "CNN"
 LONGEST = 8192  # tokens: answers that got there did not stop by themselves, and are not in the figure
-
-Recordings = dict[tuple[str, str], RecordedTexts]
+FITTED_SET = "InstructCoder"
+FORECAST = "ShareGPT", 3  # set and depth
 
 
 class Fitted(NamedTuple):
@@ -101,8 +81,8 @@ def walked(recordings: Recordings, name: str, method: str, depth: int) -> tuple[
     ended = recorded.only([number for number, text in enumerate(recorded.texts) if len(text) + 1 < LONGEST])
     if not ended.texts:
         raise InputError(f"--data: every answer of {name} by {method} has {LONGEST} tokens; needs one that is shorter")
-    drafting, plain = (walks_of(ended.texts, ended.prompts, each) for each in (depth, 0))
-    return Walked(drafting, depth, None if method == "EAGLE-3" else MATCHING[name]), Walked(plain)
+    drafting, plain = (walks_of(ended.texts, ended.prompts, drafted) for drafted in (depth, 0))
+    return Walked(drafting, depth, None if method == "EAGLE-3" else PAPER["matching"][name]), Walked(plain)
 
 
 class Speed(NamedTuple):
@@ -156,7 +136,7 @@ def engine_of(fitted: Fitted, requests: dict[str, Walked]) -> Arms:
         if method == "n-gram":
             lookup_s, further_lookup_s = _line(_beside(method, pass_s[method], DRAFTING))
             draft = StepTime(base_s=lookup_s, per_row_s=further_lookup_s)
-        verify, verify_prefill = (replace(each, **host) for each in (profile.verify, profile.verify_prefill))
+        verify, verify_prefill = (replace(step, **host) for step in (profile.verify, profile.verify_prefill))
         profiles[method] = replace(profile, draft=draft, verify=verify, verify_prefill=verify_prefill)
     return Arms(profiles, fitted.matching)
 
@@ -171,7 +151,7 @@ def _passes_of(fitted: Fitted) -> dict[str, HardwareProfile]:
     verify = StepTime(roofline=roofline_of(sharp).padded_to(CAPTURED))
     verify_prefill = StepTime(roofline=roofline_of(sharp, every_logit=False))
     rooflines = roofline_of(head, in_turn=True), roofline_of(head, every_logit=False)
-    draft, draft_prefill = (StepTime(roofline=replace(each, host_s=fitted.pass_s)) for each in rooflines)
+    draft, draft_prefill = (StepTime(roofline=replace(roofline, host_s=fitted.pass_s)) for roofline in rooflines)
     arms = {method: HardwareProfile(f"vllm, {method}", StepTime(), verify, verify_prefill=verify_prefill)
             for method in SHARES}  # fmt: skip
     return arms | {"EAGLE-3": replace(arms["EAGLE-3"], draft=draft, draft_prefill=draft_prefill)}
@@ -201,13 +181,11 @@ def _beside(method: str, pass_s: dict[int, float], *columns: int) -> dict[int, f
 def _line(by_batch: dict[int, float]) -> tuple[float, float]:
     """Lay a line through times by batch, with the least relative error: the time of one row, and of a further one."""
     further = np.array(list(by_batch), dtype=np.float64) - 1
-    times_s: NDArray[np.float64] = np.array(list(by_batch.values()))
+    times_s: Floats = np.array(list(by_batch.values()))
     slope, one_s = np.polyfit(further, times_s, 1, w=1 / times_s)
     return float(one_s), max(float(slope), 0.0)
 
 
-FITTED_SET = "InstructCoder"
-DEPTH = 3  # of what ShareGPT is forecast for
 START = Fitted(sharpness=1.5, pass_s=0.7e-3, matching=0.5)
 LOWEST = Fitted(sharpness=1.0, pass_s=0.0, matching=0.0)
 HIGHEST = Fitted(sharpness=20.0, pass_s=0.1, matching=1.25)  # of the authors' 0.8: certain
@@ -216,40 +194,23 @@ RESAMPLES = 400
 SEED = 1
 SMALL = 0.01  # relative step of the derivatives
 
-ASSUMED = [
-    (
-        "passes of target and head: rooflines of their shapes on an H100, whose efficiencies are Vidur's operators'; "
-        "a pass up to 512 tokens is padded to the sizes that vLLM captures as graphs"
-    ),
-    "a draft is a pass of the head for each token, at least as long as the host takes to launch it",
-    (
-        "the host's time of a step: figure 4's shares of sampling and all else, beside its share of verification, "
-        "which holds prefills. Each drafter's column at batch 1; what a row adds is plain decoding's. Lookups: their "
-        "own share. These are shares of CNN runs; CNN's speed-ups are not used"
-    ),
-    "copies of a prompt run in lockstep: all of them find a draft in a round, or none does",
-    ("lookups find something in vain less often than the authors' simulator has it, by one fitted factor for all sets"),
-    "answers of 8192 tokens did not stop by themselves and are left out, as the figure does; all others count",
-    (
-        "which mechanisms are here was resolved with all of the figure's rows in view; the three values are "
-        "InstructCoder's alone"
-    ),
-    (
-        "intervals (95 %): which 100 requests were measured is not known, so they are drawn anew; how well "
-        "InstructCoder's rows tell what was fitted, and how far they scatter about it"
-    ),
-]
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this study."""
+    add_data(parser, FILE)
 
 
-def specdecode_fig1(inputs: Inputs) -> Reproduction:
-    """Figure 1: InstructCoder's rows fitted, GSM8K's and CNN's predicted, ShareGPT's forecast; `--data` as for fig10.
+def study(options: argparse.Namespace) -> Report:
+    """Fit InstructCoder's rows, predict GSM8K's and CNN's, and forecast ShareGPT's."""
+    return Report(reproduced=[specdecode_fig1(read_recordings(data_file(options.data, FILE)))])
 
-    Raises InputError without the recordings.
-    """
-    found = recordings(inputs, "specdecode-fig1")
-    curves = [*FIGURE_1, *(("ShareGPT", method, DEPTH) for method in METHODS)]
-    answers = {curve: walked(found, *curve) for curve in curves}
-    requests = of_shares(found)
+
+def specdecode_fig1(recordings: Recordings) -> Reproduction:
+    """Make the rows, with intervals of those that are predicted."""
+    name, depth = FORECAST
+    curves = [*FIGURE_1, *((name, method, depth) for method in METHODS)]
+    answers = {curve: walked(recordings, *curve) for curve in curves}
+    requests = of_shares(recordings)
     fitting = [curve for curve in FIGURE_1 if curve[0] == FITTED_SET]
 
     def residuals(values: Floats) -> list[float]:
@@ -281,11 +242,12 @@ def specdecode_fig1(inputs: Inputs) -> Reproduction:
             case["interval"] = f"{low:.3f} to {high:.3f}"
             rows.append(row("speed-up", case, "predicted", paper, speed.up()))
             within += [low <= paper <= high] if paper is not None else []
-    parts = {method: score_of([one for one in rows if one.case["drafter"] == method]) for method in METHODS}
+    parts = {method: score_of([made for made in rows if made.case["drafter"] == method]) for method in METHODS}
     constants = _constants(fitted, engine)
-    off = off_by(one.error for one in rows if one.kind == "fitted")
-    notes = [*ASSUMED, f"fitted rows: {off}", f"{sum(within)} of {len(within)} predicted numbers lie in their interval"]
-    return Reproduction("specdecode-fig1", [*constants, *rows], [*notes, _theirs()], parts=parts)
+    off = off_by(made.error for made in rows if made.kind == "fitted")
+    lie = f"{sum(within)} of {len(within)} predicted numbers lie in their interval"
+    notes = [*PAPER.assumed("specdecode-fig1"), f"fitted rows: {off}", lie, _theirs()]
+    return Reproduction("specdecode-fig1", [*constants, *rows], notes, parts=parts)
 
 
 def _half_width(speed: Speed, slopes: Floats, solved: OptimizeResult) -> float:

@@ -1,20 +1,19 @@
 """Published throughputs: what a row is made of, and that no estimate depends on the figure it is held against."""
 
 from copy import deepcopy
-from importlib import import_module
 from typing import Any
 
 import pytest
 
-from specfleet.experiments.reproduce.published import published, round_s
-from specfleet.experiments.reproduce.rows import Inputs, PaperRow
-from specfleet.fleet.data.shipped import published_tables
+from bench import published as study
+from bench.published import published, round_s
+from specfleet.experiments.reproduce.rows import PaperRow
 from specfleet.fleet.hardware.profile import estimate
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[PaperRow]:
-    return published(Inputs()).rows
+    return published().rows
 
 
 def test_rounds_are_drafts_and_a_verification() -> None:
@@ -35,12 +34,12 @@ def test_the_best_depth_of_the_eagle_table_is_found(rows: list[PaperRow]) -> Non
 
 
 def test_estimates_do_not_move_with_what_was_measured(rows: list[PaperRow], monkeypatch: pytest.MonkeyPatch) -> None:
-    changed: dict[str, Any] = deepcopy(published_tables())
+    changed: dict[str, Any] = deepcopy(study.THREADS)
     for entry in [*(entry for table in changed["tables"] for entry in table["rows"]), *changed["apart"][0]["rows"][1:]]:
         entry["measured"] *= 2
     for entry in changed["loops"][0]["rows"]:
         entry["tpot_ms"], entry["ttft_ms"] = 2 * entry["tpot_ms"], 2 * entry["ttft_ms"]
-    monkeypatch.setattr(import_module("specfleet.experiments.reproduce.published"), "published_tables", lambda: changed)
-    after = published(Inputs()).rows
+    monkeypatch.setattr(study, "THREADS", changed)
+    after = published().rows
     assert [row.ours for row in after] == [row.ours for row in rows]
     assert {row.kind for row in rows} == {"estimated", "predicted", "fitted", "unsettled"}

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from specfleet.experiments.reproduce import REPRODUCTIONS, serving_engines
-from specfleet.experiments.reproduce.rows import Inputs, Reproduction
-from specfleet.experiments.reproduce.serving_rows import COLUMNS, FILE, MeasuredRun, read_runs
-from specfleet.fleet.errors import InputError
+from bench import serving_rows
+from bench.aiconfigurator import FILE, MeasuredRun, read_runs
+from bench.serving_rows import serving
+from specfleet.experiments.reproduce.rows import Reproduction
 from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.passes import Placed
 from specfleet.fleet.hardware.profile import placed_of
@@ -36,18 +36,22 @@ ROWS = (
 )
 
 
-def write(folder: Path, *rows: dict[str, str], columns: tuple[str, ...] = COLUMNS) -> Inputs:
-    lines = [",".join(columns), *(",".join(row[name] for name in columns) for row in rows)]
-    (folder / FILE).write_text("\n".join(lines))
-    return Inputs(data=str(folder))
+def write(folder: Path, *rows: dict[str, str]) -> Path:
+    file = folder / FILE
+    file.write_text("\n".join([",".join(PLAIN), *(",".join(row[name] for name in PLAIN) for row in rows)]))
+    return file
+
+
+def read(folder: Path, *rows: dict[str, str]) -> list[MeasuredRun]:
+    return read_runs(write(folder, *rows))[0]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
-    return REPRODUCTIONS["serving"](write(tmp_path_factory.mktemp("data"), *ROWS))
+    return serving(write(tmp_path_factory.mktemp("data"), *ROWS))
 
 
-def predicted(run: MeasuredRun, row_s: float) -> serving_engines.Predicted:
+def predicted(run: MeasuredRun, row_s: float) -> serving_rows.Predicted:
     """Predict a run of an engine with this host time of a row; nothing of it is kept."""
 
     def tried(*named: str) -> Placed:
@@ -55,9 +59,9 @@ def predicted(run: MeasuredRun, row_s: float) -> serving_engines.Predicted:
         return replace(placed, engine=replace(placed.engine, row_s=Figure(row_s, "assumed: tried")))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serving_engines, "placed_of", tried)
-        patch.setattr(serving_engines, "_estimated", serving_engines._estimated.__wrapped__)
-        return serving_engines._predicted.__wrapped__(run)
+        patch.setattr(serving_rows, "placed_of", tried)
+        patch.setattr(serving_rows, "_estimated", serving_rows._estimated.__wrapped__)
+        return serving_rows._predicted.__wrapped__(run)
 
 
 def test_each_run_has_two_rows_and_the_doubtful_do_not_count(made: Reproduction) -> None:
@@ -77,7 +81,7 @@ def test_what_cannot_be_predicted_is_listed(made: Reproduction) -> None:
 
 
 def test_precisions_of_checkpoints() -> None:
-    weights_of = serving_engines.weights_of
+    weights_of = serving_rows.weights_of
     assert weights_of("llama-3.1-70b", "fp4") == "nvfp4"
     assert weights_of("deepseek-r1", "fp4") == "bf16:mlp-nvfp4"
     assert weights_of("minimax-m2", "fp4") == "bf16:experts-nvfp4"
@@ -88,7 +92,7 @@ def test_precisions_of_checkpoints() -> None:
 
 def test_devices_that_spread_experts_are_counted_once(tmp_path: Path) -> None:
     spread = {"tp_size": "64.0", "moe_tp_size": "8.0", "moe_ep_size": "8.0", "model_path": "deepseek-ai/DeepSeek-R1"}
-    dumped, other = read_runs(write(tmp_path, PLAIN | DUMP | spread, PLAIN | spread))
+    dumped, other = read(tmp_path, PLAIN | DUMP | spread, PLAIN | spread)
     assert (dumped.devices, dumped.lacks) == (8, "")
     assert other.lacks
 
@@ -96,30 +100,19 @@ def test_devices_that_spread_experts_are_counted_once(tmp_path: Path) -> None:
 def test_sglang_reads_prompts_first_and_runs_on_h100_stay_in_step(tmp_path: Path) -> None:
     """Of 4 requests at once, all wait for all prompts, and then decode undisturbed."""
     row = PLAIN | {"isl": "8000", "osl": "40"}
-    first, mixed = read_runs(write(tmp_path, row | {"backend": "sglang"}, row))
-    ours, theirs = serving_engines.predicted(first), predicted(mixed, 0.0)
+    first, mixed = read(tmp_path, row | {"backend": "sglang"}, row)
+    ours, theirs = serving_rows.predicted(first), predicted(mixed, 0.0)
     assert ours.ttft_ms > theirs.ttft_ms
     assert ours.tpot_ms < theirs.tpot_ms
 
 
 def test_a_fitted_row_is_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_engines, "FITTED", {"vllm": ("plain",)})
-    rows = REPRODUCTIONS["serving"](write(tmp_path, PLAIN)).rows
+    monkeypatch.setitem(serving_rows.PAPER, "fitted", {"vllm": ("plain",)})
+    rows = serving(write(tmp_path, PLAIN)).rows
     assert [row.kind for row in rows if "row" in row.case] == ["fitted", "fitted"]
 
 
 def test_the_host_time_of_rows_makes_steps_longer(tmp_path: Path) -> None:
-    (run,) = read_runs(write(tmp_path, PLAIN))
+    (run,) = read(tmp_path, PLAIN)
     free, charged = predicted(run, 0.0), predicted(run, 1e-3)
     assert 3 < charged.tpot_ms - free.tpot_ms <= 4.1  # of 4 rows, each 1 ms
-
-
-def test_files_of_another_form_are_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="give --data FOLDER"):
-        read_runs(Inputs())
-    with pytest.raises(InputError, match=f"has no {FILE}"):
-        read_runs(Inputs(data=str(tmp_path)))
-    with pytest.raises(InputError, match=r"needs the columns .*isl"):
-        read_runs(write(tmp_path, PLAIN, columns=tuple(name for name in COLUMNS if name != "isl")))
-    with pytest.raises(InputError, match=r"line 2: .*needs numbers"):
-        read_runs(write(tmp_path, PLAIN | {"silicon_tpot_ms": "fast"}))

@@ -1,0 +1,106 @@
+"""Engines that only our studies run: llama.cpp's server and OpenVINO GenAI. `python -m bench.others NAME` installs one.
+
+llama.cpp's answers are seen. Of OpenVINO's plain runs the rows of each step are counted, and the station of specfleet
+plans as many; with drafts, or with a short cache, its answers are seen alone.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from specfleet.engine.outside.answers import answers_of, run_of, run_on_server
+from specfleet.engine.outside.engines import Driver, OutsideEngine, environment_of
+from specfleet.engine.outside.install import new_environment, pip
+from specfleet.engine.outside.job import Facts, SeenStep, Served, Settings, job_of
+from specfleet.engine.outside.steps import log_of, with_cache
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import DraftKind, Scenario
+from specfleet.fleet.times.step import Step
+
+PACKAGES = {
+    "llama-cpp": ("xllamacpp", "gguf", "safetensors", "numpy"),
+    "openvino": ("openvino-genai", "optimum-intel", "nncf"),
+}
+"""What each engine's environment holds."""
+ENGINES = ("vllm", *PACKAGES)
+KINDS: dict[str, tuple[DraftKind, ...]] = dict.fromkeys(ENGINES, ("model", "lookup")) | {"llama-cpp": ("model",)}
+"""Kinds of drafts."""
+
+
+class OtherFacts(Facts, frozen=True):
+    """What such an engine says of itself.
+
+    - `url`: address of its server, where it is one.
+    - `answers`: whether its steps tell no more than when tokens came.
+    """
+
+    url: str = ""
+    answers: bool = False
+
+
+class CountedStep(SeenStep, frozen=True):
+    """A step of which the number of rows is known; `rows` has those that yielded tokens."""
+
+    counted: int = 0
+
+
+class CountedServed(Served, frozen=True):
+    """A workload as an engine served it, with counted steps."""
+
+    steps: list[CountedStep]
+
+
+def counts_differ(step: Step | None, seen: SeenStep) -> str:
+    """Say that a plan has another number of rows than a step, or that others of them yield tokens."""
+    assert isinstance(seen, CountedStep)
+    members = step.members if step is not None else ()
+    yielding = {member.request for member in members if step is not None and step.kind_of(member) != "chunk"}
+    if len(members) == seen.counted and yielding == seen.rows.keys():
+        return ""
+    return f"it has {seen.counted} rows, planned {len(members)}, or others that yield tokens than {sorted(seen.rows)}"
+
+
+class OtherEngine(OutsideEngine):
+    """Runs scenarios on llama.cpp or OpenVINO."""
+
+    def started(self, settings: Settings) -> Driver:
+        """Start a process of the engine; InputError for a precision or drafts that it does not have."""
+        kind = {"ngram": "lookup"}.get(settings.speculative.get("method", ""), "model")
+        if settings.precision != "float32" or kind not in KINDS[self.engine]:
+            raise InputError(f"{self.engine}: has float32 and drafts of {', '.join(KINDS[self.engine])} alone")
+        program = Path(__file__).parent / "drivers" / f"drive_{self.engine.replace('-', '_')}.py"
+        return Driver(environment_of(self.engine, "bench.others"), program, settings, OtherFacts)
+
+    def recorded(self, scenario: Scenario, fleet: Fleet, driver: Driver) -> Run:
+        """Run a scenario on a started engine."""
+        facts = driver.facts
+        assert isinstance(facts, OtherFacts)
+        if facts.url:
+            return run_on_server(scenario, facts.url, self.report)
+        fleet = with_cache(fleet, facts)
+        served = driver.ask(job_of(fleet), CountedServed, self.progress(scenario))
+        if facts.answers:
+            return run_of(scenario, fleet, answers_of(served), "")
+        return make_run(scenario, "engine", log_of(fleet, served, counts_differ), fleet)
+
+
+def outside_engine(engine: str, report: Callable[[str], None]) -> OutsideEngine:
+    """Return what runs scenarios on an engine of others."""
+    return (OtherEngine if engine in PACKAGES else OutsideEngine)(engine, report)
+
+
+def main() -> None:
+    """Install the named engine."""
+    parser = argparse.ArgumentParser(prog="python -m bench.others", description=__doc__)
+    parser.add_argument("engine", choices=PACKAGES)
+    engine = parser.parse_args().engine
+    environment = new_environment(engine)
+    pip(environment, *PACKAGES[engine])
+    sys.stdout.write(f"installed in {environment}\n")
+
+
+if __name__ == "__main__":
+    main()

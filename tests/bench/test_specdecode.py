@@ -1,0 +1,160 @@
+"""SpecDecode-Bench: points are what the simulator takes, and no number predicts itself.
+
+The recordings are the authors' and not ours: these tests make small ones.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bench import specdecode_fig1 as figure_1
+from bench import specdecode_fig10 as figure_10
+from bench.specdecode import FILE, METHODS, RECORDED, SETS, read_recordings
+from bench.specdecode_fig1 import FIGURE_1, specdecode_fig1
+from bench.specdecode_fig10 import FIGURE_10, head_draft, profile_with, specdecode_fig10
+from specfleet.experiments.reproduce.rows import PaperRow, Reproduction
+from specfleet.fleet.acceptance.places import walk
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.times.step_time import StepTime
+from tests.bench.copies import copies, played, taken_s
+
+Answer = tuple[str, int, int, list[int], list[int]]
+"""Data set, tokens of prompt and answer, entries of n-gram and of EAGLE-3."""
+
+
+def write(file: Path, answers: list[Answer]) -> Path:
+    names = ("dataset", "prompt_tokens", "generated_tokens", *METHODS.values())
+    pq.write_table(pa.table(dict(zip(names, zip(*answers, strict=True), strict=True))), file)
+    return file
+
+
+def write_recordings(folder: Path, requests: int, longest: int = 40) -> Path:
+    """Recordings of all sets, with chances of their own; return the file."""
+    rng = np.random.default_rng(5)
+    answers: list[Answer] = []
+    for place, dataset in enumerate(SETS.values()):
+        for number in range(requests):
+            tokens = int(rng.integers(longest // 2, longest))
+            eagle, ngram = (
+                [1, *np.minimum(rng.geometric(share, tokens), RECORDED + 1).tolist()[1:]] for share in (0.4, 0.6)
+            )
+            answers.append((dataset, 50 + 40 * place + number, tokens, ngram, eagle))
+    return write(folder / FILE, answers)
+
+
+def found(rows: list[PaperRow], **case: Any) -> PaperRow:
+    """The one speed-up of a case."""
+    (point,) = [made for made in rows if case.items() <= made.case.items() and made.quantity == "speed-up"]
+    return point
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recordings(tmp_path_factory.mktemp("recordings"), requests=6)
+
+
+@pytest.fixture(scope="module")
+def simulated(recordings: Path) -> Reproduction:
+    return specdecode_fig10(recordings)
+
+
+@pytest.fixture(scope="module")
+def measured(recordings: Path) -> Reproduction:
+    return specdecode_fig1(read_recordings(recordings))
+
+
+def test_texts_are_what_a_step_accepts_at_each_place(tmp_path: Path) -> None:
+    file = write(tmp_path / FILE, [(dataset, 9, 3, [1, 1, 2], [1, 3, 1, 21]) for dataset in SETS.values()])
+    read = read_recordings(file)
+    assert read["CNN", "n-gram"] == ([(0, 1)], [9])
+    assert read["CNN", "EAGLE-3"] == ([(2, 0, RECORDED)], [9])
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (("cnn", 9, 3, [1, 1, 2], [2, 3, 1]), "do not begin with 1"),
+        (("cnn", 9, 3, [1, 1, 2], [1, 22, 1]), "are not from 1 to 21"),
+        (("cnn", 9, 4, [1, 1, 2], [1, 3, 1]), "3 entries of acc_len_ngram for another length"),
+        (("cnn", 9, 3, [1, 1, 2], [1]), "cnn needs as many answers of both drafters"),
+    ],
+)
+def test_recordings_of_another_form_are_refused(answer: Answer, line: str, tmp_path: Path) -> None:
+    others: list[Answer] = [(dataset, 9, 3, [1, 1, 2], [1, 3, 1]) for dataset in SETS.values() if dataset != "cnn"]
+    with pytest.raises(InputError, match=line):
+        read_recordings(write(tmp_path / FILE, [*others, answer]))
+
+
+@pytest.mark.parametrize("depth", [3, "oracle"])
+def test_a_point_of_figure_10_is_the_simulators(depth: int | str, tmp_path: Path) -> None:
+    file = write_recordings(tmp_path, requests=1)
+    rows, recorded = specdecode_fig10(file).rows, read_recordings(file)["GSM8K", "EAGLE-3"]
+    (text,), (prompt,) = recorded.texts, recorded.prompts
+    read, batch = [0, *text[:-1]], 8  # as the authors read it
+    planned = RECORDED if depth == "oracle" else int(depth)
+    oracle = played([[(k, k) for k in walk(read, RECORDED)]] * batch) if depth == "oracle" else None
+    speculative = copies(tmp_path, profile_with(head_draft()), [read] * batch, prompt, planned, RECORDED)
+    alone = copies(tmp_path, profile_with(StepTime()), [read] * batch, prompt, 1, RECORDED)
+    alone_s = taken_s(alone, played([[(0, 0)] * len(read)] * batch))
+    point = found(rows, set="GSM8K", drafter="EAGLE-3", depth=depth, B=batch)
+    assert point.ours == pytest.approx(alone_s / taken_s(speculative, oracle), rel=1e-9)
+
+
+def test_figure_10_has_every_point_once(simulated: Reproduction) -> None:
+    points = [made for made in simulated.rows if made.quantity == "speed-up"]
+    assert len({tuple(made.case.values()) for made in points}) == len(points) == 8 * 4 * 6 + 4 * 6
+    equal = sum(made.ours or 0.0 for made in simulated.rows if made.quantity != "speed-up")
+    assert equal == sum(round(made.ours or 0, 2) == made.paper for made in points)
+
+
+def test_no_point_of_figure_10_moves_with_what_is_printed(
+    recordings: Path, simulated: Reproduction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = {curve: tuple(1.1 * value for value in values) for curve, values in FIGURE_10.items()}
+    monkeypatch.setattr(figure_10, "FIGURE_10", changed)
+    before, after = simulated.rows, specdecode_fig10(recordings).rows
+    points = [place for place, made in enumerate(before) if made.quantity == "speed-up"]
+    assert [before[place].ours for place in points] == [after[place].ours for place in points]
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_figure_1_moves_with_instructcoders_numbers_alone(
+    fitted: bool, recordings: Path, measured: Reproduction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = measured.rows
+    kinds = {(made.case["set"], made.kind) for made in before if made.quantity == "speed-up"}
+    assert kinds == {(name, "fitted" if name == "InstructCoder" else "predicted") for name in SETS}
+    changed = {
+        curve: tuple((1.1 if (curve[0] == "InstructCoder") == fitted else 1.0) * value for value in values)
+        for curve, values in FIGURE_1.items()
+    }
+    monkeypatch.setattr(figure_1, "FIGURE_1", changed)
+    after = specdecode_fig1(read_recordings(recordings)).rows
+    assert [made.paper for made in before] != [made.paper for made in after]
+    assert ([made.ours for made in before] == [made.ours for made in after]) == (not fitted)
+
+
+def test_sharegpts_speed_ups_are_forecast_with_intervals_around_them(measured: Reproduction) -> None:
+    forecast = [made for made in measured.rows if made.case.get("set") == "ShareGPT"]
+    assert len(forecast) == 8
+    for made in forecast:
+        low, high = map(float, made.case["interval"].split(" to "))
+        assert made.paper is None
+        assert low < made.ours < high
+    assert measured.score.rows == sum(part.rows for part in measured.parts.values()) == 16
+
+
+def test_answers_that_did_not_stop_are_not_in_figure_1(recordings: Path, measured: Reproduction) -> None:
+    read = read_recordings(recordings)
+    cut = {
+        curve: each._replace(texts=[*each.texts, (RECORDED,) * 8191], prompts=[*each.prompts, 9])
+        for curve, each in read.items()
+    }
+    assert specdecode_fig1(cut).rows == measured.rows
+    endless = {curve: each._replace(texts=[(1,) * 8191], prompts=[9]) for curve, each in read.items()}
+    with pytest.raises(InputError, match=r"every answer of InstructCoder by EAGLE-3 has 8192 tokens"):
+        specdecode_fig1(endless)
