@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from specfleet.cli.calibrate import calibrate, demo
 from specfleet.cli.imports import export, import_
@@ -38,6 +38,21 @@ class Panels(TyperGroup):
                 formatter.write_dl([(command.name, command.get_short_help_str(width)) for command in listed])
 
 
+class Grouped(TyperCommand):
+    """The options of a command in panels, where it has such, as plain text."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, then the options of each panel."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            usual = "Arguments" if param.param_type_name == "argument" else "Options"
+            if record := param.get_help_record(ctx):
+                panels.setdefault(getattr(param, "rich_help_panel", None) or usual, []).append(record)
+        for panel, records in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(records)
+
+
 app = typer.Typer(
     name="specfleet",
     cls=Panels,
@@ -47,7 +62,8 @@ app = typer.Typer(
 )
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)  # `import` is a word of Python
+        name = command.__name__.rstrip("_")  # `import` is a word of Python
+        app.command(name, cls=Grouped, rich_help_panel=panel)(command)
 profile = typer.Typer(help="Estimated step times, for hardware without measurements.", rich_markup_mode=None)
 profile.command()(estimate)
 app.add_typer(profile, name="profile", rich_help_panel="Other")

@@ -191,3 +191,9 @@ def test_the_help_shows_every_command_in_a_panel(say: Say) -> None:
     assert panels[1:] == ["Plan and simulate", "Measure", "Results", "Other"]
     listed = {line.split()[0] for line in out.partition("Plan and simulate:")[2].splitlines() if line.startswith("  ")}
     assert listed == {name.split()[0] for name in all_commands()}
+
+
+def test_the_options_of_plan_are_in_panels(say: Say) -> None:
+    _, out, _ = say("plan", "--help")
+    panels = [line[:-1] for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert panels == ["Arguments", "Models and devices", "Load", "Goals and costs", "Search and output", "Options"]
