@@ -16,8 +16,8 @@ import numpy as np
 from bench.harness import Report, add_data, off_by
 from bench.specdecode import EAGLE_S, TARGET_S
 from bench.vidur import FILES, estimated_s, read_operators, with_efficiencies
-from specfleet.calibration.readers.amusd import read_runs
 from specfleet.experiments.reproduce import amusd, starsd
+from specfleet.experiments.reproduce.amusd_runs import read_sample
 from specfleet.experiments.reproduce.papers import Paper
 from specfleet.experiments.reproduce.rows import Kind, PaperRow, Reproduction, in_parts, row
 from specfleet.fleet.hardware.passes import roofline_of
@@ -128,13 +128,12 @@ def _amusd(runs: Path | None) -> Iterator[PaperRow]:
         of_table = case | {"from": f"table I, {name}"}
         yield row("decoding step, ms", of_table, "estimated", paper_ms["greedy"], decode_ms)
     yield row("verification, ms", in_text, "estimated", amusd.SECTION_4A_MS["verify"], verify_ms)
-    for number, sample in (read_runs(runs) if runs else {}).items():
-        of_run = case | {"from": f"run file, sample {number}"}
-        yield row("draft of a token, ms", of_run, "identity", 1000 * sample["sd"].draft_s, draft_ms)
-        yield row("verification, ms", of_run, "estimated", 1000 * sample["sd"].verify_s, verify_ms)
-        if "greedy" in sample:
-            token_ms = 1000 * float(np.median(sample["greedy"].token_times))
-            yield row("decoding step, ms", of_run, "estimated", token_ms, decode_ms)
+    if runs is not None:
+        sample, of_run = read_sample(runs), case | {"from": "run file, sample 0"}
+        yield row("draft of a token, ms", of_run, "identity", 1000 * sample.sd.draft_s, draft_ms)
+        yield row("verification, ms", of_run, "estimated", 1000 * sample.sd.verify_s, verify_ms)
+        token_ms = 1000 * float(np.median(sample.greedy.token_times))
+        yield row("decoding step, ms", of_run, "estimated", token_ms, decode_ms)
 
 
 def pair_of(target: str, drafter: str, device: str) -> HardwareProfile:

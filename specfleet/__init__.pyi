@@ -18,11 +18,8 @@ from specfleet.calibration.readers.importing import import_record as import_reco
 from specfleet.experiments.compare.compare import Comparison as Comparison
 from specfleet.experiments.compare.loads import LoadComparison as LoadComparison
 from specfleet.experiments.compare.loads import compare_load as compare_load
-from specfleet.experiments.plan.advice import FleetPlan as FleetPlan
-from specfleet.experiments.plan.advice import plan_devices as plan_devices
+from specfleet.experiments.plan.answer import Plan as Plan
 from specfleet.experiments.plan.ask import plan as plan
-from specfleet.experiments.plan.methods import Methods as Methods
-from specfleet.experiments.plan.methods import compare_methods as compare_methods
 from specfleet.experiments.report.make import report as report
 from specfleet.experiments.reproduce.every import reproduce as reproduce
 from specfleet.experiments.reproduce.rows import Reproduction as Reproduction

@@ -11,23 +11,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from specfleet.calibration.readers.amusd import (
+from specfleet.experiments.reproduce.amusd_runs import (
     GPUS,
+    OwnSteps,
     Sample,
     agreement_of,
     catch_up_s,
     depth_of,
-    powers_of,
-    prefills_of,
-    profile_of,
-    read_runs,
-)
-from specfleet.calibration.readers.amusd_clocks import (
-    OwnSteps,
-    gap_s,
     greedy_by_monitor_s,
     launched_before_s,
     own_steps,
+    powers_of,
+    prefills_of,
+    read_sample,
     token_s,
 )
 from specfleet.experiments.reproduce.papers import Paper
@@ -167,46 +163,40 @@ def amusd_fig5() -> Iterator[PaperRow]:
 @reproduces(PAPER)
 def amusd_a100(trace: Path) -> Iterator[PaperRow]:
     """Predict amusd of the authors' run file from its sd run; what else is there is put together from its own parts."""
-    for index, sample in read_runs(trace).items():
-        case, sd = {"sample": index}, sample["sd"]
-        agreement = agreement_of(sd)
-        yield row("depth", case, "input", None, depth_of(sd))
-        yield row("agreement of drafter and target", case, "input", None, agreement.unknown)
-        if "greedy" in sample:
-            yield from _greedy_rows(case | {"strategy": "greedy"}, sample)
-        own = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=catch_up_s(sd)), sd.start_up_s)
-        run = decode(own, agreement, sd.tokens_generated, depth=depth_of(sd))
-        where, accepted = case | {"strategy": "sd", "from": "its own step times"}, measure(run)[ACCEPTED].value
-        yield row("total_s", where, "identity", sd.total_time, total_s(run))
-        yield row("accepted a verification", where, "identity", sd.committed_a_verification, accepted)
-        if "amusd" in sample:
-            yield from _amusd_rows(case | {"strategy": "amusd"}, sample, agreement)
+    sample, case = read_sample(trace), {"sample": 0}
+    sd, agreement = sample.sd, agreement_of(sample.sd)
+    yield row("depth", case, "input", None, depth_of(sd))
+    yield row("agreement of drafter and target", case, "input", None, agreement.unknown)
+    yield from _greedy_rows(case | {"strategy": "greedy"}, sample)
+    alone = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=catch_up_s(sd)), sd.start_up_s)
+    run = decode(alone, agreement, sd.tokens_generated, depth=depth_of(sd))
+    where, accepted = case | {"strategy": "sd", "from": "its own step times"}, measure(run)[ACCEPTED].value
+    yield row("total_s", where, "identity", sd.total_time, total_s(run))
+    yield row("accepted a verification", where, "identity", sd.committed_a_verification, accepted)
+    yield from _amusd_rows(case | {"strategy": "amusd"}, sample, agreement)
 
 
 def _greedy_rows(case: dict[str, Any], sample: Sample) -> Iterator[PaperRow]:
-    """Put the greedy run together from the time of a token on the monitor's clock, or by its own total."""
-    greedy, sd = sample["greedy"], sample["sd"]
-    by_monitor_s = greedy_by_monitor_s(sample)
+    """Put the greedy run together from the time of a token on the monitor's clock."""
+    greedy, sd = sample.greedy, sample.sd
     first_s = greedy.token_times[0]
-    token_s = ((by_monitor_s or greedy.total_time) - first_s) / (greedy.tokens_generated - 1)
+    token_s = (greedy_by_monitor_s(sample) - first_s) / (greedy.tokens_generated - 1)
     alone = profile_of("a100", "greedy", sd.draft_s, sd.verify_s, decode=StepTime(base_s=token_s))
     ours_s = total_s(decode(_starting(alone, first_s), None, greedy.tokens_generated))
     launched_s = float(np.sum(greedy.token_times))
-    source = "its monitor" if by_monitor_s is not None else "its own total"
-    yield row("total_s", case | {"from": source}, "fitted", greedy.total_time, ours_s)
+    yield row("total_s", case | {"from": "its monitor"}, "fitted", greedy.total_time, ours_s)
     yield row("sum of its token times, s", case, "identity", greedy.total_time, launched_s)
 
 
 def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> Iterator[PaperRow]:
     """Predict the amusd run (a) from the sd run, with what its loop adds; (b) by its own step times, fitted."""
-    sd, amusd = sample["sd"], sample["amusd"]
-    power = powers_of(sample)
-    launch_s = launched_before_s(sample, cold=case["sample"] == 0)  # their program answers all samples in turn
+    sd, amusd = sample.sd, sample.amusd
+    power, launch_s = powers_of(sample), launched_before_s(sample)
     draft_prefill_s, verify_prefill_s = prefills_of(sd)
     of_sd = OwnSteps(
-        draft_s=sd.draft_s + gap_s(sd),
-        verify_s=sd.verify_s + gap_s(sd),
-        alone_s=token_s(sample, launch_s) + gap_s(sd),
+        draft_s=sd.draft_s + sd.gap_s,
+        verify_s=sd.verify_s + sd.gap_s,
+        alone_s=token_s(sample, launch_s) + sd.gap_s,
         before_s=max(launch_s, verify_prefill_s),
         within_s=max(launch_s, draft_prefill_s) + draft_prefill_s,
     )
@@ -227,10 +217,19 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> I
         yield row("total_s", where, kind, amusd.total_time, ours_s)
         paper = amusd.committed_a_verification
         yield row("accepted a verification", where, kind, paper, metrics[ACCEPTED].value)
-        if power is not None:
-            watts = sum(amusd.power_w(gpu) or 0.0 for gpu in range(GPUS))
-            joules = watts * amusd.total_time / amusd.tokens_generated
-            yield row("energy, J/token", where, kind, joules, metrics["energy_j_per_token"].value)
+        joules = sum(map(amusd.power_w, range(GPUS))) * amusd.total_time / amusd.tokens_generated
+        yield row("energy, J/token", where, kind, joules, metrics["energy_j_per_token"].value)
+
+
+def profile_of(name: str, source: str, draft_s: float, verify_s: float, **more: Any) -> HardwareProfile:
+    """Build a profile from mean step times, in seconds; `source`: which run they are of."""
+    return HardwareProfile(
+        name=name,
+        draft=StepTime(per_token_s=draft_s),
+        verify=StepTime(base_s=verify_s),
+        sources={"draft": source, "verify": source},
+        **more,
+    )
 
 
 def _starting(profile: HardwareProfile, start_up_s: float) -> HardwareProfile:

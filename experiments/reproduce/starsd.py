@@ -89,6 +89,7 @@ def star(N: int, S_s: float, local_s: float, remote_s: float, variation: float) 
     """
     returns, of_table_2 = uniformly(variation), min(N, LOCAL) - 1
     of_drafts = math.sqrt(TABLE_2["variance_ms2"][of_table_2]) / TABLE_2["mean_ms"][of_table_2]
+    remote = [{"first": LOCAL + 1, "step": {"base_s": remote_s, "spread": returns}}]
     return make_scenario(
         {
             "name": "starsd-table1",
@@ -99,10 +100,7 @@ def star(N: int, S_s: float, local_s: float, remote_s: float, variation: float) 
             },
             "acceptance": {"model": "geometric", "beta": 0.75},
             "drafters": {"depth": 5},
-            "verifiers": {
-                "count": N,
-                "tiers": [{"first": LOCAL + 1, "step": {"base_s": remote_s, "spread": returns}}],
-            },
+            "verifiers": {"count": N, "tiers": remote if N > LOCAL else []},
             "workload": {"requests": N, "prompt_tokens": 10, "new_tokens": NEW_TOKENS},
         }
     )

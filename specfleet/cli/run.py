@@ -11,8 +11,6 @@ from specfleet.cli.options import (
     Changes,
     EngineName,
     Everything,
-    MetricsHost,
-    MetricsPort,
     Part,
     PathOption,
     Power,
@@ -106,8 +104,6 @@ def run(
     server: Annotated[
         str | None, typer.Option(metavar="URL", help="Send the requests to this OpenAI-compatible server instead.")
     ] = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Run the same scenario on the real engine, on this host.
 
@@ -120,11 +116,9 @@ def run(
     with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything, by)):
         chosen = scenario_of(scenario, settings(changes))
         if engine is not None or server is not None:
-            if metrics_port is not None:
-                raise InputError(f"--metrics-port {metrics_port}: only our own engine has counters; leave it out")
             result = run(chosen, signals=signals, power=power, engine=engine, server=server, report=remark)
         else:
-            with watched(chosen.name, chosen, None, metrics_port, metrics_host) as watch:
+            with watched(chosen.name, chosen, None) as watch:
                 result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         show_run(result, as_json, out, everything, by)
 

@@ -108,8 +108,8 @@ def described_keys(struct: type) -> dict[str, tuple[str, str, str]]:
     for base in reversed(struct.__mro__):
         for param in PARSER.parse(base.__dict__.get("__doc__") or "").params:
             text = _one_line(param.description or "")
-            found = SYMBOL.fullmatch(text)
-            symbol, what = found.groups() if found else ("", text)
+            match = SYMBOL.fullmatch(text)
+            symbol, what = match.groups() if match else ("", text)
             unit = param.type_name or next((UNITS[end] for end in UNITS if param.arg_name.endswith(end)), "")
             keys[param.arg_name] = (what[:1].upper() + what[1:] if symbol else what, unit, symbol)
     return keys
@@ -208,9 +208,9 @@ def tables_from(root: type) -> tuple[KeyTable, ...]:
                 walk(inner, joined(path, name), (*above, struct))
 
     def title(struct: type) -> str:
-        own = min(paths[struct], key=len)
-        is_ending = all(f".{path}".endswith(f".{own}") for path in paths[struct])
-        return tag_of(struct)[1] or (own if is_ending else struct.__name__)
+        shortest = min(paths[struct], key=len)
+        is_ending = all(f".{path}".endswith(f".{shortest}") for path in paths[struct])
+        return tag_of(struct)[1] or (shortest if is_ending else struct.__name__)
 
     walk(root, "")
     tables = []

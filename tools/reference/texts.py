@@ -51,5 +51,5 @@ The acceptance model [`signals`](scenario.md#signals-model) plays it back; `spec
 """
 
 PLACES = """
-The acceptance model [`by-place`](scenario.md#by-place-model) plays it back, at any depth up to its own.
+The acceptance model [`by-place`](scenario.md#by-place-model) plays it back.
 """
