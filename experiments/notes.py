@@ -125,7 +125,7 @@ def _profiles(scenario: Scenario) -> dict[str, HardwareProfile]:
 def _mixed_profiles(scenario: Scenario) -> Iterator[str]:
     """Note what the scenario's profile still gives where a side has another one."""
     shared, sides = shared_profile(scenario), [profile_of(scenario, side) for side in SIDES]
-    if shared is None or all(own in (None, shared) for own in sides) or not scenario.drafters.count:
+    if shared is None or all(profile in (None, shared) for profile in sides) or not scenario.drafters.count:
         return
     kept = [name for name, table in (("the link", scenario.link), ("acceptance", scenario.acceptance)) if table is None]
     if kept:
@@ -164,12 +164,12 @@ def _published_texts(scenario: Scenario) -> Iterator[str]:
 
 def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:
     """Note an acceptance that stands in place of one that the profile measured, with what both come to."""
-    replaced, own, depth = replaced_acceptance(scenario), scenario.acceptance, scenario.drafters.depth
-    if replaced is None or own is None or not isinstance(scenario.profile, HardwareProfile):
+    replaced, stated, depth = replaced_acceptance(scenario), scenario.acceptance, scenario.drafters.depth
+    if replaced is None or stated is None or not isinstance(scenario.profile, HardwareProfile):
         return
-    ours, measured = mean_accepted(own, depth), mean_accepted(replaced, depth)
+    ours, measured = mean_accepted(stated, depth), mean_accepted(replaced, depth)
     if ours is None or measured is None or abs(ours - measured) > NEARLY * measured:
         yield (
-            f"[acceptance] is the scenario's, {accepts(own, depth)}, and replaces what profile "
+            f"[acceptance] is the scenario's, {accepts(stated, depth)}, and replaces what profile "
             f"{scenario.profile.name} measured, {accepts(replaced, depth)}; leave the table out to simulate that"
         )

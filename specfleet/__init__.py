@@ -35,11 +35,8 @@ if TYPE_CHECKING:  # for type checkers and editors; the same names stand in HOME
     from specfleet.experiments.compare.compare import Comparison as Comparison
     from specfleet.experiments.compare.loads import LoadComparison as LoadComparison
     from specfleet.experiments.compare.loads import compare_load as compare_load
-    from specfleet.experiments.plan.advice import FleetPlan as FleetPlan
-    from specfleet.experiments.plan.advice import plan_devices as plan_devices
+    from specfleet.experiments.plan.answer import Plan as Plan
     from specfleet.experiments.plan.ask import plan as plan
-    from specfleet.experiments.plan.methods import Methods as Methods
-    from specfleet.experiments.plan.methods import compare_methods as compare_methods
     from specfleet.experiments.report.make import report as report
     from specfleet.experiments.reproduce.every import reproduce as reproduce
     from specfleet.experiments.reproduce.rows import Reproduction as Reproduction
@@ -64,9 +61,8 @@ HOMES = {
     "specfleet.calibration.readers.importing": "Imported import_record",
     "specfleet.experiments.compare.compare": "Comparison",
     "specfleet.experiments.compare.loads": "LoadComparison compare_load",
-    "specfleet.experiments.plan.advice": "FleetPlan plan_devices",
+    "specfleet.experiments.plan.answer": "Plan",
     "specfleet.experiments.plan.ask": "plan",
-    "specfleet.experiments.plan.methods": "Methods compare_methods",
     "specfleet.experiments.report.make": "report",
     "specfleet.experiments.reproduce.every": "reproduce",
     "specfleet.experiments.reproduce.rows": "Reproduction",

@@ -105,7 +105,7 @@ def run(
     from specfleet.fleet.records.power import write_samples
 
     chosen = scenario_of(scenario, changes, **keys)
-    others = [one for one in (engine, server) if one is not None]
+    others = [name for name in (engine, server) if name is not None]
     if len(others) > 1 or (others and (signals is not None or power is not None)):
         raise InputError(f"{others[0]}: has no signals and no power, and is one engine; leave out the others")
     if server is not None:
@@ -226,7 +226,7 @@ def sweep(
     at_once = jobs or os.cpu_count() or 1
     try:
         swept = sweeps.sweep(cells, folder, world, seeds, at_once, done, path, power)
-        return Sweep(swept, tuple(dict.fromkeys(note for _, one in cells for note in notes_of(one, world))))
+        return Sweep(swept, tuple(dict.fromkeys(note for _, made in cells for note in notes_of(made, world))))
     except OutputError as error:
         error.result = Sweep(error.result)
         raise

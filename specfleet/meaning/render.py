@@ -91,7 +91,7 @@ def _key_lines(key: DescribedKey, content: Mapping[str, Any]) -> Iterator[str]:
     if key.name in content:
         line = f"{key.name} = {toml(value)}"
         if len(line) > COMMENT_WIDTH and isinstance(value, list):
-            yield from (f"{key.name} = [", *(f"    {toml(one)}," for one in value), "]")
+            yield from (f"{key.name} = [", *(f"    {toml(entry)}," for entry in value), "]")
         else:
             yield line
     elif default not in NO_VALUE:

@@ -121,28 +121,19 @@ def test_the_equations_begin_with_N_full_and_have_units(say: Say) -> None:
     assert "None" not in printed
 
 
-def test_a_comparison_names_the_keys_of_a_file_without_effect(say: Say, tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(
-        "[link]\nlatency_s = 1\n[workload]\nprompt_tokens = 8\nnew_tokens = 4\n[devices.shared]\nsharing = 'turns'\n"
-        "[drafters]\ndevice = 'shared'\n"
-    )
-    compared = say("plan", tmp_path / "mine.toml", "--target", "llama-3.2-1b@l4", "--in-flight", "1")
-    assert (compared.status, compared.out.partition(",")[0]) == (0, "llama-3.2-1b@l4: prompts of 8 tokens")
-    refused = say(
-        "plan", tmp_path / "mine.toml", "--target", "llama-3.2-1b", "--devices", "1xl4", "--in-flight", "9999"
-    )
-    assert refused.status == 2
-    for said, idle in ((compared, "drafters, devices, link"), (refused, "drafters, devices")):
-        remark = f"mine.toml: without effect here: {idle}; options say them (specfleet plan --help)"
-        assert said.err.splitlines()[0].endswith(remark)
+def test_a_plan_refuses_stations_of_a_scenario_that_it_cannot_keep(say: Say, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("[devices.shared]\nsharing = 'turns'\n[drafters]\ndevice = 'shared'\n")
+    said = say("plan", tmp_path / "mine.toml", "--target", "llama-3.2-1b@l4", "--in-flight", "1")
+    assert said.status == 2
+    assert "drafters.device: a plan places drafters and targets itself; leave it out" in said.err
 
 
-def test_a_comparison_has_all_lengths_of_a_file(say: Say, tmp_path: Path) -> None:
+def test_a_plan_has_all_lengths_of_a_file(say: Say, tmp_path: Path) -> None:
     rows = ["num_prefill_tokens,num_decode_tokens", *["8,4"] * 100, *["24,12"] * 100]
     (tmp_path / "texts.csv").write_text("\n".join(rows))
     (tmp_path / "mine.toml").write_text("workload.lengths = 'texts.csv'\n")
     said = say("plan", tmp_path / "mine.toml", "--target", "llama-3.2-1b@l4", "--in-flight", "1")
-    assert said.out.startswith("llama-3.2-1b@l4: prompts of 16 tokens, answers of about 8")
+    assert said.out.startswith("llama-3.2-1b@l4, 1 in flight at each target: prompts of 16 tokens, answers of about 8")
 
 
 def test_help_lists_the_commands(say: Say) -> None:
