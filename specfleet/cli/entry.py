@@ -33,7 +33,7 @@ class Panels(TyperGroup):
         """Write the commands of each panel, with a line of what each does."""
         width = formatter.width - 6 - max(map(len, self.commands))
         for panel in PANELS:
-            listed = [command for command in self.commands.values() if command.rich_help_panel == panel]
+            listed = [command for command in self.commands.values() if getattr(command, "rich_help_panel", "") == panel]
             with formatter.section(panel):
                 formatter.write_dl([(command.name, command.get_short_help_str(width)) for command in listed])
 
