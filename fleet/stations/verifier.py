@@ -18,7 +18,7 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
-from fleet.stations.session import INCARNATION, Session, era_of, new_era
+from fleet.stations.session import INCARNATION, Session, decode_alone, era_of, new_era
 from fleet.stations.target import TargetStation, has_not_asked
 from fleet.times.step import Step
 
@@ -62,9 +62,8 @@ class VerifierStation(TargetStation):
             return [Ignored(event, f"request {event.request} of tag {event.tag} waits for no drafter")]
         if era_of(session.epoch) != event.epoch:
             return [Ignored(event, f"epoch {event.epoch} of tag {event.tag} is over")]
-        self.sessions[event.tag] = msgspec.structs.replace(session, alone=True)
+        self.sessions[event.tag] = decode_alone(session, session.epoch)
         self.silence.forget(event.tag)
-        self._expect_nothing(event.tag)
         if self.grants:
             self.grants.close(event.tag)
         self._decode_alone(session)
@@ -76,8 +75,7 @@ class VerifierStation(TargetStation):
         if session is None or (session.request, session.epoch) != (event.request, event.epoch) or session.alone:
             return [Ignored(event, f"request {event.request} of tag {tag} waits for no draft of epoch {event.epoch}")]
         self.silence.give_up(tag, now_s)
-        self._expect_nothing(tag)
-        self.sessions[tag] = msgspec.structs.replace(session, alone=True, epoch=new_era(session.epoch))
+        self.sessions[tag] = decode_alone(session, new_era(session.epoch))
         if self.grants:
             self.grants.close(tag)
         self._decode_alone(session)

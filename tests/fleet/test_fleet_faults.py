@@ -55,9 +55,8 @@ class FaultyFleet(StationsMachine):
 
     def is_owed(self, name: str, event: Any) -> bool:
         """Whether a draft comes for a session that was preempted since it asked."""
-        station = self.stations[name]
-        verifies = isinstance(station, VerifierStation) and isinstance(event, Draft)
-        return verifies and station.owed.get(event.tag) == event.epoch
+        session = self.stations[name].sessions.get(event.tag) if isinstance(event, Draft) else None
+        return session is not None and session.requested == event.epoch != session.epoch
 
     def carry_out(self, name: str, instruction: Instruction) -> None:
         if isinstance(instruction, Draft) and self.fleet.in_turn:
