@@ -18,7 +18,7 @@ from fleet.records.schema import PowerSample
 
 # Imported once, in the process that nodes are forked from. transformers would import the second when a model is loaded,
 # two seconds a node; other architectures than Llama import their own file.
-PRELOADED = ["engine.launch.serve", "transformers.models.llama.modeling_llama"]
+PRELOADED = ["engine.launch.serve", "transformers.models.llama.modeling_llama", "engine.launch.warmed"]
 
 UNGUARDED = 97  # exit code of a node that would start nodes, because it imports an unguarded script
 
