@@ -24,9 +24,9 @@ def borrowed_names(head: Path, target: Path) -> frozenset[str] | None:
     config = config_of(target)
     if not is_lean(config) or config.model_type in SCALED:
         return None
-    own = {name.removeprefix("model.") for name in stored_tensors(head) or read_tensors(head)}
+    of_head = {name.removeprefix("model.") for name in stored_tensors(head) or read_tensors(head)}
     last = INPUT if config.tie_word_embeddings else OUTPUT
-    names = frozenset([INPUT] * (EMBEDDING not in own) + [last] * (LM_HEAD not in own))
+    names = frozenset([INPUT] * (EMBEDDING not in of_head) + [last] * (LM_HEAD not in of_head))
     return names if names <= stored_tensors(target).keys() else None
 
 

@@ -233,8 +233,8 @@ class EagleDrafter(Drafter):
     @torch.inference_mode()
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         self.outputs = hidden
-        own = self.head.own_logits(hidden)
-        return self.model.logits(hidden) if own is None else own
+        logits = self.head.own_logits(hidden)
+        return self.model.logits(hidden) if logits is None else logits
 
     @torch.inference_mode()
     def _feed(

@@ -66,7 +66,7 @@ class Feed:
         return int(self.rows.stop - self.rows.start)
 
     @property
-    def each(self) -> Sequence[int]:
+    def row_counts(self) -> Sequence[int]:
         """The number of tokens of each row."""
         return [len(self.slots) // self.batch] * self.batch if self.counts is None else self.counts
 

@@ -235,7 +235,7 @@ def attention_of(
     """
     packed = packed_of(feed.feeds) if cache.pages else None
     if packed is not None:
-        slots = torch.cat([each.slots for each in feed.feeds]) if len(feed.feeds) > 1 else feed.feeds[0].slots
+        slots = torch.cat([part.slots for part in feed.feeds]) if len(feed.feeds) > 1 else feed.feeds[0].slots
 
         def of_pages(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
             cache.write(keys, values, layer, slots)
@@ -243,18 +243,18 @@ def attention_of(
 
         return of_pages
     masks = {
-        window: [grouped(each.visible if window is None else each.within(window), group, dtype) for each in feed.feeds]
+        window: [grouped(part.visible if window is None else part.within(window), group, dtype) for part in feed.feeds]
         for window in {layer.window for layer in layers}
     }
-    ends = list(accumulate(len(each.slots) for each in feed.feeds))
+    ends = list(accumulate(len(part.slots) for part in feed.feeds))
     spans = list(zip([0, *ends], ends, feed.feeds, strict=False))
 
     def of_masks(number: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         layer = layers[number]
         parts = []
-        for (begin, end, each), mask in zip(spans, masks[layer.window], strict=True):
-            rows = cache.store(keys[begin:end], values[begin:end], number, each)
-            parts.append(attend(queries[begin:end], *rows, each, mask, layer.scale, layer.softcap))
+        for (begin, end, part), mask in zip(spans, masks[layer.window], strict=True):
+            rows = cache.store(keys[begin:end], values[begin:end], number, part)
+            parts.append(attend(queries[begin:end], *rows, part, mask, layer.scale, layer.softcap))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     return of_masks

@@ -55,23 +55,23 @@ def tokenizer_of(folder: Path) -> dict[str, Any]:
     return content
 
 
-def difference_of(one: dict[str, Any], other: dict[str, Any]) -> str:
+def difference_of(drafter: dict[str, Any], target: dict[str, Any]) -> str:
     """Return the difference of two tokenizers, drafter's and target's; empty if ids do not depend on any."""
-    models = one["model"], other["model"]
+    models = drafter["model"], target["model"]
     kinds = [model.get("type") for model in models]
     if kinds[0] != kinds[1]:
         return f"models of kind {kinds[0]} and {kinds[1]}"
-    ids = [_ids_of(content) for content in (one, other)]
+    ids = [_ids_of(content) for content in (drafter, target)]
     if ids[0] != ids[1]:
         number = min(id_ for id_ in ids[0].keys() | ids[1].keys() if ids[0].get(id_) != ids[1].get(id_))
         return f"id {number} is {ids[0].get(number)!r} and {ids[1].get(number)!r}"
-    special = [_specials_of(content) for content in (one, other)]
+    special = [_specials_of(content) for content in (drafter, target)]
     if special[0] != special[1]:
         return f"id {min(special[0] ^ special[1])} is a special token of one only"
     if _merges_of(models[0]) != _merges_of(models[1]):
         return "their merges"
     for step in STEPS:
-        if one.get(step) != other.get(step):
+        if drafter.get(step) != target.get(step):
             return f"their {step}"
     return ""
 

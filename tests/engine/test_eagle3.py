@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from engine.decoding.cache import shape_of
-from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
+from engine.decoding.decode import decode_batch, decode_plain
 from engine.decoding.eagle import Eagle3Head, EagleDrafter
 from engine.decoding.eagle_files import load_head, taps_of
 from engine.decoding.models import CausalLM
@@ -115,17 +115,6 @@ def follow(verifier: Target, drafter: EagleDrafter, accepted: list[int]) -> None
     states = verifier.prefill(0).hidden
     verifier.committed(0)[-1] = 7
     drafter.advance(0, list(range(1, len(accepted) + 1)), [*accepted, 7], states[-len(accepted) - 1 :])
-
-
-@pytest.mark.parametrize(("shape", "depth"), SHAPES, ids=str)
-def test_text_is_that_of_plain_decoding(tmp_path: Path, target: CausalLM, shape: Shape, depth: int) -> None:
-    head, _ = load(tmp_path, layout_of(1), target)
-    for prompt in PROMPTS[:2]:
-        plain = decode_plain(Target(target), prompt, 24)
-        tokens, _ = decode_speculatively(
-            Target(target, taps=head.taps), EagleDrafter(head, target, shape), prompt, 24, depth
-        )
-        assert tokens == plain
 
 
 @pytest.mark.parametrize("aligned", [False, slow(True)])
