@@ -34,7 +34,7 @@ test-all: lint
 	$(PYTEST)
 
 outside: install
-	$(BIN)/python -m engine.outside.install $(or $(ENGINE),vllm)
+	$(BIN)/python -m specfleet.engine.outside.install $(or $(ENGINE),vllm)
 	$(BIN)/python -m bench outside --engine $(or $(ENGINE),vllm)
 
 gpu:

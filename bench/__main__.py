@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from bench import harness
-from experiments.console.exits import run
+from specfleet.experiments.console.exits import run
 
 STUDIES = (
     "replayed", "shipped", "serving", "outside", "engines", "planned", "decoding", "exact", "steps", "star", "pair",

@@ -14,12 +14,12 @@ from scipy import stats
 
 import specfleet
 from bench.harness import Aim, Report, Row
-from experiments.console.printing import remark
-from experiments.jobs import side_by_side
-from fleet.records.metrics.glossary import PERCENTILES, percentile_name
-from fleet.records.metrics.window import LEVELS, Metric, with_percentiles
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
+from specfleet.experiments.console.printing import remark
+from specfleet.experiments.jobs import side_by_side
+from specfleet.fleet.records.metrics.glossary import PERCENTILES, percentile_name
+from specfleet.fleet.records.metrics.window import LEVELS, Metric, with_percentiles
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
 
 SEEDS = 400
 REFERENCE = 40

@@ -16,16 +16,16 @@ from transformers import GenerationConfig
 
 import specfleet
 from bench.harness import Report, Row, compared, run
-from engine.decoding.decode import decode_plain, decode_speculatively
-from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleDrafter
-from engine.decoding.eagle_files import load_head
-from engine.decoding.lookup import LookupDrafter
-from engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, load_model
-from engine.decoding.sampling import Sampling
-from engine.decoding.verify import Target
-from engine.demo_pair.corpus import read_prompts
-from fleet.policies.shapes import dynamic, tree
+from specfleet.engine.decoding.decode import decode_plain, decode_speculatively
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.eagle import EagleDrafter
+from specfleet.engine.decoding.eagle_files import load_head
+from specfleet.engine.decoding.lookup import LookupDrafter
+from specfleet.engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, load_model
+from specfleet.engine.decoding.sampling import Sampling
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.demo_pair.corpus import read_prompts
+from specfleet.fleet.policies.shapes import dynamic, tree
 
 CHAIN = "ours, chain"
 RATE, LENGTH = "tokens/s", "accepted a round + 1"

@@ -10,9 +10,9 @@ import numpy as np
 
 from bench.harness import Report, Row
 from bench.outside import running_on, scenario_with
-from engine.outside.job import ENGINES
-from experiments.console.printing import remark
-from fleet.records.metrics.measure import measure
+from specfleet.engine.outside.job import ENGINES
+from specfleet.experiments.console.printing import remark
+from specfleet.fleet.records.metrics.measure import measure
 
 OWN = "own"
 KINDS = {"none": 0, "small model": 4}  # ways to draft, by depth

@@ -12,13 +12,13 @@ import torch
 
 from bench.decoding import drafters_of
 from bench.harness import Aim, Report, Row, run
-from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
-from engine.decoding.models import CausalLM, load_model
-from engine.decoding.pages import fault_of
-from engine.decoding.sampling import GREEDY, Sampling
-from engine.decoding.verify import Target
-from engine.demo_pair.corpus import read_prompts
-from experiments.console.printing import remark
+from specfleet.engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
+from specfleet.engine.decoding.models import CausalLM, load_model
+from specfleet.engine.decoding.pages import fault_of
+from specfleet.engine.decoding.sampling import GREEDY, Sampling
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.demo_pair.corpus import read_prompts
+from specfleet.experiments.console.printing import remark
 
 PRECISION, PROMPT_TOKENS, NEW_TOKENS, DEPTH, SEED = "float64", 96, 48, 5, 3
 WARM = Sampling(1.0)

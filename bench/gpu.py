@@ -17,11 +17,11 @@ from pathlib import Path
 import msgspec
 
 from bench.harness import Aim, Report, Row
-from engine.decoding.telemetry import host_facts
-from experiments.console.printing import remark
-from fleet.errors import InputError
-from fleet.files import write_file
-from fleet.inputs.text import read_json
+from specfleet.engine.decoding.telemetry import host_facts
+from specfleet.experiments.console.printing import remark
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import write_file
+from specfleet.fleet.inputs.text import read_json
 
 PART_S = 480.0
 DONE = "parts.json"

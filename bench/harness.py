@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from experiments.console.exits import keeping
-from experiments.console.printing import print_table, remark, value_text
-from fleet.files import check_folder, write_file
-from fleet.records.metrics.intervals import student_t_interval
+from specfleet.experiments.console.exits import keeping
+from specfleet.experiments.console.printing import print_table, remark, value_text
+from specfleet.fleet.files import check_folder, write_file
+from specfleet.fleet.records.metrics.intervals import student_t_interval
 
 T = TypeVar("T")
 Row = dict[str, Any]

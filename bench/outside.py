@@ -19,19 +19,19 @@ import numpy as np
 from bench.harness import Aim, Report, Row
 from bench.scatter import Cell, draw
 from bench.serving import DRAFTS, JUDGED, SHOWN, judged_cell, total_row
-from calibrate.serving import depths_of, loop_of, profile_of_target, recording_loop, stages_of
-from engine.launch.serve import serve
-from engine.outside.engines import OutsideEngine
-from engine.outside.job import ENGINES, KINDS
-from experiments.compare.compare import ComparedQuantity
-from experiments.console.printing import remark
-from figures.style import save
-from fleet.records.metrics.measure import measure
-from fleet.records.replay import replay
-from fleet.records.run import Run, read_run, write_run
-from fleet.scenario.reading import make_scenario, scenario_of
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
+from specfleet.calibration.serving import depths_of, loop_of, profile_of_target, recording_loop, stages_of
+from specfleet.engine.launch.serve import serve
+from specfleet.engine.outside.engines import OutsideEngine
+from specfleet.engine.outside.job import ENGINES, KINDS
+from specfleet.experiments.compare.compare import ComparedQuantity
+from specfleet.experiments.console.printing import remark
+from specfleet.figures.style import save
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run, read_run, write_run
+from specfleet.fleet.scenario.reading import make_scenario, scenario_of
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile
 
 LENGTHS = {"prompt_tokens": {"low": 64, "high": 256}, "new_tokens": {"low": 32, "high": 192}}
 LIMITS = {"max_num_seqs": 16, "max_num_batched_tokens": 512}

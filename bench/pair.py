@@ -22,15 +22,15 @@ from transformers.utils import logging
 import specfleet
 from bench.harness import Aim, Report, Row
 from bench.steps import config_of
-from engine.decoding.models import PRECISIONS, place_of
-from experiments.console.printing import remark
-from fleet.acceptance.models import Geometric
-from fleet.errors import UnsteadyHostError
-from fleet.files import write_file
-from fleet.records.run import read_run
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile, read_profile, write_profile
+from specfleet.engine.decoding.models import PRECISIONS, place_of
+from specfleet.experiments.console.printing import remark
+from specfleet.fleet.acceptance.models import Geometric
+from specfleet.fleet.errors import UnsteadyHostError
+from specfleet.fleet.files import write_file
+from specfleet.fleet.records.run import read_run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile, read_profile, write_profile
 
 SHAPES = {"target": "llama-3.1-8b", "drafter": "llama-3.2-1b"}
 DEPTH, PROMPT_TOKENS, NEW_TOKENS = 4, 128, 64

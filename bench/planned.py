@@ -13,15 +13,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.harness import Aim, Report, Row
-from experiments.console.printing import remark
-from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, estimates
-from experiments.plan.candidates import Asked
-from experiments.plan.fleets import Simulations, find
-from experiments.plan.goals import parse_slo
-from experiments.plan.methods import about
-from experiments.plan.trials import SAME_COST
-from fleet.records.metrics.intervals import student_t_interval
-from fleet.scenario.scenario import Scenario, Workload
+from specfleet.experiments.console.printing import remark
+from specfleet.experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, estimates
+from specfleet.experiments.plan.candidates import Asked
+from specfleet.experiments.plan.fleets import Simulations, find
+from specfleet.experiments.plan.goals import parse_slo
+from specfleet.experiments.plan.methods import about
+from specfleet.experiments.plan.trials import SAME_COST
+from specfleet.fleet.records.metrics.intervals import student_t_interval
+from specfleet.fleet.scenario.scenario import Scenario, Workload
 
 QUESTIONS, ALLOWED = 20, 1
 FRESH = 1000  # seeds of the grid begin here

@@ -16,15 +16,15 @@ import numpy as np
 
 import specfleet
 from bench.harness import Aim, Report, Row, run
-from calibrate.overheads import delays_of, link_of, overhead_of
-from fleet.acceptance.models import Geometric, expected_committed
-from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.times.overhead import Overheads, StationOverheads
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import LinkTime
+from specfleet.calibration.overheads import delays_of, link_of, overhead_of
+from specfleet.fleet.acceptance.models import Geometric, expected_committed
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.overhead import Overheads, StationOverheads
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import LinkTime
 
 SERVICE_S, DEPTH = 0.01, 5
 RATIOS = (4.0, 16.0)  # t_v over S: N_full = 5 and 17

@@ -7,8 +7,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, StrMethodFormatter
 
-from figures.methods import COLOURS
-from figures.style import STYLE, new_figure
+from specfleet.figures.methods import COLOURS
+from specfleet.figures.style import STYLE, new_figure
 
 BAND = 0.05  # around equality
 

@@ -14,16 +14,16 @@ import numpy as np
 
 import specfleet
 from bench.harness import Aim, Report, Row, run
-from experiments.compare.compare import ComparedQuantity, compare_reruns, replicate, simulated_reruns
-from experiments.console.printing import remark
-from fleet.records.overheads import late_starts
-from fleet.records.playback import PARTS, playback_of
-from fleet.records.replay import replay
-from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario, scenario_of
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
-from sim.run import simulate
+from specfleet.experiments.compare.compare import ComparedQuantity, compare_reruns, replicate, simulated_reruns
+from specfleet.experiments.console.printing import remark
+from specfleet.fleet.records.overheads import late_starts
+from specfleet.fleet.records.playback import PARTS, playback_of
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import make_scenario, scenario_of
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.sim.run import simulate
 
 DRAFTS: dict[str, dict[str, Any]] = {
     "none": {"count": 0},

@@ -11,10 +11,10 @@ from pathlib import Path
 import specfleet
 from bench.harness import Aim, Report, Row, first_rows, run
 from bench.replayed import Host, hosts_of, small_fleets
-from fleet.data.shipped import shipped_scenarios
-from fleet.records.replay import replay
-from fleet.scenario.resolve import resolve
-from fleet.times.profile import HardwareProfile
+from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.times.profile import HardwareProfile
 
 REPLAYED = {"drafters.kind": "replayed", "verifiers.kind": "replayed"}
 PROMPTS = 384  # of the demo pair, in each of its two groups

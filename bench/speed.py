@@ -17,12 +17,12 @@ import simpy
 
 import specfleet
 from bench.harness import Aim, Report, Row, compared, run
-from fleet.records.metrics.intervals import student_t_interval
-from fleet.records.metrics.measure import assess, measure
-from fleet.scenario.names import SimPath
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
-from sim.run import observe, simulate
+from specfleet.fleet.records.metrics.intervals import student_t_interval
+from specfleet.fleet.records.metrics.measure import assess, measure
+from specfleet.fleet.scenario.names import SimPath
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import observe, simulate
 
 BARE, SIMPY = "bare SimPy loop", "specfleet, full records"
 FAST, METRICS = "specfleet compiled, full records", "specfleet compiled, metrics only"

@@ -3,9 +3,9 @@
 import argparse
 
 from bench.harness import Report, Row
-from experiments.console.printing import remark
-from experiments.demo.cells import CALIBRATION, SHORT, DemoEffort
-from experiments.demo.run import run_demo
+from specfleet.experiments.console.printing import remark
+from specfleet.experiments.demo.cells import CALIBRATION, SHORT, DemoEffort
+from specfleet.experiments.demo.run import run_demo
 
 COUNTS = ((1, 2, 3, 4, 8, 32), (1, 3, 5, 6, 8, 16, 32))  # of targets, for each ratio of return and service time
 

@@ -16,22 +16,22 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PretrainedConfig
 
 from bench.harness import Aim, Report, Row
-from calibrate.steps import stretched
-from engine.decoding.cache import shape_of
-from engine.decoding.grow import Drafts, no_drafts
-from engine.decoding.models import PRECISIONS, CausalLM
-from engine.decoding.pages import fault_of, reads_pages
-from engine.decoding.telemetry import host_facts, timed
-from engine.decoding.verify import Target
-from engine.net.content import Content
-from engine.node.drafts import drafts_of
-from experiments.console.printing import remark
-from fleet.data.shipped import shipped_devices, shipped_models
-from fleet.errors import InputError
-from fleet.files import write_file
-from fleet.hardware.profile import estimated_profile, placed_of
-from fleet.hardware.shipped import device_of
-from fleet.inputs.text import read_json_lines
+from specfleet.calibration.steps import stretched
+from specfleet.engine.decoding.cache import shape_of
+from specfleet.engine.decoding.grow import Drafts, no_drafts
+from specfleet.engine.decoding.models import PRECISIONS, CausalLM
+from specfleet.engine.decoding.pages import fault_of, reads_pages
+from specfleet.engine.decoding.telemetry import host_facts, timed
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.net.content import Content
+from specfleet.engine.node.drafts import drafts_of
+from specfleet.experiments.console.printing import remark
+from specfleet.fleet.data.shipped import shipped_devices, shipped_models
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import write_file
+from specfleet.fleet.hardware.profile import estimated_profile, placed_of
+from specfleet.fleet.hardware.shipped import device_of
+from specfleet.fleet.inputs.text import read_json_lines
 
 MODELS = ("llama-3.2-1b", "llama-3.1-8b", "qwen3-14b")
 TOKENS, ROWS, CONTEXTS = (1, 2, 4, 6, 9), (1, 4, 16, 64), (256, 2048, 8192)

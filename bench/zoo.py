@@ -20,29 +20,29 @@ from transformers.utils import logging
 from bench.decoding import rule_of
 from bench.harness import Aim, Report, Row, first_rows
 from bench.tiny_models import KIN_NOISE, VARIANTS, VOCABULARY, disturb, network_of, tiny_config
-from engine.decoding.admitted import ADMITTED
-from engine.decoding.cache import shape_of
-from engine.decoding.decode import decode_plain, decode_speculatively
-from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleDrafter, EagleHead
-from engine.decoding.feed import Nodes
-from engine.decoding.models import CausalLM
-from engine.decoding.trees import tree_of
-from engine.decoding.verify import Target
-from engine.net.clock import now_s
-from engine.node.aligned import AlignedExecutor
-from engine.node.build import new_cache, new_streams, new_target
-from engine.node.node import Node
-from engine.node.serving import ServingExecutor
-from fleet.errors import InputError
-from fleet.policies.shapes import CHAIN, Shape, tree
-from fleet.records.recorder import RecordedStation
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import streams_of
-from fleet.stations.aligned import AlignedStation
-from fleet.stations.build import verifier_station
+from specfleet.engine.decoding.admitted import ADMITTED
+from specfleet.engine.decoding.cache import shape_of
+from specfleet.engine.decoding.decode import decode_plain, decode_speculatively
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
+from specfleet.engine.decoding.feed import Nodes
+from specfleet.engine.decoding.models import CausalLM
+from specfleet.engine.decoding.trees import tree_of
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.node.aligned import AlignedExecutor
+from specfleet.engine.node.build import new_cache, new_streams, new_target
+from specfleet.engine.node.node import Node
+from specfleet.engine.node.serving import ServingExecutor
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.shapes import CHAIN, Shape, tree
+from specfleet.fleet.records.recorder import RecordedStation
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.stations.aligned import AlignedStation
+from specfleet.fleet.stations.build import verifier_station
 
 TOLERANCE = 1e-9  # of probabilities
 TEXT = np.random.default_rng(5).integers(3, VOCABULARY, size=40).tolist()

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fleet.acceptance.fits import fit_beta_geometric, fit_geometric, mean_interval, total_variation
-from fleet.errors import InputError
+from specfleet.fleet.acceptance.fits import fit_beta_geometric, fit_geometric, mean_interval, total_variation
+from specfleet.fleet.errors import InputError
 
 
 def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[str, Any]:

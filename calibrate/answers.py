@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.fits import columns_of, fit_relative, spread_of
-from calibrate.pass_laws import WIDTH, Fitted, described
-from fleet.records.run import Run
-from fleet.times.step_time import StepTime
+from specfleet.calibration.fits import columns_of, fit_relative, spread_of
+from specfleet.calibration.pass_laws import WIDTH, Fitted, described
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.times.step_time import StepTime
 
 LATE = 0.25  # of the time of a round: what comes as late belongs to the step before
 # Variables of a gap that are of these steps, and of them those of the context.

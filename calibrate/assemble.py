@@ -8,22 +8,22 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from calibrate.acceptance import describe_acceptance
-from calibrate.contention import factors_in
-from calibrate.fits import fit_bandwidth, fit_step, spread_of
-from calibrate.fleets import FleetSetup, steps_in
-from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
-from calibrate.measurements import Measurements
-from calibrate.overheads import delays_of, link_of, overhead_of
-from calibrate.steadiness import passes_differ
-from fleet.acceptance.models import Recorded
-from fleet.policies.warm_up import AfterIdle
-from fleet.records.delayed import delayed_count, not_delayed
-from fleet.records.run import Run
-from fleet.times.left_out import Missing
-from fleet.times.overhead import Overheads, StationOverheads
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import LinkTime, StepTime
+from specfleet.calibration.acceptance import describe_acceptance
+from specfleet.calibration.contention import factors_in
+from specfleet.calibration.fits import fit_bandwidth, fit_step, spread_of
+from specfleet.calibration.fleets import FleetSetup, steps_in
+from specfleet.calibration.idle import fit_idle, slowdowns_of, with_recoveries
+from specfleet.calibration.measurements import Measurements
+from specfleet.calibration.overheads import delays_of, link_of, overhead_of
+from specfleet.calibration.steadiness import passes_differ
+from specfleet.fleet.acceptance.models import Recorded
+from specfleet.fleet.policies.warm_up import AfterIdle
+from specfleet.fleet.records.delayed import delayed_count, not_delayed
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.times.left_out import Missing
+from specfleet.fleet.times.overhead import Overheads, StationOverheads
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 
 def profile_from(

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from calibrate.fits import Floats, nonnegative
-from calibrate.fleets import FleetSetup, fitted_steps
-from calibrate.idle import slowdowns_of
-from fleet.records.run import Run
-from fleet.times.effects import IdleEffect
+from specfleet.calibration.fits import Floats, nonnegative
+from specfleet.calibration.fleets import FleetSetup, fitted_steps
+from specfleet.calibration.idle import slowdowns_of
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.times.effects import IdleEffect
 
 MIN_STEPS = 20  # steps with k active that a factor of its own needs
 

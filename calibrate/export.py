@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
-from fleet.acceptance.models import expected_committed
-from fleet.errors import InputError
-from fleet.scenario.changes import Changes
-from fleet.scenario.reading import Given, scenario_of
-from fleet.scenario.resolve import resolve
+from specfleet.fleet.acceptance.models import expected_committed
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.changes import Changes
+from specfleet.fleet.scenario.reading import Given, scenario_of
+from specfleet.fleet.scenario.resolve import resolve
 
 DIGITS = 4  # of the mean length
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
-from calibrate.measurements import Point
-from fleet.records.delayed import not_delayed
-from fleet.times.step_time import Quantiles, StepTime
+from specfleet.calibration.measurements import Point
+from specfleet.fleet.records.delayed import not_delayed
+from specfleet.fleet.times.step_time import Quantiles, StepTime
 
 Floats = NDArray[np.float64]
 

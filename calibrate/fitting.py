@@ -7,15 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from fleet.acceptance.signals import SignalFile, signals_path
-from fleet.files import write_file
-from fleet.scenario.named_files import absolute
-from fleet.scenario.reading import Given
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario, SharedDevice, needs_of
-from fleet.scenario.writing import scenario_lines
-from fleet.times.left_out import MEANINGS, left_out_of
-from fleet.times.profile import HardwareProfile
+from specfleet.fleet.acceptance.signals import SignalFile, signals_path
+from specfleet.fleet.files import write_file
+from specfleet.fleet.scenario.named_files import absolute
+from specfleet.fleet.scenario.reading import Given
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario, SharedDevice, needs_of
+from specfleet.fleet.scenario.writing import scenario_lines
+from specfleet.fleet.times.left_out import MEANINGS, left_out_of
+from specfleet.fleet.times.profile import HardwareProfile
 
 HOST = "host"  # name of the device that all stations share
 SLOWED = 1.1  # from this factor on, steps that run at once slow each other about as much as sharing does

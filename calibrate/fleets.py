@@ -7,13 +7,13 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from fleet.policies.warm_up import AfterIdle, NoWarmUp
-from fleet.records.run import Run
-from fleet.scenario.lengths import mean_tokens
-from fleet.scenario.names import DRAFTER
-from fleet.scenario.scenario import Scenario, SharedDevice, Sharing
-from fleet.times.durations import grid_place, step_name
-from fleet.times.step_time import Quantiles, StepTime
+from specfleet.fleet.policies.warm_up import AfterIdle, NoWarmUp
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.lengths import mean_tokens
+from specfleet.fleet.scenario.names import DRAFTER
+from specfleet.fleet.scenario.scenario import Scenario, SharedDevice, Sharing
+from specfleet.fleet.times.durations import grid_place, step_name
+from specfleet.fleet.times.step_time import Quantiles, StepTime
 
 SETTLING_STEPS = 5  # of each station at the start of a run; they do not count
 SHARED = "shared"  # name of a shared device

@@ -7,17 +7,17 @@ from typing import Any
 
 import msgspec
 
-from calibrate.fitting import fitting_path, scenario_of_pair, write_fitting
-from fleet.acceptance.signals import signals_path
-from fleet.errors import InputError, OutputError
-from fleet.files import check_writable, is_stream
-from fleet.scenario.changes import Changes, pairs_of
-from fleet.scenario.named_files import DEMO_PROMPTS
-from fleet.scenario.names import Engine
-from fleet.scenario.reading import Given, make_scenario, scenario_of
-from fleet.scenario.scenario import Scenario
-from fleet.times.left_out import left_out_of
-from fleet.times.profile import HardwareProfile, write_profile
+from specfleet.calibration.fitting import fitting_path, scenario_of_pair, write_fitting
+from specfleet.fleet.acceptance.signals import signals_path
+from specfleet.fleet.errors import InputError, OutputError
+from specfleet.fleet.files import check_writable, is_stream
+from specfleet.fleet.scenario.changes import Changes, pairs_of
+from specfleet.fleet.scenario.named_files import DEMO_PROMPTS
+from specfleet.fleet.scenario.names import Engine
+from specfleet.fleet.scenario.reading import Given, make_scenario, scenario_of
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.left_out import left_out_of
+from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
 """What is measured where no scenario is given: a chain of depth 5 on these lengths."""
@@ -59,11 +59,11 @@ def calibrate(
             profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})
             specfleet.simulate("star", profile=profile)
     """
-    from calibrate import serving
-    from calibrate.effort import QUICK, Effort
-    from calibrate.kept import clear
-    from calibrate.run import calibrate as calibrate_pair
-    from calibrate.servers import other_engine, servers_of
+    from specfleet.calibration import serving
+    from specfleet.calibration.effort import QUICK, Effort
+    from specfleet.calibration.kept import clear
+    from specfleet.calibration.run import calibrate as calibrate_pair
+    from specfleet.calibration.servers import other_engine, servers_of
 
     own = fitted_scenario(scenario, changes, prompts, keys)
     urls = servers_of([server] if isinstance(server, str) else server, own) if server else {}

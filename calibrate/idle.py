@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from fleet.times.effects import IdleEffect
+from specfleet.fleet.times.effects import IdleEffect
 
 Floats = NDArray[np.float64]
 

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from fleet.files import remove_files, write_file
-from fleet.inputs.format import FORMAT
-from fleet.records.run import versions_of
-from fleet.scenario.fingerprint import resume_digest
-from fleet.scenario.scenario import Scenario
+from specfleet.fleet.files import remove_files, write_file
+from specfleet.fleet.inputs.format import FORMAT
+from specfleet.fleet.records.run import versions_of
+from specfleet.fleet.scenario.fingerprint import resume_digest
+from specfleet.fleet.scenario.scenario import Scenario
 
 T = TypeVar("T")
 SUFFIX = ".stage"

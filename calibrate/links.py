@@ -8,21 +8,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.launch.bodies import node_body
-from engine.launch.processes import NodeProcess, in_process
-from engine.launch.serve import process_of_drafter
-from engine.net.actions import Deliver, Opened
-from engine.net.client import ClientEnd
-from engine.net.clock import now_s
-from engine.net.connections import ConnectionTable
-from engine.net.content import Content
-from engine.net.handshake import Ping
-from engine.net.limits import max_bytes
-from engine.net.socket_thread import TICK_S
-from engine.net.sockets import Sockets
-from engine.node.node import LOOPBACK
-from fleet.scenario.resolved import Fleet
-from fleet.stations.payload import PROBABILITY_BYTES
+from specfleet.engine.launch.bodies import node_body
+from specfleet.engine.launch.processes import NodeProcess, in_process
+from specfleet.engine.launch.serve import process_of_drafter
+from specfleet.engine.net.actions import Deliver, Opened
+from specfleet.engine.net.client import ClientEnd
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.net.connections import ConnectionTable
+from specfleet.engine.net.content import Content
+from specfleet.engine.net.handshake import Ping
+from specfleet.engine.net.limits import max_bytes
+from specfleet.engine.net.socket_thread import TICK_S
+from specfleet.engine.net.sockets import Sockets
+from specfleet.engine.node.node import LOOPBACK
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.payload import PROBABILITY_BYTES
 
 PAUSE_S = 0.002  # between pings, so that the node's threads have gone to sleep as they do between requests
 TIMEOUT_S = 10.0

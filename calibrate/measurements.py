@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from fleet.records.run import Run
+from specfleet.fleet.records.run import Run
 
 
 class Point(msgspec.Struct, frozen=True):

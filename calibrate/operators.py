@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fleet.errors import InputError
-from fleet.hardware.device import Accelerator
-from fleet.hardware.passes import Placed, kernel_s, product_s
-from fleet.hardware.shipped import shape_of
-from fleet.inputs.text import named, parsed, read_csv, shortened
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.device import Accelerator
+from specfleet.fleet.hardware.passes import Placed, kernel_s, product_s
+from specfleet.fleet.hardware.shipped import shape_of
+from specfleet.fleet.inputs.text import named, parsed, read_csv, shortened
 
 MODEL = "llama-2-7b"
 PRODUCTS = ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj")

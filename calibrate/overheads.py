@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from calibrate.fits import spread_of
-from calibrate.fleets import SETTLING_STEPS
-from fleet.records.overheads import StationDelays, delays_in
-from fleet.records.playback import playback_of
-from fleet.records.run import Run
-from fleet.scenario.names import DRAFTER
-from fleet.times.overhead import Delay, Overhead
-from fleet.times.step_time import LinkTime
+from specfleet.calibration.fits import spread_of
+from specfleet.calibration.fleets import SETTLING_STEPS
+from specfleet.fleet.records.overheads import StationDelays, delays_in
+from specfleet.fleet.records.playback import playback_of
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.names import DRAFTER
+from specfleet.fleet.times.overhead import Delay, Overhead
+from specfleet.fleet.times.step_time import LinkTime
 
 MIN_DELAYS = 20  # values from which a delay has a distribution of its own
 TIMED_MESSAGES = {"Draft": "draft", "DraftRequest": "draft-request"}  # messages that show the link, and their events

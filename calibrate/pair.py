@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from calibrate.effort import Effort
-from calibrate.measurements import Measurements
-from calibrate.steps import (
+from specfleet.calibration.effort import Effort
+from specfleet.calibration.measurements import Measurements
+from specfleet.calibration.steps import (
     TAG,
     Series,
     draft_prefill_series,
@@ -16,17 +16,17 @@ from calibrate.steps import (
     verify_prefill_series,
     verify_series,
 )
-from engine.decoding.draft import Drafter
-from engine.decoding.greedy import path_in_text
-from engine.decoding.pages import whole_pages
-from engine.launch.memory import borrowed_bytes, drafter_bytes, process_bytes, target_bytes
-from engine.node.build import load_target, new_drafter, new_target
-from engine.node.drafts import contents_of
-from engine.node.prompts import prompts_of
-from engine.replayed.continuations import BATCH, continuations_of
-from engine.replayed.targets import Continuation
-from fleet.scenario.lengths import mean_tokens
-from fleet.scenario.resolved import Fleet
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.greedy import path_in_text
+from specfleet.engine.decoding.pages import whole_pages
+from specfleet.engine.launch.memory import borrowed_bytes, drafter_bytes, process_bytes, target_bytes
+from specfleet.engine.node.build import load_target, new_drafter, new_target
+from specfleet.engine.node.drafts import contents_of
+from specfleet.engine.node.prompts import prompts_of
+from specfleet.engine.replayed.continuations import BATCH, continuations_of
+from specfleet.engine.replayed.targets import Continuation
+from specfleet.fleet.scenario.lengths import mean_tokens
+from specfleet.fleet.scenario.resolved import Fleet
 
 
 def decode_continuations(fleet: Fleet, folder: Path) -> Measurements:

@@ -12,16 +12,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.fits import columns_of, fit_batch_step, fit_relative, law_from, spread_of
-from calibrate.steadiness import passes_differ
-from fleet.policies.shapes import Shape
-from fleet.records.playback import finished_steps
-from fleet.records.run import Run
-from fleet.stations.messages import StepDone
-from fleet.times.durations import extent, nodes_of
-from fleet.times.mixed import Part, extent_of, parts_of, parts_of_draft
-from fleet.times.step import Step
-from fleet.times.step_time import StepTime
+from specfleet.calibration.fits import columns_of, fit_batch_step, fit_relative, law_from, spread_of
+from specfleet.calibration.steadiness import passes_differ
+from specfleet.fleet.policies.shapes import Shape
+from specfleet.fleet.records.playback import finished_steps
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.stations.messages import StepDone
+from specfleet.fleet.times.durations import extent, nodes_of
+from specfleet.fleet.times.mixed import Part, extent_of, parts_of, parts_of_draft
+from specfleet.fleet.times.step import Step
+from specfleet.fleet.times.step_time import StepTime
 
 LAWS = {"target": ("verify", "decode", "verify_prefill"), "drafter": ("draft", "draft_prefill")}
 SURE = 20  # steps of a kind in a pass whose mean counts

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from calibrate.assemble import profile_from
-from calibrate.effort import Effort
-from calibrate.fits import fit_step
-from calibrate.fleets import (
+from specfleet.calibration.assemble import profile_from
+from specfleet.calibration.effort import Effort
+from specfleet.calibration.fits import fit_step
+from specfleet.calibration.fleets import (
     FleetSetup,
     beside_fleet,
     gaps_fleet,
@@ -20,10 +20,10 @@ from calibrate.fleets import (
     rounds_fleet,
     sharing_fleet,
 )
-from calibrate.kept import clear
-from calibrate.links import measure_round_trips
-from calibrate.measurements import Measurements, SmallFleet
-from calibrate.pair import (
+from specfleet.calibration.kept import clear
+from specfleet.calibration.links import measure_round_trips
+from specfleet.calibration.measurements import Measurements, SmallFleet
+from specfleet.calibration.pair import (
     acceptance_bytes,
     continuations_bytes,
     decode_continuations,
@@ -31,23 +31,23 @@ from calibrate.pair import (
     measure_steps,
     steps_bytes,
 )
-from calibrate.serving import accepted_in
-from calibrate.stages import Report, Stage, Stages, provenance_of, silent, stages_on_host
-from calibrate.steadiness import MAX_ALONE, impossible_fit
-from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.launch.memory import needs_of
-from engine.launch.processes import in_process
-from engine.launch.serve import serve
-from engine.node.build import with_positions
-from fleet.errors import InputError, UnsteadyHostError
-from fleet.scenario.lengths import mean_tokens
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
-from fleet.scenario.workload import mean_lengths
-from fleet.times.left_out import Missing
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
+from specfleet.calibration.serving import accepted_in
+from specfleet.calibration.stages import Report, Stage, Stages, provenance_of, silent, stages_on_host
+from specfleet.calibration.steadiness import MAX_ALONE, impossible_fit
+from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
+from specfleet.engine.launch.memory import needs_of
+from specfleet.engine.launch.processes import in_process
+from specfleet.engine.launch.serve import serve
+from specfleet.engine.node.build import with_positions
+from specfleet.fleet.errors import InputError, UnsteadyHostError
+from specfleet.fleet.scenario.lengths import mean_tokens
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
+from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.times.left_out import Missing
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
 
 SHORTEST_GAP_S = 0.001
 WARM_UP_GAP = StepTime(base_s=0.03)  # the gap of StarSD's figure 6c

@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from calibrate.serving import Elsewhere
-from engine.outside.answers import run_on_server
-from engine.outside.engines import OutsideEngine, packages_of
-from fleet.errors import InputError
-from fleet.records.run import Run
-from fleet.scenario.names import Engine
-from fleet.scenario.scenario import Scenario
+from specfleet.calibration.serving import Elsewhere
+from specfleet.engine.outside.answers import run_on_server
+from specfleet.engine.outside.engines import OutsideEngine, packages_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.names import Engine
+from specfleet.fleet.scenario.scenario import Scenario
 
 STATED = re.compile(r"(\d{1,4})=(.+)", re.DOTALL)
 

@@ -11,25 +11,25 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from calibrate.answers import fit_answers, not_separated
-from calibrate.overheads import delays_of, overhead_of
-from calibrate.pass_laws import fit_aligned, fit_passes
-from calibrate.stages import Report, Stage, provenance_of, silent, stages_on_host
-from engine.decoding.telemetry import host_facts
-from engine.launch.memory import needs_of
-from engine.launch.serve import EngineRun, serve
-from fleet.acceptance.models import Recorded
-from fleet.acceptance.signals import write_signals
-from fleet.errors import InputError
-from fleet.policies.aligned import SameLength
-from fleet.records.run import Run
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.scenario import needs_of as signals_of
-from fleet.scenario.workload import with_arrivals
-from fleet.times.left_out import Missing
-from fleet.times.overhead import Overheads, StationOverheads
-from fleet.times.profile import HardwareProfile
+from specfleet.calibration.answers import fit_answers, not_separated
+from specfleet.calibration.overheads import delays_of, overhead_of
+from specfleet.calibration.pass_laws import fit_aligned, fit_passes
+from specfleet.calibration.stages import Report, Stage, provenance_of, silent, stages_on_host
+from specfleet.engine.decoding.telemetry import host_facts
+from specfleet.engine.launch.memory import needs_of
+from specfleet.engine.launch.serve import EngineRun, serve
+from specfleet.fleet.acceptance.models import Recorded
+from specfleet.fleet.acceptance.signals import write_signals
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.aligned import SameLength
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.scenario import needs_of as signals_of
+from specfleet.fleet.scenario.workload import with_arrivals
+from specfleet.fleet.times.left_out import Missing
+from specfleet.fleet.times.overhead import Overheads, StationOverheads
+from specfleet.fleet.times.profile import HardwareProfile
 
 ACCEPTANCE = "acceptance"  # the last stage
 ROWS = (1, 4, 16, 64)  # up to what a target runs at once

@@ -10,16 +10,16 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from calibrate.kept import Kept, fingerprint_of
-from engine.decoding.telemetry import host_facts
-from engine.launch.memory import free_bytes, lacking
-from engine.launch.placement import visible_gpus
-from engine.launch.processes import in_process
-from fleet.errors import DeviceMemoryError, InputError
-from fleet.policies.shapes import CHAIN
-from fleet.scenario.named_files import absolute
-from fleet.scenario.scenario import Scenario
-from fleet.times.left_out import MEANINGS, Missing
+from specfleet.calibration.kept import Kept, fingerprint_of
+from specfleet.engine.decoding.telemetry import host_facts
+from specfleet.engine.launch.memory import free_bytes, lacking
+from specfleet.engine.launch.placement import visible_gpus
+from specfleet.engine.launch.processes import in_process
+from specfleet.fleet.errors import DeviceMemoryError, InputError
+from specfleet.fleet.policies.shapes import CHAIN
+from specfleet.fleet.scenario.named_files import absolute
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.left_out import MEANINGS, Missing
 
 T = TypeVar("T")
 Report = Callable[[str], None]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fleet.records.delayed import not_delayed
-from fleet.times.profile import STEPS, HardwareProfile
+from specfleet.fleet.records.delayed import not_delayed
+from specfleet.fleet.times.profile import STEPS, HardwareProfile
 
 UNSTEADY = 0.1  # difference of the same steps between passes from which the host counts as unsteady
 WORST_FIT = 0.25  # median error of a step's fit; quiet hosts are within a few percent

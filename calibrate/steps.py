@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from calibrate.measurements import Point
-from engine.decoding.draft import Drafter
-from engine.decoding.telemetry import timed
-from engine.decoding.verify import Target
-from engine.net.content import Content
-from engine.node.drafts import drafts_of
-from fleet.policies.shapes import CHAIN, Shape, parents
+from specfleet.calibration.measurements import Point
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.telemetry import timed
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.net.content import Content
+from specfleet.engine.node.drafts import drafts_of
+from specfleet.fleet.policies.shapes import CHAIN, Shape, parents
 
 TAG = 0
 

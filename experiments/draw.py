@@ -8,15 +8,15 @@ import msgspec
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.plan.answer import Plan
-from experiments.plan.methods import Methods
-from experiments.sweep.figure import devices_figure, sweep_figure
-from experiments.sweep.sweep import read_table, with_missing
-from figures import methods, pareto, timeline
-from figures.style import add_caption, format_of, resize, write
-from fleet.errors import InputError
-from fleet.inputs.text import read_json, shortened
-from fleet.records.run import Run, read_run
+from specfleet.experiments.plan.answer import Plan
+from specfleet.experiments.plan.methods import Methods
+from specfleet.experiments.sweep.figure import devices_figure, sweep_figure
+from specfleet.experiments.sweep.sweep import read_table, with_missing
+from specfleet.figures import methods, pareto, timeline
+from specfleet.figures.style import add_caption, format_of, resize, write
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import read_json, shortened
+from specfleet.fleet.records.run import Run, read_run
 
 MIN_WIDTH, MAX_WIDTH = 2, 30
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from experiments.memory import keep_freed_memory
-from fleet.interrupts import deferred, unseen
+from specfleet.experiments.memory import keep_freed_memory
+from specfleet.fleet.interrupts import deferred, unseen
 
 TRACKERS = ("multiprocessing.resource_tracker", "joblib.externals.loky.backend.resource_tracker")
 """What starts first with the processes, and would let them see Ctrl-C."""

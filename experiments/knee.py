@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from fleet.records.metrics.window import Metric
+from specfleet.fleet.records.metrics.window import Metric
 
 FULL = 0.98  # share of a plateau from which a drafter counts as full; its load stays below 1 by pauses between drafts
 

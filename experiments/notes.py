@@ -8,21 +8,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from fleet.errors import InputError
-from fleet.inputs.text import read_csv
-from fleet.policies.order import Fifo
-from fleet.scenario.arrivals import Trace
-from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
-from fleet.scenario.lengths import TEXTS
-from fleet.scenario.names import World
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.sides import SIDES, profile_of, shared_profile
-from fleet.scenario.writing import changed, tag_of
-from fleet.times.labels import basis_of, estimated_numbers, warning_of
-from fleet.times.left_out import MEANINGS, Missing, left_out_of
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
-from sim.analytic import StarPrediction
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import read_csv
+from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.scenario.arrivals import Trace
+from specfleet.fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
+from specfleet.fleet.scenario.lengths import TEXTS
+from specfleet.fleet.scenario.names import World
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.sides import SIDES, profile_of, shared_profile
+from specfleet.fleet.scenario.writing import changed, tag_of
+from specfleet.fleet.times.labels import basis_of, estimated_numbers, warning_of
+from specfleet.fleet.times.left_out import MEANINGS, Missing, left_out_of
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.analytic import StarPrediction
 
 NEARLY = 0.01  # relative difference of two mean lengths that needs no note
 
@@ -30,7 +30,7 @@ NEARLY = 0.01  # relative difference of two mean lengths that needs no note
 def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """Return the notes on a scenario that ran in that world, a line each; none for most.
 
-    >>> from fleet.scenario.reading import scenario_of
+    >>> from specfleet.fleet.scenario.reading import scenario_of
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """

@@ -6,7 +6,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from figures.style import STYLE, new_figure, one_legend
+from specfleet.figures.style import STYLE, new_figure, one_legend
 
 SIDES = {"drafter": ("#0072B2", "drafters' devices"), "target": ("#D55E00", "targets' devices")}
 PANELS = {"clock_mhz": "graphics clock, MHz", "power_w": "power, W", "utilisation": "utilisation, share of time"}

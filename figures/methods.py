@@ -4,9 +4,9 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from figures.labels import line_colours
-from figures.pareto import frontier
-from figures.style import STYLE, new_figure
+from specfleet.figures.labels import line_colours
+from specfleet.figures.pareto import frontier
+from specfleet.figures.style import STYLE, new_figure
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from figures.style import STYLE, new_figure
+from specfleet.figures.style import STYLE, new_figure
 
 KINDS = {"drafters apart": "#0072B2", "co-located": "#E69F00", "no speculation": "#444444"}
 USER, VALUE = "tokens_per_s_per_user", "tokens_per_cost"

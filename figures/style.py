@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
-from fleet.errors import InputError
-from fleet.files import check_writable, write_file
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import check_writable, write_file
 
 COLOURS = {"analytic": "#444444", "sim": "#0072B2", "engine": "#D55E00"}  # distinct for colour-blind readers too
 LABELS = {"analytic": "analytic, equations (8)-(11)", "sim": "simulation, 95 %", "engine": "engine"}

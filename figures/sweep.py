@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from figures.labels import Scale, line_colours, name_lines
-from figures.style import STYLE, new_figure
+from specfleet.figures.labels import Scale, line_colours, name_lines
+from specfleet.figures.style import STYLE, new_figure
 
 ANALYTIC = "analytic"
 MAX_ACROSS = 4  # panels side by side

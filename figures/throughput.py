@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from figures.style import COLOURS, LABELS, STYLE, new_figure, one_legend
+from specfleet.figures.style import COLOURS, LABELS, STYLE, new_figure, one_legend
 
 QUANTITY = "throughput"
 MARKS = {"N_full": "$N_{full}$", "N_full_measured": "$N_{full}$ measured"}

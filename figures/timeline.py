@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from figures.style import STEP_COLOURS, STYLE, new_figure
-from fleet.scenario.names import DRAFTER, ROUTER
+from specfleet.figures.style import STEP_COLOURS, STYLE, new_figure
+from specfleet.fleet.scenario.names import DRAFTER, ROUTER
 
 IDLE = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////"}  # look of a drafter's idle gaps
 WAITING = "#882255"

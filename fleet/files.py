@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fleet.errors import InputError, OutputError
-from fleet.interrupts import deferred
+from specfleet.fleet.errors import InputError, OutputError
+from specfleet.fleet.interrupts import deferred
 
 PROBE_BYTES = 4096  # bytes of a block: a full disk shows, too
 

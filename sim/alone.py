@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fleet.acceptance.tokens import TokenModel
-from fleet.policies.route import Affinity
-from fleet.records.metrics.measure import measure
-from fleet.scenario.resolve import in_tier
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario, Tier
-from sim.run import observe
+from specfleet.fleet.acceptance.tokens import TokenModel
+from specfleet.fleet.policies.route import Affinity
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.scenario.resolve import in_tier
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario, Tier
+from specfleet.sim.run import observe
 
 
 def has_targets_alone(fleet: Fleet) -> bool:

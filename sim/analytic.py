@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from fleet.policies.admit import N_max
+from specfleet.fleet.policies.admit import N_max
 
 Regime = Literal["under-loaded", "fully-loaded"]
 

@@ -4,11 +4,11 @@ import math
 
 import msgspec
 
-from fleet.records.metrics.measure import measure
-from fleet.scenario.facts import plain_step_s
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Drafters, Scenario
-from sim.run import observe
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.scenario.facts import plain_step_s
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Drafters, Scenario
+from specfleet.sim.run import observe
 
 
 def without_drafts(scenario: Scenario) -> Scenario:

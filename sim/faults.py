@@ -6,12 +6,12 @@ from functools import partial
 
 from simpy.events import Event
 
-from fleet.policies.outcome import Outcome
-from fleet.scenario.faults import Change
-from fleet.stations.messages import Restarted, StationEvent
-from fleet.stations.station import Station
-from fleet.times.step import Step
-from sim.servers import Server
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.scenario.faults import Change
+from specfleet.fleet.stations.messages import Restarted, StationEvent
+from specfleet.fleet.stations.station import Station
+from specfleet.fleet.times.step import Step
+from specfleet.sim.servers import Server
 
 Fresh = Callable[[], tuple[Station, Callable[[Step], tuple[Outcome, ...]]]]
 """Builds a new station for a server, and the function that draws the outcomes of its steps."""

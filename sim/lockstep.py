@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.acceptance.places import walk
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
+from specfleet.fleet.acceptance.places import walk
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
 
 Floats = NDArray[np.float64]
 

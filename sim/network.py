@@ -8,18 +8,18 @@ import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
-from fleet.acceptance.sources import of_each, sources_of
-from fleet.policies.outcome import Outcome
-from fleet.records.playback import Playback
-from fleet.records.recorder import Log, RecordedStation
-from fleet.scenario.faults import Change, LinkFaults, moments
-from fleet.scenario.links import linked_pairs, ways_of
-from fleet.scenario.names import verifier_name
-from fleet.scenario.resolved import Fleet, ResolvedDevice
-from fleet.scenario.workload import Request, streams_of
-from fleet.stations.build import drafter_station, join_of, router_station, stations, verifier_station
-from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import (
+from specfleet.fleet.acceptance.sources import of_each, sources_of
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.playback import Playback
+from specfleet.fleet.records.recorder import Log, RecordedStation
+from specfleet.fleet.scenario.faults import Change, LinkFaults, moments
+from specfleet.fleet.scenario.links import linked_pairs, ways_of
+from specfleet.fleet.scenario.names import verifier_name
+from specfleet.fleet.scenario.resolved import Fleet, ResolvedDevice
+from specfleet.fleet.scenario.workload import Request, streams_of
+from specfleet.fleet.stations.build import drafter_station, join_of, router_station, stations, verifier_station
+from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.messages import (
     TO_DRAFTER,
     TO_VERIFIER,
     DraftRequest,
@@ -31,17 +31,31 @@ from fleet.stations.messages import (
     Routed,
     View,
 )
-from fleet.stations.outcomes import Outcomes, nothing
-from fleet.stations.payload import sizes_of
-from fleet.stations.station import Station
-from fleet.times.durations import LocalDraftTimes, aligned_durations, draft_durations, one_way_s, verifier_durations
-from fleet.times.effects import NEVER_IDLE, IdleEffect
-from fleet.times.overhead import Overhead
-from fleet.times.step import Step
-from sim.faults import FallibleServer
-from sim.playback import PlayedOutcomes, deques_of, played_delays, played_durations
-from sim.servers import ContendedDevice, Device, GatheringDevice, Server, Service, TimeSlicedDevice, drawn_delays
-from sim.wires import Way, Wire
+from specfleet.fleet.stations.outcomes import Outcomes, nothing
+from specfleet.fleet.stations.payload import sizes_of
+from specfleet.fleet.stations.station import Station
+from specfleet.fleet.times.durations import (
+    LocalDraftTimes,
+    aligned_durations,
+    draft_durations,
+    one_way_s,
+    verifier_durations,
+)
+from specfleet.fleet.times.effects import NEVER_IDLE, IdleEffect
+from specfleet.fleet.times.overhead import Overhead
+from specfleet.fleet.times.step import Step
+from specfleet.sim.faults import FallibleServer
+from specfleet.sim.playback import PlayedOutcomes, deques_of, played_delays, played_durations
+from specfleet.sim.servers import (
+    ContendedDevice,
+    Device,
+    GatheringDevice,
+    Server,
+    Service,
+    TimeSlicedDevice,
+    drawn_delays,
+)
+from specfleet.sim.wires import Way, Wire
 
 
 class Network:

@@ -6,15 +6,15 @@ from itertools import chain, cycle, repeat
 
 import msgspec
 
-from fleet.policies.aligned import AlignedRule
-from fleet.policies.outcome import Outcome
-from fleet.records.playback import AFTER_S, Playback, Sent
-from fleet.stations.outcomes import DONE
-from fleet.stations.station import Station
-from fleet.times.durations import Duration
-from fleet.times.effects import NEVER_IDLE, IdleEffect
-from fleet.times.step import Member, Step, StepKind
-from sim.servers import Delays
+from specfleet.fleet.policies.aligned import AlignedRule
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.playback import AFTER_S, Playback, Sent
+from specfleet.fleet.stations.outcomes import DONE
+from specfleet.fleet.stations.station import Station
+from specfleet.fleet.times.durations import Duration
+from specfleet.fleet.times.effects import NEVER_IDLE, IdleEffect
+from specfleet.fleet.times.step import Member, Step, StepKind
+from specfleet.sim.servers import Delays
 
 
 def played_durations(playback: Playback, station: str, drawn_s: Duration, idle: IdleEffect) -> Duration:

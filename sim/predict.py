@@ -2,16 +2,16 @@
 
 import msgspec
 
-from fleet.acceptance.tokens import TokenModel
-from fleet.errors import InputError
-from fleet.policies.group import One
-from fleet.policies.overlap import Ahead
-from fleet.policies.warm_up import NoWarmUp
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
-from fleet.stations.star import admission_of, star_inputs
-from sim.analytic import StarPrediction, predict_star
+from specfleet.fleet.acceptance.tokens import TokenModel
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.group import One
+from specfleet.fleet.policies.overlap import Ahead
+from specfleet.fleet.policies.warm_up import NoWarmUp
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.stations.star import admission_of, star_inputs
+from specfleet.sim.analytic import StarPrediction, predict_star
 
 
 def not_of_a_star(fleet: Fleet) -> str | None:

@@ -3,16 +3,16 @@
 import msgspec
 from simpy import Environment
 
-from fleet.records.metrics.findings import Findings, findings_of, needs_rows
-from fleet.records.playback import Playback
-from fleet.records.run import Run, make_header, make_run
-from fleet.scenario.names import SimPath
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
-from sim.fast.choice import choose_path
-from sim.fast.plain import has_serving_targets
-from sim.network import Network
+from specfleet.fleet.records.metrics.findings import Findings, findings_of, needs_rows
+from specfleet.fleet.records.playback import Playback
+from specfleet.fleet.records.run import Run, make_header, make_run
+from specfleet.fleet.scenario.names import SimPath
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.fast.choice import choose_path
+from specfleet.sim.fast.plain import has_serving_targets
+from specfleet.sim.network import Network
 
 
 def simulate(scenario: Scenario, playback: Playback | None = None, path: SimPath = "auto") -> Run:
@@ -52,13 +52,13 @@ def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:
     fleet = resolve(scenario)
     if (needs_rows(fleet) and not has_serving_targets(fleet)) or choose_path(fleet, path) != "fast":
         return findings_of(simulate(scenario, path=path))
-    from sim.fast.run import simulate_findings  # noqa: PLC0415 (it imports numba)
+    from specfleet.sim.fast.run import simulate_findings  # noqa: PLC0415 (it imports numba)
 
     return simulate_findings(fleet)
 
 
 def _compiled(scenario: Scenario, fleet: Fleet) -> Run:
-    from sim.fast.run import simulate_records  # noqa: PLC0415 (it imports numba)
+    from specfleet.sim.fast.run import simulate_records  # noqa: PLC0415 (it imports numba)
 
     table, rows = simulate_records(fleet)
     return Run(msgspec.structs.replace(make_header(scenario, fleet, "sim", rows), path="fast"), table)

@@ -15,13 +15,13 @@ import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
-from fleet.policies.outcome import Outcome
-from fleet.records.recorder import RecordedStation
-from fleet.stations.messages import Instruction, StationEvent, StepDone
-from fleet.stations.station import Start
-from fleet.times.durations import Duration, delays_s
-from fleet.times.overhead import Overhead
-from fleet.times.step import Step
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.recorder import RecordedStation
+from specfleet.fleet.stations.messages import Instruction, StationEvent, StepDone
+from specfleet.fleet.stations.station import Start
+from specfleet.fleet.times.durations import Duration, delays_s
+from specfleet.fleet.times.overhead import Overhead
+from specfleet.fleet.times.step import Step
 
 
 class Service(NamedTuple):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from simpy import Environment
 from simpy.events import Event
 
-from fleet.records.playback import Sent, sent_of
-from fleet.scenario.faults import LinkFaults
-from fleet.stations.messages import Message
-from sim.servers import Server
+from specfleet.fleet.records.playback import Sent, sent_of
+from specfleet.fleet.scenario.faults import LinkFaults
+from specfleet.fleet.stations.messages import Message
+from specfleet.sim.servers import Server
 
 Way = Callable[[int], float]
 """Draws the one-way delay in seconds of a payload in bytes."""

@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from experiments.notes import notes_of, notes_on_prediction
-from fleet.errors import InputError, OutputError
-from fleet.files import check_folder, check_writable
-from fleet.records import run as records
-from fleet.records.metrics.counters import Counters
-from fleet.records.playback import MECHANISM, parse_parts, playback_of
-from fleet.records.run import Run
-from fleet.scenario.changes import Changes, pairs_of
-from fleet.scenario.names import Engine, SimPath, World
-from fleet.scenario.reading import Given, scenario_of
-from fleet.scenario.resolve import resolve
-from fleet.stations.star import admission_of
-from sim.predict import predict
-from sim.run import simulate as simulate_scenario
+from specfleet.experiments.notes import notes_of, notes_on_prediction
+from specfleet.fleet.errors import InputError, OutputError
+from specfleet.fleet.files import check_folder, check_writable
+from specfleet.fleet.records import run as records
+from specfleet.fleet.records.metrics.counters import Counters
+from specfleet.fleet.records.playback import MECHANISM, parse_parts, playback_of
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.changes import Changes, pairs_of
+from specfleet.fleet.scenario.names import Engine, SimPath, World
+from specfleet.fleet.scenario.reading import Given, scenario_of
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.stations.star import admission_of
 from specfleet.results import Prediction, ResolvedFleet, Result, Sweep
+from specfleet.sim.predict import predict
+from specfleet.sim.run import simulate as simulate_scenario
 
 if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does without
     from matplotlib.figure import Figure
 
-    from experiments.compare.compare import Comparison
-    from experiments.sweep.cell import CellResult
-    from experiments.sweep.sweep import Vary
+    from specfleet.experiments.compare.compare import Comparison
+    from specfleet.experiments.sweep.cell import CellResult
+    from specfleet.experiments.sweep.sweep import Vary
 
 RunGiven = Result | str | Path
 
@@ -90,7 +90,7 @@ def run(
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
     a target's device drafted. `power`: one for samples of the devices' clock, power, load and memory, before each draft
     and twice a second; the metrics then have the energy a token. `engine`: one of others, such as "vllm", installed by
-    `python -m engine.outside.install`. `server`: the address of a running, OpenAI-compatible one, such as
+    `python -m specfleet.engine.outside.install`. `server`: the address of a running, OpenAI-compatible one, such as
     "http://localhost:8000". Neither has signals, power or counters. Where a file cannot be written after the
     run, the OutputError's `result` is the run. `report` is called with lines on crowded cores, and on power that cannot
     be measured, before the run; `watch`, twice a second, with its counters (`fleet.records.metrics.counters`).
@@ -98,11 +98,11 @@ def run(
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
-    from engine.launch.serve import serve
-    from engine.outside.answers import run_on_server
-    from engine.outside.engines import OutsideEngine
-    from fleet.acceptance.signals import write_signals
-    from fleet.records.power import write_samples
+    from specfleet.engine.launch.serve import serve
+    from specfleet.engine.outside.answers import run_on_server
+    from specfleet.engine.outside.engines import OutsideEngine
+    from specfleet.fleet.acceptance.signals import write_signals
+    from specfleet.fleet.records.power import write_samples
 
     chosen = scenario_of(scenario, changes, **keys)
     others = [one for one in (engine, server) if one is not None]
@@ -205,7 +205,7 @@ def sweep(
     >>> swept.frame()[["verifiers.count", "throughput"]].shape
     (2, 2)
     """
-    from experiments.sweep import sweep as sweeps
+    from specfleet.experiments.sweep import sweep as sweeps
 
     for name, value, kind in (("world", world, World), ("path", path, SimPath)):
         if value not in get_args(kind):
@@ -246,8 +246,8 @@ def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (
     >>> specfleet.compare(one, one).mape["throughput"]
     0.0
     """
-    from experiments.compare.clients import SUFFIXES, compare_client
-    from experiments.compare.validation import compare_runs
+    from specfleet.experiments.compare.clients import SUFFIXES, compare_client
+    from specfleet.experiments.compare.validation import compare_runs
 
     if not isinstance(second, Result) and Path(second).suffix in SUFFIXES:
         if reruns:
@@ -272,7 +272,7 @@ def three_errors(
     >>> abs(row.mechanism.value) < 0.01
     True
     """
-    from experiments.compare.validation import predict_run
+    from specfleet.experiments.compare.validation import predict_run
 
     measured = _run_of(run)
     scenario = scenario_of(measured.header.scenario, changes, **keys)
@@ -301,8 +301,8 @@ def figure(
     >>> len(specfleet.figure("timeline", result).axes)
     1
     """
-    from experiments.draw import draw
-    from experiments.sweep.sweep import table
+    from specfleet.experiments.draw import draw
+    from specfleet.experiments.sweep.sweep import table
 
     drawn: Any = results
     if isinstance(results, Result):
@@ -321,7 +321,7 @@ def join(runs: Sequence[RunGiven]) -> Result:
         run = specfleet.join(["drafter.parquet", "target-1.parquet", "target-2.parquet"])
         specfleet.three_errors(run, profile="mine.json")
     """
-    from fleet.records.join import join_runs
+    from specfleet.fleet.records.join import join_runs
 
     return Result(join_runs(_named(runs)).run)
 

@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from experiments.console.printing import case_text
-from experiments.notes import notes_of
-from experiments.sweep.cell import CellResult
-from experiments.sweep.findings import findings
-from fleet.errors import InputError
-from fleet.records.metrics.glossary import PERCENTILES
-from fleet.records.metrics.measure import assess, measure_targets
-from fleet.records.metrics.overload import Overload
-from fleet.records.metrics.tables import rounds_of, verifications_of
-from fleet.records.metrics.window import Metric, percentile_values
-from fleet.records.run import Run, write_run
-from fleet.scenario.changes import flat
-from fleet.scenario.links import holds_links
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.show import describe_fleet
-from fleet.shown import Shown, number
-from sim import analytic
-from sim.alone import alone_tokens_per_s, has_targets_alone
-from sim.baseline import plain_tpot_s
+from specfleet.experiments.console.printing import case_text
+from specfleet.experiments.notes import notes_of
+from specfleet.experiments.sweep.cell import CellResult
+from specfleet.experiments.sweep.findings import findings
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.glossary import PERCENTILES
+from specfleet.fleet.records.metrics.measure import assess, measure_targets
+from specfleet.fleet.records.metrics.overload import Overload
+from specfleet.fleet.records.metrics.tables import rounds_of, verifications_of
+from specfleet.fleet.records.metrics.window import Metric, percentile_values
+from specfleet.fleet.records.run import Run, write_run
+from specfleet.fleet.scenario.changes import flat
+from specfleet.fleet.scenario.links import holds_links
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.show import describe_fleet
+from specfleet.fleet.shown import Shown, number
+from specfleet.sim import analytic
+from specfleet.sim.alone import alone_tokens_per_s, has_targets_alone
+from specfleet.sim.baseline import plain_tpot_s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,7 +155,7 @@ class Result(Shown):
 
     def figure(self, name: Literal["timeline"] = "timeline", out: str | Path | None = None) -> "Figure":
         """Draw the run, and write the figure to `out` if given."""
-        from experiments.draw import draw
+        from specfleet.experiments.draw import draw
 
         return draw(name, self.run, out)
 
@@ -227,13 +227,13 @@ class Sweep(Shown):
         rest on (measured, stated, estimated or assumed), `overload` where a cell
         was offered more than it could carry, `error` why it failed; both are empty elsewhere.
         """
-        from experiments.sweep.sweep import wide_table
+        from specfleet.experiments.sweep.sweep import wide_table
 
         return wide_table(self.cells)
 
     def figure(self, name: Literal["sweep"] = "sweep", out: str | Path | None = None, metric: str = "") -> "Figure":
         """Draw a metric, throughput by default, along the first varied key; write the figure to `out` if given."""
-        from experiments.draw import draw
-        from experiments.sweep.sweep import table
+        from specfleet.experiments.draw import draw
+        from specfleet.experiments.sweep.sweep import table
 
         return draw(name, table(self.cells), out, metric)

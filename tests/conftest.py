@@ -37,7 +37,7 @@ def one_thread() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def one_path() -> None:
     """What is simulated by itself goes by SimPy, however much a worker has simulated before."""
-    from sim.fast import choice
+    from specfleet.sim.fast import choice
 
     choice.WORTH_LOADING_TOKENS = math.inf
 
@@ -45,7 +45,7 @@ def one_path() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def lines_of_errors() -> Iterator[None]:
     """The message of every error that users can cause is one line, in whatever test it is made."""
-    from fleet.errors import InputError
+    from specfleet.fleet.errors import InputError
 
     def checked(error: InputError, *arguments: object) -> None:
         assert "\n" not in "".join(map(str, arguments)), arguments

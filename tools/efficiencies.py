@@ -11,10 +11,18 @@ import msgspec
 import numpy as np
 from scipy.optimize import minimize
 
-from calibrate.operators import EFFICIENCIES, KERNELS, MODEL, PRODUCTS, Operators, estimated_s, read_operators
-from fleet.hardware.device import Figure
-from fleet.hardware.passes import Placed
-from fleet.hardware.profile import placed_of
+from specfleet.calibration.operators import (
+    EFFICIENCIES,
+    KERNELS,
+    MODEL,
+    PRODUCTS,
+    Operators,
+    estimated_s,
+    read_operators,
+)
+from specfleet.fleet.hardware.device import Figure
+from specfleet.fleet.hardware.passes import Placed
+from specfleet.fleet.hardware.profile import placed_of
 
 START = dict(zip(EFFICIENCIES, (0.85, 0.75, 5e-6, 2e-6, 0.5), strict=True))
 

@@ -12,15 +12,15 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from calibrate.readers.laws import rounds_to
-from calibrate.readers.recording import Recording
-from fleet.acceptance.tokens import Agreement
-from fleet.errors import InputError
-from fleet.inputs.strict import convert
-from fleet.inputs.text import named, read_json
-from fleet.times.effects import Power, Watts
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import Seconds, StepTime
+from specfleet.calibration.readers.laws import rounds_to
+from specfleet.calibration.readers.recording import Recording
+from specfleet.fleet.acceptance.tokens import Agreement
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import named, read_json
+from specfleet.fleet.times.effects import Power, Watts
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import Seconds, StepTime
 
 GPUS = 2  # that the authors count: the target's and, in amusd runs, the drafter's
 Span = Annotated[float, Meta(gt=0, le=1e9)]  # seconds that something took

@@ -8,7 +8,7 @@ a process is longer than later ones, since libraries and kernels are loaded in i
 import msgspec
 import numpy as np
 
-from calibrate.readers.amusd import AmusdRun, Sample, prefills_of
+from specfleet.calibration.readers.amusd import AmusdRun, Sample, prefills_of
 
 COLD_S = (0.2, 1.0)  # assumed of the first pass of a process on a GPU: libraries and some hundred kernels are loaded
 

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from calibrate.readers.entries import found_in
-from calibrate.readers.load import Load, Spread, in_flight_of, spread_of, ways_of
-from fleet.inputs.strict import convert
+from specfleet.calibration.readers.entries import found_in
+from specfleet.calibration.readers.load import Load, Spread, in_flight_of, spread_of, ways_of
+from specfleet.fleet.inputs.strict import convert
 
 SOON = 0.1  # share of requests that wait for hardly anything before their prefill
 CLOSED = 0.9  # mean over most requests in flight, from which on requests may follow each other

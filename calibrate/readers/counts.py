@@ -8,9 +8,9 @@ from typing import Any
 
 from scipy.optimize import brentq
 
-from calibrate.readers.recording import Recording
-from fleet.acceptance.models import Geometric, PerPosition, Recorded, committed_closed_form
-from fleet.errors import InputError
+from specfleet.calibration.readers.recording import Recording
+from specfleet.fleet.acceptance.models import Geometric, PerPosition, Recorded, committed_closed_form
+from specfleet.fleet.errors import InputError
 
 MAX_DEPTH = 4096  # tokens of a draft
 Rounds = Counter[tuple[int, int]]  # how many rounds drafted and accepted so many tokens

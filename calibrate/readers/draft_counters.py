@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from calibrate.readers.counts import MAX_DEPTH
-from calibrate.readers.laws import at_most, falls, same
-from calibrate.readers.prometheus import Sample, Sums, add_up, between, number_of
-from fleet.errors import InputError
-from fleet.inputs.text import shortened
+from specfleet.calibration.readers.counts import MAX_DEPTH
+from specfleet.calibration.readers.laws import at_most, falls, same
+from specfleet.calibration.readers.prometheus import Sample, Sums, add_up, between, number_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import shortened
 
 COUNTERS, BY_POSITION = ("drafts", "draft_tokens", "accepted_tokens"), "accepted_tokens_per_pos"
 MAX_COUNTED = 2**53  # a counter is a float, which knows no larger whole numbers

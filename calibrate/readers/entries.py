@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.errors import InputError
-from fleet.inputs.text import parse_json, read_lines, read_text, shortened
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import parse_json, read_lines, read_text, shortened
 
 
 def entries_of(files: Sequence[Path]) -> Iterator[tuple[str, Any]]:

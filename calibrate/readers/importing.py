@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from calibrate.readers.amusd import read_amusd
-from calibrate.readers.llama_cpp import read_llama_cpp, read_llama_cpp_log
-from calibrate.readers.llama_cpp_metrics import read_llama_cpp_metrics
-from calibrate.readers.load import Load
-from calibrate.readers.recording import Recording
-from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
-from calibrate.readers.served import (
+from specfleet.calibration.readers.amusd import read_amusd
+from specfleet.calibration.readers.llama_cpp import read_llama_cpp, read_llama_cpp_log
+from specfleet.calibration.readers.llama_cpp_metrics import read_llama_cpp_metrics
+from specfleet.calibration.readers.load import Load
+from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.responses import read_aiperf, read_sglang, read_vllm
+from specfleet.calibration.readers.served import (
     SETTINGS,
     engine_for,
     estimated,
@@ -24,24 +24,24 @@ from calibrate.readers.served import (
     served,
     with_inferred_seqs,
 )
-from calibrate.readers.sglang_bench import read_sglang_bench
-from calibrate.readers.sglang_log import read_sglang_log
-from calibrate.readers.specdecode_bench import read_specdecode_bench
-from calibrate.readers.vllm_bench import read_vllm_bench
-from calibrate.readers.vllm_log import read_vllm_log
-from calibrate.readers.vllm_metrics import read_vllm_metrics
-from fleet.acceptance.models import LengthModel, expected_committed
-from fleet.acceptance.places import ByPlace, write_places
-from fleet.data.shipped import shipped_profiles
-from fleet.errors import InputError
-from fleet.files import check_writable, write_file
-from fleet.inputs.text import shortened
-from fleet.scenario.reading import read_scenario
-from fleet.scenario.scenario import Drafters, Scenario, Workload
-from fleet.scenario.writing import scenario_lines
-from fleet.shown import Shown
-from fleet.times.profile import HardwareProfile, read_profile, write_profile
-from fleet.times.step_time import StepTime
+from specfleet.calibration.readers.sglang_bench import read_sglang_bench
+from specfleet.calibration.readers.sglang_log import read_sglang_log
+from specfleet.calibration.readers.specdecode_bench import read_specdecode_bench
+from specfleet.calibration.readers.vllm_bench import read_vllm_bench
+from specfleet.calibration.readers.vllm_log import read_vllm_log
+from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
+from specfleet.fleet.acceptance.models import LengthModel, expected_committed
+from specfleet.fleet.acceptance.places import ByPlace, write_places
+from specfleet.fleet.data.shipped import shipped_profiles
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import check_writable, write_file
+from specfleet.fleet.inputs.text import shortened
+from specfleet.fleet.scenario.reading import read_scenario
+from specfleet.fleet.scenario.scenario import Drafters, Scenario, Workload
+from specfleet.fleet.scenario.writing import scenario_lines
+from specfleet.fleet.shown import Shown
+from specfleet.fleet.times.profile import HardwareProfile, read_profile, write_profile
+from specfleet.fleet.times.step_time import StepTime
 
 READERS: dict[str, Callable[..., Recording]] = {
     "vllm": read_vllm,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from decimal import Decimal
 
-from fleet.errors import InputError
+from specfleet.fleet.errors import InputError
 
 
 def same(origin: str, key: str, stated: int, meaning: str, counted: int) -> None:

@@ -15,18 +15,18 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from calibrate.readers.clients import Timed, load_of
-from calibrate.readers.counts import recording_of_mean, recording_of_survivors
-from calibrate.readers.entries import entries_of, found_in, table_of
-from calibrate.readers.laws import at_most, rounds_to
-from calibrate.readers.load import Load, spread_of, ways_of
-from calibrate.readers.log_lines import NUMBER, WHOLE
-from calibrate.readers.recording import Recording
-from calibrate.readers.requests import Count, Length, Real
-from fleet.acceptance.models import PerPosition
-from fleet.errors import InputError
-from fleet.inputs.strict import convert
-from fleet.inputs.text import read_lines, shortened
+from specfleet.calibration.readers.clients import Timed, load_of
+from specfleet.calibration.readers.counts import recording_of_mean, recording_of_survivors
+from specfleet.calibration.readers.entries import entries_of, found_in, table_of
+from specfleet.calibration.readers.laws import at_most, rounds_to
+from specfleet.calibration.readers.load import Load, spread_of, ways_of
+from specfleet.calibration.readers.log_lines import NUMBER, WHOLE
+from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.requests import Count, Length, Real
+from specfleet.fleet.acceptance.models import PerPosition
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import read_lines, shortened
 
 Milliseconds = Annotated[float, Meta(ge=0, le=1e12)]
 PROMPT = rf"prompt eval time = +{NUMBER} ms / +{WHOLE} tokens"

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from calibrate.readers.counts import recording_of_survivors
-from calibrate.readers.draft_counters import drafts_in
-from calibrate.readers.load import Load, Spread, ways_of
-from calibrate.readers.prometheus import Sample, add_up, between, number_of, read_scrapes
-from calibrate.readers.recording import Recording
-from fleet.errors import InputError
+from specfleet.calibration.readers.counts import recording_of_survivors
+from specfleet.calibration.readers.draft_counters import drafts_in
+from specfleet.calibration.readers.load import Load, Spread, ways_of
+from specfleet.calibration.readers.prometheus import Sample, add_up, between, number_of, read_scrapes
+from specfleet.calibration.readers.recording import Recording
+from specfleet.fleet.errors import InputError
 
 PREFIX = "llamacpp:"
 DRAFTS = f"{PREFIX}spec_decode_num_"

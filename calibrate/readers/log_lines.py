@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import pandas as pd
 
-from calibrate.readers.load import Load, ways_of
+from specfleet.calibration.readers.load import Load, ways_of
 
 WHOLE, NUMBER = r"([0-9]{1,12})", r"([0-9]{1,12}(?:\.[0-9]{1,9})?)"
 LoadLine = dict[str, float]

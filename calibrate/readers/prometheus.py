@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.readers.load import LEVELS, Spread
-from fleet.errors import InputError
-from fleet.inputs.text import read_lines, shortened
+from specfleet.calibration.readers.load import LEVELS, Spread
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import read_lines, shortened
 
 SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from calibrate.readers.load import Load
-from fleet.acceptance.places import ByPlace, Text
-from fleet.scenario.scenario import Acceptance, DraftKind
-from fleet.times.profile import HardwareProfile
+from specfleet.calibration.readers.load import Load
+from specfleet.fleet.acceptance.places import ByPlace, Text
+from specfleet.fleet.scenario.scenario import Acceptance, DraftKind
+from specfleet.fleet.times.profile import HardwareProfile
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,10 +12,17 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from calibrate.readers.counts import MAX_DEPTH, Rounds, recorded, recording_of_rounds, rounds_of, steps_without_draft
-from calibrate.readers.laws import at_most, rounds_to, same
-from calibrate.readers.recording import Recording
-from fleet.errors import InputError
+from specfleet.calibration.readers.counts import (
+    MAX_DEPTH,
+    Rounds,
+    recorded,
+    recording_of_rounds,
+    rounds_of,
+    steps_without_draft,
+)
+from specfleet.calibration.readers.laws import at_most, rounds_to, same
+from specfleet.calibration.readers.recording import Recording
+from specfleet.fleet.errors import InputError
 
 Count = Annotated[int, Meta(ge=0, le=10**12)]
 Tokens = Annotated[int, Meta(ge=0, le=MAX_DEPTH)]  # of one draft

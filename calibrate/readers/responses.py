@@ -19,12 +19,12 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from calibrate.readers.clients import is_warm_up, load_of, timed_by_aiperf, tokens_by_aiperf
-from calibrate.readers.counts import recording_of_rounds, rounds_of
-from calibrate.readers.entries import entries_of, found_in, table_of
-from calibrate.readers.laws import at_most, rounds_to
-from calibrate.readers.recording import Recording
-from calibrate.readers.requests import (
+from specfleet.calibration.readers.clients import is_warm_up, load_of, timed_by_aiperf, tokens_by_aiperf
+from specfleet.calibration.readers.counts import recording_of_rounds, rounds_of
+from specfleet.calibration.readers.entries import entries_of, found_in, table_of
+from specfleet.calibration.readers.laws import at_most, rounds_to
+from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.requests import (
     ByLength,
     Count,
     Depth,
@@ -36,8 +36,8 @@ from calibrate.readers.requests import (
     Tokens,
     recording_of,
 )
-from fleet.errors import InputError
-from fleet.inputs.strict import convert
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import convert
 
 HISTOGRAM, PROPOSED, CORRECT = "spec_correct_drafts_histogram", "spec_num_proposed_drafts", "spec_num_correct_drafts"
 OLDER = {HISTOGRAM: "spec_accept_histogram", PROPOSED: "spec_draft_token_num", CORRECT: "spec_accept_token_num"}

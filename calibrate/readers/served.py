@@ -4,15 +4,15 @@ import math
 
 import msgspec
 
-from calibrate.readers.load import Load, Spread
-from fleet.errors import InputError
-from fleet.hardware.profile import beside, estimated_profile, placed_of
-from fleet.hardware.shipped import engine_of, shape_of
-from fleet.scenario.arrivals import Poisson, Trace
-from fleet.scenario.lengths import Between, mean_tokens
-from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
+from specfleet.calibration.readers.load import Load, Spread
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
+from specfleet.fleet.hardware.shipped import engine_of, shape_of
+from specfleet.fleet.scenario.arrivals import Poisson, Trace
+from specfleet.fleet.scenario.lengths import Between, mean_tokens
+from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
 
 REQUESTS = (64, 512)  # of the scenario, at least and at most, as far as they are drawn
 ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselves

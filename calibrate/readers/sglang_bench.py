@@ -7,18 +7,18 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from calibrate.readers.clients import Sent, Timed, load_without_starts
-from calibrate.readers.counts import recording_of_mean
-from calibrate.readers.entries import table_of
-from calibrate.readers.laws import rounds_to, same
-from calibrate.readers.load import Load, Spread
-from calibrate.readers.recording import Recording
-from calibrate.readers.requests import Count, Length, Real, Tokens
-from calibrate.readers.sglang_log import STEPS_KEY
-from calibrate.readers.vllm_bench import Time
-from fleet.errors import InputError
-from fleet.inputs.strict import convert
-from fleet.inputs.text import parse_json, read_lines
+from specfleet.calibration.readers.clients import Sent, Timed, load_without_starts
+from specfleet.calibration.readers.counts import recording_of_mean
+from specfleet.calibration.readers.entries import table_of
+from specfleet.calibration.readers.laws import rounds_to, same
+from specfleet.calibration.readers.load import Load, Spread
+from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.requests import Count, Length, Real, Tokens
+from specfleet.calibration.readers.sglang_log import STEPS_KEY
+from specfleet.calibration.readers.vllm_bench import Time
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import parse_json, read_lines
 
 MARK = "sharegpt_output_len"  # a key that no other benchmark writes; it stands there whatever the data set is
 NO_LIMIT = '"request_rate": Infinity'  # all requests at once; not JSON

@@ -9,12 +9,12 @@ from statistics import median
 
 import msgspec
 
-from calibrate.readers.counts import recording_of_mean
-from calibrate.readers.load import Spread, Way
-from calibrate.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
-from calibrate.readers.recording import Recording
-from fleet.errors import InputError
-from fleet.inputs.text import read_lines
+from specfleet.calibration.readers.counts import recording_of_mean
+from specfleet.calibration.readers.load import Spread, Way
+from specfleet.calibration.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
+from specfleet.calibration.readers.recording import Recording
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import read_lines
 
 LOAD = {
     "engine": rf"\[[^\]]* DP{WHOLE}\b",

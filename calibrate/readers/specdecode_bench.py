@@ -13,15 +13,15 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
-from calibrate.readers.entries import entries_of, table_of
-from calibrate.readers.laws import at_most, same
-from calibrate.readers.recording import Recording
-from fleet.acceptance.places import ByPlace, walk
-from fleet.errors import InputError
-from fleet.inputs.parquet import read_table
-from fleet.inputs.strict import convert
-from fleet.inputs.text import shortened
-from fleet.scenario.scenario import DraftKind
+from specfleet.calibration.readers.entries import entries_of, table_of
+from specfleet.calibration.readers.laws import at_most, same
+from specfleet.calibration.readers.recording import Recording
+from specfleet.fleet.acceptance.places import ByPlace, walk
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.parquet import read_table
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import shortened
+from specfleet.fleet.scenario.scenario import DraftKind
 
 Method = Literal["eagle", "ngram"]
 DRAFTED = 20  # tokens of each recorded draft

@@ -7,14 +7,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from calibrate.readers.clients import Sent, Timed, load_of, load_without_starts
-from calibrate.readers.counts import recording_of_survivors, steps_without_draft
-from calibrate.readers.entries import entries_of
-from calibrate.readers.laws import falls, rounds_to, same
-from calibrate.readers.recording import Recording
-from calibrate.readers.requests import Count, Length, Real
-from fleet.errors import InputError
-from fleet.inputs.strict import convert
+from specfleet.calibration.readers.clients import Sent, Timed, load_of, load_without_starts
+from specfleet.calibration.readers.counts import recording_of_survivors, steps_without_draft
+from specfleet.calibration.readers.entries import entries_of
+from specfleet.calibration.readers.laws import falls, rounds_to, same
+from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.requests import Count, Length, Real
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import convert
 
 AT_ONCE = "inf"  # the rate of requests that come as soon as the limit allows
 CHAT = "openai-chat"  # the first chunk has the role alone, and comes with the first token

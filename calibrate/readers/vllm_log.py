@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.readers.counts import MAX_DEPTH, plain_note
-from calibrate.readers.laws import at_most, falls
-from calibrate.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
-from calibrate.readers.recording import Recording
-from fleet.acceptance.models import PerPosition
-from fleet.errors import InputError
-from fleet.inputs.text import read_lines, shortened
+from specfleet.calibration.readers.counts import MAX_DEPTH, plain_note
+from specfleet.calibration.readers.laws import at_most, falls
+from specfleet.calibration.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
+from specfleet.calibration.readers.recording import Recording
+from specfleet.fleet.acceptance.models import PerPosition
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import read_lines, shortened
 
 MARK = "SpecDecoding metrics:"
 COUNTS = {

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from calibrate.readers.counts import recording_of_survivors, steps_without_draft
-from calibrate.readers.draft_counters import drafts_in
-from calibrate.readers.load import Load, Spread, ways_of
-from calibrate.readers.prometheus import COUNTED, Sample, add_up, between, histogram, read_scrapes
-from calibrate.readers.recording import Recording
-from fleet.errors import InputError
+from specfleet.calibration.readers.counts import recording_of_survivors, steps_without_draft
+from specfleet.calibration.readers.draft_counters import drafts_in
+from specfleet.calibration.readers.load import Load, Spread, ways_of
+from specfleet.calibration.readers.prometheus import COUNTED, Sample, add_up, between, histogram, read_scrapes
+from specfleet.calibration.readers.recording import Recording
+from specfleet.fleet.errors import InputError
 
 PREFIX = "vllm:spec_decode_num_"
 KV_SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # the second until 0.10

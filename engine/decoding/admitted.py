@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from transformers import PretrainedConfig
 
-from engine.decoding.folders import read_config
-from fleet.errors import InputError
-from fleet.inputs.text import read_json
+from specfleet.engine.decoding.folders import read_config
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import read_json
 
 NAMES = """
 afmoe apertus arcee aria_text beam bert bert-generation biogpt bitnet cohere cohere2 cohere2_moe ctrl cwm dbrx

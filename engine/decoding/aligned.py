@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.decoding.cache import CacheShape, RowCache
-from engine.decoding.feed import Feed, Nodes, feed_of
+from specfleet.engine.decoding.cache import CacheShape, RowCache
+from specfleet.engine.decoding.feed import Feed, Nodes, feed_of
 
 HEADROOM = 64  # minimum of free tokens after a copy
 WASTE = 4  # a block may use memory of at most so many times its size

@@ -6,8 +6,8 @@ import torch
 from torch.nn import functional
 from transformers import AttentionInterface
 
-from engine.decoding.feed import Feed
-from fleet.errors import InputError
+from specfleet.engine.decoding.feed import Feed
+from specfleet.fleet.errors import InputError
 
 NAME = "slot-addressed"  # of the attention implementation, as transformers knows it
 FEED: ContextVar[Feed] = ContextVar("feed")  # of the running pass: some models do not pass keyword arguments on

@@ -5,12 +5,12 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from engine.decoding.admitted import config_of
-from engine.decoding.checkpoints import read_named, read_tensors, stored_tensors
-from engine.decoding.eagle_files import EMBEDDING, LM_HEAD
-from engine.decoding.folders import explained
-from engine.decoding.llama import SCALED, is_lean
-from engine.decoding.models import CausalLM, place_of
+from specfleet.engine.decoding.admitted import config_of
+from specfleet.engine.decoding.checkpoints import read_named, read_tensors, stored_tensors
+from specfleet.engine.decoding.eagle_files import EMBEDDING, LM_HEAD
+from specfleet.engine.decoding.folders import explained
+from specfleet.engine.decoding.llama import SCALED, is_lean
+from specfleet.engine.decoding.models import CausalLM, place_of
 
 INPUT, OUTPUT = f"model.{EMBEDDING}", LM_HEAD  # names in checkpoints of the types that the lean pass runs
 

@@ -13,8 +13,8 @@ import torch
 from transformers import PretrainedConfig
 from transformers.cache_utils import Cache
 
-from engine.decoding.feed import Feed, Joined, Nodes
-from engine.decoding.placing import placed
+from specfleet.engine.decoding.feed import Feed, Joined, Nodes
+from specfleet.engine.decoding.placing import placed
 
 WARM_UP = -1  # tag of the row of warm-up steps
 

@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
-from engine.decoding.admitted import config_of
-from engine.decoding.folders import explained
-from fleet.errors import InputError
-from fleet.inputs.text import read_json
+from specfleet.engine.decoding.admitted import config_of
+from specfleet.engine.decoding.folders import explained
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import read_json
 
 FILES = ("model.safetensors", "pytorch_model.bin")  # in this order, each before its shards, as in transformers
 NAMED = 4  # tensors that a line names; more are counted

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from engine.decoding.draft import Drafter
-from engine.decoding.sampling import GREEDY, Sampling
-from engine.decoding.verify import Target
-from fleet.errors import InputError
-from fleet.policies.shapes import reach
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.sampling import GREEDY, Sampling
+from specfleet.engine.decoding.verify import Target
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.shapes import reach
 
 TAG = 0
 

@@ -8,15 +8,15 @@ from itertools import accumulate
 import numpy as np
 import torch
 
-from engine.decoding.cache import WARM_UP, RowCache
-from engine.decoding.feed import Nodes
-from engine.decoding.grow import ChildSampling, Drafts, Stops, grow_dynamic, grow_static, no_drafts
-from engine.decoding.models import CausalLM
-from engine.decoding.placing import placed
-from engine.decoding.rules import NEEDS_Q, Rule
-from engine.decoding.sampling import GREEDY, Sampling, uniforms
-from fleet.errors import InputError
-from fleet.policies.shapes import CHAIN, Shape
+from specfleet.engine.decoding.cache import WARM_UP, RowCache
+from specfleet.engine.decoding.feed import Nodes
+from specfleet.engine.decoding.grow import ChildSampling, Drafts, Stops, grow_dynamic, grow_static, no_drafts
+from specfleet.engine.decoding.models import CausalLM
+from specfleet.engine.decoding.placing import placed
+from specfleet.engine.decoding.rules import NEEDS_Q, Rule
+from specfleet.engine.decoding.sampling import GREEDY, Sampling, uniforms
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.shapes import CHAIN, Shape
 
 EVEN = 4  # tokens that rows may be fed again, so that all rows have the same shape, for which a graph exists
 

@@ -23,16 +23,16 @@ from torch.nn import functional
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
-from engine.decoding.cache import RowCache, shape_of
-from engine.decoding.draft import Drafter
-from engine.decoding.feed import Feed, Joined, Nodes
-from engine.decoding.graphs import Graphs
-from engine.decoding.grow import Drafts
-from engine.decoding.llama import Rotary, layer_of, rotary_table, run_layers
-from engine.decoding.models import CHUNK, POSITIONS, CausalLM
-from engine.decoding.placing import placed
-from engine.decoding.rules import Rule
-from fleet.policies.shapes import CHAIN, Shape
+from specfleet.engine.decoding.cache import RowCache, shape_of
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.feed import Feed, Joined, Nodes
+from specfleet.engine.decoding.graphs import Graphs
+from specfleet.engine.decoding.grow import Drafts
+from specfleet.engine.decoding.llama import Rotary, layer_of, rotary_table, run_layers
+from specfleet.engine.decoding.models import CHUNK, POSITIONS, CausalLM
+from specfleet.engine.decoding.placing import placed
+from specfleet.engine.decoding.rules import Rule
+from specfleet.fleet.policies.shapes import CHAIN, Shape
 
 
 class _Head(nn.Module):

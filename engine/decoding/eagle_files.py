@@ -13,12 +13,12 @@ from torch import nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from engine.decoding.checkpoints import TABLES, read_tensors, some_of
-from engine.decoding.eagle import AnyHead, Eagle3Head, EagleHead
-from engine.decoding.folders import explained
-from engine.decoding.llama import STATIC_ROPE
-from fleet.errors import InputError
-from fleet.inputs.text import read_json, shortened
+from specfleet.engine.decoding.checkpoints import TABLES, read_tensors, some_of
+from specfleet.engine.decoding.eagle import AnyHead, Eagle3Head, EagleHead
+from specfleet.engine.decoding.folders import explained
+from specfleet.engine.decoding.llama import STATIC_ROPE
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import read_json, shortened
 
 Tensors = Mapping[str, torch.Tensor]
 Content = Mapping[str, object]  # of a config.json

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from engine.decoding.placing import placed
+from specfleet.engine.decoding.placing import placed
 
 
 @dataclass(frozen=True, slots=True)

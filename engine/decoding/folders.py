@@ -7,8 +7,8 @@ from pathlib import Path
 from torch import OutOfMemoryError
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 
-from fleet.errors import InputError
-from fleet.inputs.text import read_json, reason, shortened
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import read_json, reason, shortened
 
 
 def read_config(folder: Path) -> PretrainedConfig:

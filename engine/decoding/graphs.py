@@ -20,9 +20,9 @@ from weakref import WeakSet
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from engine.decoding.cache import RowCache
-from engine.decoding.feed import Feed
-from engine.decoding.slots import SlotCache
+from specfleet.engine.decoding.cache import RowCache
+from specfleet.engine.decoding.feed import Feed
+from specfleet.engine.decoding.slots import SlotCache
 
 MAX_TOKENS = 256  # of a pass: with more, the kernels take longer than their launches
 LONGEST_CHAIN = 32  # of one row alone: a longer one is part of a prompt, and prompt lengths rarely repeat

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fleet.policies.shapes import depths_of
+from specfleet.fleet.policies.shapes import depths_of
 
 
 def longest_path(

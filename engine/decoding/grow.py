@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from engine.decoding.feed import Nodes
-from engine.decoding.placing import placed
-from engine.decoding.rules import Rule, normalised
-from engine.decoding.sampling import Sampling, Uniforms, distributions, working
-from engine.decoding.trees import Tree, static_tree, tree_of
-from fleet.errors import InputError
-from fleet.policies.shapes import Shape, depths_of
+from specfleet.engine.decoding.feed import Nodes
+from specfleet.engine.decoding.placing import placed
+from specfleet.engine.decoding.rules import Rule, normalised
+from specfleet.engine.decoding.sampling import Sampling, Uniforms, distributions, working
+from specfleet.engine.decoding.trees import Tree, static_tree, tree_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.shapes import Shape, depths_of
 
 BROKEN = -2  # replaces a token if its logits are not numbers
 Extend = Callable[[torch.Tensor, Nodes], torch.Tensor]

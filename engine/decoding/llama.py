@@ -14,11 +14,11 @@ import torch
 from torch.nn import functional
 from transformers import PretrainedConfig
 
-from engine.decoding.admitted import STATIC_ROPE
-from engine.decoding.attention import attend, grouped
-from engine.decoding.cache import RowCache
-from engine.decoding.feed import Feed, Joined
-from engine.decoding.pages import attend_pages, packed_of
+from specfleet.engine.decoding.admitted import STATIC_ROPE
+from specfleet.engine.decoding.attention import attend, grouped
+from specfleet.engine.decoding.cache import RowCache
+from specfleet.engine.decoding.feed import Feed, Joined
+from specfleet.engine.decoding.pages import attend_pages, packed_of
 
 MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3", "glm4", "gemma2"}
 IN_PAIRS = {"glm4"}  # types that rotate neighbours of a head, and not its halves

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.decoding.grow import Drafts, Stops
-from engine.decoding.placing import placed
-from engine.decoding.rules import Rule
-from engine.decoding.sampling import GREEDY, Sampling
-from engine.decoding.trees import static_tree
-from fleet.policies.shapes import CHAIN
+from specfleet.engine.decoding.grow import Drafts, Stops
+from specfleet.engine.decoding.placing import placed
+from specfleet.engine.decoding.rules import Rule
+from specfleet.engine.decoding.sampling import GREEDY, Sampling
+from specfleet.engine.decoding.trees import static_tree
+from specfleet.fleet.policies.shapes import CHAIN
 
 LONGEST, SHORTEST = 3, 1  # tokens that must repeat
 

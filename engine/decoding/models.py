@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from engine.decoding.admitted import check, known_positions
-from engine.decoding.aligned import AlignedCache
-from engine.decoding.attention import FEED, use_slots
-from engine.decoding.cache import CacheShape, Group, RowCache, shape_of
-from engine.decoding.checkpoints import load_whole
-from engine.decoding.feed import Feed, Joined, Nodes
-from engine.decoding.graphs import Graphs
-from engine.decoding.llama import (
+from specfleet.engine.decoding.admitted import check, known_positions
+from specfleet.engine.decoding.aligned import AlignedCache
+from specfleet.engine.decoding.attention import FEED, use_slots
+from specfleet.engine.decoding.cache import CacheShape, Group, RowCache, shape_of
+from specfleet.engine.decoding.checkpoints import load_whole
+from specfleet.engine.decoding.feed import Feed, Joined, Nodes
+from specfleet.engine.decoding.graphs import Graphs
+from specfleet.engine.decoding.llama import (
     MODEL_TYPES,
     SCALED,
     Layer,
@@ -28,12 +28,12 @@ from engine.decoding.llama import (
     rotary_table,
     run_layers,
 )
-from engine.decoding.pages import reads_pages
-from engine.decoding.placing import placed
-from engine.decoding.quantised import BITS, quantised_layers
-from engine.decoding.slots import ROWS, TOKENS, SlotCache
-from fleet.errors import InputError
-from fleet.inputs.text import is_file
+from specfleet.engine.decoding.pages import reads_pages
+from specfleet.engine.decoding.placing import placed
+from specfleet.engine.decoding.quantised import BITS, quantised_layers
+from specfleet.engine.decoding.slots import ROWS, TOKENS, SlotCache
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import is_file
 
 DEMO_PAIR = Path(__file__).parents[1] / "demo_pair"
 PRECISIONS = {

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from engine.decoding.feed import Feed
-from engine.decoding.placing import placed
+from specfleet.engine.decoding.feed import Feed
+from specfleet.engine.decoding.placing import placed
 
 PAGE = 256  # places; flash attention takes pages of a multiple of it
 CLOSE = 0.05  # between outputs of a size near 1, in half precision and in float32

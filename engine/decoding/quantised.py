@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from engine.decoding.llama import Layer, layer_of
-from fleet.errors import InputError
+from specfleet.engine.decoding.llama import Layer, layer_of
+from specfleet.fleet.errors import InputError
 
 BITS: Mapping[str, int] = {"int8": 8, "int4": 4}  # of a weight, by precision; scales add up to 3 %
 GROUP = 128  # numbers that share a scale, in 4 bits; in 8 bits a row does

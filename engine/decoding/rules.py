@@ -18,8 +18,8 @@ from typing import Literal
 
 import torch
 
-from engine.decoding.sampling import Uniforms
-from engine.decoding.trees import Tree
+from specfleet.engine.decoding.sampling import Uniforms
+from specfleet.engine.decoding.trees import Tree
 
 Rule = Literal["rejection", "without-replacement", "top-k", "match"]
 NEEDS_Q = ("rejection", "without-replacement")  # rules that need the distributions of the children

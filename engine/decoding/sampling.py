@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from engine.decoding.placing import placed
+from specfleet.engine.decoding.placing import placed
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from engine.decoding.folders import explained, read_config, read_tokenizer
-from engine.decoding.models import folder_of
-from fleet.errors import InputError
-from fleet.inputs.text import read_json
+from specfleet.engine.decoding.folders import explained, read_config, read_tokenizer
+from specfleet.engine.decoding.models import folder_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import read_json
 
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "tiktoken.model")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.decoding.cache import CacheShape, Group, RowCache
-from engine.decoding.feed import Feed, Joined, Nodes, feed_of
-from engine.decoding.pages import whole_pages
+from specfleet.engine.decoding.cache import CacheShape, Group, RowCache
+from specfleet.engine.decoding.feed import Feed, Joined, Nodes, feed_of
+from specfleet.engine.decoding.pages import whole_pages
 
 ROWS, TOKENS = 1, 512  # capacity at the start, if the need is unknown
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import torch
 
-from engine.decoding.grow import Drafts
-from engine.decoding.models import CHUNK
-from engine.decoding.placing import placed
-from engine.decoding.verify import Target, Verdict
+from specfleet.engine.decoding.grow import Drafts
+from specfleet.engine.decoding.models import CHUNK
+from specfleet.engine.decoding.placing import placed
+from specfleet.engine.decoding.verify import Target, Verdict
 
 
 class PromptPart(NamedTuple):

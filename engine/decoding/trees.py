@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import torch
 
-from engine.decoding.placing import placed
-from fleet.policies.shapes import parents as parents_of
+from specfleet.engine.decoding.placing import placed
+from specfleet.fleet.policies.shapes import parents as parents_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from engine.decoding.cache import WARM_UP, RowCache
-from engine.decoding.feed import Nodes, in_rectangle
-from engine.decoding.graphs import MAX_TOKENS
-from engine.decoding.greedy import longest_path
-from engine.decoding.grow import BROKEN, Drafts, check_draft, no_drafts, no_numbers
-from engine.decoding.models import CausalLM
-from engine.decoding.placing import placed
-from engine.decoding.rules import Rule, Walk, decided_at, decisions, normalised
-from engine.decoding.rules import verify as walk_down
-from engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms, warmed, widened
-from fleet.acceptance.token import Token
-from fleet.errors import InputError
+from specfleet.engine.decoding.cache import WARM_UP, RowCache
+from specfleet.engine.decoding.feed import Nodes, in_rectangle
+from specfleet.engine.decoding.graphs import MAX_TOKENS
+from specfleet.engine.decoding.greedy import longest_path
+from specfleet.engine.decoding.grow import BROKEN, Drafts, check_draft, no_drafts, no_numbers
+from specfleet.engine.decoding.models import CausalLM
+from specfleet.engine.decoding.placing import placed
+from specfleet.engine.decoding.rules import Rule, Walk, decided_at, decisions, normalised
+from specfleet.engine.decoding.rules import verify as walk_down
+from specfleet.engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms, warmed, widened
+from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.errors import InputError
 
 MIN_LOG = math.log(torch.finfo(torch.float64).tiny)  # logarithm of the least probability
 MIN_LOG_SENT = -25 * math.log(2)  # half of the least probability above 0 of float16, in which drafts are sent

@@ -11,11 +11,11 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
-from engine.node.node import Stations
-from engine.node.observer import observed
-from engine.node.power import Device, meter_of
-from engine.node.write_ahead_log import Served
-from fleet.errors import InputError
+from specfleet.engine.node.node import Stations
+from specfleet.engine.node.observer import observed
+from specfleet.engine.node.power import Device, meter_of
+from specfleet.engine.node.write_ahead_log import Served
+from specfleet.fleet.errors import InputError
 
 PROGRESS, SAMPLES = "progress", "samples"  # kinds of messages that need no answer
 NO_MEMORY = "no memory"  # the kind of an error

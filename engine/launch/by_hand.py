@@ -15,33 +15,33 @@ from types import FrameType
 import msgspec
 import torch
 
-from engine.decoding.models import is_folder_of_model
-from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.launch.bodies import THREADS
-from engine.launch.placement import measured_here
-from engine.launch.runnable import check_by_hand
-from engine.launch.serve import process_of_drafter
-from engine.launch.supervisor import Watch, watched
-from engine.net.addresses import called_by_targets, drafters_at, shown
-from engine.net.clock import now_s
-from engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
-from engine.node.build import largest_vocabulary, state_numbers, with_positions
-from engine.node.node import Site, Stations
-from engine.node.observer import observed
-from engine.node.prompts import prompts_of
-from engine.node.real import verifier_node
-from engine.node.router import router_node
-from engine.node.write_ahead_log import Life
-from engine.replayed.continuations import continuations_of
-from engine.replayed.targets import ReplayedFleet
-from fleet.errors import InputError
-from fleet.files import check_writable
-from fleet.interrupts import ENDING, Interrupted
-from fleet.records.power import curves_of, write_samples
-from fleet.records.run import make_run, write_run
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
+from specfleet.engine.decoding.models import is_folder_of_model
+from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
+from specfleet.engine.launch.bodies import THREADS
+from specfleet.engine.launch.placement import measured_here
+from specfleet.engine.launch.runnable import check_by_hand
+from specfleet.engine.launch.serve import process_of_drafter
+from specfleet.engine.launch.supervisor import Watch, watched
+from specfleet.engine.net.addresses import called_by_targets, drafters_at, shown
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
+from specfleet.engine.node.build import largest_vocabulary, state_numbers, with_positions
+from specfleet.engine.node.node import Site, Stations
+from specfleet.engine.node.observer import observed
+from specfleet.engine.node.prompts import prompts_of
+from specfleet.engine.node.real import verifier_node
+from specfleet.engine.node.router import router_node
+from specfleet.engine.node.write_ahead_log import Life
+from specfleet.engine.replayed.continuations import continuations_of
+from specfleet.engine.replayed.targets import ReplayedFleet
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import check_writable
+from specfleet.fleet.interrupts import ENDING, Interrupted
+from specfleet.fleet.records.power import curves_of, write_samples
+from specfleet.fleet.records.run import make_run, write_run
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
 
 PATIENCE_S = 24 * 3600.0  # for a drafter that starts later; the user can end the wait
 

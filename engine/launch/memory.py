@@ -11,17 +11,17 @@ from typing import Any
 
 import msgspec
 
-from engine.decoding.cache import shape_of
-from engine.decoding.checkpoints import count_numbers, stored_tensors
-from engine.decoding.eagle_files import read_head_config
-from engine.decoding.folders import read_config
-from engine.decoding.models import PRECISIONS, folder_of
-from engine.decoding.pages import whole_pages
-from engine.decoding.quantised import BITS
-from engine.launch.placement import gpus_of
-from engine.node.build import borrowed_of, head_folder
-from fleet.scenario.names import verifier_name
-from fleet.scenario.resolved import Fleet
+from specfleet.engine.decoding.cache import shape_of
+from specfleet.engine.decoding.checkpoints import count_numbers, stored_tensors
+from specfleet.engine.decoding.eagle_files import read_head_config
+from specfleet.engine.decoding.folders import read_config
+from specfleet.engine.decoding.models import PRECISIONS, folder_of
+from specfleet.engine.decoding.pages import whole_pages
+from specfleet.engine.decoding.quantised import BITS
+from specfleet.engine.launch.placement import gpus_of
+from specfleet.engine.node.build import borrowed_of, head_folder
+from specfleet.fleet.scenario.names import verifier_name
+from specfleet.fleet.scenario.resolved import Fleet
 
 CONTEXT_BYTES = 2**30  # of each process, assumed: CUDA context, workspaces of libraries, activations, unused blocks
 GRAPHS_BYTES = 2**29  # of each process, assumed: the CUDA graphs of its repeated shapes

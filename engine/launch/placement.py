@@ -10,10 +10,10 @@ from typing import Literal
 
 import torch
 
-from engine.node.power import Device, Meter, meter_of, missing_counters
-from fleet.scenario.facts import crowds
-from fleet.scenario.names import verifier_name
-from fleet.scenario.resolved import Fleet
+from specfleet.engine.node.power import Device, Meter, meter_of, missing_counters
+from specfleet.fleet.scenario.facts import crowds
+from specfleet.fleet.scenario.names import verifier_name
+from specfleet.fleet.scenario.resolved import Fleet
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

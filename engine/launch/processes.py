@@ -11,14 +11,18 @@ from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
-from engine.launch.bodies import NO_MEMORY, PROGRESS, SAMPLES, plain_body, run_body
-from fleet.errors import DeviceMemoryError, InputError, NodeDiedError
-from fleet.interrupts import deferred, unseen
-from fleet.records.schema import PowerSample
+from specfleet.engine.launch.bodies import NO_MEMORY, PROGRESS, SAMPLES, plain_body, run_body
+from specfleet.fleet.errors import DeviceMemoryError, InputError, NodeDiedError
+from specfleet.fleet.interrupts import deferred, unseen
+from specfleet.fleet.records.schema import PowerSample
 
 # Imported once, in the process that nodes are forked from. transformers would import the second when a model is loaded,
 # two seconds a node; other architectures than Llama import their own file.
-PRELOADED = ["engine.launch.serve", "transformers.models.llama.modeling_llama", "engine.launch.warmed"]
+PRELOADED = [
+    "specfleet.engine.launch.serve",
+    "transformers.models.llama.modeling_llama",
+    "specfleet.engine.launch.warmed",
+]
 
 UNGUARDED = 97  # exit code of a node that would start nodes, because it imports an unguarded script
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from engine.net.limits import bounds_of
-from fleet.errors import InputError
-from fleet.policies.goodput import Goodput
-from fleet.scenario.arrivals import Trace
-from fleet.scenario.faults import NodeFault
-from fleet.scenario.resolved import Fleet
+from specfleet.engine.net.limits import bounds_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.goodput import Goodput
+from specfleet.fleet.scenario.arrivals import Trace
+from specfleet.fleet.scenario.faults import NodeFault
+from specfleet.fleet.scenario.resolved import Fleet
 
 
 def check_can_run(fleet: Fleet) -> None:

@@ -9,32 +9,32 @@ from typing import Any
 
 import msgspec
 
-from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.launch.bodies import node_body
-from engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
-from engine.launch.processes import NodeProcess, end_all, in_process
-from engine.launch.runnable import check_can_run
-from engine.launch.supervisor import Place, Supervisor, Watch, watched
-from engine.net.clock import now_s
-from engine.node.build import largest_vocabulary, state_numbers, with_positions
-from engine.node.node import LOOPBACK, Node, Site
-from engine.node.observer import Report
-from engine.node.prompts import prompts_of
-from engine.node.real import drafter_node, verifier_node
-from engine.node.router import router_node
-from engine.node.write_ahead_log import Life, Served
-from engine.replayed.continuations import continuations_of
-from engine.replayed.drafter import replayed_drafter_node
-from engine.replayed.targets import ReplayedFleet
-from fleet.acceptance.token import Token
-from fleet.records.power import DeviceCurve, curves_of
-from fleet.records.run import Run, make_run
-from fleet.records.schema import PowerSample
-from fleet.scenario.faults import Kill, NodeFault, moments
-from fleet.scenario.names import ROUTER, verifier_name
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
+from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
+from specfleet.engine.launch.bodies import node_body
+from specfleet.engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
+from specfleet.engine.launch.processes import NodeProcess, end_all, in_process
+from specfleet.engine.launch.runnable import check_can_run
+from specfleet.engine.launch.supervisor import Place, Supervisor, Watch, watched
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.node.build import largest_vocabulary, state_numbers, with_positions
+from specfleet.engine.node.node import LOOPBACK, Node, Site
+from specfleet.engine.node.observer import Report
+from specfleet.engine.node.prompts import prompts_of
+from specfleet.engine.node.real import drafter_node, verifier_node
+from specfleet.engine.node.router import router_node
+from specfleet.engine.node.write_ahead_log import Life, Served
+from specfleet.engine.replayed.continuations import continuations_of
+from specfleet.engine.replayed.drafter import replayed_drafter_node
+from specfleet.engine.replayed.targets import ReplayedFleet
+from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.records.power import DeviceCurve, curves_of
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.records.schema import PowerSample
+from specfleet.fleet.scenario.faults import Kill, NodeFault, moments
+from specfleet.fleet.scenario.names import ROUTER, verifier_name
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
 
 CONTINUATIONS = Path(tempfile.gettempdir()) / "specfleet-continuations"
 HEAD_START_S = 0.05  # from sending time zero to time zero, so that every process has read it before

@@ -12,15 +12,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from engine.launch.processes import NodeProcess
-from engine.net.clock import now_s
-from engine.node.observer import LOOK_S, Report
-from engine.node.write_ahead_log import FIRST, Life, Served, read_log
-from fleet.records.metrics.counters import Counters
-from fleet.records.recorder import ReportedRows
-from fleet.records.schema import SCHEMA, Row
-from fleet.scenario.faults import Change, Moment
-from fleet.scenario.resolved import Fleet
+from specfleet.engine.launch.processes import NodeProcess
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.node.observer import LOOK_S, Report
+from specfleet.engine.node.write_ahead_log import FIRST, Life, Served, read_log
+from specfleet.fleet.records.metrics.counters import Counters
+from specfleet.fleet.records.recorder import ReportedRows
+from specfleet.fleet.records.schema import SCHEMA, Row
+from specfleet.fleet.scenario.faults import Change, Moment
+from specfleet.fleet.scenario.resolved import Fleet
 
 Watch = Callable[[Counters], None]
 State = Literal["starting", "serving", "stalled", "dead", "done"]

@@ -19,8 +19,8 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
-from engine.net.keys import Keys, allowed_keys
-from fleet.errors import InputError
+from specfleet.engine.net.keys import Keys, allowed_keys
+from specfleet.fleet.errors import InputError
 
 ZAP_ADDRESS = "inproc://zeromq.zap.01"  # fixed by ZeroMQ's specification 27
 ZAP_DOMAIN = b"specfleet"

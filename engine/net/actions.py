@@ -2,9 +2,9 @@
 
 import msgspec
 
-from engine.net.content import NOTHING, Content
-from engine.net.handshake import Ping
-from fleet.stations.messages import Join, Message, Overdue, Retry
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.handshake import Ping
+from specfleet.fleet.stations.messages import Join, Message, Overdue, Retry
 
 SERVER_PORT = -1  # port of a node's server; its clients have ports from 0
 NO_PEER = b""  # peer of a client, which has only one

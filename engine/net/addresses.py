@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from fleet.errors import InputError
-from fleet.scenario.resolved import Fleet
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.resolved import Fleet
 
 
 def addresses_of(option: str, text: str) -> list[str]:

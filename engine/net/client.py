@@ -6,15 +6,38 @@ the client delivers a Refusal, and the target decodes alone.
 
 import msgspec
 
-from engine.net.actions import ALIVE_S, HELLO_S, LEASE_S, NO_PEER, Action, Deliver, Lost, Opened, Rejected, Send
-from engine.net.content import NOTHING, Content
-from engine.net.frames import VERSION, FrameError, OtherVersionError, WireMessage, pack, parse, payload_of
-from engine.net.handshake import Alive, Bye, Denied, Hello, Ping, Role, Unknown, Welcome, printable, seat_of, terms_of
-from engine.net.limits import bounds_of, draft_refused
-from engine.net.rates import full
-from fleet.errors import InputError
-from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
+from specfleet.engine.net.actions import (
+    ALIVE_S,
+    HELLO_S,
+    LEASE_S,
+    NO_PEER,
+    Action,
+    Deliver,
+    Lost,
+    Opened,
+    Rejected,
+    Send,
+)
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.frames import VERSION, FrameError, OtherVersionError, WireMessage, pack, parse, payload_of
+from specfleet.engine.net.handshake import (
+    Alive,
+    Bye,
+    Denied,
+    Hello,
+    Ping,
+    Role,
+    Unknown,
+    Welcome,
+    printable,
+    seat_of,
+    terms_of,
+)
+from specfleet.engine.net.limits import bounds_of, draft_refused
+from specfleet.engine.net.rates import full
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
 MAX_BAD = 8  # malformed frames, before the server counts as lost
 EXTRA, EXTRA_PER_S = 64, 16.0  # frames of a server beyond ANSWERS to each frame of its client

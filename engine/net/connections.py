@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine.net.actions import SERVER_PORT, Action, Cut, Deliver, Lost, Opened, Rejected, Send
-from engine.net.client import ClientEnd
-from engine.net.content import Content
-from engine.net.frames import due_of
-from engine.net.handshake import Ping
-from engine.net.links import StatedLinks, with_due
-from engine.net.server import ServerEnd
-from engine.net.sockets import Sockets
-from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
+from specfleet.engine.net.actions import SERVER_PORT, Action, Cut, Deliver, Lost, Opened, Rejected, Send
+from specfleet.engine.net.client import ClientEnd
+from specfleet.engine.net.content import Content
+from specfleet.engine.net.frames import due_of
+from specfleet.engine.net.handshake import Ping
+from specfleet.engine.net.links import StatedLinks, with_due
+from specfleet.engine.net.server import ServerEnd
+from specfleet.engine.net.sockets import Sockets
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
 
 Posted = Message | Routed | Ping
 

@@ -11,9 +11,9 @@ import struct
 import msgspec
 import numpy as np
 
-from engine.net.content import DRAWN, NOTHING, Content
-from engine.net.handshake import Control
-from fleet.stations.messages import Message
+from specfleet.engine.net.content import DRAWN, NOTHING, Content
+from specfleet.engine.net.handshake import Control
+from specfleet.fleet.stations.messages import Message
 
 MAGIC = b"sf"
 VERSION = 4  # of frames and their content; both ends must have the same

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import longest_of
-from fleet.stations.messages import Number
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import longest_of
+from specfleet.fleet.stations.messages import Number
 
 TERMS = (
     "seed", "precision", "drafters.count", "drafters.depth", "drafters.shape", "drafters.kind",

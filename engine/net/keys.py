@@ -16,8 +16,8 @@ import msgspec
 import zmq
 from zmq.utils import z85
 
-from fleet.errors import InputError
-from fleet.files import write_file
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import write_file
 
 SECRET, PUBLIC = ".secret", ".public"
 ANY = ""  # the address of every server without a name

@@ -11,13 +11,13 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from engine.net.content import DRAWN, NOTHING, Content
-from engine.net.frames import HEADER, MAX_ENVELOPE_BYTES
-from engine.net.handshake import Ping
-from fleet.policies.shapes import CHAIN, Shape
-from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
-from fleet.stations.payload import HIDDEN_BYTES, PROBABILITY_BYTES, TOKEN_BYTES
+from specfleet.engine.net.content import DRAWN, NOTHING, Content
+from specfleet.engine.net.frames import HEADER, MAX_ENVELOPE_BYTES
+from specfleet.engine.net.handshake import Ping
+from specfleet.fleet.policies.shapes import CHAIN, Shape
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
+from specfleet.fleet.stations.payload import HIDDEN_BYTES, PROBABILITY_BYTES, TOKEN_BYTES
 
 AGAIN_S, MIN_AGAIN_S = 1.0, 0.05  # between two openings of a stream without an answer to the first
 PING_BYTES = 1 << 18  # of a link's calibration

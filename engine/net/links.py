@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from engine.net.actions import Action, Deliver, Send
-from engine.net.frames import payload_of, stamped
-from engine.net.handshake import Ping
-from fleet.acceptance.sources import sources_of
-from fleet.scenario.faults import LinkFault, LinkFaults, Way
-from fleet.scenario.links import Pair, holds_links, linked_pairs, ways_of
-from fleet.scenario.names import verifier_name
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import streams_of
-from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
-from fleet.times.durations import one_way_s
+from specfleet.engine.net.actions import Action, Deliver, Send
+from specfleet.engine.net.frames import payload_of, stamped
+from specfleet.engine.net.handshake import Ping
+from specfleet.fleet.acceptance.sources import sources_of
+from specfleet.fleet.scenario.faults import LinkFault, LinkFaults, Way
+from specfleet.fleet.scenario.links import Pair, holds_links, linked_pairs, ways_of
+from specfleet.fleet.scenario.names import verifier_name
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
+from specfleet.fleet.times.durations import one_way_s
 
 MAX_HELD_S = 3600.0  # a larger delay in a stamp is ignored
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.net.actions import LEASE_S, SERVER_PORT, Action, Cut, Deliver, Send
-from engine.net.content import NOTHING, Content
-from engine.net.frames import VERSION, FrameError, OtherVersionError, WireMessage, pack, parse, payload_of
-from engine.net.handshake import (
+from specfleet.engine.net.actions import LEASE_S, SERVER_PORT, Action, Cut, Deliver, Send
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.frames import VERSION, FrameError, OtherVersionError, WireMessage, pack, parse, payload_of
+from specfleet.engine.net.handshake import (
     LIVES,
     Alive,
     Bye,
@@ -29,11 +29,11 @@ from engine.net.handshake import (
     seat_of,
     terms_of,
 )
-from engine.net.limits import Sessions, bounds_of
-from engine.net.rates import TokenBucket, TokenBuckets, full
-from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import DraftRequest, Leave, Message, Refusal, View
-from fleet.stations.session import era_of
+from specfleet.engine.net.limits import Sessions, bounds_of
+from specfleet.engine.net.rates import TokenBucket, TokenBuckets, full
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.messages import DraftRequest, Leave, Message, Refusal, View
+from specfleet.fleet.stations.session import era_of
 
 MAX_BAD = 8  # malformed or misplaced frames of a peer, before it is cut
 IDLE, IDLE_PER_S = 64, 16.0  # useless frames (repeated ones, Alive); an honest peer sends 1 a second

@@ -8,15 +8,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
-from engine.net.actions import SERVER_PORT, Action, Deliver, Lost, Opened, Rejected
-from engine.net.clock import now_s
-from engine.net.connections import ConnectionTable, Posted
-from engine.net.content import Content
-from engine.net.links import LossyLinks
-from engine.net.rates import RateLimitedLog
-from engine.net.sockets import Sockets
-from fleet.errors import InputError
-from fleet.stations.messages import TO_DRAFTER, TO_VERIFIER
+from specfleet.engine.net.actions import SERVER_PORT, Action, Deliver, Lost, Opened, Rejected
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.net.connections import ConnectionTable, Posted
+from specfleet.engine.net.content import Content
+from specfleet.engine.net.links import LossyLinks
+from specfleet.engine.net.rates import RateLimitedLog
+from specfleet.engine.net.sockets import Sockets
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.stations.messages import TO_DRAFTER, TO_VERIFIER
 
 SAY_AFTER_S = 2.0  # of waiting for a drafter
 TICK_S = 0.25  # between two checks of what is due

@@ -15,11 +15,11 @@ from collections.abc import Callable, Container, Mapping
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from engine.net.access import ConnectionMonitor
-from engine.net.actions import NO_PEER, SERVER_PORT, ReceivedFrame, Send
-from engine.net.clock import now_s
-from engine.net.keys import Keys, check_bind_host, check_connect_host
-from fleet.errors import InputError
+from specfleet.engine.net.access import ConnectionMonitor
+from specfleet.engine.net.actions import NO_PEER, SERVER_PORT, ReceivedFrame, Send
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.net.keys import Keys, check_bind_host, check_connect_host
+from specfleet.fleet.errors import InputError
 
 QUEUE = 64  # frames that may wait for a peer, and of it
 HANDSHAKE_MS = 3000  # for ZeroMQ's own greeting

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.decoding.grow import Drafts
-from engine.decoding.verify import Target
-from engine.net.content import Content
-from engine.node.build import AnyDrafter, Streams
-from engine.node.executors import with_signals
-from engine.node.signals import Watch, note_signals
-from engine.node.worker import Executor
-from fleet.acceptance.token import Token
-from fleet.policies.aligned import AlignedRule
-from fleet.policies.outcome import Outcome
-from fleet.stations.messages import Join, StationEvent
-from fleet.times.step import Step
+from specfleet.engine.decoding.grow import Drafts
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.net.content import Content
+from specfleet.engine.node.build import AnyDrafter, Streams
+from specfleet.engine.node.executors import with_signals
+from specfleet.engine.node.signals import Watch, note_signals
+from specfleet.engine.node.worker import Executor
+from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.policies.aligned import AlignedRule
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.stations.messages import Join, StationEvent
+from specfleet.fleet.times.step import Step
 
 
 @dataclass(eq=False)

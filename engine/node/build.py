@@ -12,21 +12,21 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from engine.decoding.admitted import known_positions
-from engine.decoding.borrowed import borrowed_names, load_borrowed
-from engine.decoding.cache import CacheShape, RowCache, shape_of
-from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleDrafter
-from engine.decoding.eagle_files import load_head, taps_of
-from engine.decoding.folders import read_config
-from engine.decoding.llama import is_lean
-from engine.decoding.lookup import LookupDrafter
-from engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, folder_of, is_folder_of_model, load_model
-from engine.decoding.sampling import GREEDY, Sampling
-from engine.decoding.verify import Target
-from fleet.errors import InputError
-from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import Join
+from specfleet.engine.decoding.admitted import known_positions
+from specfleet.engine.decoding.borrowed import borrowed_names, load_borrowed
+from specfleet.engine.decoding.cache import CacheShape, RowCache, shape_of
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.eagle import EagleDrafter
+from specfleet.engine.decoding.eagle_files import load_head, taps_of
+from specfleet.engine.decoding.folders import read_config
+from specfleet.engine.decoding.llama import is_lean
+from specfleet.engine.decoding.lookup import LookupDrafter
+from specfleet.engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, folder_of, is_folder_of_model, load_model
+from specfleet.engine.decoding.sampling import GREEDY, Sampling
+from specfleet.engine.decoding.verify import Target
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.messages import Join
 
 AnyDrafter = Drafter | LookupDrafter
 Side = Literal["drafter", "target"]

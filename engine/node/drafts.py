@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.decoding.greedy import path_in_text
-from engine.decoding.grow import Drafts, no_drafts
-from engine.decoding.placing import placed
-from engine.decoding.trees import static_tree, tree_of
-from engine.net.content import NOTHING, Content, padded
-from fleet.errors import InputError
-from fleet.policies.shapes import depths_of
+from specfleet.engine.decoding.greedy import path_in_text
+from specfleet.engine.decoding.grow import Drafts, no_drafts
+from specfleet.engine.decoding.placing import placed
+from specfleet.engine.decoding.trees import static_tree, tree_of
+from specfleet.engine.net.content import NOTHING, Content, padded
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.shapes import depths_of
 
 
 def cut_to(content: Content, levels: int) -> Content:

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from engine.decoding.grow import Drafts, check_draft
-from engine.decoding.together import PromptPart, run_together
-from engine.decoding.verify import Target, Verdict
-from engine.net.content import NOTHING, Content, path_sent, states_sent
-from engine.node.build import AnyDrafter, Streams
-from engine.node.drafts import below, contents_of, cut_to, drafts_of, said_by
-from engine.node.pending import PendingDrafts
-from engine.node.worker import Executor
-from fleet.acceptance.token import Token
-from fleet.errors import InputError
-from fleet.policies.outcome import Outcome
-from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
-from fleet.times.step import Member, Step
+from specfleet.engine.decoding.grow import Drafts, check_draft
+from specfleet.engine.decoding.together import PromptPart, run_together
+from specfleet.engine.decoding.verify import Target, Verdict
+from specfleet.engine.net.content import NOTHING, Content, path_sent, states_sent
+from specfleet.engine.node.build import AnyDrafter, Streams
+from specfleet.engine.node.drafts import below, contents_of, cut_to, drafts_of, said_by
+from specfleet.engine.node.pending import PendingDrafts
+from specfleet.engine.node.worker import Executor
+from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
+from specfleet.fleet.times.step import Member, Step
 
 PROMPT = frozenset({"prefill", "chunk"})  # kinds of parts of a prompt
 

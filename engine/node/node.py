@@ -9,26 +9,26 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import msgspec
 
-from engine.net.actions import Deliver
-from engine.net.client import ClientEnd, max_reconnect_s
-from engine.net.clock import now_s
-from engine.net.connections import ConnectionTable
-from engine.net.content import NOTHING, Content
-from engine.net.keys import Keys
-from engine.net.limits import max_bytes
-from engine.net.links import LossyLinks, lossy_links, stated_links
-from engine.net.server import ServerEnd
-from engine.net.socket_thread import SocketThread
-from engine.net.sockets import Sockets
-from engine.node.device_lock import DeviceLock, no_lock
-from engine.node.worker import Executor, Stop, Timed, Worker, by_the_clock
-from engine.node.write_ahead_log import FIRST, Life, note_finished, open_log
-from fleet.acceptance.token import Token
-from fleet.records.recorder import Log, Origin, RecordedStation
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import Request, streams_of
-from fleet.stations.build import drafter_station, join_of
-from fleet.stations.messages import Finished, Ignored, Instruction, Restarted
+from specfleet.engine.net.actions import Deliver
+from specfleet.engine.net.client import ClientEnd, max_reconnect_s
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.net.connections import ConnectionTable
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.keys import Keys
+from specfleet.engine.net.limits import max_bytes
+from specfleet.engine.net.links import LossyLinks, lossy_links, stated_links
+from specfleet.engine.net.server import ServerEnd
+from specfleet.engine.net.socket_thread import SocketThread
+from specfleet.engine.net.sockets import Sockets
+from specfleet.engine.node.device_lock import DeviceLock, no_lock
+from specfleet.engine.node.worker import Executor, Stop, Timed, Worker, by_the_clock
+from specfleet.engine.node.write_ahead_log import FIRST, Life, note_finished, open_log
+from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.records.recorder import Log, Origin, RecordedStation
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import Request, streams_of
+from specfleet.fleet.stations.build import drafter_station, join_of
+from specfleet.fleet.stations.messages import Finished, Ignored, Instruction, Restarted
 
 LOOPBACK = "tcp://127.0.0.1"
 

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from engine.net.clock import now_s
-from engine.node.power import Meter
-from engine.node.worker import Worker
-from fleet.records.recorder import RecordedStation, ReportedRows
-from fleet.records.schema import WIDTH, PowerSample
-from fleet.times.step import Step
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.node.power import Meter
+from specfleet.engine.node.worker import Worker
+from specfleet.fleet.records.recorder import RecordedStation, ReportedRows
+from specfleet.fleet.records.schema import WIDTH, PowerSample
+from specfleet.fleet.times.step import Step
 
 LOOK_S = 0.5  # between two reads of the logs
 PIECE = 32  # rows of a report: some 100 microseconds

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from engine.net.content import NOTHING, Content, padded
-from fleet.policies.outcome import Outcome
-from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import Draft, DraftRequest, Overdue, StationEvent
+from specfleet.engine.net.content import NOTHING, Content, padded
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Overdue, StationEvent
 
 
 class PendingDrafts:

@@ -9,9 +9,9 @@ from math import isnan
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.net.clock import now_s
-from engine.node.tegra import SYS, TegraMeter
-from fleet.records.schema import UNKNOWN, PowerSample
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.node.tegra import SYS, TegraMeter
+from specfleet.fleet.records.schema import UNKNOWN, PowerSample
 
 RAPL = Path("/sys/class/powercap")
 PACKAGE = re.compile(r"intel-rapl:\d+")  # a whole package, which includes its parts (intel-rapl:0:1)

@@ -7,17 +7,17 @@ import msgspec
 from msgspec import Meta
 from tokenizers import Tokenizer
 
-from engine.decoding.folders import read_config, read_tokenizer
-from engine.decoding.models import folder_of
-from engine.demo_pair.corpus import FOLDER, read_prompts
-from fleet.errors import InputError
-from fleet.inputs.strict import convert
-from fleet.inputs.text import read_json_lines, shortened
-from fleet.scenario.arrivals import Trace
-from fleet.scenario.lengths import Between
-from fleet.scenario.named_files import DEMO_PROMPTS
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import streams_of
+from specfleet.engine.decoding.folders import read_config, read_tokenizer
+from specfleet.engine.decoding.models import folder_of
+from specfleet.engine.demo_pair.corpus import FOLDER, read_prompts
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import read_json_lines, shortened
+from specfleet.fleet.scenario.arrivals import Trace
+from specfleet.fleet.scenario.lengths import Between
+from specfleet.fleet.scenario.named_files import DEMO_PROMPTS
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import streams_of
 
 OWN_TOKENIZER = FOLDER / "target" / "tokenizer.json"
 

@@ -7,25 +7,25 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from engine.decoding.draft import Drafter
-from engine.decoding.models import CausalLM
-from engine.decoding.telemetry import timed
-from engine.net.clock import now_s
-from engine.net.rates import RateLimitedLog
-from engine.node.aligned import AlignedExecutor
-from engine.node.build import load_target, new_drafter, new_streams, new_target
-from engine.node.device_lock import device_lock
-from engine.node.executors import DraftExecutor, VerifyExecutor
-from engine.node.node import HERE, Node, Site, clients_of_drafters, drafting_node, say_nothing
-from engine.node.pending import PendingDrafts, repeats
-from engine.node.serving import ServingExecutor
-from engine.node.write_ahead_log import open_log, unfinished
-from fleet.records.recorder import RecordedStation
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import streams_of
-from fleet.stations.aligned import AlignedStation
-from fleet.stations.build import verifier_station
-from fleet.stations.verifier import VerifierStation
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.models import CausalLM
+from specfleet.engine.decoding.telemetry import timed
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.net.rates import RateLimitedLog
+from specfleet.engine.node.aligned import AlignedExecutor
+from specfleet.engine.node.build import load_target, new_drafter, new_streams, new_target
+from specfleet.engine.node.device_lock import device_lock
+from specfleet.engine.node.executors import DraftExecutor, VerifyExecutor
+from specfleet.engine.node.node import HERE, Node, Site, clients_of_drafters, drafting_node, say_nothing
+from specfleet.engine.node.pending import PendingDrafts, repeats
+from specfleet.engine.node.serving import ServingExecutor
+from specfleet.engine.node.write_ahead_log import open_log, unfinished
+from specfleet.fleet.records.recorder import RecordedStation
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.stations.aligned import AlignedStation
+from specfleet.fleet.stations.build import verifier_station
+from specfleet.fleet.stations.verifier import VerifierStation
 
 WARM_UP_TOKENS = 8  # the first steps of a process are slow
 

@@ -5,19 +5,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from engine.net.client import ClientEnd
-from engine.net.connections import ConnectionTable
-from engine.net.content import NOTHING, Content
-from engine.net.limits import max_bytes
-from engine.net.links import stated_links
-from engine.net.server import ServerEnd
-from engine.net.sockets import Sockets
-from engine.node.node import HERE, Node, Site
-from engine.node.worker import Executor
-from fleet.records.recorder import RecordedStation
-from fleet.scenario.resolved import Fleet
-from fleet.stations.build import router_station
-from fleet.stations.messages import Draft, DraftRequest, Leave, Message, StationEvent
+from specfleet.engine.net.client import ClientEnd
+from specfleet.engine.net.connections import ConnectionTable
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.limits import max_bytes
+from specfleet.engine.net.links import stated_links
+from specfleet.engine.net.server import ServerEnd
+from specfleet.engine.net.sockets import Sockets
+from specfleet.engine.node.node import HERE, Node, Site
+from specfleet.engine.node.worker import Executor
+from specfleet.fleet.records.recorder import RecordedStation
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.build import router_station
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, StationEvent
 
 
 class RouteExecutor(Executor):

@@ -9,17 +9,17 @@ from dataclasses import replace
 
 import torch
 
-from engine.decoding.grow import Drafts, check_draft
-from engine.decoding.verify import Target, Verdict
-from engine.net.content import Content
-from engine.node.build import AnyDrafter, Streams
-from engine.node.drafts import contents_of
-from engine.node.executors import PROMPT, VerifyExecutor
-from engine.node.pending import PendingDrafts
-from engine.node.signals import Watch, note_signals
-from fleet.acceptance.token import Token
-from fleet.policies.outcome import Outcome
-from fleet.times.step import Member, Step
+from specfleet.engine.decoding.grow import Drafts, check_draft
+from specfleet.engine.decoding.verify import Target, Verdict
+from specfleet.engine.net.content import Content
+from specfleet.engine.node.build import AnyDrafter, Streams
+from specfleet.engine.node.drafts import contents_of
+from specfleet.engine.node.executors import PROMPT, VerifyExecutor
+from specfleet.engine.node.pending import PendingDrafts
+from specfleet.engine.node.signals import Watch, note_signals
+from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.times.step import Member, Step
 
 
 class ServingExecutor(VerifyExecutor):

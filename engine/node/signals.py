@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from engine.decoding.verify import Verdict
-from fleet.acceptance.token import Token
-from fleet.stations.messages import Join
+from specfleet.engine.decoding.verify import Verdict
+from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.stations.messages import Join
 
 Watch = Callable[[int, float], bool]
 """Whether the draft of a tag stops after a token; its distribution has that entropy, in nats."""

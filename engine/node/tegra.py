@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from fleet.records.schema import UNKNOWN, PowerSample
+from specfleet.fleet.records.schema import UNKNOWN, PowerSample
 
 SYS = Path("/sys")
 GPU = re.compile(r"\d+\.(gpu|ga10b|gv11b|gp10b)")  # Orin (JetPack 6, 5), Xavier, TX2

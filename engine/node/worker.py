@@ -16,14 +16,14 @@ from typing import Any
 
 import msgspec
 
-from engine.net.actions import Deliver
-from engine.net.clock import MAX_MARGIN_S, Waiter, now_s
-from engine.net.content import NOTHING, Content
-from engine.net.handshake import Ping
-from engine.node.device_lock import DeviceLock, no_lock
-from fleet.policies.outcome import Outcome
-from fleet.records.recorder import RecordedStation
-from fleet.stations.messages import (
+from specfleet.engine.net.actions import Deliver
+from specfleet.engine.net.clock import MAX_MARGIN_S, Waiter, now_s
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.handshake import Ping
+from specfleet.engine.node.device_lock import DeviceLock, no_lock
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.recorder import RecordedStation
+from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,
     Ignored,
@@ -35,8 +35,8 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
-from fleet.stations.station import Start, Wait
-from fleet.times.step import Step
+from specfleet.fleet.stations.station import Start, Wait
+from specfleet.fleet.times.step import Step
 
 STILL_S = 0.05  # a wait that ends later by more: this process was stopped
 READ_S = 0.05  # without an event for so long, the inbox counts as read

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from engine.net.clock import now_s
-from fleet.acceptance.token import Token
-from fleet.records.recorder import Log
-from fleet.scenario.workload import Request
+from specfleet.engine.net.clock import now_s
+from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.records.recorder import Log
+from specfleet.fleet.scenario.workload import Request
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=lambda number: number.item())  # of numpy
 _SIZE = struct.Struct("<I")  # of an entry; it precedes the entry

@@ -5,17 +5,17 @@ from itertools import pairwise
 
 import msgspec
 
-from engine.node.build import with_positions
-from engine.outside.client import Answer, Answers, ask_all
-from engine.outside.job import Served, job_of
-from fleet.records.recorder import Log
-from fleet.records.run import Run, make_run
-from fleet.records.schema import Row
-from fleet.scenario.names import verifier_name
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import Request, streams_of
+from specfleet.engine.node.build import with_positions
+from specfleet.engine.outside.client import Answer, Answers, ask_all
+from specfleet.engine.outside.job import Served, job_of
+from specfleet.fleet.records.recorder import Log
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.records.schema import Row
+from specfleet.fleet.scenario.names import verifier_name
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import Request, streams_of
 
 TOGETHER_S = 3e-4  # between tokens of one round, where the server does not count its rounds; steps take longer
 MAX_TOKENS = 10**9  # tokens of a round, without a limit

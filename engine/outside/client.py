@@ -13,8 +13,8 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from engine.outside.job import Asked, Job
-from fleet.errors import InputError
+from specfleet.engine.outside.job import Asked, Job
+from specfleet.fleet.errors import InputError
 
 KEY = "OPENAI_API_KEY"  # environment variable
 TIMEOUT_S = 600.0  # without any byte of an answer

@@ -10,16 +10,16 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from engine.node.build import with_positions
-from engine.outside import drivers
-from engine.outside.answers import answers_of, run_of, run_on_server
-from engine.outside.job import Facts, Progress, Served, Settings, job_of, settings_of
-from engine.outside.steps import log_of, with_cache
-from fleet.errors import InputError, NodeDiedError
-from fleet.records.run import Run, make_run
-from fleet.scenario.names import Engine
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
+from specfleet.engine.node.build import with_positions
+from specfleet.engine.outside import drivers
+from specfleet.engine.outside.answers import answers_of, run_of, run_on_server
+from specfleet.engine.outside.job import Facts, Progress, Served, Settings, job_of, settings_of
+from specfleet.engine.outside.steps import log_of, with_cache
+from specfleet.fleet.errors import InputError, NodeDiedError
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.names import Engine
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
 
 FOLDER = "SPECFLEET_ENGINES"  # environment variable: the folder of all environments
 LINES_OF_ERROR = 3
@@ -39,7 +39,7 @@ def environment_of(engine: Engine) -> Path:
     folder = folder_of_engines() / engine
     if not (folder / "bin" / "python").exists():
         raise InputError(
-            f"engine {engine}: not installed in {folder}; `python -m engine.outside.install {engine}` does it, "
+            f"engine {engine}: not installed in {folder}; `python -m specfleet.engine.outside.install {engine}` does it, "
             f"or set {FOLDER} to the folder that has it"
         )
     return folder

@@ -1,13 +1,13 @@
-"""Installs an engine of others into an environment of its own: `python -m engine.outside.install vllm`."""
+"""Installs an engine of others into an environment of its own: `python -m specfleet.engine.outside.install vllm`."""
 
 import argparse
 import subprocess
 import sys
 from pathlib import Path
 
-from engine.launch.placement import visible_gpus
-from engine.outside.engines import folder_of_engines
-from engine.outside.job import ENGINES
+from specfleet.engine.launch.placement import visible_gpus
+from specfleet.engine.outside.engines import folder_of_engines
+from specfleet.engine.outside.job import ENGINES
 
 NEEDS = (  # what a package needs, but for torch, which is there already
     "from importlib.metadata import requires\n"
@@ -23,7 +23,7 @@ TORCH = "torch==2.13.0"  # the one that vLLM's build for the cpu needs
 
 def main(arguments: list[str] | None = None) -> None:
     """Install the named engine."""
-    parser = argparse.ArgumentParser(prog="python -m engine.outside.install", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m specfleet.engine.outside.install", description=__doc__)
     parser.add_argument("engine", choices=ENGINES)
     engine = parser.parse_args(arguments).engine
     environment = folder_of_engines() / engine

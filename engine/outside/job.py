@@ -5,13 +5,13 @@ from typing import Any, get_args
 
 import msgspec
 
-from engine.decoding.models import folder_of
-from engine.node.prompts import prompts_of
-from fleet.errors import InputError
-from fleet.scenario.names import Engine
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers
-from fleet.scenario.workload import streams_of
+from specfleet.engine.decoding.models import folder_of
+from specfleet.engine.node.prompts import prompts_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.names import Engine
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers
+from specfleet.fleet.scenario.workload import streams_of
 
 LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
 

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from engine.outside.job import Facts, SeenStep, Served
-from fleet.errors import InputError
-from fleet.policies.outcome import Outcome
-from fleet.records.recorder import Log, RecordedStation
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import Request, streams_of
-from fleet.stations.build import join_of, verifier_station
-from fleet.stations.messages import StepDone
-from fleet.stations.station import Start
-from fleet.times.step import Member, Step
+from specfleet.engine.outside.job import Facts, SeenStep, Served
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.recorder import Log, RecordedStation
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import Request, streams_of
+from specfleet.fleet.stations.build import join_of, verifier_station
+from specfleet.fleet.stations.messages import StepDone
+from specfleet.fleet.stations.station import Start
+from specfleet.fleet.times.step import Member, Step
 
 DRAFTING = ("draft", "draft_prefill")
 

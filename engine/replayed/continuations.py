@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine.decoding.checkpoints import weight_files
-from engine.decoding.models import CausalLM, folder_of, load_model
-from engine.decoding.verify import Target
-from engine.net.content import states_sent
-from engine.node.build import head_taps
-from engine.node.prompts import prompts_of
-from engine.replayed.targets import Continuation
-from fleet.errors import InputError
-from fleet.files import write_file
-from fleet.scenario.fingerprint import listing_digest
-from fleet.scenario.resolved import Fleet
+from specfleet.engine.decoding.checkpoints import weight_files
+from specfleet.engine.decoding.models import CausalLM, folder_of, load_model
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.net.content import states_sent
+from specfleet.engine.node.build import head_taps
+from specfleet.engine.node.prompts import prompts_of
+from specfleet.engine.replayed.targets import Continuation
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import write_file
+from specfleet.fleet.scenario.fingerprint import listing_digest
+from specfleet.fleet.scenario.resolved import Fleet
 
 BATCH = 16  # prompts decoded side by side
 

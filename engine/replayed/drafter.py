@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from engine.net.clock import Waiter, now_s
-from engine.net.content import DRAWN, NOTHING, Content
-from engine.node.node import HERE, Node, Site, drafting_node
-from engine.node.worker import Executor
-from fleet.acceptance.sources import of_each, sources_of
-from fleet.policies.outcome import Outcome
-from fleet.policies.shapes import parents
-from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import Draft, Message
-from fleet.times.durations import draft_durations
-from fleet.times.step import Step
+from specfleet.engine.net.clock import Waiter, now_s
+from specfleet.engine.net.content import DRAWN, NOTHING, Content
+from specfleet.engine.node.node import HERE, Node, Site, drafting_node
+from specfleet.engine.node.worker import Executor
+from specfleet.fleet.acceptance.sources import of_each, sources_of
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.shapes import parents
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.messages import Draft, Message
+from specfleet.fleet.times.durations import draft_durations
+from specfleet.fleet.times.step import Step
 
 
 class ReplayedDraftExecutor(Executor):

@@ -13,25 +13,25 @@ from itertools import count
 import msgspec
 import numpy as np
 
-from engine.decoding.greedy import path_in_text
-from engine.net.actions import HELLO_S, Action, Deliver, Lost, Rejected
-from engine.net.clock import Margin, now_s
-from engine.net.content import NOTHING, Content, path_sent
-from engine.net.handshake import Ping
-from engine.net.rates import RateLimitedLog
-from engine.net.socket_thread import TICK_S, wait_for_welcomes
-from engine.node.node import HERE, Site, Stations, clients_of_drafters
-from engine.node.pending import PendingDrafts, repeats
-from engine.node.worker import READ_S, STILL_S
-from engine.node.write_ahead_log import note_finished, open_log, unfinished
-from fleet.acceptance.sources import sources_of
-from fleet.errors import InputError
-from fleet.policies.outcome import Outcome
-from fleet.records.recorder import Log, RecordedStation
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import streams_of
-from fleet.stations.build import join_of, verifier_station
-from fleet.stations.messages import (
+from specfleet.engine.decoding.greedy import path_in_text
+from specfleet.engine.net.actions import HELLO_S, Action, Deliver, Lost, Rejected
+from specfleet.engine.net.clock import Margin, now_s
+from specfleet.engine.net.content import NOTHING, Content, path_sent
+from specfleet.engine.net.handshake import Ping
+from specfleet.engine.net.rates import RateLimitedLog
+from specfleet.engine.net.socket_thread import TICK_S, wait_for_welcomes
+from specfleet.engine.node.node import HERE, Site, Stations, clients_of_drafters
+from specfleet.engine.node.pending import PendingDrafts, repeats
+from specfleet.engine.node.worker import READ_S, STILL_S
+from specfleet.engine.node.write_ahead_log import note_finished, open_log, unfinished
+from specfleet.fleet.acceptance.sources import sources_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.recorder import Log, RecordedStation
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.stations.build import join_of, verifier_station
+from specfleet.fleet.stations.messages import (
     DraftRequest,
     Finished,
     Ignored,
@@ -43,10 +43,10 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
-from fleet.stations.outcomes import Outcomes
-from fleet.stations.station import Start, Station
-from fleet.times.durations import LocalDraftTimes, verifier_durations
-from fleet.times.step import Member, Step
+from specfleet.fleet.stations.outcomes import Outcomes
+from specfleet.fleet.stations.station import Start, Station
+from specfleet.fleet.times.durations import LocalDraftTimes, verifier_durations
+from specfleet.fleet.times.step import Member, Step
 
 
 class Continuation(msgspec.Struct, frozen=True):

@@ -3,20 +3,20 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from calibrate.readers.entries import entries_of, table_of
-from calibrate.readers.load import Load, Spread
-from calibrate.readers.recording import Recording
-from calibrate.readers.responses import read_aiperf
-from calibrate.readers.sglang_bench import MARK, read_sglang_bench
-from calibrate.readers.vllm_bench import read_vllm_bench
-from experiments.compare.compare import Comparison, compare_metrics, summarise
-from fleet.errors import InputError
-from fleet.inputs.text import read_text
-from fleet.records.metrics.findings import findings_of
-from fleet.records.metrics.glossary import percentile_name
-from fleet.records.metrics.measure import measure
-from fleet.records.metrics.window import Metric
-from fleet.records.run import Run
+from specfleet.calibration.readers.entries import entries_of, table_of
+from specfleet.calibration.readers.load import Load, Spread
+from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.responses import read_aiperf
+from specfleet.calibration.readers.sglang_bench import MARK, read_sglang_bench
+from specfleet.calibration.readers.vllm_bench import read_vllm_bench
+from specfleet.experiments.compare.compare import Comparison, compare_metrics, summarise
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import read_text
+from specfleet.fleet.records.metrics.findings import findings_of
+from specfleet.fleet.records.metrics.glossary import percentile_name
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.run import Run
 
 SUFFIXES = (".json", ".jsonl")  # of clients' files; runs are Parquet
 UNLIKE = 0.05  # relative difference of the workloads that is named

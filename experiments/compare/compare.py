@@ -17,16 +17,16 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from experiments.jobs import side_by_side
-from fleet.records.metrics.glossary import PERCENTILES, percentile_name
-from fleet.records.metrics.intervals import CONFIDENCE, student_t_interval
-from fleet.records.metrics.measure import combine, measure
-from fleet.records.metrics.window import Metric, with_percentiles
-from fleet.records.playback import MECHANISM, Playback, playback_of
-from fleet.records.run import Run
-from fleet.scenario.scenario import Scenario
-from fleet.shown import Shown
-from sim.run import simulate
+from specfleet.experiments.jobs import side_by_side
+from specfleet.fleet.records.metrics.glossary import PERCENTILES, percentile_name
+from specfleet.fleet.records.metrics.intervals import CONFIDENCE, student_t_interval
+from specfleet.fleet.records.metrics.measure import combine, measure
+from specfleet.fleet.records.metrics.window import Metric, with_percentiles
+from specfleet.fleet.records.playback import MECHANISM, Playback, playback_of
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.shown import Shown
+from specfleet.sim.run import simulate
 
 COMPARED = (
     "rounds_per_s", "throughput", "load", "wait_s", "idle_gap_s", "service_s", "return_s", "acceptance_length",

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fleet.acceptance.fits import MeanLength, mean_interval
-from fleet.errors import InputError
-from fleet.records.overheads import late_starts
-from fleet.records.run import Run
-from fleet.scenario.changes import flat
-from fleet.scenario.facts import accepts, crowds, replaced_acceptance
-from fleet.scenario.links import holds_links
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.sides import SIDES, profile_of, without_profiles
+from specfleet.fleet.acceptance.fits import MeanLength, mean_interval
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.overheads import late_starts
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.changes import flat
+from specfleet.fleet.scenario.facts import accepts, crowds, replaced_acceptance
+from specfleet.fleet.scenario.links import holds_links
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.sides import SIDES, profile_of, without_profiles
 
 BUSY = 0.05  # share of steps that start late on a busy host
 FREE = ("name", "seed")  # in reruns
@@ -140,8 +140,8 @@ def _names(first: Run, second: Run) -> tuple[str, str]:
 def sharing(fleet: Fleet) -> str:
     """Say in words which stations share which device, and how.
 
-    >>> from fleet.scenario.reading import make_scenario
-    >>> from fleet.scenario.resolve import resolve
+    >>> from specfleet.fleet.scenario.reading import make_scenario
+    >>> from specfleet.fleet.scenario.resolve import resolve
     >>> sharing(resolve(make_scenario({})))
     'a device of its own for every station'
     """

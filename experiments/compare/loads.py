@@ -8,14 +8,14 @@ from typing import Literal
 import msgspec
 import pandas as pd
 
-from calibrate.readers.importing import Imported
-from calibrate.readers.load import Load
-from fleet.records.metrics.glossary import percentile_name
-from fleet.records.metrics.measure import measure
-from fleet.records.metrics.window import with_percentiles
-from fleet.scenario.workload import mean_lengths
-from fleet.shown import Shown
-from sim.run import observe
+from specfleet.calibration.readers.importing import Imported
+from specfleet.calibration.readers.load import Load
+from specfleet.fleet.records.metrics.glossary import percentile_name
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.metrics.window import with_percentiles
+from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.shown import Shown
+from specfleet.sim.run import observe
 
 MAX_TOKENS = 3 * 10**6  # of answers, in a simulation that an import starts: some ten seconds
 

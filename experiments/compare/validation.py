@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from experiments.compare.compare import (
+from specfleet.experiments.compare.compare import (
     Comparison,
     compare_metrics,
     compare_reruns,
@@ -11,12 +11,12 @@ from experiments.compare.compare import (
     simulated_reruns,
     summarise,
 )
-from experiments.compare.differences import FREE, TIMED, busy_host, differences, keys_apart
-from fleet.errors import InputError
-from fleet.records.metrics.measure import measure
-from fleet.records.run import Run
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
+from specfleet.experiments.compare.differences import FREE, TIMED, busy_host, differences, keys_apart
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
 
 
 def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]]) -> Comparison:

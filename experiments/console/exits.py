@@ -14,9 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from experiments.memory import keep_freed_memory
-from fleet.errors import InputError, NodeDiedError, OutputError
-from fleet.interrupts import ENDING, Interrupted
+from specfleet.experiments.memory import keep_freed_memory
+from specfleet.fleet.errors import InputError, NodeDiedError, OutputError
+from specfleet.fleet.interrupts import ENDING, Interrupted
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
 STATUSES = {

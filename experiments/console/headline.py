@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from experiments.console.printing import interval, number
-from fleet.records.metrics.window import Metric
+from specfleet.experiments.console.printing import interval, number
+from specfleet.fleet.records.metrics.window import Metric
 
 MS = 1e3
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from fleet.shown import number
+from specfleet.fleet.shown import number
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from experiments.compare.compare import ComparedQuantity, Comparison, PredictionError
-    from fleet.records.metrics.window import Metric  # it needs pandas, which takes a while to import
+    from specfleet.experiments.compare.compare import ComparedQuantity, Comparison, PredictionError
+    from specfleet.fleet.records.metrics.window import Metric  # it needs pandas, which takes a while to import
 
 LINE_S = 2.0  # least time between two lines of progress where there is no terminal
 PIPED_WIDTH = 140  # columns of a table that no terminal limits

@@ -6,16 +6,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from calibrate.effort import Effort
-from experiments.compare.compare import ComparedQuantity, Reruns, compare_reruns, replicate, simulated_reruns
-from fleet.records.metrics.window import Metric
-from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
-from sim.predict import star_inputs
+from specfleet.calibration.effort import Effort
+from specfleet.experiments.compare.compare import ComparedQuantity, Reruns, compare_reruns, replicate, simulated_reruns
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.predict import star_inputs
 
 DEPTH = 5
 PROMPT_TOKENS, NEW_TOKENS = 128, 48

@@ -5,16 +5,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.compare.compare import ComparedQuantity
-from experiments.demo.cells import DemoCell
-from experiments.knee import level_of
-from fleet.records.delayed import delayed_share
-from fleet.records.overheads import late_starts
-from fleet.records.replay import replay
-from fleet.records.run import Run
-from fleet.shown import number
-from fleet.times.profile import HardwareProfile
-from sim.predict import predict
+from specfleet.experiments.compare.compare import ComparedQuantity
+from specfleet.experiments.demo.cells import DemoCell
+from specfleet.experiments.knee import level_of
+from specfleet.fleet.records.delayed import delayed_share
+from specfleet.fleet.records.overheads import late_starts
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.shown import number
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.sim.predict import predict
 
 JUDGED = ("rounds_per_s", "throughput")
 UNSTEADY = 0.05  # difference of two runs of a cell from which the host counts as unsteady

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from experiments.demo.cells import SIM_SEEDS, DemoCell, cell_name
-from experiments.demo.findings import errors_of, level_from, replayed_cases, rows_of
-from experiments.draw import Drawn
-from figures import throughput, timeline
-from fleet.records.metrics.window import Metric
-from sim.predict import predict
+from specfleet.experiments.demo.cells import SIM_SEEDS, DemoCell, cell_name
+from specfleet.experiments.demo.findings import errors_of, level_from, replayed_cases, rows_of
+from specfleet.experiments.draw import Drawn
+from specfleet.figures import throughput, timeline
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.sim.predict import predict
 
 SHOWN = "throughput"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from calibrate.run import Bench, bench_of, pair_of
-from engine.launch.serve import serve
-from experiments.compare.compare import Comparison, summarise
-from experiments.demo.cells import (
+from specfleet.calibration.run import Bench, bench_of, pair_of
+from specfleet.engine.launch.serve import serve
+from specfleet.experiments.compare.compare import Comparison, summarise
+from specfleet.experiments.demo.cells import (
     DemoCell,
     DemoEffort,
     baseline_cells,
@@ -27,16 +27,16 @@ from experiments.demo.cells import (
     simulated_cell,
     slug_of,
 )
-from experiments.demo.findings import contradictions_in, details, findings
-from experiments.demo.pictures import draw_demo
-from experiments.report.page import html_of
-from experiments.report.pages import demo_page
-from figures.style import save
-from fleet.errors import OutputError
-from fleet.files import check_folder, write_file
-from fleet.records.run import Run, write_run
-from fleet.times.profile import HardwareProfile, write_profile
-from sim.run import simulate
+from specfleet.experiments.demo.findings import contradictions_in, details, findings
+from specfleet.experiments.demo.pictures import draw_demo
+from specfleet.experiments.report.page import html_of
+from specfleet.experiments.report.pages import demo_page
+from specfleet.figures.style import save
+from specfleet.fleet.errors import OutputError
+from specfleet.fleet.files import check_folder, write_file
+from specfleet.fleet.records.run import Run, write_run
+from specfleet.fleet.times.profile import HardwareProfile, write_profile
+from specfleet.sim.run import simulate
 
 Report = Callable[[str], None]
 PAGE, TABLE = "report.html", "comparison.json"

@@ -9,24 +9,24 @@ from itertools import groupby
 
 import msgspec
 
-from experiments.notes import notes_of
-from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, enough_for, mean_request_s
-from experiments.plan.candidates import Asked
-from experiments.plan.commands import bench_command, serve_command, sglang_command
-from experiments.plan.doubt import STEP_ERROR, STEPS, slowed
-from experiments.plan.fleets import Simulations, find
-from experiments.plan.goals import Goal, goals_of
-from experiments.plan.methods import about
-from experiments.plan.prices import prices_of
-from experiments.plan.serving import load_curve
-from experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
-from fleet.errors import InputError
-from fleet.scenario.cost import Cost, per_million_tokens
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario, Workload
-from fleet.scenario.workload import mean_lengths, with_arrivals
-from fleet.times.labels import basis_of
-from fleet.times.profile import HardwareProfile
+from specfleet.experiments.notes import notes_of
+from specfleet.experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, enough_for, mean_request_s
+from specfleet.experiments.plan.candidates import Asked
+from specfleet.experiments.plan.commands import bench_command, serve_command, sglang_command
+from specfleet.experiments.plan.doubt import STEP_ERROR, STEPS, slowed
+from specfleet.experiments.plan.fleets import Simulations, find
+from specfleet.experiments.plan.goals import Goal, goals_of
+from specfleet.experiments.plan.methods import about
+from specfleet.experiments.plan.prices import prices_of
+from specfleet.experiments.plan.serving import load_curve
+from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.cost import Cost, per_million_tokens
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario, Workload
+from specfleet.fleet.scenario.workload import mean_lengths, with_arrivals
+from specfleet.fleet.times.labels import basis_of
+from specfleet.fleet.times.profile import HardwareProfile
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the largest load that is carried, to say how deep to draft
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # the same of closed loops, of the planned load

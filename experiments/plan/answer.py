@@ -5,16 +5,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from experiments.plan.doubt import Range
-from experiments.plan.question import APART, FleetShape, Question
-from experiments.plan.screen import Screened
-from experiments.plan.search import Contest
-from experiments.plan.trials import SAME_COST, Entrant
-from fleet.policies.admit import N_max
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.stations.star import star_inputs
-from sim.analytic import N_full
+from specfleet.experiments.plan.doubt import Range
+from specfleet.experiments.plan.question import APART, FleetShape, Question
+from specfleet.experiments.plan.screen import Screened
+from specfleet.experiments.plan.search import Contest
+from specfleet.experiments.plan.trials import SAME_COST, Entrant
+from specfleet.fleet.policies.admit import N_max
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.stations.star import star_inputs
+from specfleet.sim.analytic import N_full
 
 
 class Reached(msgspec.Struct, frozen=True):

@@ -6,27 +6,27 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from experiments.notes import notes_of
-from experiments.plan.answer import Plan, Reached, approximation_of, goals_reached, rows_of, rule_of
-from experiments.plan.doubt import STEP_ERROR, Doubts, Range, carries, doubts_of, ranges_of
-from experiments.plan.goals import goals_of
-from experiments.plan.lines import lines_of
-from experiments.plan.places import Named, pairs_of, places_of
-from experiments.plan.question import ARRIVALS, DEPTH, REQUESTS_PER_TARGET, Question, check, fitting
-from experiments.plan.screen import screen
-from experiments.plan.search import search
-from experiments.sweep.sweep import Vary, vary_of
-from fleet.acceptance.models import Geometric, deepest
-from fleet.errors import InputError
-from fleet.policies.group import One
-from fleet.scenario.arrivals import Poisson
-from fleet.scenario.changes import Changes, apply_changes, flat
-from fleet.scenario.facts import accepts
-from fleet.scenario.reading import Given, scenario_of
-from fleet.scenario.scenario import Acceptance, Scenario, Verifiers
-from fleet.scenario.workload import mean_lengths, with_arrivals
-from fleet.times.labels import basis_of
-from fleet.times.profile import HardwareProfile
+from specfleet.experiments.notes import notes_of
+from specfleet.experiments.plan.answer import Plan, Reached, approximation_of, goals_reached, rows_of, rule_of
+from specfleet.experiments.plan.doubt import STEP_ERROR, Doubts, Range, carries, doubts_of, ranges_of
+from specfleet.experiments.plan.goals import goals_of
+from specfleet.experiments.plan.lines import lines_of
+from specfleet.experiments.plan.places import Named, pairs_of, places_of
+from specfleet.experiments.plan.question import ARRIVALS, DEPTH, REQUESTS_PER_TARGET, Question, check, fitting
+from specfleet.experiments.plan.screen import screen
+from specfleet.experiments.plan.search import search
+from specfleet.experiments.sweep.sweep import Vary, vary_of
+from specfleet.fleet.acceptance.models import Geometric, deepest
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.group import One
+from specfleet.fleet.scenario.arrivals import Poisson
+from specfleet.fleet.scenario.changes import Changes, apply_changes, flat
+from specfleet.fleet.scenario.facts import accepts
+from specfleet.fleet.scenario.reading import Given, scenario_of
+from specfleet.fleet.scenario.scenario import Acceptance, Scenario, Verifiers
+from specfleet.fleet.scenario.workload import mean_lengths, with_arrivals
+from specfleet.fleet.times.labels import basis_of
+from specfleet.fleet.times.profile import HardwareProfile
 
 COUNTS = ("drafters.count", "verifiers.count")
 DRAFTERS = {False: (1,), True: (1, 2, 3, 4)}  # M to try, where requests come by themselves and where not

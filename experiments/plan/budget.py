@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from experiments.plan.candidates import LOOKUP, Asked, Candidate, acceptance_of, candidates_of
-from experiments.plan.goals import Goal
-from experiments.plan.serving import LoadCurve, load_curve
-from fleet.errors import InputError
-from fleet.hardware.passes import precisions_of
-from fleet.hardware.profile import devices_in, placed_of
-from fleet.hardware.shipped import device_of, shape_of
-from fleet.scenario.arrivals import Poisson
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Late, Measure, Scenario
+from specfleet.experiments.plan.candidates import LOOKUP, Asked, Candidate, acceptance_of, candidates_of
+from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.serving import LoadCurve, load_curve
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.passes import precisions_of
+from specfleet.fleet.hardware.profile import devices_in, placed_of
+from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.scenario.arrivals import Poisson
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Late, Measure, Scenario
 
 FORM = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
 MAX_TARGETS = 4  # of one drafter

@@ -6,20 +6,20 @@ from typing import Literal
 
 import msgspec
 
-from experiments.plan.prices import FREE, prices_of
-from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, deepest, survival
-from fleet.acceptance.places import ByPlace
-from fleet.errors import InputError
-from fleet.hardware.passes import Placed, precisions_of
-from fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
-from fleet.hardware.shape import ModelShape
-from fleet.hardware.shipped import shape_of
-from fleet.inputs.quantities import quantity
-from fleet.policies.group import AllWaiting
-from fleet.scenario.reading import read_scenario
-from fleet.scenario.scenario import Acceptance, Drafters, Scenario, Verifiers
-from fleet.times.profile import HardwareProfile, read_profile
-from fleet.times.step_time import LinkTime, StepTime
+from specfleet.experiments.plan.prices import FREE, prices_of
+from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, deepest, survival
+from specfleet.fleet.acceptance.places import ByPlace
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.passes import Placed, precisions_of
+from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
+from specfleet.fleet.hardware.shape import ModelShape
+from specfleet.fleet.hardware.shipped import shape_of
+from specfleet.fleet.inputs.quantities import quantity
+from specfleet.fleet.policies.group import AllWaiting
+from specfleet.fleet.scenario.reading import read_scenario
+from specfleet.fleet.scenario.scenario import Acceptance, Drafters, Scenario, Verifiers
+from specfleet.fleet.times.profile import HardwareProfile, read_profile
+from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 Method = Literal["none", "lookup", "head", "beside", "apart"]
 DEPTHS = tuple(range(1, 9))

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.plan.budget import Deployment, Load
-from experiments.plan.candidates import Candidate
-from fleet.hardware.profile import devices_in
-from fleet.hardware.shipped import device_of, shape_of
-from fleet.scenario.lengths import Between
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import longest_of, mean_lengths, streams_of
+from specfleet.experiments.plan.budget import Deployment, Load
+from specfleet.experiments.plan.candidates import Candidate
+from specfleet.fleet.hardware.profile import devices_in
+from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.scenario.lengths import Between
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import longest_of, mean_lengths, streams_of
 
 NAMES = {  # of methods, at vLLM and at SGLang
     "lookup": ("ngram", "NGRAM"), "beside": ("draft_model", "STANDALONE"), "eagle": ("eagle", "EAGLE"),

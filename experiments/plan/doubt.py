@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from experiments.plan.goals import ATTAINMENT
-from experiments.plan.question import PLAIN, FleetShape, Question
-from experiments.plan.screen import screen
-from experiments.plan.trials import TIMES, Entrant, Interval, Values
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
+from specfleet.experiments.plan.goals import ATTAINMENT
+from specfleet.experiments.plan.question import PLAIN, FleetShape, Question
+from specfleet.experiments.plan.screen import screen
+from specfleet.experiments.plan.trials import TIMES, Entrant, Interval, Values
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile
 
 STEP_ERROR = {"measured": 0.17, "estimated": 0.26, "stated": 0.26, "assumed": 0.50}
 """By which share a role's step times are taken to be off, at 95 %, by what they rest on.

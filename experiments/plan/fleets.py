@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, enough_for, estimates
-from experiments.plan.trials import SAME_COST, Gap, Interval, Sample, Trials, gap_between
-from fleet.scenario.scenario import Scenario
-from sim.fast.choice import import_failure
+from specfleet.experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, enough_for, estimates
+from specfleet.experiments.plan.trials import SAME_COST, Gap, Interval, Sample, Trials, gap_between
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.fast.choice import import_failure
 
 SEEDS = (1, 3, 6)  # of a first look, of the best fleets of each method, and of the best of all
 FIRST, KEPT = 6, 3  # fleets of a method in the first look, and after it

@@ -5,12 +5,12 @@ from typing import Literal
 
 import msgspec
 
-from fleet.errors import InputError
-from fleet.inputs.quantities import quantity
-from fleet.records.metrics.glossary import PERCENTILES, percentile_name
-from fleet.scenario.changes import parts_of
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.slo import miss
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.quantities import quantity
+from specfleet.fleet.records.metrics.glossary import PERCENTILES, percentile_name
+from specfleet.fleet.scenario.changes import parts_of
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.slo import miss
 
 TIMES = {"ttft": "ttft", "tpot": "tpot", "latency": "latency", "e2el": "latency"}  # e2el: as vLLM's users call it
 FORMS = ("mean", *PERCENTILES)

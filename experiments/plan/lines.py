@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET
 
-from experiments.plan.answer import Reached, RuleOfThumb, rule_of
-from experiments.plan.doubt import BETTER, Doubts, Range, helps_most
-from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question
-from experiments.plan.search import Contest
-from experiments.plan.trials import SAME_COST, Entrant, leader_of
+from specfleet.experiments.plan.answer import Reached, RuleOfThumb, rule_of
+from specfleet.experiments.plan.doubt import BETTER, Doubts, Range, helps_most
+from specfleet.experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question
+from specfleet.experiments.plan.search import Contest
+from specfleet.experiments.plan.trials import SAME_COST, Entrant, leader_of
 
 ELSEWHERE = 3  # other pairs of places that the lines name
 BUSY = 0.85  # the load from which a station is called the bottleneck

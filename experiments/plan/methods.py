@@ -11,17 +11,17 @@ from itertools import groupby
 import msgspec
 import numpy as np
 
-from experiments.plan.budget import LATE, MAX_TARGETS, Deployment, Load
-from experiments.plan.candidates import Asked, Candidate, candidates_of
-from experiments.plan.commands import serve_command
-from experiments.plan.serving import drafter_share, request_s
-from experiments.plan.trials import INDIFFERENT, Sample, Trials, Values, gap_between
-from fleet.errors import InputError
-from fleet.scenario.cost import per_million_tokens
-from fleet.scenario.lengths import Between
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Late, Scenario, Workload
-from fleet.scenario.workload import mean_lengths
+from specfleet.experiments.plan.budget import LATE, MAX_TARGETS, Deployment, Load
+from specfleet.experiments.plan.candidates import Asked, Candidate, candidates_of
+from specfleet.experiments.plan.commands import serve_command
+from specfleet.experiments.plan.serving import drafter_share, request_s
+from specfleet.experiments.plan.trials import INDIFFERENT, Sample, Trials, Values, gap_between
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.cost import per_million_tokens
+from specfleet.fleet.scenario.lengths import Between
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Late, Scenario, Workload
+from specfleet.fleet.scenario.workload import mean_lengths
 
 MAX_IN_FLIGHT = 4096
 SEEDS = 3

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from msgspec import UNSET
 
-from experiments.plan.prices import prices_of
-from experiments.plan.question import Place, PlannedPair, without_unused
-from fleet.errors import InputError
-from fleet.hardware.passes import Placed
-from fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
-from fleet.scenario.cost import Cost
-from fleet.scenario.scenario import Drafters, Scenario
+from specfleet.experiments.plan.prices import prices_of
+from specfleet.experiments.plan.question import Place, PlannedPair, without_unused
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.passes import Placed
+from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
+from specfleet.fleet.scenario.cost import Cost
+from specfleet.fleet.scenario.scenario import Drafters, Scenario
 
 
 class Named(msgspec.Struct, frozen=True):

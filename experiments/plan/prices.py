@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from fleet.errors import InputError
-from fleet.hardware.profile import devices_in
-from fleet.scenario.changes import parts_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.profile import devices_in
+from specfleet.fleet.scenario.changes import parts_of
 
 PER_HOUR = {  # assumed: rounded prices of cloud providers for an hour, in dollars, of autumn 2026
     "h100": 3.0, "h100-pcie": 2.5, "h200": 3.8, "a100-80gb": 1.8, "a100-40gb": 1.3, "l40s": 1.0, "l4": 0.6,

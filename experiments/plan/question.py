@@ -7,17 +7,17 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from experiments.plan.goals import Goal
-from experiments.plan.prices import FREE
-from fleet.errors import InputError
-from fleet.scenario.arrivals import Poisson
-from fleet.scenario.conflicts import unused_keys
-from fleet.scenario.cost import Cost
-from fleet.scenario.reading import change_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
-from fleet.scenario.workload import mean_lengths
-from fleet.times.profile import HardwareProfile
+from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.prices import FREE
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.arrivals import Poisson
+from specfleet.fleet.scenario.conflicts import unused_keys
+from specfleet.fleet.scenario.cost import Cost
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
+from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.times.profile import HardwareProfile
 
 Kind = Literal["drafters apart", "co-located", "no speculation"]
 APART: Kind = "drafters apart"

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 import msgspec
 import numpy as np
 
-from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, Question
-from fleet.policies.group import One
-from fleet.scenario.cost import per_million_tokens
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import mean_lengths
-from fleet.stations.star import StarInputs, star_inputs
-from fleet.times.step_time import StepTime
-from sim.approximate import rounds_per_s
+from specfleet.experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, Question
+from specfleet.fleet.policies.group import One
+from specfleet.fleet.scenario.cost import per_million_tokens
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.stations.star import StarInputs, star_inputs
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.approximate import rounds_per_s
 
 MAX_ROWS = 256  # of a step; beyond, a station does not come after its work
 MAX_TURNS = 200

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from experiments.plan.goals import Goal
-from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, Question
-from experiments.plan.screen import Screened
-from experiments.plan.trials import CLEARLY, Entrant, Trials, Values, fleet_values, leader_of, unsettled
+from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, Question
+from specfleet.experiments.plan.screen import Screened
+from specfleet.experiments.plan.trials import CLEARLY, Entrant, Trials, Values, fleet_values, leader_of, unsettled
 
 SEEDS = (3, 5, 8)  # of the fleets between which the choice is, round by round
 # Targets that decode all the time.

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.acceptance.models import survival
-from fleet.scenario.facts import middle_context
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import mean_lengths
-from fleet.times.step_time import StepTime
+from specfleet.fleet.acceptance.models import survival
+from specfleet.fleet.scenario.facts import middle_context
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.times.step_time import StepTime
 
 WORTH = 1.10  # twice the requests in flight must be served this much faster, or the device has no time left
 MAX_ROWS = 4096

@@ -12,15 +12,15 @@ import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
-from experiments.jobs import side_by_side
-from experiments.plan.goals import Goal
-from experiments.plan.question import FleetShape, Question
-from fleet.errors import InputError
-from fleet.records.metrics.measure import assess
-from fleet.records.metrics.window import with_percentiles
-from fleet.scenario.cost import per_million_tokens
-from fleet.scenario.scenario import Scenario
-from sim.run import observe
+from specfleet.experiments.jobs import side_by_side
+from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.question import FleetShape, Question
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.measure import assess
+from specfleet.fleet.records.metrics.window import with_percentiles
+from specfleet.fleet.scenario.cost import per_million_tokens
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import observe
 
 KEPT = (  # metrics of a fleet, beside its times
     "throughput", "slo_attainment", "load", "target_load", "wait_s", "service_s", "communication_s", "verify_s",

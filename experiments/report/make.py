@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-from experiments.draw import read_methods, read_plan
-from experiments.plan.advice import FleetPlan
-from experiments.report.page import ReportPage, html_of
-from experiments.report.pages import plan_page, run_page, sweep_page
-from experiments.report.plans import fleet_page, methods_page
-from experiments.sweep.sweep import RECORD, read_sweep
-from fleet.errors import InputError
-from fleet.files import check_writable, write_file
-from fleet.inputs.strict import convert
-from fleet.inputs.text import is_file, read_json
-from fleet.records.run import read_run
+from specfleet.experiments.draw import read_methods, read_plan
+from specfleet.experiments.plan.advice import FleetPlan
+from specfleet.experiments.report.page import ReportPage, html_of
+from specfleet.experiments.report.pages import plan_page, run_page, sweep_page
+from specfleet.experiments.report.plans import fleet_page, methods_page
+from specfleet.experiments.sweep.sweep import RECORD, read_sweep
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import check_writable, write_file
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import is_file, read_json
+from specfleet.fleet.records.run import read_run
 
 PLAN, METHODS = "plan.json", "methods.json"
 ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.json) or of a plan (plan.json, methods.json)"

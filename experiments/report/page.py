@@ -12,7 +12,7 @@ import msgspec
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from figures.style import STYLE
+from specfleet.figures.style import STYLE
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MAX_ROWS = 1000  # of a table, so that a page stays small

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from experiments.compare.compare import Comparison, PredictionError
-from experiments.console.headline import headline
-from experiments.console.printing import case_text
-from experiments.draw import Drawn, plan_of
-from experiments.plan.answer import Plan
-from experiments.report.page import Grid, ReportPage
-from experiments.report.plans import answers
-from experiments.report.tables import (
+from specfleet.experiments.compare.compare import Comparison, PredictionError
+from specfleet.experiments.console.headline import headline
+from specfleet.experiments.console.printing import case_text
+from specfleet.experiments.draw import Drawn, plan_of
+from specfleet.experiments.plan.answer import Plan
+from specfleet.experiments.report.page import Grid, ReportPage
+from specfleet.experiments.report.plans import answers
+from specfleet.experiments.report.tables import (
     facts_grid,
     known_as,
     label_in,
@@ -21,18 +21,18 @@ from experiments.report.tables import (
     scenario_grids,
     warned,
 )
-from experiments.sweep.cell import CellResult
-from experiments.sweep.figure import sweep_figure, unit_of_metric
-from experiments.sweep.findings import findings
-from experiments.sweep.sweep import table
-from experiments.sweep.table import ANALYTIC, in_numbers, keys_of, text_of
-from figures import timeline
-from figures.timeline import steps_of
-from fleet.records.metrics.measure import assess, measure_targets
-from fleet.records.run import Run
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
+from specfleet.experiments.sweep.cell import CellResult
+from specfleet.experiments.sweep.figure import sweep_figure, unit_of_metric
+from specfleet.experiments.sweep.findings import findings
+from specfleet.experiments.sweep.sweep import table
+from specfleet.experiments.sweep.table import ANALYTIC, in_numbers, keys_of, text_of
+from specfleet.figures import timeline
+from specfleet.figures.timeline import steps_of
+from specfleet.fleet.records.metrics.measure import assess, measure_targets
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile
 
 MAX_LANES = 24
 MAX_TARGETS = 500

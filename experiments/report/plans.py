@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from experiments.draw import methods_of
-from experiments.plan.advice import GIVEN, FleetPlan
-from experiments.plan.methods import Methods
-from experiments.report.page import Grid, ReportPage
+from specfleet.experiments.draw import methods_of
+from specfleet.experiments.plan.advice import GIVEN, FleetPlan
+from specfleet.experiments.plan.methods import Methods
+from specfleet.experiments.report.page import Grid, ReportPage
 
 ESTIMATED = "Simulated; step times are estimated from data sheets, acceptance as given."
 SHOWN = {"tokens/s": ("throughput", 1.0)} | {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}

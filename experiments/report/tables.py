@@ -6,19 +6,19 @@ from typing import Any
 
 import msgspec
 
-from experiments.console.printing import interval
-from experiments.report.page import Cell, Grid
-from fleet.records.metrics.glossary import METRICS, PERCENTILES
-from fleet.records.metrics.window import Metric, percentile_values
-from fleet.records.run import RunHeader
-from fleet.scenario.changes import flat
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.show import describe_fleet
-from fleet.scenario.sides import SIDES, profile_of, shared_profile
-from fleet.times.labels import label_of, warning_of
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
+from specfleet.experiments.console.printing import interval
+from specfleet.experiments.report.page import Cell, Grid
+from specfleet.fleet.records.metrics.glossary import METRICS, PERCENTILES
+from specfleet.fleet.records.metrics.window import Metric, percentile_values
+from specfleet.fleet.records.run import RunHeader
+from specfleet.fleet.scenario.changes import flat
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.show import describe_fleet
+from specfleet.fleet.scenario.sides import SIDES, profile_of, shared_profile
+from specfleet.fleet.times.labels import label_of, warning_of
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
 
 FEW = 8  # numbers of a list that are shown one by one
 

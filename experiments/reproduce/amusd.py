@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from calibrate.readers.amusd import (
+from specfleet.calibration.readers.amusd import (
     GPUS,
     Sample,
     agreement_of,
@@ -22,19 +22,26 @@ from calibrate.readers.amusd import (
     profile_of,
     read_runs,
 )
-from calibrate.readers.amusd_clocks import OwnSteps, gap_s, greedy_by_monitor_s, launched_before_s, own_steps, token_s
-from experiments.reproduce.rows import Inputs, PaperRow, assuming, claim, row
-from experiments.reproduce.runs import acceptance_behind, root, simulated
-from fleet.acceptance.models import Geometric, committed_closed_form
-from fleet.acceptance.tokens import Agreement
-from fleet.errors import InputError
-from fleet.records.metrics.measure import combine, measure
-from fleet.records.run import Run
-from fleet.scenario.scenario import Acceptance
-from fleet.times.effects import Power
-from fleet.times.profile import HardwareProfile
-from fleet.times.roofline import Roofline
-from fleet.times.step_time import StepTime
+from specfleet.calibration.readers.amusd_clocks import (
+    OwnSteps,
+    gap_s,
+    greedy_by_monitor_s,
+    launched_before_s,
+    own_steps,
+    token_s,
+)
+from specfleet.experiments.reproduce.rows import Inputs, PaperRow, assuming, claim, row
+from specfleet.experiments.reproduce.runs import acceptance_behind, root, simulated
+from specfleet.fleet.acceptance.models import Geometric, committed_closed_form
+from specfleet.fleet.acceptance.tokens import Agreement
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.measure import combine, measure
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.scenario import Acceptance
+from specfleet.fleet.times.effects import Power
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.roofline import Roofline
+from specfleet.fleet.times.step_time import StepTime
 
 # Table I: mean token time in ms, autoregressive, speculative, AMUSD. Section IV-A: a draft takes about 10 ms a token.
 TABLE_1_MS = {

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.reproduce import batch_model as model
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
-from fleet.records.metrics.measure import measure
-from fleet.records.metrics.tables import verifications_of
+from specfleet.experiments.reproduce import batch_model as model
+from specfleet.experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.metrics.tables import verifications_of
 
 ASSUMED = [
     (

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.reproduce import batch_model as model
-from experiments.reproduce.rows import Inputs, PaperRow, assuming, claim, row
+from specfleet.experiments.reproduce import batch_model as model
+from specfleet.experiments.reproduce.rows import Inputs, PaperRow, assuming, claim, row
 
 # Exact and partial match, the mean over the pairs Vicuna, Qwen3 and GLM4.
 TABLE_1: dict[str, tuple[float, float]] = {
@@ -37,7 +37,7 @@ OTHER_MODELS = (
 )
 def batch_table1(_inputs: Inputs) -> Iterator[PaperRow]:
     """Table 1: exact and partial match with the target alone, of both rules and of two faults that break texts."""
-    from experiments.reproduce import batch_texts as texts
+    from specfleet.experiments.reproduce import batch_texts as texts
 
     target = texts.load_target()
     wanted = texts.plain_texts(texts.scenario_of(model.eqspec(1), REQUESTS, NEW_TOKENS), target)

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from experiments.reproduce.runs import acceptance_behind, simulated
-from fleet.acceptance.models import committed_closed_form
-from fleet.files import write_file
-from fleet.records.metrics.measure import combine, measure
-from fleet.records.metrics.tables import verifications_of
-from fleet.records.metrics.window import Metric
-from fleet.records.run import Run
+from specfleet.experiments.reproduce.runs import acceptance_behind, simulated
+from specfleet.fleet.acceptance.models import committed_closed_form
+from specfleet.fleet.files import write_file
+from specfleet.fleet.records.metrics.measure import combine, measure
+from specfleet.fleet.records.metrics.tables import verifications_of
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.run import Run
 
 SPEC_BENCH_TURNS = 560
 QUANTILES = (4, 10, 12, 14, 17, 21, 24, 29, 34, 41, 47, 54, 63, 80, 177, 543, 736, 764, 802, 889, 1712)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from experiments.reproduce import batch_model as model
-from experiments.reproduce.batch import ASSUMED
-from experiments.reproduce.rows import Inputs, PaperRow, assuming, claim, row
-from experiments.reproduce.runs import simulated
-from fleet.hardware.profile import estimate
-from fleet.records.metrics.measure import measure
-from fleet.times.profile import HardwareProfile
+from specfleet.experiments.reproduce import batch_model as model
+from specfleet.experiments.reproduce.batch import ASSUMED
+from specfleet.experiments.reproduce.rows import Inputs, PaperRow, assuming, claim, row
+from specfleet.experiments.reproduce.runs import simulated
+from specfleet.fleet.hardware.profile import estimate
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.times.profile import HardwareProfile
 
 SIZES = (1, 4, 8, 16, 32)
 SERVED = 4  # requests of figure 6 over the batch size

@@ -12,20 +12,20 @@ from typing import Any
 
 import torch
 
-from engine.decoding.aligned import AlignedCache
-from engine.decoding.decode import decode_plain
-from engine.decoding.feed import Feed, Nodes
-from engine.decoding.models import CausalLM, load_model
-from engine.decoding.verify import Target
-from engine.net.clock import now_s
-from engine.node.aligned import AlignedExecutor
-from engine.node.build import with_positions
-from engine.node.prompts import prompts_of
-from engine.node.real import verifier_node
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import streams_of
+from specfleet.engine.decoding.aligned import AlignedCache
+from specfleet.engine.decoding.decode import decode_plain
+from specfleet.engine.decoding.feed import Feed, Nodes
+from specfleet.engine.decoding.models import CausalLM, load_model
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.node.aligned import AlignedExecutor
+from specfleet.engine.node.build import with_positions
+from specfleet.engine.node.prompts import prompts_of
+from specfleet.engine.node.real import verifier_node
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import streams_of
 
 PRECISION = "float32"
 

@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, row
-from experiments.reproduce.runs import acceptance_behind, root, simulated
-from fleet.acceptance.models import committed_closed_form
-from fleet.acceptance.signals import Regional, synthetic
-from fleet.policies.dsde import LONG_TOKENS, wvir
-from fleet.records.metrics.measure import combine, measure
-from fleet.records.metrics.window import Metric
+from specfleet.experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, row
+from specfleet.experiments.reproduce.runs import acceptance_behind, root, simulated
+from specfleet.fleet.acceptance.models import committed_closed_form
+from specfleet.fleet.acceptance.signals import Regional, synthetic
+from specfleet.fleet.policies.dsde import LONG_TOKENS, wvir
+from specfleet.fleet.records.metrics.measure import combine, measure
+from specfleet.fleet.records.metrics.window import Metric
 
 # Table I: latency in s and block efficiency at SL 2 and 8.
 TABLE_1 = {"code": ((21.56, 2.67), (15.92, 5.87)), "dialogue": ((22.24, 2.54), (19.27, 4.81))}

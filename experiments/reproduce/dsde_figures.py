@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from experiments.reproduce import dsde
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
-from fleet.acceptance.signals import Regional, synthetic
+from specfleet.experiments.reproduce import dsde
+from specfleet.experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
+from specfleet.fleet.acceptance.signals import Regional, synthetic
 
 SLOW, FAST = 2, 8  # lengths of table I
 CLOSE, LOW_CLOSE = 0.05, 0.2

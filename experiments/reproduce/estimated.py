@@ -12,17 +12,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from calibrate.operators import estimated_s, of_other, read_operators
-from calibrate.readers.amusd import read_runs
-from experiments.reproduce import amusd, starsd
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, in_parts, off_by, row
-from experiments.reproduce.specdecode_simulated import EAGLE_S, TARGET_S
-from fleet.errors import InputError
-from fleet.hardware.passes import roofline_of
-from fleet.hardware.profile import estimated_profile, placed_of
-from fleet.inputs.text import is_file
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
+from specfleet.calibration.operators import estimated_s, of_other, read_operators
+from specfleet.calibration.readers.amusd import read_runs
+from specfleet.experiments.reproduce import amusd, starsd
+from specfleet.experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, in_parts, off_by, row
+from specfleet.experiments.reproduce.specdecode_simulated import EAGLE_S, TARGET_S
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.passes import roofline_of
+from specfleet.fleet.hardware.profile import estimated_profile, placed_of
+from specfleet.fleet.inputs.text import is_file
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
 
 VIDUR = {"a100-80gb": "vidur-a100-llama2-7b-mlp.csv", "h100": "vidur-h100-llama2-7b-mlp.csv"}
 SHOWN_TOKENS = (1, 8, 32, 64, 128, 256, 512, 1024, 4096)

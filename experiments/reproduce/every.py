@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from experiments.reproduce import REPRODUCTIONS
-from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, in_parts
-from fleet.errors import InputError
-from fleet.inputs.text import shortened
+from specfleet.experiments.reproduce import REPRODUCTIONS
+from specfleet.experiments.reproduce.rows import Inputs, PaperRow, Reproduction, in_parts
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import shortened
 
 EVERY = "all"  # the name under which they run
 PAPERS = {

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
-from experiments.reproduce.runs import root, simulated
-from fleet.policies.goodspeed import FIRST_GOODPUT, utility
-from fleet.records.metrics.tables import verifications_of
-from fleet.records.run import Run
+from specfleet.experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
+from specfleet.experiments.reproduce.runs import root, simulated
+from specfleet.fleet.policies.goodspeed import FIRST_GOODPUT, utility
+from specfleet.fleet.records.metrics.tables import verifications_of
+from specfleet.fleet.records.run import Run
 
 BETA, ETA = 0.5, 0.1  # beta is that of section IV-B3; eta is not printed
 ITERATIONS = 600

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import chain, combinations
 
-from experiments.reproduce.rows import JUDGED, PaperRow
+from specfleet.experiments.reproduce.rows import JUDGED, PaperRow
 
 METHODS = ("method", "rule", "strategy")  # keys of a case that name what is compared
 OVER = " over "  # in the name of a quantity: a quotient of two methods, or of two cases

@@ -7,12 +7,12 @@ fitted, but for the time of drafts elsewhere, which one row gives.
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, in_parts, row
-from experiments.reproduce.serving_engines import predicted
-from experiments.reproduce.serving_rows import MeasuredRun
-from fleet.data.shipped import published_tables
-from fleet.hardware.profile import estimate
-from fleet.times.profile import HardwareProfile
+from specfleet.experiments.reproduce.rows import Inputs, PaperRow, Reproduction, in_parts, row
+from specfleet.experiments.reproduce.serving_engines import predicted
+from specfleet.experiments.reproduce.serving_rows import MeasuredRun
+from specfleet.fleet.data.shipped import published_tables
+from specfleet.fleet.hardware.profile import estimate
+from specfleet.fleet.times.profile import HardwareProfile
 
 TAIL = "a set of few prompts ends with few of them running, and the thread prints no lengths"
 ASSUMED = [

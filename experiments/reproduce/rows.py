@@ -17,9 +17,9 @@ from typing import Any, Literal
 import msgspec
 import pandas as pd
 
-from fleet.errors import InputError
-from fleet.inputs.text import is_file
-from fleet.shown import Shown
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import is_file
+from specfleet.fleet.shown import Shown
 
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "unsettled"]
 JUDGED = ("predicted", "estimated")  # kinds that count

@@ -5,10 +5,10 @@ from typing import Any
 
 from scipy.optimize import brentq
 
-from fleet.acceptance.models import committed_closed_form
-from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
-from sim.run import simulate
+from specfleet.fleet.acceptance.models import committed_closed_form
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.sim.run import simulate
 
 
 def simulated(**tables: Any) -> Run:

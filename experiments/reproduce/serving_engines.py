@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, in_parts, row
-from experiments.reproduce.serving_rows import FITTED, MeasuredRun, read_runs
-from fleet.hardware.memory import USED, kv_memory
-from fleet.hardware.profile import estimated_profile, placed_of
-from fleet.hardware.shipped import engine_of, shape_of
-from fleet.scenario.reading import make_scenario
-from fleet.times.profile import HardwareProfile
-from sim.run import observe
+from specfleet.experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, in_parts, row
+from specfleet.experiments.reproduce.serving_rows import FITTED, MeasuredRun, read_runs
+from specfleet.fleet.hardware.memory import USED, kv_memory
+from specfleet.fleet.hardware.profile import estimated_profile, placed_of
+from specfleet.fleet.hardware.shipped import engine_of, shape_of
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.sim.run import observe
 
 BACKENDS = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM by vLLM's rules"}
 KINDS = {"h100": "Hopper", "h200": "Hopper", "b200": "Blackwell", "b300": "Blackwell", "gb200": "Blackwell"}

@@ -8,10 +8,10 @@ import re
 
 import msgspec
 
-from experiments.reproduce.rows import Inputs, data_file
-from fleet.data.shipped import published_tables
-from fleet.errors import InputError
-from fleet.inputs.text import read_csv
+from specfleet.experiments.reproduce.rows import Inputs, data_file
+from specfleet.fleet.data.shipped import published_tables
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import read_csv
 
 FILE = "silicon-sample-half.csv"
 COLUMNS = (

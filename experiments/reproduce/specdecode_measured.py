@@ -14,15 +14,22 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, least_squares
 from scipy.stats import t as student
 
-from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, off_by, row, score_of
-from experiments.reproduce.specdecode_simulated import BATCHES, FIGURE_10, MATCHING, METHODS, RecordedTexts, recordings
-from fleet.errors import InputError
-from fleet.hardware.passes import roofline_of
-from fleet.hardware.profile import placed_of
-from fleet.records.metrics.intervals import CONFIDENCE
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
-from sim.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
+from specfleet.experiments.reproduce.rows import Inputs, PaperRow, Reproduction, off_by, row, score_of
+from specfleet.experiments.reproduce.specdecode_simulated import (
+    BATCHES,
+    FIGURE_10,
+    MATCHING,
+    METHODS,
+    RecordedTexts,
+    recordings,
+)
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.passes import roofline_of
+from specfleet.fleet.hardware.profile import placed_of
+from specfleet.fleet.records.metrics.intervals import CONFIDENCE
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 
 # Figure 1, measured speed-ups by depth, at batches 1, 16, 64 and 128. ShareGPT's were left out of what was read here.
 MEASURED_BATCHES = (1, 16, 64, 128)

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.readers.specdecode_bench import Method, read_specdecode_bench
-from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, data_file, off_by, row
-from fleet.acceptance.places import Text
-from fleet.data.shipped import published_tables
-from fleet.errors import InputError
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
-from sim.lockstep import Walks, prefills_s, rounds_s, walks_of
+from specfleet.calibration.readers.specdecode_bench import Method, read_specdecode_bench
+from specfleet.experiments.reproduce.rows import Inputs, PaperRow, Reproduction, data_file, off_by, row
+from specfleet.fleet.acceptance.places import Text
+from specfleet.fleet.data.shipped import published_tables
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.lockstep import Walks, prefills_s, rounds_s, walks_of
 
 FIGURE_10: dict[tuple[str, str, int | str], tuple[float, ...]] = {
     (name, method, int(depth) if depth.isdecimal() else depth): tuple(speed_ups)

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, assuming, row
-from experiments.reproduce.runs import root
-from fleet.records.metrics.measure import measure
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import read_profile
-from sim.run import simulate
+from specfleet.experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, assuming, row
+from specfleet.experiments.reproduce.runs import root
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import read_profile
+from specfleet.sim.run import simulate
 
 # Table 1 of the paper, columns N = 1 .. 6; times in milliseconds, rates a second, load in per cent.
 N_COLUMNS = (1, 2, 3, 4, 5, 6)

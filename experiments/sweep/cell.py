@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from fleet.errors import InputError
-from fleet.records.metrics.findings import Findings, findings_of
-from fleet.records.metrics.measure import assess, combine
-from fleet.records.metrics.window import Metric, without_intervals
-from fleet.scenario.fingerprint import resume_digest
-from fleet.scenario.names import SimPath, World
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.stations.star import star_inputs
-from sim.predict import predict_fleet
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.findings import Findings, findings_of
+from specfleet.fleet.records.metrics.measure import assess, combine
+from specfleet.fleet.records.metrics.window import Metric, without_intervals
+from specfleet.fleet.scenario.fingerprint import resume_digest
+from specfleet.fleet.scenario.names import SimPath, World
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.stations.star import star_inputs
+from specfleet.sim.predict import predict_fleet
 
 Cell = Mapping[str, Any]
 ANALYTIC = ("throughput", "throughput_per_target", "N_full", "N_max", "standalone_tokens_per_s")
@@ -70,10 +70,10 @@ def run_cell(
 def _observe(world: World, scenario: Scenario, path: SimPath, power: bool) -> Findings:
     """Run the scenario in a world, for its metrics; each world's libraries are imported on its use."""
     if world == "sim":
-        from sim.run import observe
+        from specfleet.sim.run import observe
 
         return observe(scenario, path=path)
-    from engine.launch.serve import serve
+    from specfleet.engine.launch.serve import serve
 
     return findings_of(serve(scenario, power=power).run)
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.sweep.findings import COUNT
-from experiments.sweep.table import ANALYTIC, axes_of, in_numbers, keys_of, points_of, text_of
-from figures import devices, sweep
-from figures.labels import scale_of
-from fleet.errors import InputError
-from fleet.records.metrics.glossary import meanings
-from fleet.times.labels import warning_of
+from specfleet.experiments.sweep.findings import COUNT
+from specfleet.experiments.sweep.table import ANALYTIC, axes_of, in_numbers, keys_of, points_of, text_of
+from specfleet.figures import devices, sweep
+from specfleet.figures.labels import scale_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.glossary import meanings
+from specfleet.fleet.times.labels import warning_of
 
 
 def sweep_figure(

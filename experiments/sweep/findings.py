@@ -3,14 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from experiments.console.printing import case_text, interval
-from experiments.knee import FULL, level_between, level_of, most_that_gain
-from experiments.sweep.cell import CellResult
-from fleet.errors import InputError
-from fleet.inputs.text import shortened
-from fleet.records.metrics.glossary import meanings
-from fleet.records.metrics.window import Metric, with_percentiles
-from fleet.shown import number
+from specfleet.experiments.console.printing import case_text, interval
+from specfleet.experiments.knee import FULL, level_between, level_of, most_that_gain
+from specfleet.experiments.sweep.cell import CellResult
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import shortened
+from specfleet.fleet.records.metrics.glossary import meanings
+from specfleet.fleet.records.metrics.window import Metric, with_percentiles
+from specfleet.fleet.shown import number
 
 COUNT, ROUNDS, EACH = "verifiers.count", "rounds_per_s", "throughput_per_target"
 STANDALONE = "standalone_tokens_per_s"

@@ -13,18 +13,18 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from experiments.jobs import side_by_side
-from experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cell
-from fleet.errors import InputError, OutputError
-from fleet.files import write_file
-from fleet.inputs.strict import convert
-from fleet.inputs.text import is_file, read_json, shortened
-from fleet.interrupts import deferred
-from fleet.records.metrics.window import with_percentiles
-from fleet.scenario.changes import parse_value, parts_of, plain
-from fleet.scenario.fingerprint import resume_digest
-from fleet.scenario.names import SimPath, World
-from fleet.scenario.scenario import Scenario
+from specfleet.experiments.jobs import side_by_side
+from specfleet.experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cell
+from specfleet.fleet.errors import InputError, OutputError
+from specfleet.fleet.files import write_file
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import is_file, read_json, shortened
+from specfleet.fleet.interrupts import deferred
+from specfleet.fleet.records.metrics.window import with_percentiles
+from specfleet.fleet.scenario.changes import parse_value, parts_of, plain
+from specfleet.fleet.scenario.fingerprint import resume_digest
+from specfleet.fleet.scenario.names import SimPath, World
+from specfleet.fleet.scenario.scenario import Scenario
 
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
 """Values by dotted key, or texts such as `verifiers.count=1:16`."""

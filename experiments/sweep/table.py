@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.sweep.sweep import COLUMNS
-from fleet.errors import InputError
-from fleet.inputs.quantities import quantity
-from fleet.inputs.text import shortened
+from specfleet.experiments.sweep.sweep import COLUMNS
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.quantities import quantity
+from specfleet.fleet.inputs.text import shortened
 
 NUMBERS = ("value", "low", "high")
 ANALYTIC = "analytic"  # the world of rows that equations gave

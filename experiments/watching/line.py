@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from experiments.console.printing import remark
-from fleet.records.metrics.counters import Counters
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import streams_of
+from specfleet.experiments.console.printing import remark
+from specfleet.fleet.records.metrics.counters import Counters
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import streams_of
 
 MINUTE_S = 60.0
 

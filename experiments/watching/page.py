@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from fleet.errors import InputError
-from fleet.records.metrics.counters import EDGES_S, Counters, Histogram, TargetCounters
-from fleet.scenario.resolved import Fleet
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.counters import EDGES_S, Counters, Histogram, TargetCounters
+from specfleet.fleet.scenario.resolved import Fleet
 
 MODEL, TARGET, STATION, DEVICE = ("model_name",), ("target",), ("station",), ("device",)
 ENGINE = ("engine", *MODEL)

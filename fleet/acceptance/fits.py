@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, stats
 
-from fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, pmf
-from fleet.errors import InputError
+from specfleet.fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, pmf
+from specfleet.fleet.errors import InputError
 
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]

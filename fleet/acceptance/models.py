@@ -15,9 +15,9 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from fleet.acceptance.places import ByPlace, reached
-from fleet.acceptance.sources import uniform_blocks
-from fleet.errors import InputError
+from specfleet.fleet.acceptance.places import ByPlace, reached
+from specfleet.fleet.acceptance.sources import uniform_blocks
+from specfleet.fleet.errors import InputError
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Shape = Annotated[float, Meta(gt=0, le=1e12)]  # beyond this a + b, Beta(a, b) equals one beta to all digits

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Meta
 
-from fleet.errors import InputError
-from fleet.files import write_file
-from fleet.inputs.parquet import read_table
-from fleet.inputs.text import reason
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import write_file
+from specfleet.fleet.inputs.parquet import read_table
+from specfleet.fleet.inputs.text import reason
 
 Text = tuple[int, ...]  # accepted draft tokens at place 1, 2, ...
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Meta
 
-from fleet.acceptance.places import as_it_is
-from fleet.acceptance.token import Token
-from fleet.errors import InputError
-from fleet.files import write_file
-from fleet.inputs.parquet import read_table
+from specfleet.fleet.acceptance.places import as_it_is
+from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import write_file
+from specfleet.fleet.inputs.parquet import read_table
 
 
 class SignalRow(NamedTuple):

@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from fleet.acceptance.models import Geometric
-from fleet.acceptance.signals import Regional, SignalFile, recorded, synthetic
-from fleet.acceptance.token import Token
-from fleet.policies.outcome import Outcome
+from specfleet.fleet.acceptance.models import Geometric
+from specfleet.fleet.acceptance.signals import Regional, SignalFile, recorded, synthetic
+from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.policies.outcome import Outcome
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Mean = Annotated[float, Meta(gt=0, lt=1)]

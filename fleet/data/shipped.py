@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fleet.inputs.text import read_toml
+from specfleet.fleet.inputs.text import read_toml
 
 
 def shipped_scenarios() -> dict[str, Path]:
@@ -45,5 +45,5 @@ def published_tables(name: str = "threads") -> dict[str, Any]:
 
 
 def _files(folder: str) -> dict[str, Path]:
-    place = Path(str(resources.files("fleet.data"))) / folder
+    place = Path(str(resources.files("specfleet.fleet.data"))) / folder
     return {path.stem: path for path in sorted(place.iterdir())}

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from fleet.errors import InputError
-from fleet.hardware.shape import ModelShape
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.shape import ModelShape
 
 NESTED = dict.fromkeys(("gemma3", "kimi_k25", "qwen3_5_moe"), "text_config")  # text part of a multimodal model
 MODEL_TYPES = (

@@ -1,7 +1,7 @@
 """Memory of a target's devices for its KV cache."""
 
-from fleet.hardware.passes import Placed
-from fleet.times.effects import KvMemory
+from specfleet.fleet.hardware.passes import Placed
+from specfleet.fleet.times.effects import KvMemory
 
 USED = 0.92  # share of a device's memory that a server uses: vLLM's gpu_memory_utilization
 RESERVED_BYTES = 3 * 2**30  # activations, CUDA graphs and libraries, on each device

@@ -9,10 +9,10 @@ import math
 
 import msgspec
 
-from fleet.errors import InputError
-from fleet.hardware.device import Accelerator, HostOverhead
-from fleet.hardware.shape import CACHE_BYTES, ModelShape
-from fleet.times.roofline import AttentionTime, Roofline
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.device import Accelerator, HostOverhead
+from specfleet.fleet.hardware.shape import CACHE_BYTES, ModelShape
+from specfleet.fleet.times.roofline import AttentionTime, Roofline
 
 ACTIVATION_BYTES = 2
 WEIGHT_BYTES = {

@@ -2,14 +2,14 @@
 
 import msgspec
 
-from fleet.errors import InputError
-from fleet.hardware.device import Figure
-from fleet.hardware.memory import NOTE, kv_memory
-from fleet.hardware.passes import Placed, check, precisions_of, rewrite_s, roofline_of
-from fleet.hardware.shape import ModelShape
-from fleet.hardware.shipped import device_of, engine_of, shape_of
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.device import Figure
+from specfleet.fleet.hardware.memory import NOTE, kv_memory
+from specfleet.fleet.hardware.passes import Placed, check, precisions_of, rewrite_s, roofline_of
+from specfleet.fleet.hardware.shape import ModelShape
+from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
 
 FORM = (
     "MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8:kv-fp8 for precisions, and mlp-nvfp4 or "

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
-from fleet.errors import InputError
-from fleet.hardware.configs import shape_of_config
-from fleet.hardware.device import Accelerator, HostOverhead
-from fleet.hardware.shape import ModelShape
-from fleet.inputs.strict import convert
-from fleet.inputs.text import is_file, read_json, read_toml, shortened
+from specfleet.fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.configs import shape_of_config
+from specfleet.fleet.hardware.device import Accelerator, HostOverhead
+from specfleet.fleet.hardware.shape import ModelShape
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import is_file, read_json, read_toml, shortened
 
 CONFIG = "config.json"
 

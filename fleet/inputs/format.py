@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from fleet.errors import InputError
+from specfleet.fleet.errors import InputError
 
 FORMAT = 2  # rises with each change that gives an older file another meaning, or none
 

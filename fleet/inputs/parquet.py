@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fleet.errors import InputError
-from fleet.inputs.text import named, reason
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import named, reason
 
 MAX_ROWS = 10**8  # rows of a file: about as many gigabytes as a large host's memory
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from fleet.errors import InputError
-from fleet.inputs.quantities import quantity
-from fleet.inputs.text import shortened
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.quantities import quantity
+from specfleet.fleet.inputs.text import shortened
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fleet.errors import InputError
+from specfleet.fleet.errors import InputError
 
 GZIP = b"\x1f\x8b"
 MAX_BYTES = 1 << 28  # 256 MiB: hours of prompts, and less than a host's memory

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec import Meta
 
-from fleet.policies.allocate import LengthAllocation, Needs
-from fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.allocate import LengthAllocation, Needs
+from specfleet.fleet.policies.outcome import Outcome
 
 # DSDE prints none of these; they are those of its authors' program.
 GAMMA = 0.1  # per nat: weight of the entropy in the bound 1 - sqrt(gamma H)

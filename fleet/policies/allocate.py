@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.outcome import Outcome
 
 UNLIMITED = 1 << 30
 Needs = Literal["lengths", "ratios", "signals"]

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from fleet.policies.allocate import Length, LengthAllocation
+from specfleet.fleet.policies.allocate import Length, LengthAllocation
 
 Requests = Annotated[int, Meta(ge=1, le=10**9)]
 

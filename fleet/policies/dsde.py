@@ -8,8 +8,8 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from fleet.policies.allocate import LengthAllocation, Needs
-from fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.allocate import LengthAllocation, Needs
+from specfleet.fleet.policies.outcome import Outcome
 
 SHORT_TOKENS = 10  # the short window of equation (4)
 LONG_TOKENS = 30  # the long window of equation (4)

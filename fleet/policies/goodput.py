@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from fleet.policies.allocate import LengthAllocation
-from fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.allocate import LengthAllocation
+from specfleet.fleet.policies.outcome import Outcome
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Count = Annotated[int, Meta(ge=1, le=10**9)]

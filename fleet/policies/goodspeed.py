@@ -9,8 +9,8 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from fleet.policies.allocate import Needs, SharedBudget
-from fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.allocate import Needs, SharedBudget
+from specfleet.fleet.policies.outcome import Outcome
 
 Share = Annotated[float, Meta(gt=0, le=1)]
 Exponent = Annotated[float, Meta(ge=0, le=1)]

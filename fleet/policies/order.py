@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import msgspec
 from msgspec import Meta
 
-from fleet.policies.own import with_own
+from specfleet.fleet.policies.own import with_own
 
 
 class Waiting(Protocol):

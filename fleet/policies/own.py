@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from fleet.errors import InputError
-from fleet.inputs.text import reason
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import reason
 
 GROUP = "specfleet.policies"
 KEYS = ("order", "admit", "route", "allocate")

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fleet.records.arrow import codes_of, numbers_of
+from specfleet.fleet.records.arrow import codes_of, numbers_of
 
 if TYPE_CHECKING:
     import pandas as pd  # only for frames; metrics never import it

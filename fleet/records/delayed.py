@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fleet.records.run import Run
+from specfleet.fleet.records.run import Run
 
 DELAYED = 2.0
 MIN_STEPS = 10  # of one kind at one station, whose median says what is usual

@@ -13,13 +13,13 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fleet.errors import InputError
-from fleet.records.arrow import array_of, numbers_of
-from fleet.records.playback import Way, ways_of
-from fleet.records.power import DeviceCurve
-from fleet.records.run import Run
-from fleet.scenario.named_files import without_paths
-from fleet.stations.build import stations
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.arrow import array_of, numbers_of
+from specfleet.fleet.records.playback import Way, ways_of
+from specfleet.fleet.records.power import DeviceCurve
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.named_files import without_paths
+from specfleet.fleet.stations.build import stations
 
 WINDOW_S = 20.0  # of a run, in which two clocks stay together
 MAX_WINDOWS = 12

@@ -5,8 +5,8 @@ from itertools import compress
 import msgspec
 import numpy as np
 
-from fleet.records.playback import playback_of
-from fleet.records.run import Run
+from specfleet.fleet.records.playback import playback_of
+from specfleet.fleet.records.run import Run
 
 LATE = 5.0  # a step is late if its delay is this many times its station's median ...
 LATE_OF_STEP = 0.02  # ... and exceeds this share of the station's mean step time

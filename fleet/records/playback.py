@@ -12,15 +12,15 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from fleet.errors import InputError
-from fleet.policies.outcome import Outcome
-from fleet.records.replay import replay_stations
-from fleet.records.run import Run
-from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import streams_of
-from fleet.stations.build import stations
-from fleet.stations.messages import (
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.replay import replay_stations
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.names import DRAFTER, ROUTER, verifier_name
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.stations.build import stations
+from specfleet.fleet.stations.messages import (
     TO_DRAFTER,
     TO_VERIFIER,
     Draft,
@@ -35,8 +35,8 @@ from fleet.stations.messages import (
     StepDone,
     View,
 )
-from fleet.stations.station import Plan, Start, Station
-from fleet.times.step import Step, StepKind
+from specfleet.fleet.stations.station import Plan, Start, Station
+from specfleet.fleet.times.step import Step, StepKind
 
 Part = Literal["steps", "acceptance", "overhead", "links"]
 PARTS: tuple[Part, ...] = get_args(Part)

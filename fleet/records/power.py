@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
-from fleet.files import write_file
-from fleet.records.schema import SAMPLES, PowerSample
+from specfleet.fleet.files import write_file
+from specfleet.fleet.records.schema import SAMPLES, PowerSample
 
 MAX_POINTS = 1000  # points of a curve in a run's header
 

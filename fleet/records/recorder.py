@@ -6,8 +6,8 @@ Rows contain all that a fresh station needs to reach the same plans (`replay.py`
 
 from typing import Any, Literal, NamedTuple
 
-from fleet.records.schema import PowerSample, Row
-from fleet.stations.messages import (
+from specfleet.fleet.records.schema import PowerSample, Row
+from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,
     Instruction,
@@ -21,8 +21,8 @@ from fleet.stations.messages import (
     StepDone,
     View,
 )
-from fleet.stations.station import Plan, Start, Station
-from fleet.times.step import Step
+from specfleet.fleet.stations.station import Plan, Start, Station
+from specfleet.fleet.times.step import Step
 
 Origin = Literal["simulated", "real", "replayed"]
 

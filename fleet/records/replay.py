@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 
-from fleet.policies.outcome import Outcome
-from fleet.records.recorder import event_of
-from fleet.records.run import Run
-from fleet.records.schema import Row
-from fleet.stations.build import stations
-from fleet.stations.messages import StepDone
-from fleet.stations.station import Start, Station
-from fleet.times.step import Step
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.recorder import event_of
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.records.schema import Row
+from specfleet.fleet.stations.build import stations
+from specfleet.fleet.stations.messages import StepDone
+from specfleet.fleet.stations.station import Start, Station
+from specfleet.fleet.times.step import Step
 
 
 def replay(run: Run) -> list[str]:

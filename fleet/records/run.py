@@ -16,20 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fleet.errors import InputError
-from fleet.files import write_file
-from fleet.inputs.format import FORMAT, Version, check_format
-from fleet.inputs.parquet import read_table
-from fleet.inputs.text import reason
-from fleet.records.arrow import array_of, numbers_of
-from fleet.records.columns import Table
-from fleet.records.power import DeviceCurve
-from fleet.records.recorder import Log
-from fleet.records.schema import SCHEMA
-from fleet.scenario.names import World
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
-from fleet.times.labels import warning_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import write_file
+from specfleet.fleet.inputs.format import FORMAT, Version, check_format
+from specfleet.fleet.inputs.parquet import read_table
+from specfleet.fleet.inputs.text import reason
+from specfleet.fleet.records.arrow import array_of, numbers_of
+from specfleet.fleet.records.columns import Table
+from specfleet.fleet.records.power import DeviceCurve
+from specfleet.fleet.records.recorder import Log
+from specfleet.fleet.records.schema import SCHEMA
+from specfleet.fleet.scenario.names import World
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.labels import warning_of
 
 if TYPE_CHECKING:
     import pandas as pd  # only for frames

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from fleet.errors import InputError
-from fleet.inputs.strict import annotation_of, tag_fields, takes_a_list
-from fleet.inputs.text import shortened
-from fleet.scenario.scenario import Scenario
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import annotation_of, tag_fields, takes_a_list
+from specfleet.fleet.inputs.text import shortened
+from specfleet.fleet.scenario.scenario import Scenario
 
 Changes = Mapping[str, Any] | Sequence[str | tuple[str, Any]]
 """Values by dotted key: a mapping, pairs, or texts such as `verifiers.count=4` and `link.latency_s=10ms`."""

@@ -10,16 +10,16 @@ from itertools import pairwise
 
 import msgspec
 
-from fleet.policies.adaedl import AdaEdl
-from fleet.policies.aligned import SameLength
-from fleet.policies.goodput import Goodput
-from fleet.policies.group import One
-from fleet.policies.overlap import Ahead
-from fleet.scenario.arrivals import Trace
-from fleet.scenario.faults import NodeFault
-from fleet.scenario.names import drafter_name, verifier_name
-from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
-from fleet.scenario.writing import changed
+from specfleet.fleet.policies.adaedl import AdaEdl
+from specfleet.fleet.policies.aligned import SameLength
+from specfleet.fleet.policies.goodput import Goodput
+from specfleet.fleet.policies.group import One
+from specfleet.fleet.policies.overlap import Ahead
+from specfleet.fleet.scenario.arrivals import Trace
+from specfleet.fleet.scenario.faults import NodeFault
+from specfleet.fleet.scenario.names import drafter_name, verifier_name
+from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
+from specfleet.fleet.scenario.writing import changed
 
 Case = tuple[str, bool, Container[str]]
 """A reason, whether it applies, and the keys that are then unused."""

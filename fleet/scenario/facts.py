@@ -1,12 +1,12 @@
 """Facts of a scenario that several rooms print: acceptance, models, devices, plain step time."""
 
-from fleet.acceptance.models import Geometric, LengthModel, Recorded, expected_accepted
-from fleet.acceptance.tokens import TokenModel
-from fleet.errors import InputError
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Acceptance, Scenario, needs_of
-from fleet.scenario.workload import mean_lengths
-from fleet.times.profile import HardwareProfile
+from specfleet.fleet.acceptance.models import Geometric, LengthModel, Recorded, expected_accepted
+from specfleet.fleet.acceptance.tokens import TokenModel
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Acceptance, Scenario, needs_of
+from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.times.profile import HardwareProfile
 
 
 def accepts(model: Acceptance, depth: int) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from fleet.inputs.text import is_file
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.sides import without_profiles
+from specfleet.fleet.inputs.text import is_file
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.sides import without_profiles
 
 
 def resume_digest(scenario: Scenario) -> str:

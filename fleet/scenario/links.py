@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.resolved import Fleet
 
 Pair = tuple[int, int]
 """A target and a drafter, by number."""

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from fleet.acceptance.places import ByPlace
-from fleet.acceptance.signals import SignalFile
-from fleet.scenario.arrivals import Trace
-from fleet.scenario.lengths import TEXTS
-from fleet.scenario.scenario import Scenario
+from specfleet.fleet.acceptance.places import ByPlace
+from specfleet.fleet.acceptance.signals import SignalFile
+from specfleet.fleet.scenario.arrivals import Trace
+from specfleet.fleet.scenario.lengths import TEXTS
+from specfleet.fleet.scenario.scenario import Scenario
 
 DEMO_PROMPTS = ("demo/evaluation", "demo/calibration")
 NAMES = ("", *DEMO_PROMPTS, *TEXTS)  # shipped prompts and lengths, which are not the user's files

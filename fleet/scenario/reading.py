@@ -7,17 +7,17 @@ from typing import Any
 
 import msgspec
 
-from fleet.data.shipped import shipped_scenarios
-from fleet.errors import InputError
-from fleet.inputs.format import check_format
-from fleet.inputs.strict import convert
-from fleet.inputs.text import read_toml
-from fleet.scenario.changes import Changes, apply_changes, pairs_of
-from fleet.scenario.conflicts import conflicts
-from fleet.scenario.named_files import with_files
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.sides import with_profiles
-from fleet.times.profile import HardwareProfile, read_profile
+from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.format import check_format
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import read_toml
+from specfleet.fleet.scenario.changes import Changes, apply_changes, pairs_of
+from specfleet.fleet.scenario.conflicts import conflicts
+from specfleet.fleet.scenario.named_files import with_files
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.sides import with_profiles
+from specfleet.fleet.times.profile import HardwareProfile, read_profile
 
 Given = str | Path | Scenario | Mapping[str, Any]
 """A scenario: its file (TOML), the name of a shipped one, a Scenario, or its content as a mapping."""

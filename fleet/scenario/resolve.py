@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from fleet.errors import InputError
-from fleet.policies.continuous import ContinuousBatching
-from fleet.policies.goodput import Goodput
-from fleet.policies.liveness import Patience
-from fleet.policies.overlap import Ahead
-from fleet.policies.route import Affinity
-from fleet.scenario.resolved import (
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.continuous import ContinuousBatching
+from specfleet.fleet.policies.goodput import Goodput
+from specfleet.fleet.policies.liveness import Patience
+from specfleet.fleet.policies.overlap import Ahead
+from specfleet.fleet.policies.route import Affinity
+from specfleet.fleet.scenario.resolved import (
     Fleet,
     LocalDrafts,
     ResolvedDevice,
@@ -20,14 +20,14 @@ from fleet.scenario.resolved import (
     ResolvedVerifiers,
     Room,
 )
-from fleet.scenario.round_costs import round_costs
-from fleet.scenario.scenario import LengthRule, Scenario, Tier, needs_of
-from fleet.scenario.sides import Hardware, hardware_of, title_of
-from fleet.scenario.workload import longest_of, mean_lengths, with_lengths
-from fleet.times.labels import basis_of
-from fleet.times.overhead import Overhead
-from fleet.times.station_times import DrafterTimes, VerifierTimes
-from fleet.times.step_time import LinkTime, StepTime
+from specfleet.fleet.scenario.round_costs import round_costs
+from specfleet.fleet.scenario.scenario import LengthRule, Scenario, Tier, needs_of
+from specfleet.fleet.scenario.sides import Hardware, hardware_of, title_of
+from specfleet.fleet.scenario.workload import longest_of, mean_lengths, with_lengths
+from specfleet.fleet.times.labels import basis_of
+from specfleet.fleet.times.overhead import Overhead
+from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
+from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 BLOCK_TOKENS = 16  # tokens of a block of the KV cache, as vLLM's
 

@@ -11,24 +11,24 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from fleet.acceptance.models import LengthModel
-from fleet.acceptance.tokens import TokenModel
-from fleet.errors import InputError
-from fleet.policies.admit import Admission, Everyone
-from fleet.policies.aligned import AlignedRule
-from fleet.policies.allocate import Needs
-from fleet.policies.continuous import ContinuousBatching
-from fleet.policies.group import DraftGroup, One
-from fleet.policies.liveness import Patience
-from fleet.policies.order import Fifo, Order
-from fleet.policies.overlap import InTurn, Overlap
-from fleet.policies.route import Routing
-from fleet.policies.shapes import CHAIN, Shape
-from fleet.policies.warm_up import NoWarmUp, WarmUp
-from fleet.scenario.cost import Cost
-from fleet.scenario.faults import Fault
-from fleet.scenario.names import World, drafter_name
-from fleet.scenario.scenario import (
+from specfleet.fleet.acceptance.models import LengthModel
+from specfleet.fleet.acceptance.tokens import TokenModel
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.admit import Admission, Everyone
+from specfleet.fleet.policies.aligned import AlignedRule
+from specfleet.fleet.policies.allocate import Needs
+from specfleet.fleet.policies.continuous import ContinuousBatching
+from specfleet.fleet.policies.group import DraftGroup, One
+from specfleet.fleet.policies.liveness import Patience
+from specfleet.fleet.policies.order import Fifo, Order
+from specfleet.fleet.policies.overlap import InTurn, Overlap
+from specfleet.fleet.policies.route import Routing
+from specfleet.fleet.policies.shapes import CHAIN, Shape
+from specfleet.fleet.policies.warm_up import NoWarmUp, WarmUp
+from specfleet.fleet.scenario.cost import Cost
+from specfleet.fleet.scenario.faults import Fault
+from specfleet.fleet.scenario.names import World, drafter_name
+from specfleet.fleet.scenario.scenario import (
     Acceptance,
     DraftKind,
     Late,
@@ -40,11 +40,11 @@ from fleet.scenario.scenario import (
     VerificationRule,
     Workload,
 )
-from fleet.scenario.slo import Slo
-from fleet.times.effects import Power
-from fleet.times.labels import Basis
-from fleet.times.station_times import DrafterTimes, VerifierTimes
-from fleet.times.step_time import LinkTime
+from specfleet.fleet.scenario.slo import Slo
+from specfleet.fleet.times.effects import Power
+from specfleet.fleet.times.labels import Basis
+from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
+from specfleet.fleet.times.step_time import LinkTime
 
 T = TypeVar("T")
 

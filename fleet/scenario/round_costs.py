@@ -1,10 +1,10 @@
 """What a round of a target costs by its rows and draft length, from the times of a profile: for goodput rules."""
 
-from fleet.policies.goodput import RoundCosts
-from fleet.policies.shapes import Shape
-from fleet.times.mixed import drafting_s, parts_of, pass_s, together_s
-from fleet.times.station_times import DrafterTimes, VerifierTimes
-from fleet.times.step import Member, Step
+from specfleet.fleet.policies.goodput import RoundCosts
+from specfleet.fleet.policies.shapes import Shape
+from specfleet.fleet.times.mixed import drafting_s, parts_of, pass_s, together_s
+from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
+from specfleet.fleet.times.step import Member, Step
 
 
 def round_costs(

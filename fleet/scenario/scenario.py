@@ -6,31 +6,31 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fleet.acceptance.models import LengthModel
-from fleet.acceptance.tokens import TokenModel
-from fleet.inputs.format import FORMAT, Version
-from fleet.policies.adaedl import AdaEdl
-from fleet.policies.admit import Admission, Everyone
-from fleet.policies.aligned import AlignedRule
-from fleet.policies.allocate import Fixed, FixedShare, Needs, RandomShare
-from fleet.policies.by_batch import ByBatch
-from fleet.policies.dsde import Dsde
-from fleet.policies.goodput import Goodput
-from fleet.policies.goodspeed import GoodSpeed
-from fleet.policies.group import DraftGroup, One
-from fleet.policies.order import Fifo, Order
-from fleet.policies.overlap import InTurn, Overlap
-from fleet.policies.own import with_own
-from fleet.policies.route import Affinity, Route
-from fleet.policies.shapes import CHAIN, Shape
-from fleet.policies.warm_up import NoWarmUp, WarmUp
-from fleet.scenario.arrivals import Gamma, Poisson, Trace
-from fleet.scenario.cost import Cost
-from fleet.scenario.faults import Fault
-from fleet.scenario.lengths import Between, Tokens
-from fleet.scenario.slo import Slo
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import LinkTime, StepTime
+from specfleet.fleet.acceptance.models import LengthModel
+from specfleet.fleet.acceptance.tokens import TokenModel
+from specfleet.fleet.inputs.format import FORMAT, Version
+from specfleet.fleet.policies.adaedl import AdaEdl
+from specfleet.fleet.policies.admit import Admission, Everyone
+from specfleet.fleet.policies.aligned import AlignedRule
+from specfleet.fleet.policies.allocate import Fixed, FixedShare, Needs, RandomShare
+from specfleet.fleet.policies.by_batch import ByBatch
+from specfleet.fleet.policies.dsde import Dsde
+from specfleet.fleet.policies.goodput import Goodput
+from specfleet.fleet.policies.goodspeed import GoodSpeed
+from specfleet.fleet.policies.group import DraftGroup, One
+from specfleet.fleet.policies.order import Fifo, Order
+from specfleet.fleet.policies.overlap import InTurn, Overlap
+from specfleet.fleet.policies.own import with_own
+from specfleet.fleet.policies.route import Affinity, Route
+from specfleet.fleet.policies.shapes import CHAIN, Shape
+from specfleet.fleet.policies.warm_up import NoWarmUp, WarmUp
+from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
+from specfleet.fleet.scenario.cost import Cost
+from specfleet.fleet.scenario.faults import Fault
+from specfleet.fleet.scenario.lengths import Between, Tokens
+from specfleet.fleet.scenario.slo import Slo
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
 WholeNumber = Annotated[int, Meta(ge=0, le=10**9)]

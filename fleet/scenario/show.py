@@ -6,17 +6,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import fields
 
-from fleet.inputs.strict import name_key
-from fleet.policies.shapes import Shape
-from fleet.scenario.facts import devices_of
-from fleet.scenario.lengths import Between, mean_tokens
-from fleet.scenario.names import ROUTER, verifier_name
-from fleet.scenario.resolved import Fleet, ResolvedLink
-from fleet.scenario.workload import has_file
-from fleet.scenario.writing import changed, tag_of
-from fleet.times.describe import formula_ms
-from fleet.times.overhead import Delay
-from fleet.times.step_time import LinkTime, StepTime
+from specfleet.fleet.inputs.strict import name_key
+from specfleet.fleet.policies.shapes import Shape
+from specfleet.fleet.scenario.facts import devices_of
+from specfleet.fleet.scenario.lengths import Between, mean_tokens
+from specfleet.fleet.scenario.names import ROUTER, verifier_name
+from specfleet.fleet.scenario.resolved import Fleet, ResolvedLink
+from specfleet.fleet.scenario.workload import has_file
+from specfleet.fleet.scenario.writing import changed, tag_of
+from specfleet.fleet.times.describe import formula_ms
+from specfleet.fleet.times.overhead import Delay
+from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 Row = tuple[str, str, str]
 MANY = 6  # longest list of a parameter's values that is printed in full

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from fleet.scenario.scenario import Scenario, SharedDevice
-from fleet.times.labels import Basis, basis_of
-from fleet.times.overhead import Overhead, StationOverheads
-from fleet.times.profile import HardwareProfile
+from specfleet.fleet.scenario.scenario import Scenario, SharedDevice
+from specfleet.fleet.times.labels import Basis, basis_of
+from specfleet.fleet.times.overhead import Overhead, StationOverheads
+from specfleet.fleet.times.profile import HardwareProfile
 
 Side = Literal["drafters", "verifiers"]
 SIDES: tuple[Side, ...] = ("drafters", "verifiers")

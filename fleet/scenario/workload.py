@@ -9,15 +9,15 @@ from typing import Literal, TypeVar
 import msgspec
 import numpy as np
 
-from fleet.acceptance.sources import uniform_blocks
-from fleet.errors import InputError
-from fleet.inputs.strict import convert
-from fleet.inputs.text import is_file, parsed, read_csv
-from fleet.scenario.arrivals import Gamma, Poisson, Trace
-from fleet.scenario.lengths import TEXTS, Between, Tokens, mean_tokens
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Workload
-from fleet.times.step_time import Seconds
+from specfleet.fleet.acceptance.sources import uniform_blocks
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import is_file, parsed, read_csv
+from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
+from specfleet.fleet.scenario.lengths import TEXTS, Between, Tokens, mean_tokens
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Workload
+from specfleet.fleet.times.step_time import Seconds
 
 MAX_TOKENS = 5 * 10**7  # tokens of a run: its records need some hundred bytes for each
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from fleet.policies.shapes import Shape
-from fleet.scenario.scenario import Drafters, Scenario, SharedDevice, Verifiers, Workload
+from specfleet.fleet.policies.shapes import Shape
+from specfleet.fleet.scenario.scenario import Drafters, Scenario, SharedDevice, Verifiers, Workload
 
 TABLES = ("drafters", "verifiers", "link", "acceptance", "workload", "measure", "slo", "cost")
 BARE = re.compile("[A-Za-z0-9_-]+")

@@ -3,16 +3,16 @@
 import msgspec
 import numpy as np
 
-from fleet.policies.aligned import PooledRow
-from fleet.policies.allocate import Fixed
-from fleet.policies.order import Fifo
-from fleet.policies.shapes import reach
-from fleet.scenario.resolved import ResolvedVerifiers
-from fleet.stations.grants import Grants
-from fleet.stations.messages import Finished, Instruction, Join, Released, StepDone
-from fleet.stations.session import Session, commit
-from fleet.stations.station import Station
-from fleet.times.step import Member, Step, StepKind
+from specfleet.fleet.policies.aligned import PooledRow
+from specfleet.fleet.policies.allocate import Fixed
+from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.policies.shapes import reach
+from specfleet.fleet.scenario.resolved import ResolvedVerifiers
+from specfleet.fleet.stations.grants import Grants
+from specfleet.fleet.stations.messages import Finished, Instruction, Join, Released, StepDone
+from specfleet.fleet.stations.session import Session, commit
+from specfleet.fleet.stations.station import Station
+from specfleet.fleet.times.step import Member, Step, StepKind
 
 
 class AlignedStation(Station):

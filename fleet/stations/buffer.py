@@ -4,7 +4,7 @@ from collections import deque
 
 import msgspec
 
-from fleet.times.step import StepKind
+from specfleet.fleet.times.step import StepKind
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):

@@ -5,17 +5,17 @@ from itertools import chain
 import msgspec
 import numpy as np
 
-from fleet.policies.order import SHIPPED
-from fleet.scenario.names import ROUTER, verifier_name
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import Request, streams_of
-from fleet.stations.aligned import AlignedStation
-from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import Join
-from fleet.stations.router import RouterStation
-from fleet.stations.star import admission_of
-from fleet.stations.station import Station
-from fleet.stations.verifier import VerifierStation
+from specfleet.fleet.policies.order import SHIPPED
+from specfleet.fleet.scenario.names import ROUTER, verifier_name
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import Request, streams_of
+from specfleet.fleet.stations.aligned import AlignedStation
+from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.messages import Join
+from specfleet.fleet.stations.router import RouterStation
+from specfleet.fleet.stations.star import admission_of
+from specfleet.fleet.stations.station import Station
+from specfleet.fleet.stations.verifier import VerifierStation
 
 
 def stations(fleet: Fleet) -> dict[str, Station]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fleet.policies.order import Order, Weighted
+from specfleet.fleet.policies.order import Order, Weighted
 
 
 class Discipline:

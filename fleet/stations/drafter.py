@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from fleet.policies.overlap import Ahead
-from fleet.policies.shapes import reach
-from fleet.scenario.resolved import ResolvedDrafters
-from fleet.stations.buffer import Work
-from fleet.stations.discipline import Discipline
-from fleet.stations.messages import (
+from specfleet.fleet.policies.overlap import Ahead
+from specfleet.fleet.policies.shapes import reach
+from specfleet.fleet.scenario.resolved import ResolvedDrafters
+from specfleet.fleet.stations.buffer import Work
+from specfleet.fleet.stations.discipline import Discipline
+from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,
     Ignored,
@@ -23,9 +23,9 @@ from fleet.stations.messages import (
     StepDone,
     View,
 )
-from fleet.stations.session import Session, advance, era_of
-from fleet.stations.station import WAIT, Station, Wait
-from fleet.times.step import Member, Step, StepKind
+from specfleet.fleet.stations.session import Session, advance, era_of
+from specfleet.fleet.stations.station import WAIT, Station, Wait
+from specfleet.fleet.times.step import Member, Step, StepKind
 
 
 class DrafterStation(Station):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fleet.policies.allocate import LengthAllocation
-from fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.allocate import LengthAllocation
+from specfleet.fleet.policies.outcome import Outcome
 
 
 class Grants:

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.outcome import Outcome
 
 Number = Annotated[int, Meta(ge=-1, le=(1 << 31) - 1)]  # no honest fleet exceeds it, and every column can store it
 LargeNumber = Annotated[int, Meta(ge=-1, le=(1 << 62) - 1)]  # epochs and numbers of views also count restarts

@@ -5,20 +5,20 @@ from functools import partial
 
 import msgspec
 
-from fleet.acceptance.models import Geometric, Sampler, check_depth
-from fleet.acceptance.places import ByPlace, PlaceSampler
-from fleet.acceptance.signals import Regional, SignalFile
-from fleet.acceptance.sources import sources_of
-from fleet.acceptance.tokens import TokenModel, TokenSampler
-from fleet.errors import InputError
-from fleet.policies.aligned import AlignedRule
-from fleet.policies.outcome import Outcome
-from fleet.policies.overlap import Ahead
-from fleet.scenario.resolved import Fleet
-from fleet.stations.aligned import AlignedStation
-from fleet.stations.station import Station
-from fleet.stations.verifier import VerifierStation
-from fleet.times.step import Member, Step, StepKind
+from specfleet.fleet.acceptance.models import Geometric, Sampler, check_depth
+from specfleet.fleet.acceptance.places import ByPlace, PlaceSampler
+from specfleet.fleet.acceptance.signals import Regional, SignalFile
+from specfleet.fleet.acceptance.sources import sources_of
+from specfleet.fleet.acceptance.tokens import TokenModel, TokenSampler
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.aligned import AlignedRule
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.overlap import Ahead
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.aligned import AlignedStation
+from specfleet.fleet.stations.station import Station
+from specfleet.fleet.stations.verifier import VerifierStation
+from specfleet.fleet.times.step import Member, Step, StepKind
 
 DONE = (Outcome(),)
 

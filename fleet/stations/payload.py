@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from fleet.policies.shapes import CHAIN, Shape
-from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import Draft, DraftRequest, Message
+from specfleet.fleet.policies.shapes import CHAIN, Shape
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Message
 
 TOKEN_BYTES = 4
 PROBABILITY_BYTES = HIDDEN_BYTES = 2

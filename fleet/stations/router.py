@@ -2,13 +2,13 @@
 
 import msgspec
 
-from fleet.policies.order import Fifo
-from fleet.policies.route import Routing
-from fleet.stations.buffer import Work
-from fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
-from fleet.stations.session import Session
-from fleet.stations.station import Station
-from fleet.times.step import Member, Step, StepKind
+from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.policies.route import Routing
+from specfleet.fleet.stations.buffer import Work
+from specfleet.fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
+from specfleet.fleet.stations.session import Session
+from specfleet.fleet.stations.station import Station
+from specfleet.fleet.times.step import Member, Step, StepKind
 
 _LEFT = 1 << 62  # epoch of a session that left: above every real one, so that late messages are stale
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from fleet.policies.continuous import ContinuousBatching, Row, Schedule, Share, after_step
-from fleet.scenario.scenario import Late
-from fleet.stations.session import Session
-from fleet.times.step import StepKind
+from specfleet.fleet.policies.continuous import ContinuousBatching, Row, Schedule, Share, after_step
+from specfleet.fleet.scenario.scenario import Late
+from specfleet.fleet.stations.session import Session
+from specfleet.fleet.times.step import StepKind
 
 Ready = Mapping[int, StepKind]
 """What each session could do now, by tag: prefill, verify or decode. A session that waits for a draft is not in it."""

@@ -2,14 +2,14 @@
 
 import msgspec
 
-from fleet.acceptance.models import survival
-from fleet.acceptance.tokens import TokenModel
-from fleet.errors import InputError
-from fleet.policies.admit import Admission, AtMost, N_max
-from fleet.scenario.facts import middle_context, plain_step_s
-from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import Draft, DraftRequest
-from fleet.stations.payload import sizes_of
+from specfleet.fleet.acceptance.models import survival
+from specfleet.fleet.acceptance.tokens import TokenModel
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.admit import Admission, AtMost, N_max
+from specfleet.fleet.scenario.facts import middle_context, plain_step_s
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.messages import Draft, DraftRequest
+from specfleet.fleet.stations.payload import sizes_of
 
 
 class StarInputs(msgspec.Struct, frozen=True):

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from fleet.policies.group import DraftGroup, One
-from fleet.policies.order import Order
-from fleet.stations.buffer import Buffer, Work
-from fleet.stations.messages import Ignored, Instruction, Join, StationEvent, StepDone
-from fleet.stations.session import Session
-from fleet.times.step import Member, Step, StepKind
+from specfleet.fleet.policies.group import DraftGroup, One
+from specfleet.fleet.policies.order import Order
+from specfleet.fleet.stations.buffer import Buffer, Work
+from specfleet.fleet.stations.messages import Ignored, Instruction, Join, StationEvent, StepDone
+from specfleet.fleet.stations.session import Session
+from specfleet.fleet.times.step import Member, Step, StepKind
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

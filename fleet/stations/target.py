@@ -23,15 +23,15 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from fleet.policies.continuous import Schedule
-from fleet.policies.order import Fifo
-from fleet.policies.outcome import Outcome
-from fleet.policies.overlap import Ahead
-from fleet.policies.shapes import reach
-from fleet.scenario.resolved import ResolvedVerifiers
-from fleet.stations.buffer import Work
-from fleet.stations.grants import Grants
-from fleet.stations.messages import (
+from specfleet.fleet.policies.continuous import Schedule
+from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.overlap import Ahead
+from specfleet.fleet.policies.shapes import reach
+from specfleet.fleet.scenario.resolved import ResolvedVerifiers
+from specfleet.fleet.stations.buffer import Work
+from specfleet.fleet.stations.grants import Grants
+from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,
     Finished,
@@ -43,11 +43,11 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
-from fleet.stations.rows import Rows
-from fleet.stations.session import ERA, Session, commit, extend
-from fleet.stations.station import Station
-from fleet.stations.timeouts import Silence
-from fleet.times.step import Member, Step, StepKind
+from specfleet.fleet.stations.rows import Rows
+from specfleet.fleet.stations.session import ERA, Session, commit, extend
+from specfleet.fleet.stations.station import Station
+from specfleet.fleet.stations.timeouts import Silence
+from specfleet.fleet.times.step import Member, Step, StepKind
 
 
 class TargetStation(Station):

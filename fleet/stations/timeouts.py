@@ -2,7 +2,7 @@
 
 import math
 
-from fleet.policies.liveness import Patience
+from specfleet.fleet.policies.liveness import Patience
 
 
 class Silence:

@@ -3,9 +3,9 @@
 import msgspec
 import numpy as np
 
-from fleet.scenario.resolved import ResolvedVerifiers
-from fleet.stations.buffer import Work
-from fleet.stations.messages import (
+from specfleet.fleet.scenario.resolved import ResolvedVerifiers
+from specfleet.fleet.stations.buffer import Work
+from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,
     Ignored,
@@ -18,9 +18,9 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
-from fleet.stations.session import INCARNATION, Session, decode_alone, era_of, new_era
-from fleet.stations.target import TargetStation, has_not_asked
-from fleet.times.step import Step
+from specfleet.fleet.stations.session import INCARNATION, Session, decode_alone, era_of, new_era
+from specfleet.fleet.stations.target import TargetStation, has_not_asked
+from specfleet.fleet.times.step import Step
 
 
 class VerifierStation(TargetStation):

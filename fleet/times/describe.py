@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from msgspec.structs import fields
 
-from fleet.times.effects import IdleEffect
-from fleet.times.left_out import MEANINGS, left_out_of
-from fleet.times.overhead import Overhead, Overheads, StationOverheads
-from fleet.times.profile import STEPS, HardwareProfile
-from fleet.times.roofline import Roofline
-from fleet.times.step_time import StepTime
+from specfleet.fleet.times.effects import IdleEffect
+from specfleet.fleet.times.left_out import MEANINGS, left_out_of
+from specfleet.fleet.times.overhead import Overhead, Overheads, StationOverheads
+from specfleet.fleet.times.profile import STEPS, HardwareProfile
+from specfleet.fleet.times.roofline import Roofline
+from specfleet.fleet.times.step_time import StepTime
 
 SHOWN_TOKENS = (1, 16, 256)  # tokens of an estimated pass
 

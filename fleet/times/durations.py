@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleet.acceptance.sources import uniform_blocks
-from fleet.policies.shapes import Shape
-from fleet.times.mixed import drafting_s, pass_s
-from fleet.times.overhead import Delay
-from fleet.times.station_times import DrafterTimes, VerifierTimes
-from fleet.times.step import Step
-from fleet.times.step_time import Constant, LinkTime, Spread, StepTime
+from specfleet.fleet.acceptance.sources import uniform_blocks
+from specfleet.fleet.policies.shapes import Shape
+from specfleet.fleet.times.mixed import drafting_s, pass_s
+from specfleet.fleet.times.overhead import Delay
+from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
+from specfleet.fleet.times.step import Step
+from specfleet.fleet.times.step_time import Constant, LinkTime, Spread, StepTime
 
 PREFILLS = frozenset({"prefill", "draft_prefill"})
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from fleet.times.step_time import Factor, Seconds, Share
+from specfleet.fleet.times.step_time import Factor, Seconds, Share
 
 Bytes = Annotated[float, Meta(ge=0, le=1e18)]
 Watts = Annotated[float, Meta(ge=0, le=1e9)]

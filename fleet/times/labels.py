@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.profile import HardwareProfile
 
 Basis = Literal["measured", "stated", "estimated", "assumed"]
 LABELS = ("measured", "fitted", "stated", "estimated", "assumed")  # possible prefixes of a number's source

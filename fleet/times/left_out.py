@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.profile import HardwareProfile
 
 Missing = Literal["contention", "time_sliced", "verify", "rows"]
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fleet.policies.shapes import Shape
-from fleet.times.roofline import Roofline
-from fleet.times.station_times import DrafterTimes, VerifierTimes
-from fleet.times.step import Step
-from fleet.times.step_time import StepTime
+from specfleet.fleet.policies.shapes import Shape
+from specfleet.fleet.times.roofline import Roofline
+from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
+from specfleet.fleet.times.step import Step
+from specfleet.fleet.times.step_time import StepTime
 
 
 class Part(NamedTuple):

@@ -7,7 +7,7 @@ of a step is out `after` its end on the device.
 
 import msgspec
 
-from fleet.times.step_time import Constant, Seconds, Spread
+from specfleet.fleet.times.step_time import Constant, Seconds, Spread
 
 
 class Delay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,16 +11,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from fleet.acceptance.models import AcceptanceModel
-from fleet.data.shipped import shipped_profiles
-from fleet.errors import InputError
-from fleet.files import write_file
-from fleet.inputs.format import FORMAT, Version, check_format
-from fleet.inputs.strict import convert
-from fleet.inputs.text import is_file, read_json, shortened
-from fleet.times.effects import IdleEffect, KvMemory, Power
-from fleet.times.overhead import Overheads
-from fleet.times.step_time import Factor, LinkTime, Seconds, StepTime
+from specfleet.fleet.acceptance.models import AcceptanceModel
+from specfleet.fleet.data.shipped import shipped_profiles
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import write_file
+from specfleet.fleet.inputs.format import FORMAT, Version, check_format
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import is_file, read_json, shortened
+from specfleet.fleet.times.effects import IdleEffect, KvMemory, Power
+from specfleet.fleet.times.overhead import Overheads
+from specfleet.fleet.times.step_time import Factor, LinkTime, Seconds, StepTime
 
 STEPS = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")  # the step times of a profile, by name
 

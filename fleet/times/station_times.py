@@ -2,9 +2,9 @@
 
 import msgspec
 
-from fleet.times.effects import IdleEffect
-from fleet.times.overhead import Overhead
-from fleet.times.step_time import StepTime
+from specfleet.fleet.times.effects import IdleEffect
+from specfleet.fleet.times.overhead import Overhead
+from specfleet.fleet.times.step_time import StepTime
 
 
 class DrafterTimes(msgspec.Struct, frozen=True):

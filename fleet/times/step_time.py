@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from fleet.times.roofline import Roofline
+from specfleet.fleet.times.roofline import Roofline
 
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]  # thirty years
 Share = Annotated[float, Meta(ge=0, le=1)]

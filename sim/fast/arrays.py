@@ -12,23 +12,23 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from fleet.acceptance.models import Sampler, expected_committed
-from fleet.acceptance.sources import RandomSources, sources_of
-from fleet.policies.shapes import reach
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import Request, streams_of
-from fleet.stations.messages import Draft, DraftRequest, Leave
-from fleet.stations.outcomes import Outcomes
-from fleet.stations.payload import sizes_of
-from fleet.times.durations import grid_place, step_durations
-from fleet.times.overhead import Overhead
-from fleet.times.station_times import DrafterTimes, VerifierTimes
-from fleet.times.step import StepKind
-from fleet.times.step_time import Constant, StepTime
-from sim.fast.events import Array, Numbers, Record, Wires
-from sim.fast.kernel import Means
-from sim.fast.layout import A_CLOCK, A_LINK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
-from sim.fast.numbers import DrawnLengths, MultiplierSources, child
+from specfleet.fleet.acceptance.models import Sampler, expected_committed
+from specfleet.fleet.acceptance.sources import RandomSources, sources_of
+from specfleet.fleet.policies.shapes import reach
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import Request, streams_of
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave
+from specfleet.fleet.stations.outcomes import Outcomes
+from specfleet.fleet.stations.payload import sizes_of
+from specfleet.fleet.times.durations import grid_place, step_durations
+from specfleet.fleet.times.overhead import Overhead
+from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
+from specfleet.fleet.times.step import StepKind
+from specfleet.fleet.times.step_time import Constant, StepTime
+from specfleet.sim.fast.events import Array, Numbers, Record, Wires
+from specfleet.sim.fast.kernel import Means
+from specfleet.sim.fast.layout import A_CLOCK, A_LINK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
+from specfleet.sim.fast.numbers import DrawnLengths, MultiplierSources, child
 
 NewGenerator = Callable[..., np.random.Generator]
 

@@ -6,11 +6,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Literal, get_args
 
-from fleet.errors import InputError
-from fleet.scenario.lengths import mean_tokens
-from fleet.scenario.names import SimPath
-from fleet.scenario.resolved import Fleet
-from sim.fast.plain import unsupported_in
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.lengths import mean_tokens
+from specfleet.fleet.scenario.names import SimPath
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.sim.fast.plain import unsupported_in
 
 # Tokens that SimPy decodes in the time of loading the compiled loop, about half a second. The first compilation on a
 # machine takes six seconds more.

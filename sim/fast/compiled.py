@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
-from fleet.interrupts import deferred
+from specfleet.fleet.interrupts import deferred
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -7,7 +7,7 @@ keep their order.
 
 from typing import Any, NamedTuple
 
-from sim.fast.compiled import compiled
+from specfleet.sim.fast.compiled import compiled
 
 Array = Any  # a numpy array of numbers or of records of `layout.py`
 Record = Any  # a record of `layout.py`

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleet.records.columns import Integers, Table, Words
-from fleet.records.metrics.findings import Findings
-from fleet.records.metrics.tables import with_differences
-from fleet.scenario.resolved import Fleet
-from sim.fast.arrays import StarArrays
-from sim.fast.events import DRAFTING, PREFILL, VERIFY
-from sim.fast.kernel import (
+from specfleet.fleet.records.columns import Integers, Table, Words
+from specfleet.fleet.records.metrics.findings import Findings
+from specfleet.fleet.records.metrics.tables import with_differences
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.sim.fast.arrays import StarArrays
+from specfleet.sim.fast.events import DRAFTING, PREFILL, VERIFY
+from specfleet.sim.fast.kernel import (
     ARRIVED_S,
     AT_BASE,
     BEGUN_S,
@@ -29,8 +29,8 @@ from sim.fast.kernel import (
     WAS_ACCEPTED,
     StepLog,
 )
-from sim.fast.serving_arrays import ServingArrays
-from sim.fast.table import KINDS, station_names
+from specfleet.sim.fast.serving_arrays import ServingArrays
+from specfleet.sim.fast.table import KINDS, station_names
 
 
 def allocate_log(rounds: int, requests: int) -> StepLog:

@@ -14,8 +14,8 @@
 
 from typing import NamedTuple
 
-from sim.fast.compiled import compiled, compiled_loop
-from sim.fast.events import (
+from specfleet.sim.fast.compiled import compiled, compiled_loop
+from specfleet.sim.fast.events import (
     DONE,
     DRAFT,
     DRAFTING,

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from fleet.acceptance.models import Sampler
-from fleet.times.durations import ratio_blocks
-from fleet.times.step_time import Constant, Spread
-from sim.fast.events import Array, Numbers
+from specfleet.fleet.acceptance.models import Sampler
+from specfleet.fleet.times.durations import ratio_blocks
+from specfleet.fleet.times.step_time import Constant, Spread
+from specfleet.sim.fast.events import Array, Numbers
 
 ONES = -1  # the source of constant ratios
 RESERVE = 1.1  # lengths drawn in advance, over the expected ones

@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from fleet.acceptance.models import BetaGeometric, Geometric, PerPosition, Recorded
-from fleet.policies.group import One
-from fleet.scenario.resolved import Fleet, ResolvedDrafters, ResolvedLink, ResolvedVerifiers
-from fleet.scenario.scenario import Workload
-from fleet.scenario.workload import longest_of
-from fleet.times.effects import IdleEffect
-from fleet.times.overhead import Delay, Overhead
-from fleet.times.station_times import DrafterTimes, VerifierTimes
-from fleet.times.step_time import LinkTime
+from specfleet.fleet.acceptance.models import BetaGeometric, Geometric, PerPosition, Recorded
+from specfleet.fleet.policies.group import One
+from specfleet.fleet.scenario.resolved import Fleet, ResolvedDrafters, ResolvedLink, ResolvedVerifiers
+from specfleet.fleet.scenario.scenario import Workload
+from specfleet.fleet.scenario.workload import longest_of
+from specfleet.fleet.times.effects import IdleEffect
+from specfleet.fleet.times.overhead import Delay, Overhead
+from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
+from specfleet.fleet.times.step_time import LinkTime
 
 
 def _names(text: str) -> frozenset[str]:

@@ -15,8 +15,8 @@
 `serving_arrays.py` fills the arrays of the records of `layout.py`.
 """
 
-from sim.fast.compiled import compiled, compiled_loop
-from sim.fast.events import (
+from specfleet.sim.fast.compiled import compiled, compiled_loop
+from specfleet.sim.fast.events import (
     ARRIVES,
     CHUNK,
     DECODE,
@@ -47,7 +47,7 @@ from sim.fast.events import (
     receive,
     take,
 )
-from sim.fast.serving_drafters import (
+from specfleet.sim.fast.serving_drafters import (
     decode_late,
     end_group_step,
     plan_group,
@@ -57,7 +57,7 @@ from sim.fast.serving_drafters import (
     request_draft,
     send_leave,
 )
-from sim.fast.serving_rows import (
+from specfleet.sim.fast.serving_rows import (
     add_work,
     admits,
     drop_work,
@@ -67,8 +67,8 @@ from sim.fast.serving_rows import (
     queue,
     schedule,
 )
-from sim.fast.serving_state import DECODE_LATE, WAIT, Laws, Limits, Slots, StepLog
-from sim.fast.serving_times import draft_s, draft_step_s, group_step_s, target_step_s
+from specfleet.sim.fast.serving_state import DECODE_LATE, WAIT, Laws, Limits, Slots, StepLog
+from specfleet.sim.fast.serving_times import draft_s, draft_step_s, group_step_s, target_step_s
 
 NOTHING = -1  # in place of an event
 

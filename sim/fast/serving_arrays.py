@@ -8,21 +8,38 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from fleet.acceptance.models import Sampler
-from fleet.acceptance.sources import sources_of
-from fleet.policies.group import One
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import streams_of
-from fleet.stations.outcomes import Outcomes
-from fleet.times.effects import NEVER_IDLE
-from fleet.times.roofline import Roofline
-from fleet.times.station_times import DrafterTimes
-from fleet.times.step_time import StepTime
-from sim.fast.arrays import NewGenerator, drawn_lengths, place_streams, set_delays, set_sizes, texts_of, wires_of
-from sim.fast.events import Array, Numbers, Record, Wires
-from sim.fast.layout import A_LAW, A_POINT, A_ROOFLINE, A_ROW, A_SERVER, A_SERVING_CLOCK, AN_ATTENTION, AN_EVENT
-from sim.fast.numbers import DrawnLengths, MultiplierSources, child
-from sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots
+from specfleet.fleet.acceptance.models import Sampler
+from specfleet.fleet.acceptance.sources import sources_of
+from specfleet.fleet.policies.group import One
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.stations.outcomes import Outcomes
+from specfleet.fleet.times.effects import NEVER_IDLE
+from specfleet.fleet.times.roofline import Roofline
+from specfleet.fleet.times.station_times import DrafterTimes
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.fast.arrays import (
+    NewGenerator,
+    drawn_lengths,
+    place_streams,
+    set_delays,
+    set_sizes,
+    texts_of,
+    wires_of,
+)
+from specfleet.sim.fast.events import Array, Numbers, Record, Wires
+from specfleet.sim.fast.layout import (
+    A_LAW,
+    A_POINT,
+    A_ROOFLINE,
+    A_ROW,
+    A_SERVER,
+    A_SERVING_CLOCK,
+    AN_ATTENTION,
+    AN_EVENT,
+)
+from specfleet.sim.fast.numbers import DrawnLengths, MultiplierSources, child
+from specfleet.sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots
 
 UNLIMITED = 1 << 40  # KV blocks
 LATE = {"skip": SKIP, "decode": DECODE_LATE, "wait": WAIT}

@@ -4,8 +4,8 @@ A row has a second state, that at its drafter (`..._there`). The two differ whil
 on before its draft arrives, and its next request may begin before the drafter knows.
 """
 
-from sim.fast.compiled import compiled
-from sim.fast.events import (
+from specfleet.sim.fast.compiled import compiled
+from specfleet.sim.fast.events import (
     DRAFT,
     DRAFTING,
     LEAVE,
@@ -19,8 +19,8 @@ from sim.fast.events import (
     Wires,
     send,
 )
-from sim.fast.serving_rows import add_work, drop_work
-from sim.fast.serving_state import Limits, Slots, StepLog
+from specfleet.sim.fast.serving_rows import add_work, drop_work
+from specfleet.sim.fast.serving_state import Limits, Slots, StepLog
 
 
 @compiled

@@ -4,16 +4,16 @@ from itertools import repeat
 
 import numpy as np
 
-from fleet.records.columns import Column, Table, Words
-from fleet.records.metrics.findings import Findings
-from fleet.records.metrics.tables import COMMITTING, at_drafter, with_differences
-from fleet.records.schema import SCHEMA, Row
-from fleet.scenario.resolved import Fleet
-from sim.fast.events import DONE, DRAFT, DRAFTING, JOIN, REQUEST, START, Array
-from sim.fast.findings import requests_of, words_of
-from sim.fast.serving_arrays import ServingArrays
-from sim.fast.serving_state import StepLog
-from sim.fast.table import EVENTS, KINDS, station_names
+from specfleet.fleet.records.columns import Column, Table, Words
+from specfleet.fleet.records.metrics.findings import Findings
+from specfleet.fleet.records.metrics.tables import COMMITTING, at_drafter, with_differences
+from specfleet.fleet.records.schema import SCHEMA, Row
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.sim.fast.events import DONE, DRAFT, DRAFTING, JOIN, REQUEST, START, Array
+from specfleet.sim.fast.findings import requests_of, words_of
+from specfleet.sim.fast.serving_arrays import ServingArrays
+from specfleet.sim.fast.serving_state import StepLog
+from specfleet.sim.fast.table import EVENTS, KINDS, station_names
 
 SOURCES = {  # of each column: a part of the log or of the arrays, and its field
     **{name: ("blocks", name) for name in ("time_s", "duration_s", "begun_s", "gap_s")},

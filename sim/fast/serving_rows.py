@@ -1,8 +1,8 @@
 """Rows of serving targets: admission, shares of the next step, and its plan, as `fleet.policies.continuous`."""
 
-from sim.fast.compiled import compiled
-from sim.fast.events import CHUNK, DECODE, NO_STEP, PREFILL, VERIFY, Array, Record
-from sim.fast.serving_state import DECODE_LATE, MIXED, WAIT, Limits, Slots
+from specfleet.sim.fast.compiled import compiled
+from specfleet.sim.fast.events import CHUNK, DECODE, NO_STEP, PREFILL, VERIFY, Array, Record
+from specfleet.sim.fast.serving_state import DECODE_LATE, MIXED, WAIT, Limits, Slots
 
 
 @compiled

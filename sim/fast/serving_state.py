@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from sim.fast.events import Array
+from specfleet.sim.fast.events import Array
 
 MIXED = 7  # a step of several kinds; its parts have theirs
 LATE = SKIP, DECODE_LATE, WAIT = 0, 1, 2  # values of `verifiers.late`

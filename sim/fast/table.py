@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from fleet.records.schema import SCHEMA, Row
-from fleet.scenario.names import verifier_name
-from fleet.scenario.resolved import Fleet
-from sim.fast.events import Array
+from specfleet.fleet.records.schema import SCHEMA, Row
+from specfleet.fleet.scenario.names import verifier_name
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.sim.fast.events import Array
 
 EVENTS = pa.array(["join", "draft-request", "draft", "leave", "start", "done"])  # by their numbers in `events.py`
 KINDS = ["", "prefill", "draft", "verify", "decode", "chunk", "draft_prefill"]

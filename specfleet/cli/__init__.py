@@ -9,6 +9,6 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Entry point of the command `specfleet`: signals and errors end as they should from the first import on."""
-    from experiments.console.exits import run_main
+    from specfleet.experiments.console.exits import run_main
 
     run_main("specfleet.cli.entry")

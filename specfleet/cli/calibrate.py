@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.console.exits import keeping, printing_anyway
-from experiments.console.printing import print_json, print_table, progress, remark
-from fleet.errors import InputError
 from specfleet.cli.options import AsJson, Changes, EngineName, file_option, folder_option, settings
+from specfleet.experiments.console.exits import keeping, printing_anyway
+from specfleet.experiments.console.printing import print_json, print_table, progress, remark
+from specfleet.fleet.errors import InputError
 
 if TYPE_CHECKING:
-    from experiments.demo.run import DemoResult
-    from fleet.times.profile import HardwareProfile
+    from specfleet.experiments.demo.run import DemoResult
+    from specfleet.fleet.times.profile import HardwareProfile
 
 
 def calibrate(
@@ -42,13 +42,13 @@ def calibrate(
 
     Beside the profile comes a scenario that fits it, for `run` and `simulate`.
     """
-    from calibrate import serving
-    from calibrate.effort import QUICK, Effort
-    from calibrate.fitting import fitting_path
-    from calibrate.host import calibrate, fitted_scenario, is_served, stages_folder
-    from calibrate.run import stages_of
-    from calibrate.steadiness import unsteady
-    from fleet.acceptance.signals import signals_path
+    from specfleet.calibration import serving
+    from specfleet.calibration.effort import QUICK, Effort
+    from specfleet.calibration.fitting import fitting_path
+    from specfleet.calibration.host import calibrate, fitted_scenario, is_served, stages_folder
+    from specfleet.calibration.run import stages_of
+    from specfleet.calibration.steadiness import unsteady
+    from specfleet.fleet.acceptance.signals import signals_path
 
     if scenario is None and changes:
         raise InputError("--set changes keys of a scenario; give one with --scenario")
@@ -93,7 +93,7 @@ def calibrate(
 
 def print_profile(profile: "HardwareProfile", as_json: bool) -> None:
     """Print the fits of a calibrated profile, with how well they fit."""
-    from fleet.times.describe import describe
+    from specfleet.fleet.times.describe import describe
 
     if as_json:
         print_json(profile)
@@ -109,8 +109,8 @@ def demo(
     short: Annotated[bool, typer.Option("--short", help="A smaller grid, for continuous integration.")] = False,
 ) -> None:
     """Calibrate here, run both worlds, compare, draw: the main job."""
-    from experiments.demo.cells import FULL, SHORT
-    from experiments.demo.run import run_demo
+    from specfleet.experiments.demo.cells import FULL, SHORT
+    from specfleet.experiments.demo.run import run_demo
 
     effort = SHORT if short else FULL
     with printing_anyway(print_demo):

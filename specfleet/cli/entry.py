@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from fleet.errors import InputError
 from specfleet.cli.calibrate import calibrate, demo
 from specfleet.cli.imports import export, import_
 from specfleet.cli.meaning import explain, init, profiles, scenarios
@@ -14,6 +13,7 @@ from specfleet.cli.plan import plan
 from specfleet.cli.profile import estimate
 from specfleet.cli.run import analytic, run, show, simulate
 from specfleet.cli.study import compare, figure, report, reproduce, sweep
+from specfleet.fleet.errors import InputError
 
 # No rich markup: importing rich takes longer than all the rest of `specfleet --help`.
 app = typer.Typer(

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.console.exits import keeping
-from experiments.console.printing import busy, print_json, print_notes, print_values, remark
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, settings
+from specfleet.experiments.console.exits import keeping
+from specfleet.experiments.console.printing import busy, print_json, print_notes, print_values, remark
 
 if TYPE_CHECKING:
-    from calibrate.readers.importing import Imported
-    from calibrate.readers.load import Load
-    from experiments.compare.loads import LoadComparison
+    from specfleet.calibration.readers.importing import Imported
+    from specfleet.calibration.readers.load import Load
+    from specfleet.experiments.compare.loads import LoadComparison
 
 
 def import_(
@@ -91,7 +91,7 @@ def print_imported(imported: "Imported") -> None:
 
 def print_load(load: "Load") -> None:
     """Print what the server did, then the time of a round by each way, and how far the ways are apart."""
-    from calibrate.readers.load import LEVELS
+    from specfleet.calibration.readers.load import LEVELS
 
     print_values(f"load: {load.over}", ("observed", "mean", *LEVELS), load.rows())
     if load.ways:

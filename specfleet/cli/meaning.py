@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from experiments.console.printing import remark
 from specfleet.cli.options import file_option
+from specfleet.experiments.console.printing import remark
 
 
 def explain(

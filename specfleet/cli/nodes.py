@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.console.exits import keeping
-from experiments.console.printing import print_values
-from fleet.errors import InputError
 from specfleet.cli.options import (
     Changes,
     MetricsHost,
@@ -20,9 +17,12 @@ from specfleet.cli.options import (
     folder_option,
     settings,
 )
+from specfleet.experiments.console.exits import keeping
+from specfleet.experiments.console.printing import print_values
+from specfleet.fleet.errors import InputError
 
 if TYPE_CHECKING:
-    from engine.net.keys import Keys
+    from specfleet.engine.net.keys import Keys
 
 EVERYWHERE, HERE = "0.0.0.0", "127.0.0.1"  # noqa: S104  (a drafter serves other hosts only with keys)
 MEANT = {
@@ -62,7 +62,7 @@ def keys(
     NAME.secret stays on its host, for --key. NAME.public goes to the others: that of a target into the folder that the
     drafter is given as --allowed, that of the drafter to every target, for --server-key.
     """
-    from engine.net.keys import new_pair
+    from specfleet.engine.net.keys import new_pair
 
     secret, public = new_pair(name, out)
     print(f"{secret}: keep it on this host, for --key")
@@ -87,9 +87,9 @@ def drafter(
     It ends with Ctrl-C, and then writes its records. Other hosts reach it only with --key and --allowed; then every
     message is encrypted, and a client without an allowed key is refused.
     """
-    from engine.launch.by_hand import serve_drafter
     from specfleet import scenario_of
     from specfleet.cli.watching import watched
+    from specfleet.engine.launch.by_hand import serve_drafter
 
     own = _keys_of({"--key": key, "--allowed": allowed})
     where = host or (HERE if own is None else EVERYWHERE)
@@ -119,10 +119,10 @@ def router(
     Targets connect to it instead of the drafters. It ends with Ctrl-C, and then writes its records. Between hosts it
     needs --key, --allowed (keys of the targets it serves) and --server-key (the drafters').
     """
-    from engine.launch.by_hand import serve_router
-    from engine.net.addresses import addresses_of
     from specfleet import scenario_of
     from specfleet.cli.watching import watched
+    from specfleet.engine.launch.by_hand import serve_router
+    from specfleet.engine.net.addresses import addresses_of
 
     addresses = addresses_of("--drafters", drafters)
     own = _keys_of({"--key": key, "--allowed": allowed, "--server-key": server_key}, addresses)
@@ -156,10 +156,10 @@ def verifier(
 
     It decodes its share of the requests. A drafter on another host needs --key and --server-key.
     """
-    from engine.launch.by_hand import serve_verifier
-    from engine.net.addresses import addresses_of, targets_of
     from specfleet import scenario_of
     from specfleet.cli.watching import watched
+    from specfleet.engine.launch.by_hand import serve_verifier
+    from specfleet.engine.net.addresses import addresses_of, targets_of
 
     addresses = addresses_of("--connect", connect)
     own = _keys_of({"--key": key, "--server-key": server_key}, addresses)
@@ -177,9 +177,9 @@ def join(
 
     Prints how far the clocks were apart, and how long messages took between hosts: a simulation's `link.latency_s`.
     """
-    from fleet.records.join import join_runs
-    from fleet.records.run import read_run
     from specfleet.cli.run import show_run
+    from specfleet.fleet.records.join import join_runs
+    from specfleet.fleet.records.run import read_run
     from specfleet.results import Result
 
     with keeping(out):
@@ -202,7 +202,7 @@ def _keys_of(options: Mapping[str, Path | str | None], addresses: Sequence[str] 
 
     InputError unless all are given, and --server-key names one key for all addresses, or one for each.
     """
-    from engine.net.keys import read_keys
+    from specfleet.engine.net.keys import read_keys
 
     if None in options.values():
         if any(value is not None for value in options.values()):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from fleet.scenario.names import Engine, SimPath
+from specfleet.fleet.scenario.names import Engine, SimPath
 
 PathOption = Annotated[
     SimPath,
@@ -18,7 +18,7 @@ PathOption = Annotated[
 
 def settings(changes: list[str] | None) -> dict[str, Any]:
     """Read what `--set` says, as values by dotted key; InputError where a text sets nothing."""
-    from fleet.scenario.changes import pairs_of
+    from specfleet.fleet.scenario.changes import pairs_of
 
     return dict(pairs_of(changes or ()))
 
@@ -35,7 +35,7 @@ def folder_option(*names: str, help: str) -> Any:  # noqa: A002
 
 def _checked(check: str) -> Callable[[Path | None], Path | None]:
     def checked(place: Path | None) -> Path | None:
-        from fleet import files
+        from specfleet.fleet import files
 
         if place is not None:
             getattr(files, check)(place)

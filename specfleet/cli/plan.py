@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.console.printing import print_json, progress, remark
-from fleet.errors import InputError
 from specfleet.cli.options import AsJson, Changes, folder_option, settings
 from specfleet.cli.plans import print_answer, write_answer
+from specfleet.experiments.console.printing import print_json, progress, remark
+from specfleet.fleet.errors import InputError
 
 if TYPE_CHECKING:
-    from experiments.plan.advice import FleetPlan
-    from experiments.plan.answer import Plan
-    from experiments.plan.methods import Methods
+    from specfleet.experiments.plan.advice import FleetPlan
+    from specfleet.experiments.plan.answer import Plan
+    from specfleet.experiments.plan.methods import Methods
 
 FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4."
 STAR = Path("star")
@@ -143,11 +143,11 @@ def by_method(
     """
     from msgspec.structs import replace
 
-    from experiments.plan.advice import ROWS
-    from fleet.scenario.reading import scenario_of
-    from fleet.scenario.scenario import Scenario
-    from fleet.scenario.workload import mean_lengths
     from specfleet import compare_methods, plan_devices
+    from specfleet.experiments.plan.advice import ROWS
+    from specfleet.fleet.scenario.reading import scenario_of
+    from specfleet.fleet.scenario.scenario import Scenario
+    from specfleet.fleet.scenario.workload import mean_lengths
 
     of_budget = "devices" in options
     if len(target) != 1:
@@ -174,6 +174,6 @@ def by_method(
 
 def quantity_of(text: str | None, option: str, key: str) -> float | None:
     """Read what an option says with a unit, `10ms` or `3/s`, in the unit of `key`; InputError for anything else."""
-    from experiments.plan.goals import number_of
+    from specfleet.experiments.plan.goals import number_of
 
     return None if text is None else number_of(f"{option} {text}", text, key, share=key == "share")

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.console.printing import print_notes, print_table
-from fleet.shown import number
+from specfleet.experiments.console.printing import print_notes, print_table
+from specfleet.fleet.shown import number
 
 if TYPE_CHECKING:
-    from experiments.plan.advice import FleetPlan, FleetRow
-    from experiments.plan.answer import Plan, PlannedFleet
-    from experiments.plan.methods import Cell, Methods
+    from specfleet.experiments.plan.advice import FleetPlan, FleetRow
+    from specfleet.experiments.plan.answer import Plan, PlannedFleet
+    from specfleet.experiments.plan.methods import Cell, Methods
 
 TABLED = 12  # rows of the table of fleets that is printed; all are in plan.json
 SOURCE = "simulated; step times estimated from data sheets"
@@ -24,13 +24,13 @@ def write_answer(found: "Plan | Methods | FleetPlan", folder: Path) -> list[str]
     """
     import msgspec
 
-    from experiments.draw import draw
-    from experiments.plan.answer import Plan
-    from experiments.plan.methods import Methods
-    from fleet.files import write_file
-    from fleet.scenario.named_files import absolute
-    from fleet.scenario.writing import scenario_lines
-    from fleet.times.profile import HardwareProfile, write_profile
+    from specfleet.experiments.draw import draw
+    from specfleet.experiments.plan.answer import Plan
+    from specfleet.experiments.plan.methods import Methods
+    from specfleet.fleet.files import write_file
+    from specfleet.fleet.scenario.named_files import absolute
+    from specfleet.fleet.scenario.writing import scenario_lines
+    from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
     kind = "methods" if isinstance(found, Methods) else "plan"
     files = [f"{kind}.json"]
@@ -51,8 +51,8 @@ def write_answer(found: "Plan | Methods | FleetPlan", folder: Path) -> list[str]
 
 def print_answer(found: "Plan | Methods | FleetPlan") -> None:
     """Print the lines of an answer, its tables, and its notes."""
-    from experiments.plan.answer import Plan
-    from experiments.plan.methods import Methods
+    from specfleet.experiments.plan.answer import Plan
+    from specfleet.experiments.plan.methods import Methods
 
     print("\n".join((found.question if isinstance(found, Plan) else found.title, *found.lines)))
     if isinstance(found, Plan):

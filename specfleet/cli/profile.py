@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.console.exits import keeping
-from experiments.console.printing import print_json, print_table, remark
 from specfleet.cli.options import AsJson, file_option
+from specfleet.experiments.console.exits import keeping
+from specfleet.experiments.console.printing import print_json, print_table, remark
 
 if TYPE_CHECKING:
-    from fleet.times.profile import HardwareProfile
+    from specfleet.fleet.times.profile import HardwareProfile
 
 FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4; names, or files."
 
@@ -30,8 +30,8 @@ def estimate(
 
     Without a drafter the profile has the model in both roles. Each number is labelled: estimated, stated, assumed.
     """
-    from fleet.times.profile import write_profile
     from specfleet import estimate
+    from specfleet.fleet.times.profile import write_profile
 
     with keeping(out):
         profile = estimate(target, draft, engine=engine)
@@ -44,9 +44,9 @@ def estimate(
 
 def print_estimate(profile: "HardwareProfile", as_json: bool) -> None:
     """Print estimated step times, and the figures that they follow from, each with its label."""
-    from fleet.times.describe import formula_ms
-    from fleet.times.labels import label_of
-    from fleet.times.profile import STEPS
+    from specfleet.fleet.times.describe import formula_ms
+    from specfleet.fleet.times.labels import label_of
+    from specfleet.fleet.times.profile import STEPS
 
     if as_json:
         print_json(profile)

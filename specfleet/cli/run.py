@@ -5,11 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.console.exits import keeping, printing_anyway
-from experiments.console.printing import interval, print_json, print_notes, print_table, remark, value_text
-from fleet.errors import InputError, OutputError
-from fleet.scenario.names import SimPath
-from fleet.shown import number
 from specfleet.cli.options import (
     AsJson,
     By,
@@ -27,6 +22,11 @@ from specfleet.cli.options import (
     file_option,
     settings,
 )
+from specfleet.experiments.console.exits import keeping, printing_anyway
+from specfleet.experiments.console.printing import interval, print_json, print_notes, print_table, remark, value_text
+from specfleet.fleet.errors import InputError, OutputError
+from specfleet.fleet.scenario.names import SimPath
+from specfleet.fleet.shown import number
 
 if TYPE_CHECKING:
     from specfleet.results import Result
@@ -70,8 +70,8 @@ def _played_back(
     scenario: Path | None, of: Path | None, parts: str | None, changes: dict[str, Any], path: SimPath
 ) -> "Result":
     """Simulate with --of."""
-    from fleet.records.playback import MECHANISM
     from specfleet import play_back
+    from specfleet.fleet.records.playback import MECHANISM
 
     if of is None:
         raise InputError("name a SCENARIO, or a run with --of RUN" if parts is None else "--play-back needs --of RUN")
@@ -123,10 +123,10 @@ def run(
 
 def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """Evaluate the equations: S, Z, N_full, N_max, throughput."""
-    from experiments.console.headline import acceptance_text
-    from sim.analytic import StarPrediction, Throughput
     from specfleet import analytic
+    from specfleet.experiments.console.headline import acceptance_text
     from specfleet.meaning.entries import described_keys
+    from specfleet.sim.analytic import StarPrediction, Throughput
 
     prediction = analytic(scenario, settings(changes))
     if as_json:
@@ -148,8 +148,8 @@ def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = Fals
 
     Both worlds build from exactly that.
     """
-    from fleet.scenario.show import describe_fleet
     from specfleet import show
+    from specfleet.fleet.scenario.show import describe_fleet
 
     fleet = show(scenario, settings(changes))
     if as_json:
@@ -185,9 +185,9 @@ def show_run(
 
 def print_run(result: "Result", as_json: bool, everything: bool = False) -> None:
     """Print the five lines that come first of a run, or all its metrics."""
-    from experiments.console.headline import acceptance_text, headline
-    from fleet.records.metrics.glossary import PERCENTILES
-    from fleet.records.metrics.window import percentile_values
+    from specfleet.experiments.console.headline import acceptance_text, headline
+    from specfleet.fleet.records.metrics.glossary import PERCENTILES
+    from specfleet.fleet.records.metrics.window import percentile_values
 
     metrics = result.metrics
     if as_json:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.console.exits import keeping, printing_anyway
-from experiments.console.printing import (
+from specfleet.cli.options import AsJson, Changes, PathOption, ScenarioFile, file_option, folder_option, settings
+from specfleet.experiments.console.exits import keeping, printing_anyway
+from specfleet.experiments.console.printing import (
     busy,
     case_text,
     interval,
@@ -19,16 +20,15 @@ from experiments.console.printing import (
     progress,
     remark,
 )
-from fleet.errors import InputError
-from fleet.interrupts import Interrupted
-from fleet.scenario.names import World
-from fleet.shown import number
-from specfleet.cli.options import AsJson, Changes, PathOption, ScenarioFile, file_option, folder_option, settings
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.interrupts import Interrupted
+from specfleet.fleet.scenario.names import World
+from specfleet.fleet.shown import number
 
 if TYPE_CHECKING:
-    from experiments.reproduce.rows import PaperRow, Reproduction
-    from experiments.sweep.cell import CellResult
-    from fleet.records.metrics.window import Metric
+    from specfleet.experiments.reproduce.rows import PaperRow, Reproduction
+    from specfleet.experiments.sweep.cell import CellResult
+    from specfleet.fleet.records.metrics.window import Metric
     from specfleet.results import Sweep
 
 
@@ -49,8 +49,8 @@ def sweep(
     ] = False,
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
-    from experiments.sweep.sweep import cells_of, vary_of
     from specfleet import sweep
+    from specfleet.experiments.sweep.sweep import cells_of, vary_of
 
     axes = vary_of(vary)
     cells, finished = len(list(cells_of(axes))), 0
@@ -77,7 +77,7 @@ def sweep(
 
 def print_sweep(swept: "Sweep", out: Path) -> None:
     """Print a line for each cell, and what they say together."""
-    from fleet.times.labels import warning_of
+    from specfleet.fleet.times.labels import warning_of
 
     rows = []
     for result in swept.cells:
@@ -116,8 +116,8 @@ def compare(
     Says first what the two did not share. With the measured run alone, it is predicted from its own scenario, which
     --set may change. Ends with exit status 1 beyond the tolerance.
     """
-    from experiments.compare.compare import worst
     from specfleet import compare, three_errors
+    from specfleet.experiments.compare.compare import worst
 
     if not tolerance >= 0:  # NaN is not, either
         raise InputError(f"--tolerance {tolerance}: needs a share, 0 or more")
@@ -154,10 +154,10 @@ def reproduce(
 
     Rows hold the paper's number, ours and the error, and say what kind of number it is.
     """
-    from experiments.reproduce import REPRODUCTIONS
-    from experiments.reproduce.every import EVERY, names
-    from experiments.reproduce.rows import Inputs
     from specfleet import reproduce
+    from specfleet.experiments.reproduce import REPRODUCTIONS
+    from specfleet.experiments.reproduce.every import EVERY, names
+    from specfleet.experiments.reproduce.rows import Inputs
 
     if not name:
         print("\n".join((*REPRODUCTIONS, EVERY)))
@@ -174,8 +174,8 @@ def reproduce(
 
 def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -> None:
     """Print the rows of a reproduction, and what had to be assumed."""
-    from experiments.reproduce.orders import reversed_orders
-    from experiments.reproduce.rows import kinds_of
+    from specfleet.experiments.reproduce.orders import reversed_orders
+    from specfleet.experiments.reproduce.rows import kinds_of
 
     if as_json:
         print_json(reproduction)

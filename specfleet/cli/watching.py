@@ -5,8 +5,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fleet.records.metrics.counters import Counters
-    from fleet.scenario.scenario import Scenario
+    from specfleet.fleet.records.metrics.counters import Counters
+    from specfleet.fleet.scenario.scenario import Scenario
 
 
 @contextmanager
@@ -17,14 +17,14 @@ def watched(
 
     `targets`: those whose requests have to be done; None for all.
     """
-    from experiments.watching.line import living_line, tokens_of
-    from fleet.scenario.resolve import resolve
+    from specfleet.experiments.watching.line import living_line, tokens_of
+    from specfleet.fleet.scenario.resolve import resolve
 
     fleet = resolve(scenario)
     with ExitStack() as stack:
         takers = []
         if metrics_port is not None:
-            from experiments.watching.page import metrics_page
+            from specfleet.experiments.watching.page import metrics_page
 
             takers.append(stack.enter_context(metrics_page(fleet, metrics_port, metrics_host)))
         takers.append(stack.enter_context(living_line(title, tokens_of(fleet, targets))))

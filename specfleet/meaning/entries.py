@@ -16,19 +16,19 @@ import msgspec
 from docstring_parser.google import GoogleParser, Section, SectionType
 from msgspec import inspect as types
 
-from fleet.acceptance.places import PlaceRow
-from fleet.acceptance.signals import SignalRow
-from fleet.errors import InputError
-from fleet.inputs.strict import name_key
-from fleet.inputs.text import shortened
-from fleet.records.metrics.glossary import METRICS, PERCENTILES, SYMBOLS, percentile_name
-from fleet.records.run import RunHeader
-from fleet.records.schema import Row
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.writing import default_of, fields_of, tag_of, toml
-from fleet.stations.star import StarInputs
-from fleet.times.roofline import Roofline
-from sim.analytic import StarPrediction
+from specfleet.fleet.acceptance.places import PlaceRow
+from specfleet.fleet.acceptance.signals import SignalRow
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import name_key
+from specfleet.fleet.inputs.text import shortened
+from specfleet.fleet.records.metrics.glossary import METRICS, PERCENTILES, SYMBOLS, percentile_name
+from specfleet.fleet.records.run import RunHeader
+from specfleet.fleet.records.schema import Row
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.writing import default_of, fields_of, tag_of, toml
+from specfleet.fleet.stations.star import StarInputs
+from specfleet.fleet.times.roofline import Roofline
+from specfleet.sim.analytic import StarPrediction
 
 PARSER = GoogleParser([Section("Keys", "attribute", SectionType.MULTIPLE)])
 SYMBOL = re.compile(r"`([^`]+)`, (.*)", re.DOTALL)
@@ -78,7 +78,7 @@ class KeyTable(msgspec.Struct, frozen=True):
     @property
     def is_of_profile(self) -> bool:
         """Whether it belongs to the profile's format rather than to the scenario's own keys."""
-        return self.struct.__module__.startswith("fleet.times.")
+        return self.struct.__module__.startswith("specfleet.fleet.times.")
 
     @property
     def holders(self) -> tuple[str, ...]:

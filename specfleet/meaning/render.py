@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fleet.data.shipped import shipped_scenarios
-from fleet.errors import InputError
-from fleet.files import write_file
-from fleet.inputs.text import shortened
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.writing import tag_of, toml
+from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import write_file
+from specfleet.fleet.inputs.text import shortened
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.writing import tag_of, toml
 from specfleet.meaning.entries import LEFT_OUT, OF_ITS_KEYS, REQUIRED, Entry, Key, keys_of, prose_of
 from specfleet.meaning.shipped import first_comment
 

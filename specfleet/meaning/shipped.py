@@ -3,9 +3,9 @@
 import tomllib
 from pathlib import Path
 
-from fleet.data.shipped import shipped_profiles, shipped_scenarios
-from fleet.times.labels import basis_of, label_of
-from fleet.times.profile import HardwareProfile, read_profile
+from specfleet.fleet.data.shipped import shipped_profiles, shipped_scenarios
+from specfleet.fleet.times.labels import basis_of, label_of
+from specfleet.fleet.times.profile import HardwareProfile, read_profile
 
 
 def profiles() -> list[tuple[str, str, str]]:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from bench.coverage import Setting, closed_star, counted, covered, mm1_truth, open_star
-from fleet.records.metrics.window import Metric
+from specfleet.fleet.records.metrics.window import Metric
 from tests.helpers.marks import slow
 
 

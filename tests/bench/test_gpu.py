@@ -12,12 +12,12 @@ pytest.importorskip("torch")
 from bench import exact, gpu, steps
 from bench.harness import Report
 from bench.steps import Point, card_of, estimated_ms, limit_ms
-from engine.decoding import pages
-from engine.decoding.graphs import Graphs
-from engine.decoding.models import load_model
-from engine.demo_pair.corpus import read_prompts
-from fleet.errors import InputError
-from fleet.files import write_file
+from specfleet.engine.decoding import pages
+from specfleet.engine.decoding.graphs import Graphs
+from specfleet.engine.decoding.models import load_model
+from specfleet.engine.demo_pair.corpus import read_prompts
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import write_file
 from tests.helpers.varlen import reading_pages, varlen_reference
 
 

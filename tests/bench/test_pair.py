@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from bench import pair
-from engine.decoding.decode import decode_speculatively
-from engine.decoding.draft import Drafter
-from engine.decoding.models import load_model
-from engine.decoding.verify import Target
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile, write_profile
+from specfleet.engine.decoding.decode import decode_speculatively
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.models import load_model
+from specfleet.engine.decoding.verify import Target
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
 
 def test_each_token_has_one_that_comes_before_it() -> None:

@@ -14,17 +14,17 @@ from bench import replayed, serving, shipped, speed
 from bench.decoding import contest, ours, theirs, timed
 from bench.replayed import RATIOS, SMALL_FLEETS, WORST_AIM, Host, aims, compared, fleet, hosts_of, small_fleets
 from bench.shipped import MECHANISM_AIM, REPLAYED, lasting
-from calibrate.overheads import delays_of, overhead_of
-from engine.decoding.models import load_model
-from engine.decoding.sampling import Sampling
-from engine.demo_pair.corpus import read_prompts
-from engine.node.real import verifier_node
-from fleet.data.shipped import shipped_scenarios
-from fleet.records.replay import replay
-from fleet.scenario.resolve import resolve
-from fleet.times.overhead import Overheads, StationOverheads
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import LinkTime, StepTime
+from specfleet.calibration.overheads import delays_of, overhead_of
+from specfleet.engine.decoding.models import load_model
+from specfleet.engine.decoding.sampling import Sampling
+from specfleet.engine.demo_pair.corpus import read_prompts
+from specfleet.engine.node.real import verifier_node
+from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.times.overhead import Overheads, StationOverheads
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import LinkTime, StepTime
 from tests.helpers.marks import slow
 from tests.helpers.plain import served_here
 

@@ -11,12 +11,12 @@ from transformers import CONFIG_MAPPING, PretrainedConfig
 
 from bench.tiny_models import POSITIONS, VARIANTS, WINDOW, network_of, tiny_config
 from bench.zoo import DEPTH, TOLERANCE, largest_difference, modes_equal, names_of, tried
-from engine.decoding import models
-from engine.decoding.admitted import ADMITTED, NAMES, config_of, longest_row, refusal
-from engine.decoding.draft import Drafter
-from engine.decoding.feed import Feed
-from engine.decoding.models import CausalLM, load_model
-from fleet.errors import InputError
+from specfleet.engine.decoding import models
+from specfleet.engine.decoding.admitted import ADMITTED, NAMES, config_of, longest_row, refusal
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.feed import Feed
+from specfleet.engine.decoding.models import CausalLM, load_model
+from specfleet.fleet.errors import InputError
 from tests.helpers.marks import slow
 
 IN_ALL_MODES = {"gpt2", "mistral"}  # in the quick loop; the numbers of these beside them

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from calibrate.readers.amusd import read_runs
-from calibrate.readers.amusd_clocks import first_pass_s, launched_before_s, own_steps
-from experiments.reproduce import REPRODUCTIONS, amusd
-from experiments.reproduce.rows import Inputs, PaperRow
+from specfleet.calibration.readers.amusd import read_runs
+from specfleet.calibration.readers.amusd_clocks import first_pass_s, launched_before_s, own_steps
+from specfleet.experiments.reproduce import REPRODUCTIONS, amusd
+from specfleet.experiments.reproduce.rows import Inputs, PaperRow
 from tests.helpers.amusd_runs import any_machine, run_file
 
 QUICK = (0, 1)

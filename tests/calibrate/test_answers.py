@@ -8,19 +8,19 @@ import pytest
 
 pytest.importorskip("torch")
 
-from calibrate.answers import gaps_of, mean_error
-from calibrate.servers import servers_of
-from calibrate.serving import depths_of, loop_of, profile_of_target, stages_of
-from engine.outside.answers import log_of
-from engine.outside.client import Answer, Answers
-from fleet.errors import InputError
-from fleet.records.metrics.findings import findings_of
-from fleet.records.metrics.measure import measure, window_of
-from fleet.records.metrics.steady import relaxation_s
-from fleet.records.run import Run, make_run
-from fleet.scenario.reading import change_scenario, make_scenario
-from fleet.scenario.workload import streams_of
-from sim.run import simulate
+from specfleet.calibration.answers import gaps_of, mean_error
+from specfleet.calibration.servers import servers_of
+from specfleet.calibration.serving import depths_of, loop_of, profile_of_target, stages_of
+from specfleet.engine.outside.answers import log_of
+from specfleet.engine.outside.client import Answer, Answers
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.findings import findings_of
+from specfleet.fleet.records.metrics.measure import measure, window_of
+from specfleet.fleet.records.metrics.steady import relaxation_s
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.workload import streams_of
+from specfleet.sim.run import simulate
 
 PROFILE: dict[str, Any] = {
     "name": "known",

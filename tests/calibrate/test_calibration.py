@@ -7,21 +7,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.acceptance import describe_acceptance
-from calibrate.assemble import in_service
-from calibrate.contention import factors_in
-from calibrate.fits import fit_step
-from calibrate.fleets import FleetSetup, sharing_fleet, steps_in
-from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
-from calibrate.measurements import Point
-from fleet.errors import InputError
-from fleet.records.delayed import DELAYED
-from fleet.scenario.scenario import Scenario
-from fleet.times.describe import describe
-from fleet.times.effects import NEVER_IDLE, IdleEffect
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
-from sim.run import simulate
+from specfleet.calibration.acceptance import describe_acceptance
+from specfleet.calibration.assemble import in_service
+from specfleet.calibration.contention import factors_in
+from specfleet.calibration.fits import fit_step
+from specfleet.calibration.fleets import FleetSetup, sharing_fleet, steps_in
+from specfleet.calibration.idle import fit_idle, slowdowns_of, with_recoveries
+from specfleet.calibration.measurements import Point
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.delayed import DELAYED
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.describe import describe
+from specfleet.fleet.times.effects import NEVER_IDLE, IdleEffect
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.run import simulate
 from tests.helpers.quickly import simulated
 from tests.helpers.stars import star
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import specfleet
-from calibrate.readers.clients import Timed, load_of
-from calibrate.readers.recording import Recording
-from calibrate.readers.sglang_bench import read_sglang_bench
-from calibrate.readers.vllm_bench import read_vllm_bench
-from fleet.errors import InputError
+from specfleet.calibration.readers.clients import Timed, load_of
+from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.sglang_bench import read_sglang_bench
+from specfleet.calibration.readers.vllm_bench import read_vllm_bench
+from specfleet.fleet.errors import InputError
 from tests.helpers.loads import DEPTH, Served, bench_text, load_in, served, sglang_bench_text
 from tests.helpers.readings import write
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from calibrate.readers.recording import Recording
-from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
-from calibrate.readers.vllm_log import read_vllm_log
-from calibrate.readers.vllm_metrics import read_vllm_metrics
-from fleet.errors import InputError
+from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.responses import read_aiperf, read_sglang, read_vllm
+from specfleet.calibration.readers.vllm_log import read_vllm_log
+from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
+from specfleet.fleet.errors import InputError
 from tests.helpers import engines
 from tests.helpers.readings import DEPTH, LOG, write
 from tests.inputs.values import places

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.readers.llama_cpp import read_llama_cpp_log
-from calibrate.readers.llama_cpp_metrics import read_llama_cpp_metrics
-from calibrate.readers.recording import Recording
-from calibrate.readers.vllm_metrics import read_vllm_metrics
-from fleet.errors import InputError
+from specfleet.calibration.readers.llama_cpp import read_llama_cpp_log
+from specfleet.calibration.readers.llama_cpp_metrics import read_llama_cpp_metrics
+from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
+from specfleet.fleet.errors import InputError
 from tests.helpers.readings import LLAMA_CPP
 
 DATA = Path(__file__).parent / "data"

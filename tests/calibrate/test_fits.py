@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from calibrate.fits import fit_relative
+from specfleet.calibration.fits import fit_relative
 
 
 @pytest.mark.parametrize("wrong_s", [2e-5, 0.0, 3.0])

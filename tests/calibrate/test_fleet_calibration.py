@@ -9,15 +9,15 @@ pytest.importorskip("transformers")
 
 import msgspec
 
-from calibrate.effort import Effort
-from calibrate.pair import measure_steps
-from calibrate.run import bench_of, calibrate, pair_of, stages_of
-from engine.launch.serve import serve
-from fleet.acceptance.models import Recorded
-from fleet.errors import InputError, UnsteadyHostError
-from fleet.records.replay import replay
-from fleet.times.profile import STEPS
-from sim.run import simulate
+from specfleet.calibration.effort import Effort
+from specfleet.calibration.pair import measure_steps
+from specfleet.calibration.run import bench_of, calibrate, pair_of, stages_of
+from specfleet.engine.launch.serve import serve
+from specfleet.fleet.acceptance.models import Recorded
+from specfleet.fleet.errors import InputError, UnsteadyHostError
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.times.profile import STEPS
+from specfleet.sim.run import simulate
 from tests.helpers.pairs import drafters_of, pair_scenario, write_pair
 from tests.helpers.stars import star
 
@@ -41,7 +41,7 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(
     scenario = pair_scenario(write_pair(tmp_path), drafters=drafters_of(tmp_path, kind), workload=sampling)
     stages: list[str] = []
     with monkeypatch.context() as patched:
-        for module in ("engine.node.build", "engine.replayed.continuations"):
+        for module in ("specfleet.engine.node.build", "specfleet.engine.replayed.continuations"):
             patched.setattr(f"{module}.load_model", loads_here)
         try:
             profile = calibrate(scenario, tmp_path, TINY, stages.append)

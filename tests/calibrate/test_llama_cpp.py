@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import specfleet
-from calibrate.readers.llama_cpp_metrics import read_llama_cpp_metrics
-from fleet.acceptance.models import PerPosition
-from fleet.errors import InputError
+from specfleet.calibration.readers.llama_cpp_metrics import read_llama_cpp_metrics
+from specfleet.fleet.acceptance.models import PerPosition
+from specfleet.fleet.errors import InputError
 from tests.helpers.readings import LLAMA_CPP as SCRAPE
 from tests.helpers.readings import write
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import specfleet
-from calibrate.readers.llama_cpp import read_llama_cpp, read_llama_cpp_log
-from fleet.acceptance.models import PerPosition
-from fleet.errors import InputError
+from specfleet.calibration.readers.llama_cpp import read_llama_cpp, read_llama_cpp_log
+from specfleet.fleet.acceptance.models import PerPosition
+from specfleet.fleet.errors import InputError
 from tests.helpers.readings import write
 
 DATA = Path(__file__).parent / "data"

@@ -9,15 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 import specfleet
-from calibrate.readers.load import Load, Spread, Way
-from calibrate.readers.recording import Recording
-from calibrate.readers.responses import read_aiperf
-from calibrate.readers.served import inferred_profile
-from calibrate.readers.vllm_bench import read_vllm_bench
-from calibrate.readers.vllm_log import read_vllm_log
-from calibrate.readers.vllm_metrics import read_vllm_metrics
-from fleet.errors import InputError
-from fleet.times.profile import HardwareProfile
+from specfleet.calibration.readers.load import Load, Spread, Way
+from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.responses import read_aiperf
+from specfleet.calibration.readers.served import inferred_profile
+from specfleet.calibration.readers.vllm_bench import read_vllm_bench
+from specfleet.calibration.readers.vllm_log import read_vllm_log
+from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.times.profile import HardwareProfile
 from tests.helpers.loads import (
     DEPTH,
     ROUND_S,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.readers.recording import Recording
-from calibrate.readers.sglang_log import read_sglang_log
-from calibrate.readers.vllm_log import read_vllm_log
-from fleet.errors import InputError
+from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.sglang_log import read_sglang_log
+from specfleet.calibration.readers.vllm_log import read_vllm_log
+from specfleet.fleet.errors import InputError
 from tests.helpers.loads import DEPTH, load_in, log_text, sglang_log_text
 from tests.helpers.readings import mean_of, write
 

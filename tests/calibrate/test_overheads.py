@@ -9,13 +9,13 @@ from scipy import stats
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from calibrate.fleets import sharing_fleet
-from calibrate.overheads import MIN_DELAYS, delay_of, delays_of, link_of, overhead_of
-from fleet.records.overheads import StationDelays
-from fleet.records.run import Run
-from fleet.times.overhead import Delay
-from fleet.times.step_time import LinkTime, Quantiles
-from sim.run import simulate
+from specfleet.calibration.fleets import sharing_fleet
+from specfleet.calibration.overheads import MIN_DELAYS, delay_of, delays_of, link_of, overhead_of
+from specfleet.fleet.records.overheads import StationDelays
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.times.overhead import Delay
+from specfleet.fleet.times.step_time import LinkTime, Quantiles
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 CONFIDENCE = 0.999  # of each mean; seeds are fixed

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import specfleet
-from calibrate.readers.amusd import read_amusd
-from calibrate.readers.specdecode_bench import DRAFTED, Method, read_specdecode_bench
-from fleet.acceptance.tokens import Agreement
-from fleet.errors import InputError
+from specfleet.calibration.readers.amusd import read_amusd
+from specfleet.calibration.readers.specdecode_bench import DRAFTED, Method, read_specdecode_bench
+from specfleet.fleet.acceptance.tokens import Agreement
+from specfleet.fleet.errors import InputError
 from tests.helpers import engines
 from tests.helpers.marks import slow
 from tests.helpers.places import repeatable, texts_of, tokens_and_steps

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
-from calibrate.readers.vllm_log import read_vllm_log
-from fleet.acceptance.models import PerPosition, Recorded
-from fleet.errors import InputError
+from specfleet.calibration.readers.responses import read_aiperf, read_sglang, read_vllm
+from specfleet.calibration.readers.vllm_log import read_vllm_log
+from specfleet.fleet.acceptance.models import PerPosition, Recorded
+from specfleet.fleet.errors import InputError
 from tests.helpers import engines
 from tests.helpers.places import repeatable
 from tests.helpers.readings import (

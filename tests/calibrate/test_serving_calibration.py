@@ -9,20 +9,20 @@ from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
-from calibrate.pass_laws import WIDTH, drafting_columns
-from calibrate.run import pair_of
-from calibrate.serving import depths_of, loop_of, profile_of_target, stages_of
-from calibrate.steadiness import unsteady
-from fleet.policies.outcome import Outcome
-from fleet.records.metrics.measure import measure
-from fleet.scenario.reading import change_scenario, make_scenario
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import mean_lengths
-from fleet.stations.messages import StepDone
-from fleet.times.profile import HardwareProfile, read_profile
-from fleet.times.step import Member, Step
-from sim.run import simulate
+from specfleet.calibration.pass_laws import WIDTH, drafting_columns
+from specfleet.calibration.run import pair_of
+from specfleet.calibration.serving import depths_of, loop_of, profile_of_target, stages_of
+from specfleet.calibration.steadiness import unsteady
 from specfleet.cli.entry import app
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.stations.messages import StepDone
+from specfleet.fleet.times.profile import HardwareProfile, read_profile
+from specfleet.fleet.times.step import Member, Step
+from specfleet.sim.run import simulate
 
 ROW = {"per_row_s": 0.0004, "per_row_context_s": 1e-6, "several_s": 0.0007}
 PROFILE: dict[str, Any] = {

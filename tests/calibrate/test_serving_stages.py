@@ -8,19 +8,19 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from calibrate.host import calibrate
-from calibrate.serving import Effort, Elsewhere, calibrate_serving, pass_name
-from engine.launch.serve import EngineRun
-from experiments.notes import notes_of
-from fleet.errors import InputError
-from fleet.records.run import Run
-from fleet.scenario.reading import change_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.times.left_out import left_out_of
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
-from sim.run import simulate
+from specfleet.calibration.host import calibrate
+from specfleet.calibration.serving import Effort, Elsewhere, calibrate_serving, pass_name
+from specfleet.engine.launch.serve import EngineRun
+from specfleet.experiments.notes import notes_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.left_out import left_out_of
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.run import simulate
 from tests.helpers.pretended_host import GB, PROFILE, PretendedHost, scenario_of
 
 PAIR, EFFORT = "Vicuna-7B, 68M", Effort(passes=2, recorded=6)
@@ -34,7 +34,7 @@ class ServingHost(PretendedHost):
         super().__init__(size_gb * GB, PAIR)
         self.replace_engine(monkeypatch)
         self.rows = list[int]()
-        monkeypatch.setattr("calibrate.serving.serve", self.serve_loop)
+        monkeypatch.setattr("specfleet.calibration.serving.serve", self.serve_loop)
 
     def serve_loop(self, loop: Scenario, signals: bool = False) -> EngineRun:
         fleet = resolve(loop)

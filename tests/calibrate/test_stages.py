@@ -12,18 +12,18 @@ pytest.importorskip("transformers")
 
 import msgspec
 
-from calibrate.effort import Effort
-from calibrate.kept import Kept, clear, stage_file
-from calibrate.run import TURNS, concurrent, stages_of
-from calibrate.stages import Stage, Stages, provenance_of
-from experiments.notes import notes_of
-from fleet.acceptance.models import Recorded
-from fleet.errors import DeviceMemoryError, InputError
-from fleet.records.run import Run
-from fleet.scenario.reading import change_scenario, make_scenario
-from fleet.scenario.scenario import Scenario
-from fleet.times.describe import describe
-from fleet.times.left_out import MEANINGS, left_out_of
+from specfleet.calibration.effort import Effort
+from specfleet.calibration.kept import Kept, clear, stage_file
+from specfleet.calibration.run import TURNS, concurrent, stages_of
+from specfleet.calibration.stages import Stage, Stages, provenance_of
+from specfleet.experiments.notes import notes_of
+from specfleet.fleet.acceptance.models import Recorded
+from specfleet.fleet.errors import DeviceMemoryError, InputError
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.describe import describe
+from specfleet.fleet.times.left_out import MEANINGS, left_out_of
 from tests.helpers.pretended_host import GB, PAIRS, SMALL, TIMES, PretendedHost, scenario_of
 from tests.helpers.quickly import simulated
 from tests.helpers.stars import star
@@ -139,7 +139,7 @@ def test_prompts_longer_than_a_step_are_calibrated_in_chunks(tmp_path: Path, mon
         runs.append(gpu.serve(scenario, folder).run)
         return SimpleNamespace(run=runs[-1])
 
-    monkeypatch.setattr("calibrate.run.serve", serve)
+    monkeypatch.setattr("specfleet.calibration.run.serve", serve)
     chunked = change_scenario(scenario_of(SMALLER, tmp_path), {"verifiers.max_num_batched_tokens": 48})
     profile = gpu.calibrate(chunked, tmp_path / "kept")
     assert all((run.frame().kind == "chunk").any() for run in runs)
@@ -153,7 +153,7 @@ def test_sampled_drafts_are_accepted_as_the_scenario_samples(tmp_path: Path, mon
         served.append(scenario)
         return gpu.serve(scenario, folder)
 
-    monkeypatch.setattr("calibrate.run.serve", serve)
+    monkeypatch.setattr("specfleet.calibration.run.serve", serve)
     sampling = {"workload.temperature": 0.7, "workload.top_k": 50, "verifiers.rule": "match"}
     profile = gpu.calibrate(change_scenario(scenario_of(SMALLER, tmp_path), sampling), tmp_path / "kept")
     (own,) = [one for one in served if one.workload.temperature]

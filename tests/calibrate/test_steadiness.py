@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from calibrate.run import plausible
-from calibrate.steadiness import UNSTEADY, impossible_fit, passes_differ, unsteady
-from fleet.errors import UnsteadyHostError
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
+from specfleet.calibration.run import plausible
+from specfleet.calibration.steadiness import UNSTEADY, impossible_fit, passes_differ, unsteady
+from specfleet.fleet.errors import UnsteadyHostError
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
 
 GRID = {"quantiles_s": [0.9, 1.0, 1.1], "fitted_s": 1.02}
 

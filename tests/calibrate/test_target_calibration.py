@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from calibrate.fits import fit_batch_step
-from fleet.acceptance.signals import read_signals
-from fleet.records.run import read_run
-from fleet.times.profile import read_profile
-from fleet.times.step_time import StepTime
+from specfleet.calibration.fits import fit_batch_step
 from specfleet.cli.entry import app
+from specfleet.fleet.acceptance.signals import read_signals
+from specfleet.fleet.records.run import read_run
+from specfleet.fleet.times.profile import read_profile
+from specfleet.fleet.times.step_time import StepTime
 
 TRUTH = StepTime(0.002, 0.0002, 1e-6, 2e-9, 0.0001, 0.00012, 4e-7, 0.0005, 0.0001)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from engine.net.addresses import addresses_of, called_by_targets, drafters_at, targets_of
-from fleet.errors import InputError
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
+from specfleet.engine.net.addresses import addresses_of, called_by_targets, drafters_at, targets_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
 from tests.helpers.stars import star
 
 

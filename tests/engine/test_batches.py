@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 
 from bench.decoding import RULES, rule_of
-from engine.decoding.decode import decode_speculatively
-from engine.decoding.draft import Drafter
-from engine.decoding.graphs import Graphs
-from engine.decoding.models import CausalLM, load_model
-from engine.decoding.sampling import Sampling
-from engine.decoding.verify import Target
-from engine.node import real
-from engine.node.aligned import AlignedExecutor
-from engine.node.prompts import prompts_of
-from engine.node.real import executor_of
-from engine.node.serving import ServingExecutor
-from fleet.policies.shapes import CHAIN, Shape, tree
-from fleet.records.replay import replay
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import streams_of
+from specfleet.engine.decoding.decode import decode_speculatively
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.graphs import Graphs
+from specfleet.engine.decoding.models import CausalLM, load_model
+from specfleet.engine.decoding.sampling import Sampling
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.node import real
+from specfleet.engine.node.aligned import AlignedExecutor
+from specfleet.engine.node.prompts import prompts_of
+from specfleet.engine.node.real import executor_of
+from specfleet.engine.node.serving import ServingExecutor
+from specfleet.fleet.policies.shapes import CHAIN, Shape, tree
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import streams_of
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY
 from tests.helpers.plain import plain_outputs, served_here, target_node

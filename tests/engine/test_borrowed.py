@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.decoding.eagle import EagleDrafter
-from engine.launch.memory import borrowed_bytes, target_bytes
-from engine.node.build import load_target, new_drafter
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
+from specfleet.engine.decoding.eagle import EagleDrafter
+from specfleet.engine.launch.memory import borrowed_bytes, target_bytes
+from specfleet.engine.node.build import load_target, new_drafter
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
 from tests.helpers.pairs import drafters_of, pair_scenario
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]

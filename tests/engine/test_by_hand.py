@@ -5,25 +5,25 @@ from typing import Any
 
 import pytest
 
-from engine.launch.by_hand import serve_drafter, serve_router, serve_verifier
-from engine.launch.runnable import check_by_hand
-from engine.net.actions import SERVER_PORT
-from engine.net.client import ClientEnd
-from engine.net.clock import now_s
-from engine.net.server import ServerEnd
-from engine.node.node import LOOPBACK, Node, Site
-from engine.node.prompts import prompts_of
-from engine.node.real import drafter_node, verifier_node
-from engine.node.router import router_node
-from engine.replayed.drafter import replayed_drafter_node
-from engine.replayed.targets import ReplayedFleet
-from fleet.errors import InputError
-from fleet.records.recorder import Log
-from fleet.records.replay import replay
-from fleet.records.run import make_run
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
+from specfleet.engine.launch.by_hand import serve_drafter, serve_router, serve_verifier
+from specfleet.engine.launch.runnable import check_by_hand
+from specfleet.engine.net.actions import SERVER_PORT
+from specfleet.engine.net.client import ClientEnd
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.net.server import ServerEnd
+from specfleet.engine.node.node import LOOPBACK, Node, Site
+from specfleet.engine.node.prompts import prompts_of
+from specfleet.engine.node.real import drafter_node, verifier_node
+from specfleet.engine.node.router import router_node
+from specfleet.engine.replayed.drafter import replayed_drafter_node
+from specfleet.engine.replayed.targets import ReplayedFleet
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.recorder import Log
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import make_run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
 from tests.helpers.stars import star

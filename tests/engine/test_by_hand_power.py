@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from engine.launch import by_hand
-from engine.node.node import Stations
-from fleet.records.recorder import Log
-from fleet.records.run import read_run
-from fleet.records.schema import PowerSample
-from fleet.scenario.resolve import resolve
-from sim.run import simulate
+from specfleet.engine.launch import by_hand
+from specfleet.engine.node.node import Stations
+from specfleet.fleet.records.recorder import Log
+from specfleet.fleet.records.run import read_run
+from specfleet.fleet.records.schema import PowerSample
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.sim.run import simulate
 from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star
 

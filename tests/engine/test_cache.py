@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from engine.decoding.attention import ALIGNED, additive, grouped
-from engine.decoding.models import CausalLM, load_model
-from engine.decoding.slots import SlotCache
+from specfleet.engine.decoding.attention import ALIGNED, additive, grouped
+from specfleet.engine.decoding.models import CausalLM, load_model
+from specfleet.engine.decoding.slots import SlotCache
 from tests.helpers.marks import slow
 
 VOCABULARY = 40

@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from engine.decoding.checkpoints import FILES
-from engine.decoding.models import load_model
-from fleet.errors import InputError
+from specfleet.engine.decoding.checkpoints import FILES
+from specfleet.engine.decoding.models import load_model
+from specfleet.fleet.errors import InputError
 from tests.helpers.eagle3 import write_weights
 from tests.helpers.marks import slow
 

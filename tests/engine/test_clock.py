@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.net.clock import MAX_MARGIN_S, MIN_MARGIN_S, Waiter
+from specfleet.engine.net.clock import MAX_MARGIN_S, MIN_MARGIN_S, Waiter
 
 LOOK_S = 2e-6  # of a reading of the clock
 

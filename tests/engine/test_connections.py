@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from engine.net.actions import LEASE_S, Action, Cut, Deliver, Lost, Opened, Rejected, Send
-from engine.net.client import PATIENCE_S, TAKEN_S, ClientEnd
-from engine.net.content import NOTHING, Content
-from engine.net.frames import VERSION, pack, parse
-from engine.net.handshake import LIVES, Alive, Bye, Denied, Unknown, Welcome
-from engine.net.server import IDLE, JOINS, MAX_BAD, STRANGERS, ServerEnd
-from fleet.errors import InputError
-from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
+from specfleet.engine.net.actions import LEASE_S, Action, Cut, Deliver, Lost, Opened, Rejected, Send
+from specfleet.engine.net.client import PATIENCE_S, TAKEN_S, ClientEnd
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.frames import VERSION, pack, parse
+from specfleet.engine.net.handshake import LIVES, Alive, Bye, Denied, Unknown, Welcome
+from specfleet.engine.net.server import IDLE, JOINS, MAX_BAD, STRANGERS, ServerEnd
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
 from tests.helpers.connecting import connected, content_of, delivered, frame_of, said, welcomed
 from tests.helpers.toys import toy_fleet
 

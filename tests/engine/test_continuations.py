@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.replayed import continuations as module
-from engine.replayed.continuations import continuations_of
-from fleet.errors import InputError
-from fleet.policies.allocate import Fixed
-from fleet.scenario.reading import change_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
+from specfleet.engine.replayed import continuations as module
+from specfleet.engine.replayed.continuations import continuations_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.allocate import Fixed
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
 from tests.helpers.pairs import drafters_of, pair_scenario
 
 

@@ -12,21 +12,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from engine.decoding.grow import Drafts
-from engine.decoding.models import CausalLM
-from engine.decoding.sampling import Sampling, distributions
-from engine.launch.serve import serve
-from engine.node.build import new_drafter, new_target
-from engine.node.node import Node
-from engine.node.real import verifier_node
-from fleet.policies.outcome import Outcome
-from fleet.records.replay import replay
-from fleet.records.run import Run, make_run
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
-from fleet.times.step import Step
-from sim.run import simulate
+from specfleet.engine.decoding.grow import Drafts
+from specfleet.engine.decoding.models import CausalLM
+from specfleet.engine.decoding.sampling import Sampling, distributions
+from specfleet.engine.launch.serve import serve
+from specfleet.engine.node.build import new_drafter, new_target
+from specfleet.engine.node.node import Node
+from specfleet.engine.node.real import verifier_node
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.step import Step
+from specfleet.sim.run import simulate
 from tests.fakes.network import FakeNetwork
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, drafters_of, pair_scenario

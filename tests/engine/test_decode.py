@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
-from engine.decoding.draft import Drafter
-from engine.decoding.models import load_model
-from engine.decoding.verify import Target
-from fleet.errors import InputError
-from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from specfleet.engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.models import load_model
+from specfleet.engine.decoding.verify import Target
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.pairs import VOCABULARY
 
 PROMPT = [3, 1, 2]

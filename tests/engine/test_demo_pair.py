@@ -8,10 +8,10 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.demo_pair.corpus import FOLDER, read_prompts
-from engine.node.prompts import demo_prompts
-from fleet.errors import InputError
+from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
+from specfleet.engine.demo_pair.corpus import FOLDER, read_prompts
+from specfleet.engine.node.prompts import demo_prompts
+from specfleet.fleet.errors import InputError
 from tools.demo_pair.corpus import split_of
 
 TRAINING = json.loads((FOLDER / "training.json").read_text())

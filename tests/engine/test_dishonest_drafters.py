@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from engine.net.actions import Send
-from engine.net.content import Content
-from engine.net.frames import pack, parse
-from fleet.records.replay import replay
-from fleet.records.run import make_run
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.stations.messages import Draft, Message, Refusal, View
+from specfleet.engine.net.actions import Send
+from specfleet.engine.net.content import Content
+from specfleet.engine.net.frames import pack, parse
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import make_run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.stations.messages import Draft, Message, Refusal, View
 from tests.fakes.network import FakeNetwork
 from tests.helpers.toy_fleets import AheadDrafter, ToyFleet
 from tests.helpers.toys import STEP_S, VOCABULARY, ToyDrafter, check_texts, truth

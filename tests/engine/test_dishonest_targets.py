@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.decoding.eagle import EagleDrafter
-from engine.net.content import LARGEST, Content
-from engine.node.build import new_drafter, new_streams
-from engine.node.executors import DraftExecutor
-from fleet.scenario.reading import change_scenario
-from fleet.scenario.resolve import resolve
-from fleet.stations.messages import DraftRequest
-from fleet.times.step import Member, Step
+from specfleet.engine.decoding.eagle import EagleDrafter
+from specfleet.engine.net.content import LARGEST, Content
+from specfleet.engine.node.build import new_drafter, new_streams
+from specfleet.engine.node.executors import DraftExecutor
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.stations.messages import DraftRequest
+from specfleet.fleet.times.step import Member, Step
 from tests.helpers.pairs import VOCABULARY, pair_scenario
 
 LENGTH = 12

@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 import torch
 
-from engine.decoding.cache import shape_of
-from engine.decoding.decode import decode_speculatively
-from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleDrafter, EagleHead
-from engine.decoding.lookup import LookupDrafter, continuation
-from engine.decoding.models import CausalLM, load_model
-from engine.decoding.sampling import Sampling
-from engine.decoding.verify import Target
-from engine.net.content import Content
-from engine.node.build import new_drafter, new_streams
-from engine.node.executors import DraftExecutor
-from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
-from fleet.scenario.resolve import resolve
-from fleet.stations.messages import DraftRequest
-from fleet.times.step import Member, Step
+from specfleet.engine.decoding.cache import shape_of
+from specfleet.engine.decoding.decode import decode_speculatively
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
+from specfleet.engine.decoding.lookup import LookupDrafter, continuation
+from specfleet.engine.decoding.models import CausalLM, load_model
+from specfleet.engine.decoding.sampling import Sampling
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.net.content import Content
+from specfleet.engine.node.build import new_drafter, new_streams
+from specfleet.engine.node.executors import DraftExecutor
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.stations.messages import DraftRequest
+from specfleet.fleet.times.step import Member, Step
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY
 from tests.helpers.plain import plain_text
@@ -105,7 +105,7 @@ def test_prompt_lookup_decodes_losslessly_also_where_nothing_repeats(
 
 
 def test_prompt_lookup_loads_no_model_and_counts_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.node.build.load_model", None)
+    monkeypatch.setattr("specfleet.engine.node.build.load_model", None)
     fleet = resolve(star(drafters={"kind": "lookup"}))
     drafting = DraftExecutor(new_drafter(fleet), new_streams(fleet))
     texts = [[1, 2, 3, 9, 1, 2, 3], [1, 2, 3, 4]]

@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from engine.decoding.eagle import EagleDrafter, EagleHead
-from engine.decoding.eagle_files import load_head
-from engine.decoding.models import CausalLM, load_model
-from engine.demo_pair.corpus import FOLDER, read_prompts
-from fleet.errors import InputError
+from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
+from specfleet.engine.decoding.eagle_files import load_head
+from specfleet.engine.decoding.models import CausalLM, load_model
+from specfleet.engine.demo_pair.corpus import FOLDER, read_prompts
+from specfleet.fleet.errors import InputError
 from tests.helpers import eagle3
 from tests.helpers.eagle3 import VOCABULARY, WIDTH, Layout, Tensors, layer_outputs, layer_shapes
 from tools.demo_pair.train_eagle import estimates_of, save_head, unrolled

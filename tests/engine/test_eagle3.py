@@ -10,16 +10,16 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from engine.decoding.cache import shape_of
-from engine.decoding.decode import decode_batch, decode_plain
-from engine.decoding.eagle import Eagle3Head, EagleDrafter
-from engine.decoding.eagle_files import load_head, taps_of
-from engine.decoding.models import CausalLM
-from engine.decoding.rules import Rule
-from engine.decoding.sampling import Sampling
-from engine.decoding.verify import Target
-from fleet.errors import InputError
-from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from specfleet.engine.decoding.cache import shape_of
+from specfleet.engine.decoding.decode import decode_batch, decode_plain
+from specfleet.engine.decoding.eagle import Eagle3Head, EagleDrafter
+from specfleet.engine.decoding.eagle_files import load_head, taps_of
+from specfleet.engine.decoding.models import CausalLM
+from specfleet.engine.decoding.rules import Rule
+from specfleet.engine.decoding.sampling import Sampling
+from specfleet.engine.decoding.verify import Target
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.eagle3 import (
     LAYERS,
     VOCABULARY,

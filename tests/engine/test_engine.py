@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 import torch
 
-from engine.decoding.decode import decode_speculatively
-from engine.decoding.draft import Drafter
-from engine.decoding.models import load_model
-from engine.decoding.verify import Target
-from engine.launch.placement import crowding
-from engine.launch.processes import NodeProcess
-from engine.launch.serve import EngineRun, serve
-from engine.node.prompts import prompts_of
-from fleet.errors import InputError
-from fleet.records.replay import replay
-from fleet.records.run import make_run
-from fleet.scenario.names import DRAFTER
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.stations.messages import DraftRequest
-from fleet.stations.payload import ENVELOPE_BYTES
-from sim.run import simulate
+from specfleet.engine.decoding.decode import decode_speculatively
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.models import load_model
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.launch.placement import crowding
+from specfleet.engine.launch.processes import NodeProcess
+from specfleet.engine.launch.serve import EngineRun, serve
+from specfleet.engine.node.prompts import prompts_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import make_run
+from specfleet.fleet.scenario.names import DRAFTER
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.stations.messages import DraftRequest
+from specfleet.fleet.stations.payload import ENVELOPE_BYTES
+from specfleet.sim.run import simulate
 from tests.helpers.logs import log_of
 from tests.helpers.marks import slow
 from tests.helpers.pairs import DRAFTERS, VOCABULARY, drafters_of, pair_scenario

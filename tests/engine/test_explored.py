@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.net.content import Content
-from engine.node.pending import PendingDrafts
-from fleet.policies.outcome import Outcome
-from fleet.scenario.resolve import resolve
-from fleet.stations.drafter import DrafterStation
-from fleet.stations.session import Session
-from fleet.stations.verifier import VerifierStation
+from specfleet.engine.net.content import Content
+from specfleet.engine.node.pending import PendingDrafts
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.session import Session
+from specfleet.fleet.stations.verifier import VerifierStation
 from tests.helpers.explored import Explored, State, explore
 from tests.helpers.marks import slow
 from tests.helpers.stars import star

@@ -5,15 +5,15 @@ from collections import Counter
 import msgspec
 import pytest
 
-from engine.net.actions import ALIVE_S, LEASE_S
-from engine.net.socket_thread import TICK_S
-from fleet.records.replay import replay
-from fleet.records.run import make_run
-from fleet.scenario.faults import Stall
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.stations.session import ERA, INCARNATION
-from fleet.times.step import Step
+from specfleet.engine.net.actions import ALIVE_S, LEASE_S
+from specfleet.engine.net.socket_thread import TICK_S
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import make_run
+from specfleet.fleet.scenario.faults import Stall
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.stations.session import ERA, INCARNATION
+from specfleet.fleet.times.step import Step
 from tests.fakes.network import FakeNetwork
 from tests.helpers.faulty import FLEETS, faulty, plain_fleet
 from tests.helpers.marks import slow

@@ -12,16 +12,16 @@ import msgspec
 import pandas as pd
 import pytest
 
-from engine.launch.runnable import check_can_run
-from engine.launch.serve import serve
-from fleet.policies.order import Fifo
-from fleet.records.replay import replay, replay_stations
-from fleet.records.run import Run
-from fleet.scenario.changes import Changes
-from fleet.scenario.reading import read_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.stations.build import stations
+from specfleet.engine.launch.runnable import check_can_run
+from specfleet.engine.launch.serve import serve
+from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.records.replay import replay, replay_stations
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.changes import Changes
+from specfleet.fleet.scenario.reading import read_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.stations.build import stations
 from tests.helpers.marks import slow
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.net.content import DRAWN, NOTHING, Content
-from engine.net.frames import HEADER, VERSION, FrameError, pack, parse, payload_of
-from engine.net.handshake import Alive, Bye, Denied, Hello, Ping, Unknown, Welcome
-from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
-from fleet.stations.payload import TOKEN_BYTES, encode
-from fleet.stations.session import ERA, INCARNATION
+from specfleet.engine.net.content import DRAWN, NOTHING, Content
+from specfleet.engine.net.frames import HEADER, VERSION, FrameError, pack, parse, payload_of
+from specfleet.engine.net.handshake import Alive, Bye, Denied, Hello, Ping, Unknown, Welcome
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
+from specfleet.fleet.stations.payload import TOKEN_BYTES, encode
+from specfleet.fleet.stations.session import ERA, INCARNATION
 
 numbers = st.integers(0, 1 << 30)
 names = st.text(max_size=20)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.net import server
+from specfleet.engine.net import server
 from tests.fuzz.attack import attack, check
 from tests.helpers.marks import slow
 from tests.helpers.toys import STEP_S

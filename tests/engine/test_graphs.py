@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.tiny_models import network_of, tiny_config
-from engine.decoding import graphs, models
-from engine.decoding.cache import RowCache
-from engine.decoding.decode import decode_plain, decode_speculatively
-from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleDrafter, EagleHead
-from engine.decoding.feed import Nodes
-from engine.decoding.graphs import Form, Graphs, Work, bucket, form_of
-from engine.decoding.models import CausalLM
-from engine.decoding.trees import tree_of
-from engine.decoding.verify import Target
-from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from specfleet.engine.decoding import graphs, models
+from specfleet.engine.decoding.cache import RowCache
+from specfleet.engine.decoding.decode import decode_plain, decode_speculatively
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
+from specfleet.engine.decoding.feed import Nodes
+from specfleet.engine.decoding.graphs import Form, Graphs, Work, bucket, form_of
+from specfleet.engine.decoding.models import CausalLM
+from specfleet.engine.decoding.trees import tree_of
+from specfleet.engine.decoding.verify import Target
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.marks import slow
 from tests.helpers.recorder import Reads, Recorder, run_again, taped
 

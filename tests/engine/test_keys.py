@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from engine.net.keys import allowed_keys, check_bind_host, check_connect_host, new_pair, read_keys
-from engine.net.sockets import Sockets
-from fleet.errors import InputError
+from specfleet.engine.net.keys import allowed_keys, check_bind_host, check_connect_host, new_pair, read_keys
+from specfleet.engine.net.sockets import Sockets
+from specfleet.fleet.errors import InputError
 
 
 def test_only_its_owner_can_read_a_secret_key(tmp_path: Path) -> None:

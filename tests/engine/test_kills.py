@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.launch.serve import serve
-from fleet.scenario.faults import Kill
-from fleet.scenario.reading import make_scenario
+from specfleet.engine.launch.serve import serve
+from specfleet.fleet.scenario.faults import Kill
+from specfleet.fleet.scenario.reading import make_scenario
 from tests.faults.kills import LEASE_S, NAMES, PATIENCE_S, PROFILE, REJOIN_S, check, run_killed, scenario_of
 from tests.helpers.marks import slow
 

@@ -6,11 +6,19 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from engine.net.content import NOTHING, Content, states_sent
-from engine.net.handshake import Ping
-from engine.net.limits import AGAIN_S, MessageLimits, Sessions, SessionState, bounds_of, draft_refused, request_refused
-from fleet.policies.shapes import tree
-from fleet.stations.messages import Draft, DraftRequest, Leave
+from specfleet.engine.net.content import NOTHING, Content, states_sent
+from specfleet.engine.net.handshake import Ping
+from specfleet.engine.net.limits import (
+    AGAIN_S,
+    MessageLimits,
+    Sessions,
+    SessionState,
+    bounds_of,
+    draft_refused,
+    request_refused,
+)
+from specfleet.fleet.policies.shapes import tree
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave
 from tests.helpers.toys import toy_fleet
 
 VOCABULARY, STATES = 50, 3

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from engine.decoding.checkpoints import count_numbers
-from engine.decoding.pages import whole_pages
-from engine.launch.memory import (
+from specfleet.engine.decoding.checkpoints import count_numbers
+from specfleet.engine.decoding.pages import whole_pages
+from specfleet.engine.launch.memory import (
     borrowed_bytes,
     drafter_bytes,
     free_bytes,
@@ -18,9 +18,9 @@ from engine.launch.memory import (
     process_bytes,
     target_bytes,
 )
-from engine.node.build import load_target, new_drafter, new_target
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
+from specfleet.engine.node.build import load_target, new_drafter, new_target
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
 from tests.fakes.nvml import Nvml
 from tests.helpers.marks import slow
 from tests.helpers.pairs import drafters_of, pair_scenario

@@ -8,21 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from engine.net.clock import now_s
-from engine.net.connections import ConnectionTable
-from engine.net.content import NOTHING
-from engine.net.socket_thread import SocketThread
-from engine.net.sockets import Sockets
-from engine.node.node import HERE, LOOPBACK, Node, Site, clients_of_drafters, drafting_node
-from engine.node.write_ahead_log import Life
-from fleet.errors import InputError
-from fleet.policies.outcome import Outcome
-from fleet.records.recorder import RecordedStation
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import streams_of
-from fleet.stations.build import verifier_station
-from fleet.stations.messages import Leave
-from fleet.times.step import Step
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.net.connections import ConnectionTable
+from specfleet.engine.net.content import NOTHING
+from specfleet.engine.net.socket_thread import SocketThread
+from specfleet.engine.net.sockets import Sockets
+from specfleet.engine.node.node import HERE, LOOPBACK, Node, Site, clients_of_drafters, drafting_node
+from specfleet.engine.node.write_ahead_log import Life
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.recorder import RecordedStation
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.stations.build import verifier_station
+from specfleet.fleet.stations.messages import Leave
+from specfleet.fleet.times.step import Step
 from tests.helpers.threads import Threads
 from tests.helpers.toys import ToyDrafter, ToyTarget, check_texts, toy_fleet
 

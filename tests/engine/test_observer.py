@@ -8,21 +8,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine.launch.bodies import PROGRESS, LauncherPipe
-from engine.launch.processes import NodeProcess
-from engine.launch.serve import serve
-from engine.launch.supervisor import Place, Supervisor, watched
-from engine.net.clock import now_s
-from engine.node.observer import LOOK_S, PIECE, Observer, observed
-from engine.node.write_ahead_log import Life, WriteAheadLog
-from fleet.errors import NodeDiedError
-from fleet.records.metrics.counters import Counters
-from fleet.records.metrics.tables import commits_of
-from fleet.records.recorder import Log, ReportedRows
-from fleet.records.run import make_run
-from fleet.records.schema import WIDTH
-from fleet.scenario.resolve import resolve
-from sim.run import simulate
+from specfleet.engine.launch.bodies import PROGRESS, LauncherPipe
+from specfleet.engine.launch.processes import NodeProcess
+from specfleet.engine.launch.serve import serve
+from specfleet.engine.launch.supervisor import Place, Supervisor, watched
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.node.observer import LOOK_S, PIECE, Observer, observed
+from specfleet.engine.node.write_ahead_log import Life, WriteAheadLog
+from specfleet.fleet.errors import NodeDiedError
+from specfleet.fleet.records.metrics.counters import Counters
+from specfleet.fleet.records.metrics.tables import commits_of
+from specfleet.fleet.records.recorder import Log, ReportedRows
+from specfleet.fleet.records.run import make_run
+from specfleet.fleet.records.schema import WIDTH
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.sim.run import simulate
 from tests.helpers.light import answers_late, reports_and_dies, reports_much
 from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star
@@ -93,7 +93,7 @@ def test_an_unwatched_node_is_not_observed() -> None:
 
 def test_a_watch_is_called_periodically_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     time_s, called = 0.0, []
-    monkeypatch.setattr("engine.launch.supervisor.now_s", lambda: time_s)
+    monkeypatch.setattr("specfleet.engine.launch.supervisor.now_s", lambda: time_s)
     with watched(FLEET, lambda counters: called.append(counters.time_s)) as take:
         assert take is not None
         for number in range(1, 41):
@@ -108,7 +108,7 @@ def test_a_watch_is_called_periodically_and_at_the_end(monkeypatch: pytest.Monke
 
 
 def test_unread_reports_are_dropped_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.launch.bodies.REPORT_S", 0.0)
+    monkeypatch.setattr("specfleet.engine.launch.bodies.REPORT_S", 0.0)
     ours, theirs = Pipe()
     pipe = LauncherPipe(theirs, watched=True)
     for number in range(10_000):

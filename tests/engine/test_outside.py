@@ -8,18 +8,18 @@ import pytest
 
 pytest.importorskip("torch")
 
-from engine.outside import engines
-from engine.outside.answers import answers_of
-from engine.outside.answers import run_of as answers_run
-from engine.outside.engines import OutsideEngine, environment_of
-from engine.outside.job import settings_of
-from fleet.errors import InputError, NodeDiedError
-from fleet.records.metrics.measure import measure
-from fleet.records.replay import replay
-from fleet.scenario.reading import change_scenario, make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import streams_of
+from specfleet.engine.outside import engines
+from specfleet.engine.outside.answers import answers_of
+from specfleet.engine.outside.answers import run_of as answers_run
+from specfleet.engine.outside.engines import OutsideEngine, environment_of
+from specfleet.engine.outside.job import settings_of
+from specfleet.fleet.errors import InputError, NodeDiedError
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import streams_of
 from tests.helpers.outside import is_installed, put_engine, record_of, recorded, run_of
 
 LIMITS = {"max_num_seqs": 4, "max_num_batched_tokens": 64}
@@ -179,7 +179,7 @@ def test_a_dead_engine_is_an_error_with_its_last_lines() -> None:
 
 def test_a_missing_engine_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(engines.FOLDER, str(tmp_path))
-    with pytest.raises(InputError, match=r"python -m engine.outside.install vllm"):
+    with pytest.raises(InputError, match=r"python -m specfleet.engine.outside.install vllm"):
         environment_of("vllm")
 
 

@@ -7,15 +7,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine.decoding.models import load_model
-from engine.node.build import with_positions
-from engine.outside.engines import Driver, OutsideEngine
-from engine.outside.job import Served, job_of, settings_of
-from fleet.errors import InputError
-from fleet.records.replay import replay
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
+from specfleet.engine.decoding.models import load_model
+from specfleet.engine.node.build import with_positions
+from specfleet.engine.outside.engines import Driver, OutsideEngine
+from specfleet.engine.outside.job import Served, job_of, settings_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
 from tests.helpers.outside import is_installed, recorded, run_of
 
 TIE = 1e-3  # between logits

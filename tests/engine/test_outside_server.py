@@ -16,22 +16,22 @@ import pytest
 pytest.importorskip("torch")
 
 import specfleet
-from calibrate.servers import other_engine
-from engine.outside import answers, client
-from engine.outside.answers import between_rounds_s, rounds_of, run_on_server
-from engine.outside.client import Answer, Answers
-from engine.outside.engines import FOLDER, OutsideEngine
-from engine.outside.job import settings_of
-from experiments.draw import timeline_of
-from fleet.acceptance.models import Recorded
-from fleet.errors import InputError
-from fleet.records.metrics.measure import measure, measure_targets
-from fleet.records.playback import playback_of
-from fleet.records.replay import replay
-from fleet.scenario.names import Engine
-from fleet.scenario.reading import change_scenario, make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
+from specfleet.calibration.servers import other_engine
+from specfleet.engine.outside import answers, client
+from specfleet.engine.outside.answers import between_rounds_s, rounds_of, run_on_server
+from specfleet.engine.outside.client import Answer, Answers
+from specfleet.engine.outside.engines import FOLDER, OutsideEngine
+from specfleet.engine.outside.job import settings_of
+from specfleet.experiments.draw import timeline_of
+from specfleet.fleet.acceptance.models import Recorded
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.measure import measure, measure_targets
+from specfleet.fleet.records.playback import playback_of
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.names import Engine
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
 from tests.helpers.outside import put_engine
 
 PAUSE_S = 0.002

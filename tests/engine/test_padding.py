@@ -7,16 +7,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from engine.decoding.decode import decode_batch, decode_plain
-from engine.decoding.draft import Drafter
-from engine.decoding.models import CausalLM
-from engine.decoding.rules import Rule
-from engine.decoding.sampling import Sampling
-from engine.decoding.verify import Target
-from engine.launch.serve import serve
-from engine.net.content import Content
-from engine.node.drafts import drafts_of
-from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from specfleet.engine.decoding.decode import decode_batch, decode_plain
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.models import CausalLM
+from specfleet.engine.decoding.rules import Rule
+from specfleet.engine.decoding.sampling import Sampling
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.launch.serve import serve
+from specfleet.engine.net.content import Content
+from specfleet.engine.node.drafts import drafts_of
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.exactly import distance_of_a_round, distribution
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, pair_scenario
@@ -104,7 +104,7 @@ def test_drafts_of_several_paddings_are_one_batch() -> None:
 def test_sampled_drafts_of_another_padding_cross_the_wire(
     tiny: Path, tmp_path: Path, wide: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.launch.serve.check_shared_tokenizer", lambda *_: None)  # there is none
+    monkeypatch.setattr("specfleet.engine.launch.serve.check_shared_tokenizer", lambda *_: None)  # there is none
     model = AutoModelForCausalLM.from_pretrained(tiny / wide)
     model.resize_token_embeddings(VOCABULARY + 4, mean_resizing=False)
     with torch.no_grad():

@@ -11,17 +11,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from engine.decoding import pages
-from engine.decoding.decode import decode_plain, decode_speculatively
-from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleDrafter, EagleHead
-from engine.decoding.graphs import Graphs
-from engine.decoding.models import load_model
-from engine.decoding.pages import fault_of, reads_pages
-from engine.decoding.together import PromptPart, run_together
-from engine.decoding.verify import Target
-from engine.node import real
-from engine.node.real import executor_of
+from specfleet.engine.decoding import pages
+from specfleet.engine.decoding.decode import decode_plain, decode_speculatively
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
+from specfleet.engine.decoding.graphs import Graphs
+from specfleet.engine.decoding.models import load_model
+from specfleet.engine.decoding.pages import fault_of, reads_pages
+from specfleet.engine.decoding.together import PromptPart, run_together
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.node import real
+from specfleet.engine.node.real import executor_of
 from tests.engine.test_batches import Part, batch
 from tests.engine.test_graphs import ACTIONS, BEGIN, TEXT, Twins, tiny
 from tests.engine.test_together import TEXTS

@@ -8,16 +8,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decoding.grow import Drafts
-from engine.decoding.sampling import Sampling, distributions
-from engine.decoding.trees import static_tree
-from engine.decoding.verify import signals_of
-from engine.net.content import NOTHING, Content
-from engine.node.build import Streams
-from engine.node.drafts import said_by
-from engine.node.pending import PendingDrafts, joined
-from fleet.policies.outcome import Outcome
-from fleet.stations.messages import Draft
+from specfleet.engine.decoding.grow import Drafts
+from specfleet.engine.decoding.sampling import Sampling, distributions
+from specfleet.engine.decoding.trees import static_tree
+from specfleet.engine.decoding.verify import signals_of
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.node.build import Streams
+from specfleet.engine.node.drafts import said_by
+from specfleet.engine.node.pending import PendingDrafts, joined
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.stations.messages import Draft
 
 TOKENS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 

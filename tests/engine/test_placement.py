@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.launch.bodies import LauncherPipe
-from engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
-from engine.launch.processes import NodeProcess
-from engine.launch.serve import Launch, serve
-from engine.launch.supervisor import Place
-from engine.node.write_ahead_log import Life, Served
-from fleet.scenario.reading import change_scenario, make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from sim.run import simulate
+from specfleet.engine.launch.bodies import LauncherPipe
+from specfleet.engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
+from specfleet.engine.launch.processes import NodeProcess
+from specfleet.engine.launch.serve import Launch, serve
+from specfleet.engine.launch.supervisor import Place
+from specfleet.engine.node.write_ahead_log import Life, Served
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.sim.run import simulate
 from tests.fakes.nvml import Nvml
 from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star
@@ -104,7 +104,7 @@ def test_each_gpu_is_measured_by_one_process(monkeypatch: pytest.MonkeyPatch) ->
     def process(name: str, *_arguments: Any, gpu: str, power: str, **_options: Any) -> None:
         started[name] = gpu, power
 
-    monkeypatch.setattr("engine.launch.serve.NodeProcess", process)
+    monkeypatch.setattr("specfleet.engine.launch.serve.NodeProcess", process)
     fleet = fleet_of()
     launch = Launch(fleet, [], gpus_of(fleet, visible_gpus()), None, "gpu")
     launch.places = [place for wave in launch.waves() for place in wave]
@@ -136,7 +136,7 @@ def test_samples_that_a_fault_lost_are_one_line(monkeypatch: pytest.MonkeyPatch)
         return Served(log_of_run(simulate(scenario)), {})
 
     monkeypatch.setattr(Launch, "run", killed)
-    monkeypatch.setattr("engine.launch.serve.measured_device", lambda *_: "cpu")
+    monkeypatch.setattr("specfleet.engine.launch.serve.measured_device", lambda *_: "cpu")
     for power, said in ((False, []), (True, ["note: drafter was killed; its samples of power until then are lost"])):
         lines: list[str] = []
         serve(scenario, power=power, report=lines.append)

@@ -12,20 +12,20 @@ from msgspec.structs import replace
 
 pytest.importorskip("zmq")
 
-from engine.net import access
-from engine.net.actions import NO_PEER, Send
-from engine.net.clock import now_s
-from engine.net.frames import pack
-from engine.net.handshake import Alive
-from engine.net.keys import ANY, Keys
-from engine.net.limits import max_bytes
-from engine.net.sockets import Sockets
-from engine.node.node import LOOPBACK, Site, drafting_node
-from engine.node.router import router_node
-from fleet.records.run import read_run
-from fleet.scenario.reading import read_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
+from specfleet.engine.net import access
+from specfleet.engine.net.actions import NO_PEER, Send
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.net.frames import pack
+from specfleet.engine.net.handshake import Alive
+from specfleet.engine.net.keys import ANY, Keys
+from specfleet.engine.net.limits import max_bytes
+from specfleet.engine.net.sockets import Sockets
+from specfleet.engine.node.node import LOOPBACK, Site, drafting_node
+from specfleet.engine.node.router import router_node
+from specfleet.fleet.records.run import read_run
+from specfleet.fleet.scenario.reading import read_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
 from tests.engine.test_nodes import toy_target
 from tests.engine.test_strangers import Ring
 from tests.fuzz.attackers import Attacker

@@ -8,20 +8,20 @@ import pytest
 import torch
 
 from bench.decoding import rule_of
-from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
-from engine.decoding.draft import Drafter
-from engine.decoding.lookup import LookupDrafter
-from engine.decoding.models import CausalLM, load_model
-from engine.decoding.verify import Target
-from engine.node.build import positions_of, with_positions
-from engine.node.prompts import prompts_of
-from fleet.errors import InputError
-from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
-from fleet.records.replay import replay
-from fleet.scenario.reading import change_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from sim.run import simulate
+from specfleet.engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.lookup import LookupDrafter
+from specfleet.engine.decoding.models import CausalLM, load_model
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.node.build import positions_of, with_positions
+from specfleet.engine.node.prompts import prompts_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, pair_scenario
 from tests.helpers.plain import served_here, target_node

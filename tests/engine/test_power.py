@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.node import power
-from engine.node.observer import Observer, observed
-from engine.node.power import NvmlMeter, RaplMeter, meter_of, missing_counters
-from fleet.records.schema import PowerSample
-from fleet.times.step import Member, Step
+from specfleet.engine.node import power
+from specfleet.engine.node.observer import Observer, observed
+from specfleet.engine.node.power import NvmlMeter, RaplMeter, meter_of, missing_counters
+from specfleet.fleet.records.schema import PowerSample
+from specfleet.fleet.times.step import Member, Step
 from tests.fakes.nvml import Nvml
 
 

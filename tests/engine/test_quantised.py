@@ -6,17 +6,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from engine.decoding import models
-from engine.decoding.checkpoints import load_whole
-from engine.decoding.decode import decode_plain, decode_speculatively
-from engine.decoding.draft import Drafter
-from engine.decoding.models import CausalLM, folder_of, load_model
-from engine.decoding.quantised import MATRICES, quantised_layers
-from engine.decoding.verify import Target
-from engine.launch.memory import target_bytes
-from fleet.errors import InputError
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
+from specfleet.engine.decoding import models
+from specfleet.engine.decoding.checkpoints import load_whole
+from specfleet.engine.decoding.decode import decode_plain, decode_speculatively
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.models import CausalLM, folder_of, load_model
+from specfleet.engine.decoding.quantised import MATRICES, quantised_layers
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.launch.memory import target_bytes
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
 
 CPU = torch.device("cpu")
 PROMPTS = [[(7 * place + 3 * row) % 200 + 5 for place in range(30)] for row in range(3)]

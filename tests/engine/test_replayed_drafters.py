@@ -6,24 +6,24 @@ from typing import Any
 
 import pytest
 
-from engine.launch.processes import NodeProcess
-from engine.launch.serve import serve
-from engine.net.content import NOTHING, Content
-from engine.node.write_ahead_log import FIRST
-from engine.replayed.drafter import ReplayedDraftExecutor, empty_draft
-from engine.replayed.targets import Drawn, ReplayedTarget
-from fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, Recorded
-from fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, tree
-from fleet.records.replay import replay
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import streams_of
-from fleet.stations.build import verifier_station
-from fleet.stations.messages import Draft, DraftRequest
-from fleet.stations.outcomes import Outcomes
-from fleet.stations.payload import ENVELOPE_BYTES, RULE_BYTES, TOKEN_BYTES, payload_bytes
-from fleet.times.step import Member, Step
-from sim.run import simulate
+from specfleet.engine.launch.processes import NodeProcess
+from specfleet.engine.launch.serve import serve
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.node.write_ahead_log import FIRST
+from specfleet.engine.replayed.drafter import ReplayedDraftExecutor, empty_draft
+from specfleet.engine.replayed.targets import Drawn, ReplayedTarget
+from specfleet.fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, Recorded
+from specfleet.fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, tree
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.stations.build import verifier_station
+from specfleet.fleet.stations.messages import Draft, DraftRequest
+from specfleet.fleet.stations.outcomes import Outcomes
+from specfleet.fleet.stations.payload import ENVELOPE_BYTES, RULE_BYTES, TOKEN_BYTES, payload_bytes
+from specfleet.fleet.times.step import Member, Step
+from specfleet.sim.run import simulate
 from tests.helpers.light import modules_of_a_replayed_pair
 from tests.helpers.marks import slow
 from tests.helpers.stars import star
@@ -191,5 +191,5 @@ def test_replayed_stations_import_no_torch() -> None:
         imported = node.receive()
     finally:
         node.end()
-    assert "engine.replayed.targets" in imported
+    assert "specfleet.engine.replayed.targets" in imported
     assert not {"torch", "transformers", "simpy", "matplotlib"} & set(imported)

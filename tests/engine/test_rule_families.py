@@ -13,22 +13,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.decoding.draft import Drafter
-from engine.decoding.grow import Drafts, entropies
-from engine.decoding.models import CausalLM, load_model
-from engine.decoding.rules import Rule
-from engine.decoding.sampling import Sampling, distributions, widened
-from engine.decoding.trees import static_tree
-from engine.decoding.verify import Target, Verdict, signals_of
-from engine.net.content import Content
-from engine.net.frames import pack, parse
-from engine.node.build import Streams
-from engine.node.drafts import contents_of, drafts_of
-from engine.node.executors import DraftExecutor
-from fleet.errors import InputError
-from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
-from fleet.stations.messages import Draft, DraftRequest
-from fleet.times.step import Member, Step
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.grow import Drafts, entropies
+from specfleet.engine.decoding.models import CausalLM, load_model
+from specfleet.engine.decoding.rules import Rule
+from specfleet.engine.decoding.sampling import Sampling, distributions, widened
+from specfleet.engine.decoding.trees import static_tree
+from specfleet.engine.decoding.verify import Target, Verdict, signals_of
+from specfleet.engine.net.content import Content
+from specfleet.engine.net.frames import pack, parse
+from specfleet.engine.node.build import Streams
+from specfleet.engine.node.drafts import contents_of, drafts_of
+from specfleet.engine.node.executors import DraftExecutor
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from specfleet.fleet.stations.messages import Draft, DraftRequest
+from specfleet.fleet.times.step import Member, Step
 from tests.engine.test_rules import HOST, VOCABULARY, WARM, distance, drafted, language, rounds, verified
 from tests.helpers.branches import explore, explore_rows, masses_of
 from tests.helpers.pairs import VOCABULARY as TINY

@@ -10,12 +10,12 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from engine.decoding.feed import Nodes
-from engine.decoding.greedy import longest_path, path_in_text
-from engine.decoding.grow import ChildSampling, Drafts, drawn, grow_dynamic, grow_static
-from engine.decoding.rules import NEEDS_Q, Rule, normalised, residual, verify
-from engine.decoding.sampling import Sampling, Uniforms, distributions, uniforms
-from fleet.policies.shapes import Shape, tree
+from specfleet.engine.decoding.feed import Nodes
+from specfleet.engine.decoding.greedy import longest_path, path_in_text
+from specfleet.engine.decoding.grow import ChildSampling, Drafts, drawn, grow_dynamic, grow_static
+from specfleet.engine.decoding.rules import NEEDS_Q, Rule, normalised, residual, verify
+from specfleet.engine.decoding.sampling import Sampling, Uniforms, distributions, uniforms
+from specfleet.fleet.policies.shapes import Shape, tree
 from tests.helpers import exactly
 from tests.helpers.branches import Branches, Text, explore, explore_rows, masses_of
 
@@ -256,7 +256,7 @@ def test_single_precision_changes_what_is_said_by_less_than_1e5(
     V = 128_000
     logits = 3 * torch.randn(2, 4, V, generator=torch.Generator().manual_seed(3))
     exact = distributions(logits[:1], [sampling])[0]
-    monkeypatch.setattr("engine.decoding.sampling.working", torch.Tensor.float)
+    monkeypatch.setattr("specfleet.engine.decoding.sampling.working", torch.Tensor.float)
     p, q = (distributions(one[None], [sampling])[0] for one in (logits[0], logits[0] + 0.5 * logits[1]))
     assert p.dtype == q.dtype == torch.float32
     q = normalised(q.half().float())

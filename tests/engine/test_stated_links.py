@@ -8,27 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.run import pair_of
-from engine.launch.by_hand import _resolved
-from engine.launch.serve import serve
-from engine.net.actions import Deliver
-from engine.net.frames import due_of, pack, parse, stamped
-from engine.net.links import MAX_HELD_S, StatedLinks, stated_links
-from fleet.acceptance.sources import sources_of
-from fleet.records.metrics.measure import measure
-from fleet.records.playback import playback_of
-from fleet.records.replay import replay
-from fleet.records.run import Run, make_run
-from fleet.scenario.faults import Fault, LinkFault
-from fleet.scenario.links import holds_links, linked_pairs, ways_of
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import streams_of
-from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
-from fleet.times.durations import one_way_s
-from fleet.times.step import Step
-from sim.run import simulate
+from specfleet.calibration.run import pair_of
+from specfleet.engine.launch.by_hand import _resolved
+from specfleet.engine.launch.serve import serve
+from specfleet.engine.net.actions import Deliver
+from specfleet.engine.net.frames import due_of, pack, parse, stamped
+from specfleet.engine.net.links import MAX_HELD_S, StatedLinks, stated_links
+from specfleet.fleet.acceptance.sources import sources_of
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.playback import playback_of
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.faults import Fault, LinkFault
+from specfleet.fleet.scenario.links import holds_links, linked_pairs, ways_of
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
+from specfleet.fleet.times.durations import one_way_s
+from specfleet.fleet.times.step import Step
+from specfleet.sim.run import simulate
 from tests.fakes.network import FakeNetwork
 from tests.helpers.marks import slow
 from tests.helpers.stars import star

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from engine.net import access
-from engine.net.actions import Send
-from engine.net.client import ClientEnd
-from engine.net.connections import ConnectionTable
-from engine.net.frames import pack
-from engine.net.handshake import Alive
-from engine.net.keys import Keys, new_pair, read_keys
-from engine.net.limits import max_bytes
-from engine.net.server import MAX_BAD, ServerEnd
-from engine.net.socket_thread import SocketThread
-from engine.net.sockets import Sockets
-from fleet.errors import InputError
+from specfleet.engine.net import access
+from specfleet.engine.net.actions import Send
+from specfleet.engine.net.client import ClientEnd
+from specfleet.engine.net.connections import ConnectionTable
+from specfleet.engine.net.frames import pack
+from specfleet.engine.net.handshake import Alive
+from specfleet.engine.net.keys import Keys, new_pair, read_keys
+from specfleet.engine.net.limits import max_bytes
+from specfleet.engine.net.server import MAX_BAD, ServerEnd
+from specfleet.engine.net.socket_thread import SocketThread
+from specfleet.engine.net.sockets import Sockets
+from specfleet.fleet.errors import InputError
 from tests.helpers.processes import eventually
 from tests.helpers.toys import toy_fleet
 from tests.helpers.zmtp import MORE, connected, framed, is_closed
@@ -224,8 +224,8 @@ def test_a_client_connects_after_another_protocol_had_the_port() -> None:
 
 UNSEEDED = 0x6B8B4567  # first id with an unseeded C library: the first value of rand()
 CLAIMING = f"""
-from engine.net.frames import pack
-from engine.net.handshake import Alive
+from specfleet.engine.net.frames import pack
+from specfleet.engine.net.handshake import Alive
 from tests.engine.test_strangers import RunningServer
 from tests.helpers.processes import eventually
 from tests.helpers.zmtp import connected, framed

@@ -7,19 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.net.actions import Deliver, Opened, Send
-from engine.net.client import ClientEnd
-from engine.net.clock import now_s
-from engine.net.content import NOTHING, Content
-from engine.net.handshake import Hello
-from engine.net.server import ServerEnd
-from engine.net.sockets import Sockets
-from engine.node import worker as workers
-from engine.node.worker import Stop, Worker
-from fleet.records.recorder import RecordedStation
-from fleet.stations.build import verifier_station
-from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave, StationEvent
-from fleet.stations.session import ERA
+from specfleet.engine.net.actions import Deliver, Opened, Send
+from specfleet.engine.net.client import ClientEnd
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.handshake import Hello
+from specfleet.engine.net.server import ServerEnd
+from specfleet.engine.net.sockets import Sockets
+from specfleet.engine.node import worker as workers
+from specfleet.engine.node.worker import Stop, Worker
+from specfleet.fleet.records.recorder import RecordedStation
+from specfleet.fleet.stations.build import verifier_station
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave, StationEvent
+from specfleet.fleet.stations.session import ERA
 from tests.helpers.connecting import content_of, delivered, frame_of, welcomed
 from tests.helpers.toys import ToyTarget, toy_fleet
 

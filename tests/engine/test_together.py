@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from engine.decoding import together
-from engine.decoding.draft import Drafter
-from engine.decoding.models import load_model
-from engine.decoding.together import PromptPart, run_together
-from engine.decoding.verify import Target
-from fleet.policies.shapes import CHAIN, Shape, tree
+from specfleet.engine.decoding import together
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.models import load_model
+from specfleet.engine.decoding.together import PromptPart, run_together
+from specfleet.engine.decoding.verify import Target
+from specfleet.fleet.policies.shapes import CHAIN, Shape, tree
 from tests.helpers.pairs import HEAD3, VOCABULARY
 
 TEXTS = [[(7 * place + 3 * tag) % VOCABULARY for place in range(30)] for tag in range(5)]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.launch.by_hand import compare_tokenizers
-from fleet.errors import InputError
-from fleet.scenario.reading import make_scenario
+from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
+from specfleet.engine.launch.by_hand import compare_tokenizers
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import make_scenario
 
 TEXT = ["def add(one, two): return one + two", "for number in range(10): print(number)"]
 Content = dict[str, Any]

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from engine.launch.runnable import check_can_run
-from engine.launch.serve import EngineRun, serve
-from fleet.errors import InputError
-from fleet.records.replay import replay
-from fleet.scenario.resolve import resolve
+from specfleet.engine.launch.runnable import check_can_run
+from specfleet.engine.launch.serve import EngineRun, serve
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.resolve import resolve
 from tests.helpers.marks import slow
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs

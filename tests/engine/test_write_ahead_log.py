@@ -6,16 +6,16 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from engine.net.links import LossyLinks, lossy_links
-from engine.node.write_ahead_log import Life, WriteAheadLog, note_finished, open_log, read_log, unfinished
-from fleet.policies.outcome import Outcome
-from fleet.records.recorder import RecordedStation
-from fleet.records.schema import WIDTH
-from fleet.scenario.faults import Fault, LinkFault, LinkFaults
-from fleet.scenario.workload import Request
-from fleet.stations.build import drafter_station, verifier_station
-from fleet.stations.messages import DraftRequest, Join, StepDone
-from fleet.stations.station import Start
+from specfleet.engine.net.links import LossyLinks, lossy_links
+from specfleet.engine.node.write_ahead_log import Life, WriteAheadLog, note_finished, open_log, read_log, unfinished
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.recorder import RecordedStation
+from specfleet.fleet.records.schema import WIDTH
+from specfleet.fleet.scenario.faults import Fault, LinkFault, LinkFaults
+from specfleet.fleet.scenario.workload import Request
+from specfleet.fleet.stations.build import drafter_station, verifier_station
+from specfleet.fleet.stations.messages import DraftRequest, Join, StepDone
+from specfleet.fleet.stations.station import Start
 from tests.helpers.toys import toy_fleet
 
 FLEET = toy_fleet()

@@ -9,8 +9,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from experiments.reproduce.every import every
-from experiments.reproduce.rows import Inputs
+from specfleet.experiments.reproduce.every import every
+from specfleet.experiments.reproduce.rows import Inputs
 
 FILE = Path(__file__).with_name("reproduced.json")
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.reproduce import batch_model as model
-from experiments.reproduce.batch_model import AnswerLengths, evenly, turn_tokens, write_lengths
-from experiments.reproduce.batch_speedup import served
-from fleet.hardware.profile import estimate
-from fleet.records.metrics.tables import verifications_of
+from specfleet.experiments.reproduce import batch_model as model
+from specfleet.experiments.reproduce.batch_model import AnswerLengths, evenly, turn_tokens, write_lengths
+from specfleet.experiments.reproduce.batch_speedup import served
+from specfleet.fleet.hardware.profile import estimate
+from specfleet.fleet.records.metrics.tables import verifications_of
 
 
 def test_eqspecs_overhead_is_the_papers_at_1_and_4() -> None:

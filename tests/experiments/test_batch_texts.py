@@ -6,10 +6,17 @@ import pytest
 
 pytest.importorskip("torch")
 
-from experiments.reproduce import batch_model
-from experiments.reproduce.batch_texts import CACHES, batch_texts, load_target, matches, plain_texts, scenario_of
-from experiments.reproduce.every import names
-from experiments.reproduce.rows import Inputs
+from specfleet.experiments.reproduce import batch_model
+from specfleet.experiments.reproduce.batch_texts import (
+    CACHES,
+    batch_texts,
+    load_target,
+    matches,
+    plain_texts,
+    scenario_of,
+)
+from specfleet.experiments.reproduce.every import names
+from specfleet.experiments.reproduce.rows import Inputs
 
 
 @pytest.fixture(scope="module")
@@ -42,5 +49,5 @@ def test_matches_are_of_whole_texts_and_of_what_comes_before_a_difference() -> N
 
 def test_reproductions_of_the_engine_are_left_out_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "batch-table1" in names(Inputs())
-    monkeypatch.setattr("experiments.reproduce.every.has_engine", lambda: False)
+    monkeypatch.setattr("specfleet.experiments.reproduce.every.has_engine", lambda: False)
     assert "batch-table1" not in names(Inputs())

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import specfleet
-from fleet.errors import InputError
+from specfleet.fleet.errors import InputError
 from tests.helpers.loads import Served, aiperf_text, bench_text, scenario_of_server, served_in, sglang_bench_text
 
 TEXTS: dict[str, Callable[[Sequence[Served]], str]] = {

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")  # the demo calibrates
 
-from experiments.demo.cells import (
+from specfleet.experiments.demo.cells import (
     FULL,
     SHORT,
     DemoCell,
@@ -20,7 +20,7 @@ from experiments.demo.cells import (
     simulated_cell,
     slug_of,
 )
-from experiments.demo.findings import (
+from specfleet.experiments.demo.findings import (
     AS_GOOD,
     Errors,
     findings,
@@ -30,12 +30,12 @@ from experiments.demo.findings import (
     replayed_cases,
     verdict,
 )
-from experiments.demo.pictures import marks_table, throughput_table
-from figures import throughput
-from fleet.inputs.strict import convert
-from fleet.records.delayed import delayed_share, not_delayed
-from fleet.times.profile import HardwareProfile
-from sim.run import simulate
+from specfleet.experiments.demo.pictures import marks_table, throughput_table
+from specfleet.figures import throughput
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.records.delayed import delayed_share, not_delayed
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.sim.run import simulate
 
 SMALL = DemoEffort(msgspec.structs.replace(SHORT.calibration, prompts=6), ((1, 3, 4), (1, 6)), 2)
 PROFILE: dict[str, Any] = {

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 import specfleet
-from experiments.compare.differences import busy_host, differences, mean_length_of, sharing
-from experiments.console.printing import print_comparison
-from fleet.acceptance.models import Geometric, Recorded
-from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import LinkTime, StepTime
+from specfleet.experiments.compare.differences import busy_host, differences, mean_length_of, sharing
+from specfleet.experiments.console.printing import print_comparison
+from specfleet.fleet.acceptance.models import Geometric, Recorded
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 SESSIONS = ((5, 4, 5, 5, 3, 5), (5, 5, 5, 4, 5, 2), (4, 5, 5, 5, 5, 5))
 PROFILE = HardwareProfile(

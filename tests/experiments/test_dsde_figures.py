@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from experiments.reproduce import dsde, dsde_figures
-from experiments.reproduce.dsde_figures import best_lengths
-from fleet.acceptance.signals import Regional
-from fleet.acceptance.token import Token
+from specfleet.experiments.reproduce import dsde, dsde_figures
+from specfleet.experiments.reproduce.dsde_figures import best_lengths
+from specfleet.fleet.acceptance.signals import Regional
+from specfleet.fleet.acceptance.token import Token
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from calibrate.operators import COLUMNS, EFFICIENCIES, KERNELS, MODEL, PRODUCTS, estimated_s, of_other, read_operators
-from experiments.reproduce import REPRODUCTIONS
-from experiments.reproduce.estimated import AMUSD_RUNS, SHOWN_TOKENS, VIDUR
-from experiments.reproduce.rows import Inputs, Reproduction
-from fleet.errors import InputError
-from fleet.hardware.passes import Placed
-from fleet.hardware.profile import placed_of
-from fleet.hardware.shipped import device_of, shape_of
+from specfleet.calibration.operators import (
+    COLUMNS,
+    EFFICIENCIES,
+    KERNELS,
+    MODEL,
+    PRODUCTS,
+    estimated_s,
+    of_other,
+    read_operators,
+)
+from specfleet.experiments.reproduce import REPRODUCTIONS
+from specfleet.experiments.reproduce.estimated import AMUSD_RUNS, SHOWN_TOKENS, VIDUR
+from specfleet.experiments.reproduce.rows import Inputs, Reproduction
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.passes import Placed
+from specfleet.fleet.hardware.profile import placed_of
+from specfleet.fleet.hardware.shipped import device_of, shape_of
 from tools.efficiencies import fitted_figures, with_figures
 
 HEAD = [*COLUMNS, *(f"time_stats.{name}.median" for name in (*PRODUCTS, *KERNELS))]

@@ -2,11 +2,22 @@
 
 import pytest
 
-from experiments.reproduce import REPRODUCTIONS
-from experiments.reproduce import every as of_all
-from experiments.reproduce.every import PAPERS, every, names
-from experiments.reproduce.rows import FAR, JUDGED, Inputs, Kind, PaperRow, Reproduction, claim, kinds_of, row, score_of
-from fleet.errors import InputError
+from specfleet.experiments.reproduce import REPRODUCTIONS
+from specfleet.experiments.reproduce import every as of_all
+from specfleet.experiments.reproduce.every import PAPERS, every, names
+from specfleet.experiments.reproduce.rows import (
+    FAR,
+    JUDGED,
+    Inputs,
+    Kind,
+    PaperRow,
+    Reproduction,
+    claim,
+    kinds_of,
+    row,
+    score_of,
+)
+from specfleet.fleet.errors import InputError
 
 
 def of_rows(name: str, errors: list[float], kind: Kind = "predicted") -> Reproduction:

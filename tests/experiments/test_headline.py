@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import specfleet
-from experiments.console.headline import headline
-from experiments.console.printing import interval, number
-from fleet.records.metrics.measure import measure
-from fleet.records.metrics.window import with_percentiles, without_intervals
-from sim.run import simulate
+from specfleet.experiments.console.headline import headline
+from specfleet.experiments.console.printing import interval, number
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.metrics.window import with_percentiles, without_intervals
+from specfleet.sim.run import simulate
 from tests.helpers.cli import Say
 from tests.helpers.stars import star
 

@@ -12,7 +12,7 @@ from tests.helpers.processes import alive, ended, eventually, start
 LOST = """
 import os
 from joblib.externals.loky.backend.resource_tracker import register
-from experiments.jobs import side_by_side
+from specfleet.experiments.jobs import side_by_side
 if __name__ == "__main__":
     assert list(side_by_side(abs, [(-1,), (-2,)], jobs=2)) == [1, 2]
     register("/nobody-told-that-it-is-gone", "semlock")
@@ -34,7 +34,7 @@ def test_remaining_processes_print_nothing_after_the_last_line() -> None:
 
 GROWN = """
 import sys, time
-from experiments.jobs import side_by_side
+from specfleet.experiments.jobs import side_by_side
 
 def grow(number):
     if number > 1:  # not the first of its process, which shows how large it should be
@@ -56,8 +56,8 @@ def test_a_process_that_has_grown_is_replaced_without_a_word() -> None:
 TORN = """
 import os, signal
 from joblib.externals.loky.backend import fork_exec as started
-from experiments.jobs import side_by_side
-from experiments.console.exits import run
+from specfleet.experiments.jobs import side_by_side
+from specfleet.experiments.console.exits import run
 
 def fork_exec(*arguments, fork_exec=started.fork_exec, **more):
     try:
@@ -77,7 +77,7 @@ def test_processes_print_nothing_if_a_signal_interrupts_their_start() -> None:
 
 KILLED = """
 import time
-from experiments.jobs import side_by_side
+from specfleet.experiments.jobs import side_by_side
 
 if __name__ == "__main__":
     for number in side_by_side(abs, ((number,) for number in range(10**6)), jobs=2):

@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from experiments.sweep.sweep import cells_of, sweep
-from fleet.scenario.reading import change_scenario
+from specfleet.experiments.sweep.sweep import cells_of, sweep
+from specfleet.fleet.scenario.reading import change_scenario
 from tests.helpers.stars import star
 
 CALLS = ("write", "replace")

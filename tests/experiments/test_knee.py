@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from experiments.knee import level_between, level_of, most_that_gain
-from fleet.records.metrics.window import Metric
-from sim.analytic import N_full, rounds_per_s
+from specfleet.experiments.knee import level_between, level_of, most_that_gain
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.sim.analytic import N_full, rounds_per_s
 
 COUNTS = list(range(1, 11))
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from experiments.watching.line import MINUTE_S, duration_text, line_of, living_line, parts_of, tokens_of
-from fleet.records.metrics.counters import Counters, OpenText, TargetCounters
-from fleet.scenario.resolve import resolve
-from fleet.scenario.workload import streams_of
+from specfleet.experiments.watching.line import MINUTE_S, duration_text, line_of, living_line, parts_of, tokens_of
+from specfleet.fleet.records.metrics.counters import Counters, OpenText, TargetCounters
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.workload import streams_of
 from tests.helpers.stars import star
 
 FLEET = resolve(star())

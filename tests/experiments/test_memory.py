@@ -10,8 +10,8 @@ from tests.helpers.processes import ROOT
 FAULTS = """
 import resource, sys
 import numpy as np
-from experiments.memory import keep_freed_memory
-from experiments.console.exits import run
+from specfleet.experiments.memory import keep_freed_memory
+from specfleet.experiments.console.exits import run
 
 def main():
     faults = []

@@ -17,17 +17,17 @@ pytest.importorskip("prometheus_client")
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from calibrate.readers.vllm_metrics import read_vllm_metrics
-from experiments.watching.page import FAMILIES, PrometheusPage, metrics_page
-from fleet.acceptance.models import PerPosition
-from fleet.errors import InputError
-from fleet.records.metrics.counters import EDGES_S, Counters, Histogram
-from fleet.records.metrics.tables import commits_of, verifications_of
-from fleet.records.recorder import ReportedRows
-from fleet.records.schema import WIDTH, PowerSample
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from sim.run import simulate
+from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
+from specfleet.experiments.watching.page import FAMILIES, PrometheusPage, metrics_page
+from specfleet.fleet.acceptance.models import PerPosition
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.counters import EDGES_S, Counters, Histogram
+from specfleet.fleet.records.metrics.tables import commits_of, verifications_of
+from specfleet.fleet.records.recorder import ReportedRows
+from specfleet.fleet.records.schema import WIDTH, PowerSample
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import simulate
 from tests.fleet.test_counters import KINDS
 from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star

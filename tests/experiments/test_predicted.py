@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from experiments.reproduce import REPRODUCTIONS, amusd, batch_model, dsde, estimated, goodspeed, starsd
-from experiments.reproduce.rows import JUDGED, Inputs
+from specfleet.experiments.reproduce import REPRODUCTIONS, amusd, batch_model, dsde, estimated, goodspeed, starsd
+from specfleet.experiments.reproduce.rows import JUDGED, Inputs
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import forget_signals, reproduced, smaller
 

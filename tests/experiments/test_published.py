@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from experiments.reproduce.published import published, round_s
-from experiments.reproduce.rows import Inputs, PaperRow
-from fleet.data.shipped import published_tables
-from fleet.hardware.profile import estimate
+from specfleet.experiments.reproduce.published import published, round_s
+from specfleet.experiments.reproduce.rows import Inputs, PaperRow
+from specfleet.fleet.data.shipped import published_tables
+from specfleet.fleet.hardware.profile import estimate
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_estimates_do_not_move_with_what_was_measured(rows: list[PaperRow], monk
         entry["measured"] *= 2
     for entry in changed["loops"][0]["rows"]:
         entry["tpot_ms"], entry["ttft_ms"] = 2 * entry["tpot_ms"], 2 * entry["ttft_ms"]
-    monkeypatch.setattr(import_module("experiments.reproduce.published"), "published_tables", lambda: changed)
+    monkeypatch.setattr(import_module("specfleet.experiments.reproduce.published"), "published_tables", lambda: changed)
     after = published(Inputs()).rows
     assert [row.ours for row in after] == [row.ours for row in rows]
     assert {row.kind for row in rows} == {"estimated", "predicted", "fitted", "unsettled"}

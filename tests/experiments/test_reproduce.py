@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from experiments.reproduce import REPRODUCTIONS, starsd
-from experiments.reproduce.rows import JUDGED, Reproduction
-from fleet.records.metrics.measure import measure
-from sim.run import simulate
+from specfleet.experiments.reproduce import REPRODUCTIONS, starsd
+from specfleet.experiments.reproduce.rows import JUDGED, Reproduction
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import reproduced, smaller
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from experiments.reproduce import REPRODUCTIONS, serving_engines
-from experiments.reproduce.rows import Inputs, Reproduction
-from experiments.reproduce.serving_rows import COLUMNS, FILE, MeasuredRun, read_runs
-from fleet.errors import InputError
-from fleet.hardware.device import Figure
-from fleet.hardware.passes import Placed
-from fleet.hardware.profile import placed_of
+from specfleet.experiments.reproduce import REPRODUCTIONS, serving_engines
+from specfleet.experiments.reproduce.rows import Inputs, Reproduction
+from specfleet.experiments.reproduce.serving_rows import COLUMNS, FILE, MeasuredRun, read_runs
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.device import Figure
+from specfleet.fleet.hardware.passes import Placed
+from specfleet.fleet.hardware.profile import placed_of
 
 PLAIN = {
     "id": "plain", "silicon_data_source": "source_file=mine.csv; silicon_concurrency=4", "backend": "vllm",

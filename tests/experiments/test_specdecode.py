@@ -11,13 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.reproduce import REPRODUCTIONS, specdecode_measured, specdecode_simulated
-from experiments.reproduce.rows import Inputs, PaperRow, Reproduction
-from experiments.reproduce.specdecode_measured import FIGURE_1
-from experiments.reproduce.specdecode_simulated import FIGURE_10, FILE, RECORDED, SETS, head_draft, profile_with
-from fleet.acceptance.places import walk
-from fleet.errors import InputError
-from fleet.times.step_time import StepTime
+from specfleet.experiments.reproduce import REPRODUCTIONS, specdecode_measured, specdecode_simulated
+from specfleet.experiments.reproduce.rows import Inputs, PaperRow, Reproduction
+from specfleet.experiments.reproduce.specdecode_measured import FIGURE_1
+from specfleet.experiments.reproduce.specdecode_simulated import (
+    FIGURE_10,
+    FILE,
+    RECORDED,
+    SETS,
+    head_draft,
+    profile_with,
+)
+from specfleet.fleet.acceptance.places import walk
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.times.step_time import StepTime
 from tests.helpers import engines
 from tests.helpers.copies import copies, played, taken_s
 

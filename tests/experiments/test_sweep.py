@@ -9,18 +9,18 @@ import msgspec
 import pandas as pd
 import pytest
 
-from experiments.sweep.cell import ANALYTIC, CellResult
-from experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, vary_of, wide_table
-from fleet.acceptance.signals import write_signals
-from fleet.acceptance.token import Token
-from fleet.errors import InputError
-from fleet.records.power import DeviceCurve
-from fleet.scenario.fingerprint import resume_digest
-from fleet.scenario.reading import change_scenario, make_scenario
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile, write_profile
-from fleet.times.step_time import StepTime
-from sim.run import simulate
+from specfleet.experiments.sweep.cell import ANALYTIC, CellResult
+from specfleet.experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, vary_of, wide_table
+from specfleet.fleet.acceptance.signals import write_signals
+from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.power import DeviceCurve
+from specfleet.fleet.scenario.fingerprint import resume_digest
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile, write_profile
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.run import simulate
 from tests.helpers.stars import TABLES, star
 
 SMALL = star(workload={"requests": 16, "new_tokens": 24})
@@ -71,7 +71,7 @@ def test_a_rerun_computes_only_what_is_missing(tmp_path: Path, monkeypatch: pyte
         ran.append(cell)
         return original(cell, *rest)
 
-    import experiments.sweep.sweep as module
+    import specfleet.experiments.sweep.sweep as module
 
     original = module.run_cell
     monkeypatch.setattr(module, "run_cell", counted)
@@ -198,7 +198,7 @@ def test_a_sweep_samples_devices_where_it_is_asked_to(tmp_path: Path, monkeypatc
             run=msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, devices=devices))
         )
 
-    monkeypatch.setattr("engine.launch.serve.serve", serve)
+    monkeypatch.setattr("specfleet.engine.launch.serve.serve", serve)
     (plain,) = swept([1], tmp_path, world="engine")
     for power in (True, False):
         (sampled,) = swept([1], tmp_path, world="engine", power=power)

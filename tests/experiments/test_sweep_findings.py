@@ -5,10 +5,10 @@ import math
 import msgspec
 import pytest
 
-from experiments.sweep.cell import CellResult
-from experiments.sweep.findings import findings, is_level
-from fleet.errors import InputError
-from fleet.records.metrics.window import Metric
+from specfleet.experiments.sweep.cell import CellResult
+from specfleet.experiments.sweep.findings import findings, is_level
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.window import Metric
 
 
 def cell(N: int, value: float, half: float = 2.0, depth: int | None = None) -> CellResult:

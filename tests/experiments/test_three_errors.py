@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import specfleet
-from experiments.compare.compare import (
+from specfleet.experiments.compare.compare import (
     ComparedQuantity,
     Reruns,
     compare_metrics,
@@ -18,13 +18,13 @@ from experiments.compare.compare import (
     summarise,
     worst,
 )
-from experiments.compare.validation import with_reruns
-from experiments.console.printing import print_comparison
-from fleet.records.metrics.window import Metric
-from fleet.records.run import Run
-from fleet.scenario.reading import change_scenario, make_scenario
-from fleet.scenario.scenario import Scenario
-from sim.run import simulate
+from specfleet.experiments.compare.validation import with_reruns
+from specfleet.experiments.console.printing import print_comparison
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import simulate
 from tests.helpers.cli import Say
 from tests.helpers.stars import star
 
@@ -135,7 +135,7 @@ def test_zero_against_another_value_is_beyond_any_tolerance(predicted: float, ru
 
 def test_errors_of_cells_have_means_and_the_worst() -> None:
     pytest.importorskip("torch")  # the demo calibrates
-    from experiments.demo.findings import errors_of
+    from specfleet.experiments.demo.findings import errors_of
 
     rows = [rows_of(12.0, [10.0, 10.1]), rows_of(10.5, [9.0, 11.0, 10.5])]
     errors = errors_of(rows)

@@ -10,8 +10,8 @@ from itertools import count
 
 import numpy as np
 
-from engine.net.actions import NO_PEER, SERVER_PORT, ReceivedFrame, Send
-from fleet.scenario.faults import Fault, LinkFaults, Way
+from specfleet.engine.net.actions import NO_PEER, SERVER_PORT, ReceivedFrame, Send
+from specfleet.fleet.scenario.faults import Fault, LinkFaults, Way
 from tests.fakes.node import FakeNode
 
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from engine.net.actions import SERVER_PORT, Action, Deliver, ReceivedFrame, Send
-from engine.net.connections import ConnectionTable
-from engine.net.content import NOTHING, Content
-from engine.net.handshake import Ping
-from engine.net.socket_thread import TICK_S
-from engine.node.worker import Executor, Worker
-from fleet.records.recorder import RecordedStation
-from fleet.stations.messages import Finished, Ignored, Instruction, Join, Restarted, StepDone
-from fleet.stations.station import Start
-from fleet.times.step import Step
+from specfleet.engine.net.actions import SERVER_PORT, Action, Deliver, ReceivedFrame, Send
+from specfleet.engine.net.connections import ConnectionTable
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.handshake import Ping
+from specfleet.engine.net.socket_thread import TICK_S
+from specfleet.engine.node.worker import Executor, Worker
+from specfleet.fleet.records.recorder import RecordedStation
+from specfleet.fleet.stations.messages import Finished, Ignored, Instruction, Join, Restarted, StepDone
+from specfleet.fleet.stations.station import Start
+from specfleet.fleet.times.step import Step
 
 
 class Network(Protocol):

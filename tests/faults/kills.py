@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from engine.launch.serve import serve
-from fleet.records.replay import replay
-from fleet.records.run import Run
-from fleet.scenario.faults import Fault, Kill, LinkFault, Stall
-from fleet.scenario.names import drafter_name, verifier_name
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
+from specfleet.engine.launch.serve import serve
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.faults import Fault, Kill, LinkFault, Stall
+from specfleet.fleet.scenario.names import drafter_name, verifier_name
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
 from tests.sim.test_faults import committed

@@ -8,11 +8,11 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.draw import draw
-from figures import throughput, timeline
-from figures.style import save
-from fleet.errors import InputError
-from sim.run import simulate
+from specfleet.experiments.draw import draw
+from specfleet.figures import throughput, timeline
+from specfleet.figures.style import save
+from specfleet.fleet.errors import InputError
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 RUN = simulate(star())

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from experiments.draw import draw
-from experiments.sweep.figure import sweep_figure
-from experiments.sweep.sweep import read_table, sweep
-from experiments.sweep.table import in_numbers
-from figures.labels import scale_of, spread
-from fleet.errors import InputError
-from fleet.records.metrics.glossary import METRICS, Meaning
-from sim.run import simulate
+from specfleet.experiments.draw import draw
+from specfleet.experiments.sweep.figure import sweep_figure
+from specfleet.experiments.sweep.sweep import read_table, sweep
+from specfleet.experiments.sweep.table import in_numbers
+from specfleet.figures.labels import scale_of, spread
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.glossary import METRICS, Meaning
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 DEPTHS, TARGETS = (2, 5), (1, 2, 4)

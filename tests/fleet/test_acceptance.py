@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import betaln
 
-from fleet.acceptance.models import (
+from specfleet.fleet.acceptance.models import (
     AcceptanceModel,
     BetaGeometric,
     Geometric,
@@ -29,8 +29,8 @@ from fleet.acceptance.models import (
     pmf,
     survival,
 )
-from fleet.errors import InputError
-from fleet.inputs.strict import convert
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import convert
 
 FALSE_ALARM = 1e-6
 DEPTH = 6

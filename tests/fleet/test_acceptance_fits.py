@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fleet.acceptance.fits import (
+from specfleet.fleet.acceptance.fits import (
     fit_beta_geometric,
     fit_geometric,
     mean_interval,
     total_variation,
 )
-from fleet.acceptance.models import (
+from specfleet.fleet.acceptance.models import (
     AcceptanceModel,
     BetaGeometric,
     Geometric,
@@ -25,7 +25,7 @@ from fleet.acceptance.models import (
     expected_accepted,
     pmf,
 )
-from fleet.errors import InputError
+from specfleet.fleet.errors import InputError
 
 FALSE_ALARM = 1e-6
 DEPTH = 6

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.acceptance.sources import LARGEST, SMALLEST, uniform_blocks
-from fleet.stations.buffer import Buffer, Work
+from specfleet.fleet.acceptance.sources import LARGEST, SMALLEST, uniform_blocks
+from specfleet.fleet.stations.buffer import Buffer, Work
 
 tags = st.integers(0, 4)
 changes = st.one_of(

@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.policies.admit import AtMost, Everyone, N_max
-from fleet.policies.aligned import AlignedRule, Realign, Rollback, SameLength
-from fleet.policies.allocate import RandomShare
-from fleet.policies.goodspeed import GoodSpeed
-from fleet.policies.group import AllWaiting, One
-from fleet.policies.order import Fifo, Priority, Weighted
-from fleet.policies.outcome import Outcome
-from fleet.policies.overlap import Ahead
-from fleet.policies.route import RoundRobin, ShortestQueue
-from fleet.policies.warm_up import AfterIdle, NoWarmUp
-from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
-from fleet.stations.buffer import Work
-from fleet.stations.drafter import DrafterStation
-from fleet.stations.grants import Grants
-from fleet.stations.messages import Draft, DraftRequest, Ignored, Join, Refusal, StepDone
-from fleet.stations.station import Start
-from fleet.stations.verifier import VerifierStation
+from specfleet.fleet.policies.admit import AtMost, Everyone, N_max
+from specfleet.fleet.policies.aligned import AlignedRule, Realign, Rollback, SameLength
+from specfleet.fleet.policies.allocate import RandomShare
+from specfleet.fleet.policies.goodspeed import GoodSpeed
+from specfleet.fleet.policies.group import AllWaiting, One
+from specfleet.fleet.policies.order import Fifo, Priority, Weighted
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.overlap import Ahead
+from specfleet.fleet.policies.route import RoundRobin, ShortestQueue
+from specfleet.fleet.policies.warm_up import AfterIdle, NoWarmUp
+from specfleet.fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
+from specfleet.fleet.stations.buffer import Work
+from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.grants import Grants
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Ignored, Join, Refusal, StepDone
+from specfleet.fleet.stations.station import Start
+from specfleet.fleet.stations.verifier import VerifierStation
 from tests.helpers.steps import ended, run_step, started
 
 

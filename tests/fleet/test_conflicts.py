@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import InputError
-from fleet.records.metrics.measure import measure, measure_targets
-from fleet.scenario.reading import make_scenario
-from sim.run import simulate
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.measure import measure, measure_targets
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.sim.run import simulate
 
 PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
 BESIDE = {"place": "target"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.policies.continuous import ContinuousBatching, Row, Schedule, after_step
+from specfleet.fleet.policies.continuous import ContinuousBatching, Row, Schedule, after_step
 
 K = 3
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.records.metrics.counters import MAX_EVENTS, SPAN_S, Counters, TargetCounters
-from fleet.records.metrics.measure import measure
-from fleet.records.metrics.tables import commits_of, left_s_of, rounds_of, verifications_of
-from fleet.records.recorder import Log, ReportedRows
-from fleet.records.run import Run
-from fleet.records.schema import WIDTH, Row
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from sim.run import simulate
+from specfleet.fleet.records.metrics.counters import MAX_EVENTS, SPAN_S, Counters, TargetCounters
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.metrics.tables import commits_of, left_s_of, rounds_of, verifications_of
+from specfleet.fleet.records.recorder import Log, ReportedRows
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.records.schema import WIDTH, Row
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import simulate
 from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star
 

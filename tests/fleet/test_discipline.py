@@ -1,11 +1,11 @@
 """Start of a target's next round: rate limits, weights in virtual time, and a drafter's views."""
 
-from fleet.policies.order import Weighted
-from fleet.policies.route import RoundRobin
-from fleet.scenario.resolved import ResolvedDrafters
-from fleet.stations.discipline import Discipline
-from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import DraftRequest, Instruction, View
+from specfleet.fleet.policies.order import Weighted
+from specfleet.fleet.policies.route import RoundRobin
+from specfleet.fleet.scenario.resolved import ResolvedDrafters
+from specfleet.fleet.stations.discipline import Discipline
+from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.messages import DraftRequest, Instruction, View
 from tests.helpers.steps import ended, started
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.policies.shapes import CHAIN, tree
-from fleet.times.durations import (
+from specfleet.fleet.policies.shapes import CHAIN, tree
+from specfleet.fleet.times.durations import (
     LocalDraftTimes,
     aligned_durations,
     draft_durations,
@@ -22,11 +22,11 @@ from fleet.times.durations import (
     timed,
     verifier_durations,
 )
-from fleet.times.effects import IdleEffect
-from fleet.times.overhead import Overhead
-from fleet.times.station_times import DrafterTimes, VerifierTimes
-from fleet.times.step import Member, Step, StepKind
-from fleet.times.step_time import Constant, Exponential, LinkTime, StepTime
+from specfleet.fleet.times.effects import IdleEffect
+from specfleet.fleet.times.overhead import Overhead
+from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
+from specfleet.fleet.times.step import Member, Step, StepKind
+from specfleet.fleet.times.step_time import Constant, Exponential, LinkTime, StepTime
 
 RNG = np.random.default_rng(0)
 TIME = StepTime(

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
-from fleet.errors import InputError
-from fleet.hardware.configs import shape_of_config
-from fleet.hardware.device import LABELS, Figure
-from fleet.hardware.memory import kv_memory
-from fleet.hardware.passes import (
+from specfleet.fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.configs import shape_of_config
+from specfleet.fleet.hardware.device import LABELS, Figure
+from specfleet.fleet.hardware.memory import kv_memory
+from specfleet.fleet.hardware.passes import (
     WEIGHT_BYTES,
     Placed,
     all_reduce_s,
@@ -26,16 +26,16 @@ from fleet.hardware.passes import (
     rewrite_s,
     roofline_of,
 )
-from fleet.hardware.profile import beside, estimated_profile, placed_of
-from fleet.hardware.shipped import device_of, engine_of, shape_of
-from fleet.policies.shapes import CHAIN
-from fleet.times.labels import basis_of, estimated_numbers, label_of
-from fleet.times.mixed import pass_s
-from fleet.times.overhead import Overhead
-from fleet.times.profile import STEPS, HardwareProfile, read_profile
-from fleet.times.station_times import VerifierTimes
-from fleet.times.step import Member, Step
-from fleet.times.step_time import StepTime
+from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
+from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
+from specfleet.fleet.policies.shapes import CHAIN
+from specfleet.fleet.times.labels import basis_of, estimated_numbers, label_of
+from specfleet.fleet.times.mixed import pass_s
+from specfleet.fleet.times.overhead import Overhead
+from specfleet.fleet.times.profile import STEPS, HardwareProfile, read_profile
+from specfleet.fleet.times.station_times import VerifierTimes
+from specfleet.fleet.times.step import Member, Step
+from specfleet.fleet.times.step_time import StepTime
 
 COUNTED = [name for name, table in shipped_models().items() if "parameters" in table]
 MODELS = [name for name in COUNTED if not shape_of(name).head]

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fleet.errors import InputError
-from fleet.scenario.faults import Copy, Fault, Kill, LinkFault, LinkFaults, Moment, Stall, moments
-from fleet.scenario.reading import change_scenario
-from fleet.scenario.scenario import Scenario
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.faults import Copy, Fault, Kill, LinkFault, LinkFaults, Moment, Stall, moments
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.scenario.scenario import Scenario
 from tests.helpers.faulty import random_script
 from tests.helpers.stars import star
 

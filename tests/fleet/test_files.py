@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.errors import InputError, OutputError
-from fleet.files import check_folder, check_writable, write_file
+from specfleet.fleet.errors import InputError, OutputError
+from specfleet.fleet.files import check_folder, check_writable, write_file
 from tests.helpers.processes import ended, start
 
 ROOT = Path(__file__).parents[2]
@@ -135,8 +135,8 @@ def test_full_devices_are_reported_and_kept() -> None:
 
 WRITE = """
 from pathlib import Path
-from fleet.errors import InputError
-from fleet.files import check_writable, write_file
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import check_writable, write_file
 import sys
 try:
     check_writable(Path(sys.argv[1]))
@@ -237,7 +237,7 @@ def test_signals_leave_a_whole_file_or_none(
             signal.raise_signal(signal.SIGINT)
         return result
 
-    monkeypatch.setattr(f"fleet.files.os.{call}", calls)
+    monkeypatch.setattr(f"specfleet.fleet.files.os.{call}", calls)
     out = tmp_path / "out.json"
     act = (lambda: write_file(out, "whole")) if what == "write" else (lambda: check_writable(out))
     with pytest.raises(KeyboardInterrupt):

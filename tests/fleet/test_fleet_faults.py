@@ -13,12 +13,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from fleet.policies.admit import AtMost
-from fleet.policies.outcome import Outcome
-from fleet.scenario.reading import change_scenario
-from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import Draft, DraftRequest, Ignored, Instruction, Leave, Message, Refusal, StepDone
-from fleet.stations.verifier import VerifierStation
+from specfleet.fleet.policies.admit import AtMost
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.messages import (
+    Draft,
+    DraftRequest,
+    Ignored,
+    Instruction,
+    Leave,
+    Message,
+    Refusal,
+    StepDone,
+)
+from specfleet.fleet.stations.verifier import VerifierStation
 from tests.helpers.faulty import BUDGET, FLEETS, plain_fleet
 from tests.helpers.machines import StationsMachine, choices, snapshot
 

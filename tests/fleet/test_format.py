@@ -7,13 +7,13 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.data.shipped import shipped_profiles
-from fleet.errors import InputError
-from fleet.inputs.format import FORMAT
-from fleet.records.run import read_run, write_run
-from fleet.scenario.reading import make_scenario
-from fleet.times.profile import read_profile
-from sim.run import simulate
+from specfleet.fleet.data.shipped import shipped_profiles
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.format import FORMAT
+from specfleet.fleet.records.run import read_run, write_run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.times.profile import read_profile
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 OLD = f"written by specfleet format {FORMAT - 1}, this is {FORMAT}: "

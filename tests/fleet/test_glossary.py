@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from fleet.records.metrics.glossary import METRICS, SYMBOLS
-from fleet.records.metrics.measure import measure
-from fleet.records.power import DeviceCurve
-from fleet.records.run import Run
-from sim.run import simulate
+from specfleet.fleet.records.metrics.glossary import METRICS, SYMBOLS
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.power import DeviceCurve
+from specfleet.fleet.records.run import Run
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 POWER = {"power": {"idle_w": 1.0, "draft_w": 2.0, "verify_w": 3.0}}

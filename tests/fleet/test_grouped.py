@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.records.columns import Table, Words
-from fleet.records.metrics.grouped import Groups, at, find, packed
+from specfleet.fleet.records.columns import Table, Words
+from specfleet.fleet.records.metrics.grouped import Groups, at, find, packed
 
 # Small keys that repeat often, and keys as far apart as possible: a packed key must distinguish all.
 keys = st.one_of(st.integers(-2, 2), st.sampled_from([-(2**62), 2**40, 2**62, 2**62 + 1]))

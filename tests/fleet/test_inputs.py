@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from fleet.errors import InputError
-from fleet.inputs.parquet import read_table
-from fleet.inputs.quantities import DATA_RATES, RATES, SHARES, TIMES, quantity
-from fleet.inputs.strict import convert
-from fleet.inputs.text import read_csv, read_json, read_json_lines, read_text, read_toml
-from fleet.scenario.changes import parse_value, parts_of
-from fleet.scenario.reading import make_scenario, read_scenario
-from fleet.scenario.scenario import Scenario
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.parquet import read_table
+from specfleet.fleet.inputs.quantities import DATA_RATES, RATES, SHARES, TIMES, quantity
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import read_csv, read_json, read_json_lines, read_text, read_toml
+from specfleet.fleet.scenario.changes import parse_value, parts_of
+from specfleet.fleet.scenario.reading import make_scenario, read_scenario
+from specfleet.fleet.scenario.scenario import Scenario
 
 
 class Quantities(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,7 +110,7 @@ def test_lists_may_stand_without_brackets_behind_a_key(text: str) -> None:
 
 
 def read_scenario_with(*changes: str) -> Scenario:
-    from fleet.scenario.reading import change_scenario
+    from specfleet.fleet.scenario.reading import change_scenario
 
     return change_scenario(Scenario(), changes)
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fleet.interrupts import ENDING, Interrupted, deferred
+from specfleet.fleet.interrupts import ENDING, Interrupted, deferred
 
 
 @pytest.mark.parametrize("number", ENDING)

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fleet.records.columns import Table, Words
-from fleet.records.metrics.intervals import (
+from specfleet.fleet.records.columns import Table, Words
+from specfleet.fleet.records.metrics.intervals import (
     batch_interval,
     drifts,
     quantile_levels,
     student_t_interval,
     variance_of_mean,
 )
-from fleet.records.metrics.steady import CELLS, _of_number_inside_s, of_device_s
-from fleet.records.metrics.window import Window
+from specfleet.fleet.records.metrics.steady import CELLS, _of_number_inside_s, of_device_s
+from specfleet.fleet.records.metrics.window import Window
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fleet.records.metrics.intervals import batch_interval, drifts, quantile_levels, student_t_interval
-from fleet.records.metrics.steady import of_device_s
-from fleet.records.metrics.window import MIN_BEYOND, MIN_RELAXATIONS, Metric, Window
+from specfleet.fleet.records.metrics.intervals import batch_interval, drifts, quantile_levels, student_t_interval
+from specfleet.fleet.records.metrics.steady import of_device_s
+from specfleet.fleet.records.metrics.window import MIN_BEYOND, MIN_RELAXATIONS, Metric, Window
 from tests.helpers.marks import slow
 
 TRIALS, RUNS = 2000, 400

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 
 import specfleet
-from fleet.errors import InputError
-from fleet.records.arrow import array_of, numbers_of
-from fleet.records.join import Joined, join_runs
-from fleet.records.metrics.measure import measure
-from fleet.records.power import DeviceCurve
-from fleet.records.replay import replay
-from fleet.records.run import Run, write_run
-from fleet.scenario.reading import make_scenario
-from sim.run import simulate
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.arrow import array_of, numbers_of
+from specfleet.fleet.records.join import Joined, join_runs
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.power import DeviceCurve
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run, write_run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.sim.run import simulate
 from tests.helpers.cli import Say
 
 WAY_S = 0.002

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.errors import InputError
-from fleet.hardware.profile import estimate
-from fleet.policies.by_batch import ByBatch
-from fleet.policies.goodput import Goodput, RoundCosts, Trials
-from fleet.records.metrics.measure import measure
-from fleet.scenario.reading import make_scenario, scenario_of
-from fleet.scenario.resolve import resolve
-from sim.run import simulate
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.profile import estimate
+from specfleet.fleet.policies.by_batch import ByBatch
+from specfleet.fleet.policies.goodput import Goodput, RoundCosts, Trials
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.scenario.reading import make_scenario, scenario_of
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.sim.run import simulate
 
 RNG = np.random.default_rng(0)
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.policies.adaedl import AdaEdl
-from fleet.policies.aligned import Realign, SameLength
-from fleet.policies.allocate import Fixed, FixedShare, RandomShare
-from fleet.policies.dsde import Dsde
-from fleet.policies.goodspeed import GoodSpeed
-from fleet.policies.overlap import Ahead
-from fleet.policies.shapes import Shape, reach
+from specfleet.fleet.policies.adaedl import AdaEdl
+from specfleet.fleet.policies.aligned import Realign, SameLength
+from specfleet.fleet.policies.allocate import Fixed, FixedShare, RandomShare
+from specfleet.fleet.policies.dsde import Dsde
+from specfleet.fleet.policies.goodspeed import GoodSpeed
+from specfleet.fleet.policies.overlap import Ahead
+from specfleet.fleet.policies.shapes import Shape, reach
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.notes import notes_of
-from fleet.records.metrics.measure import assess, measure
-from fleet.scenario.arrivals import Gamma
-from fleet.scenario.lengths import TEXTS, Between, by_quantiles, mean_tokens
-from fleet.scenario.reading import make_scenario, read_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Workload
-from fleet.scenario.show import describe_fleet
-from fleet.scenario.workload import Request, longest_of, mean_lengths, streams_of
-from fleet.scenario.writing import scenario_lines
-from sim.run import simulate
+from specfleet.experiments.notes import notes_of
+from specfleet.fleet.records.metrics.measure import assess, measure
+from specfleet.fleet.scenario.arrivals import Gamma
+from specfleet.fleet.scenario.lengths import TEXTS, Between, by_quantiles, mean_tokens
+from specfleet.fleet.scenario.reading import make_scenario, read_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Workload
+from specfleet.fleet.scenario.show import describe_fleet
+from specfleet.fleet.scenario.workload import Request, longest_of, mean_lengths, streams_of
+from specfleet.fleet.scenario.writing import scenario_lines
+from specfleet.sim.run import simulate
 from tests.helpers.stars import TABLES, star
 
 GRID = (np.arange(20_000) + 0.5) / 20_000

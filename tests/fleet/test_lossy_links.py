@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from fleet.scenario.names import ROUTER
-from fleet.stations.build import stations
-from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import Message, Overdue, Restarted, Retry, View
-from fleet.stations.verifier import VerifierStation
+from specfleet.fleet.scenario.names import ROUTER
+from specfleet.fleet.stations.build import stations
+from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.messages import Message, Overdue, Restarted, Retry, View
+from specfleet.fleet.stations.verifier import VerifierStation
 from tests.helpers.faulty import FLEETS, plain_fleet
 from tests.helpers.machines import StationsMachine, choices
 

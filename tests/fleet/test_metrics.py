@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fleet.acceptance.models import Geometric
-from fleet.records.metrics.measure import combine, measure, measure_targets
-from fleet.records.metrics.tables import commits_of, rounds_of
-from fleet.records.metrics.window import Metric
-from fleet.records.run import Run, make_run
-from fleet.scenario.facts import devices_of
-from fleet.scenario.resolve import resolve
-from sim import analytic
+from specfleet.fleet.acceptance.models import Geometric
+from specfleet.fleet.records.metrics.measure import combine, measure, measure_targets
+from specfleet.fleet.records.metrics.tables import commits_of, rounds_of
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.facts import devices_of
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.sim import analytic
 from tests.helpers.hand_stars import LINK_S, RETURN_S, VERIFY_S, run_star, values
 from tests.helpers.logs import log_of
 from tests.helpers.marks import slow

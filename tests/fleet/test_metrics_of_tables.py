@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.errors import InputError
-from fleet.records.metrics.measure import measure
-from fleet.records.metrics.tables import commits_of
-from fleet.records.metrics.window import with_percentiles
-from fleet.records.run import Run, make_run
-from fleet.records.schema import Row
-from fleet.scenario.names import verifier_name
-from fleet.scenario.resolve import resolve
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.metrics.tables import commits_of
+from specfleet.fleet.records.metrics.window import with_percentiles
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.records.schema import Row
+from specfleet.fleet.scenario.names import verifier_name
+from specfleet.fleet.scenario.resolve import resolve
 from tests.helpers.hand_stars import values
 from tests.helpers.logs import log_of
 from tests.helpers.stars import star

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.scenario.named_files import DEMO_PROMPTS, absolute, with_files
-from fleet.scenario.reading import make_scenario, read_scenario
-from fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.named_files import DEMO_PROMPTS, absolute, with_files
+from specfleet.fleet.scenario.reading import make_scenario, read_scenario
+from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.meaning.entries import described_keys
 
 RUN = {"model": "signals", "file": "sub/x"}

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from fleet.records.metrics.findings import findings_of
-from fleet.records.metrics.measure import measure
-from fleet.records.metrics.outages import alone_of, rejoins_of
-from fleet.records.metrics.tables import commits_of
-from fleet.records.run import Run
-from sim.run import simulate
+from specfleet.fleet.records.metrics.findings import findings_of
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.metrics.outages import alone_of, rejoins_of
+from specfleet.fleet.records.metrics.tables import commits_of
+from specfleet.fleet.records.run import Run
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 # One target, no link, prefills without time: a round takes 1 s of drafting and 1 s of verification, and commits

@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from experiments.sweep.cell import run_cell
-from fleet.records.metrics.findings import findings_of
-from fleet.records.metrics.overload import FALSE_ALARM, Overload, overload_of
-from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
-from sim.run import simulate
+from specfleet.experiments.sweep.cell import run_cell
+from specfleet.fleet.records.metrics.findings import findings_of
+from specfleet.fleet.records.metrics.overload import FALSE_ALARM, Overload, overload_of
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.results import Result
+from specfleet.sim.run import simulate
 from tests.helpers.quickly import simulated
 
 ROUNDS = 11  # of a request, on average: new_tokens - 1

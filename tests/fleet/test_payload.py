@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, parents, tree
-from fleet.stations.messages import Draft, DraftRequest, Leave
-from fleet.stations.payload import ENVELOPE_BYTES, decode, encode, payload_bytes
+from specfleet.fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, parents, tree
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave
+from specfleet.fleet.stations.payload import ENVELOPE_BYTES, decode, encode, payload_bytes
 
 VOCABULARY = 1000
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.acceptance.models import expected_committed, pmf
-from fleet.acceptance.places import ByPlace, PlaceSampler, read_places, walk, write_places
-from fleet.errors import InputError
-from fleet.scenario.facts import accepts
+from specfleet.fleet.acceptance.models import expected_committed, pmf
+from specfleet.fleet.acceptance.places import ByPlace, PlaceSampler, read_places, walk, write_places
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.facts import accepts
 from tests.helpers.places import repeatable, texts_of, tokens_and_steps
 
 DEPTH = 8

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.records.metrics.measure import measure
-from fleet.records.power import MAX_POINTS, DeviceCurve, curves_of, write_samples
-from fleet.records.run import Run, read_run, write_run
-from fleet.records.schema import SAMPLES, PowerSample
-from sim.run import simulate
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.power import MAX_POINTS, DeviceCurve, curves_of, write_samples
+from specfleet.fleet.records.run import Run, read_run, write_run
+from specfleet.fleet.records.schema import SAMPLES, PowerSample
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 

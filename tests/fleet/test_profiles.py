@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.data.shipped import shipped_profiles
-from fleet.errors import InputError
-from fleet.hardware.profile import estimate
-from fleet.times.describe import describe
-from fleet.times.effects import IdleEffect
-from fleet.times.profile import read_profile, write_profile
+from specfleet.fleet.data.shipped import shipped_profiles
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.profile import estimate
+from specfleet.fleet.times.describe import describe
+from specfleet.fleet.times.effects import IdleEffect
+from specfleet.fleet.times.profile import read_profile, write_profile
 
 NAMES = sorted(shipped_profiles())
 

@@ -5,10 +5,10 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from fleet.records.recorder import RecordedStation, event_of
-from fleet.records.schema import WIDTH, Row
-from fleet.stations.messages import StationEvent, StepDone
-from fleet.stations.station import Station
+from specfleet.fleet.records.recorder import RecordedStation, event_of
+from specfleet.fleet.records.schema import WIDTH, Row
+from specfleet.fleet.stations.messages import StationEvent, StepDone
+from specfleet.fleet.stations.station import Station
 
 MESSAGES = [kind for kind in get_args(StationEvent) if kind is not StepDone]
 VALUES: dict[Any, Any] = {int: 7, bool: True, str: "a reason", float: 0.25}

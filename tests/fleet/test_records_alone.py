@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.errors import InputError
-from fleet.records.metrics.findings import findings_of
-from fleet.records.metrics.measure import assess, measure_targets
-from fleet.records.run import Run, make_run
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import streams_of
-from sim.run import simulate
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.findings import findings_of
+from specfleet.fleet.records.metrics.measure import assess, measure_targets
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import streams_of
+from specfleet.sim.run import simulate
 from tests.helpers.logs import log_of
 from tests.helpers.stars import TABLES, star
 

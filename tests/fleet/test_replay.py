@@ -4,11 +4,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from fleet.policies.order import Fifo
-from fleet.records.replay import replay
-from fleet.records.run import Run, make_run
-from fleet.scenario.resolve import resolve
-from sim.run import simulate
+from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.sim.run import simulate
 from tests.helpers.logs import log_of
 from tests.helpers.stars import star
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.errors import InputError
-from fleet.inputs.strict import convert
-from fleet.times.durations import step_durations, timed
-from fleet.times.roofline import AttentionTime, Roofline
-from fleet.times.step import Member, Step
-from fleet.times.step_time import StepTime
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.times.durations import step_durations, timed
+from specfleet.fleet.times.roofline import AttentionTime, Roofline
+from specfleet.fleet.times.step import Member, Step
+from specfleet.fleet.times.step_time import StepTime
 
 FLAT_THEN_STEEP = Roofline(tokens=(1, 64, 128), pass_s=(5.0, 5.0, 10.0))
 TIMES_S = st.floats(0, 10)

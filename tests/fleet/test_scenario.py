@@ -7,12 +7,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from fleet.acceptance.models import Geometric
-from fleet.data.shipped import shipped_scenarios
-from fleet.errors import InputError
-from fleet.scenario.reading import change_scenario, make_scenario, read_scenario, scenario_of
-from fleet.scenario.writing import scenario_lines
-from sim.run import simulate
+from specfleet.fleet.acceptance.models import Geometric
+from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario, read_scenario, scenario_of
+from specfleet.fleet.scenario.writing import scenario_lines
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 

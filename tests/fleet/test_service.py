@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.records.metrics.measure import combine, measure
-from fleet.records.metrics.service import meets
-from fleet.records.metrics.window import Metric
-from fleet.scenario.cost import per_million_tokens
-from fleet.scenario.facts import devices_of
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.slo import Slo
-from sim.fast.plain import unsupported_in
-from sim.run import simulate
+from specfleet.fleet.records.metrics.measure import combine, measure
+from specfleet.fleet.records.metrics.service import meets
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.scenario.cost import per_million_tokens
+from specfleet.fleet.scenario.facts import devices_of
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.slo import Slo
+from specfleet.sim.fast.plain import unsupported_in
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 PRICES = {"target_per_hour": 2.0, "drafter_per_hour": 0.5, "unit": "EUR"}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.stations.session import Session, advance, commit, extend
+from specfleet.fleet.stations.session import Session, advance, commit, extend
 
 FRESH = Session(tag=0, request=0, epoch=1, base=11, goal=60)
 

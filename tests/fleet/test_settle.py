@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.errors import InputError
-from fleet.records.replay import replay
-from fleet.records.run import read_run, write_run
-from fleet.scenario.facts import crowds
-from fleet.scenario.reading import make_scenario, read_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.show import describe_fleet
-from fleet.stations.build import stations
-from fleet.times.overhead import Overhead
-from fleet.times.step_time import LinkTime, StepTime
-from sim.run import simulate
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import read_run, write_run
+from specfleet.fleet.scenario.facts import crowds
+from specfleet.fleet.scenario.reading import make_scenario, read_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.show import describe_fleet
+from specfleet.fleet.stations.build import stations
+from specfleet.fleet.times.overhead import Overhead
+from specfleet.fleet.times.step_time import LinkTime, StepTime
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 ROOT = Path(__file__).parents[2]

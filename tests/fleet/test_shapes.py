@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.policies.shapes import CHAIN, MAX_NODES, parents, tree
+from specfleet.fleet.policies.shapes import CHAIN, MAX_NODES, parents, tree
 
 
 def test_a_tree_may_have_4096_nodes() -> None:

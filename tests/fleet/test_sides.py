@@ -6,18 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from experiments.notes import notes_of
-from fleet.errors import InputError
-from fleet.records.metrics.measure import measure
-from fleet.records.run import read_run, write_run
-from fleet.scenario.fingerprint import resume_digest
-from fleet.scenario.reading import change_scenario, make_scenario, read_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.show import describe_fleet
-from fleet.times.profile import HardwareProfile, read_profile, write_profile
-from sim.predict import predict
-from sim.run import simulate
+from specfleet.experiments.notes import notes_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.run import read_run, write_run
+from specfleet.fleet.scenario.fingerprint import resume_digest
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario, read_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.show import describe_fleet
+from specfleet.fleet.times.profile import HardwareProfile, read_profile, write_profile
+from specfleet.sim.predict import predict
+from specfleet.sim.run import simulate
 
 EDGE: dict[str, Any] = {
     "name": "edge", "draft": {"base_s": 0.2, "per_token_s": 0.1}, "verify": {"base_s": 99.0},

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.policies.admit import AtMost
-from fleet.policies.allocate import FixedShare
-from fleet.policies.continuous import ContinuousBatching
-from fleet.policies.liveness import Patience
-from fleet.policies.outcome import Outcome
-from fleet.policies.overlap import Ahead
-from fleet.policies.route import RoundRobin
-from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
-from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import (
+from specfleet.fleet.policies.admit import AtMost
+from specfleet.fleet.policies.allocate import FixedShare
+from specfleet.fleet.policies.continuous import ContinuousBatching
+from specfleet.fleet.policies.liveness import Patience
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.overlap import Ahead
+from specfleet.fleet.policies.route import RoundRobin
+from specfleet.fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
+from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,
     Finished,
@@ -30,10 +30,10 @@ from fleet.stations.messages import (
     StepDone,
     View,
 )
-from fleet.stations.payload import encode
-from fleet.stations.session import ERA, INCARNATION, era_of, new_era
-from fleet.stations.station import Station
-from fleet.stations.verifier import VerifierStation
+from specfleet.fleet.stations.payload import encode
+from specfleet.fleet.stations.session import ERA, INCARNATION, era_of, new_era
+from specfleet.fleet.stations.station import Station
+from specfleet.fleet.stations.verifier import VerifierStation
 from tests.helpers.steps import ended, run_all, started
 
 PATIENT = Patience(patience_s=2.0, rejoin_s=5.0)

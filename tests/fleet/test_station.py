@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.policies.aligned import Rollback
-from fleet.policies.order import Fifo, Order, Priority
-from fleet.policies.outcome import Outcome
-from fleet.policies.warm_up import AfterIdle
-from fleet.scenario.resolved import LocalDrafts, ResolvedDrafters, ResolvedVerifiers
-from fleet.stations.aligned import AlignedStation
-from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import (
+from specfleet.fleet.policies.aligned import Rollback
+from specfleet.fleet.policies.order import Fifo, Order, Priority
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.warm_up import AfterIdle
+from specfleet.fleet.scenario.resolved import LocalDrafts, ResolvedDrafters, ResolvedVerifiers
+from specfleet.fleet.stations.aligned import AlignedStation
+from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,
     Finished,
@@ -25,8 +25,8 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
-from fleet.stations.station import WAIT, Station
-from fleet.stations.verifier import VerifierStation
+from specfleet.fleet.stations.station import WAIT, Station
+from specfleet.fleet.stations.verifier import VerifierStation
 from tests.helpers import steps
 from tests.helpers.steps import ended, started
 

@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from fleet.acceptance.models import Recorded
-from fleet.records.metrics.findings import findings_of
-from fleet.records.metrics.measure import measure, window_of
-from fleet.records.metrics.steady import (
+from specfleet.fleet.acceptance.models import Recorded
+from specfleet.fleet.records.metrics.findings import findings_of
+from specfleet.fleet.records.metrics.measure import measure, window_of
+from specfleet.fleet.records.metrics.steady import (
     LONG,
     _expected_work_s,
     _of_number_inside_s,
@@ -19,10 +19,10 @@ from fleet.records.metrics.steady import (
     places_of,
     relaxation_s,
 )
-from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
-from sim.run import simulate
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import simulate
 from tests.helpers.stars import TABLES, star
 
 ALL_PASS = {"model": "geometric", "beta": 1.0}
@@ -117,7 +117,7 @@ def test_work_that_contradicts_the_scenario_counts_as_it_is(monkeypatch: pytest.
     half = make_scenario(tables | {"verifiers": {"count": 1, "max_num_seqs": 1, "verify": {"base_s": 2.0}}})
     header = msgspec.structs.replace(run.header, fleet=simulate(half).header.fleet)
     as_it_is = remembered_s(msgspec.structs.replace(run, header=header))
-    monkeypatch.setattr("fleet.records.metrics.steady._expected_work_s", lambda _fleet: (math.nan, math.nan))
+    monkeypatch.setattr("specfleet.fleet.records.metrics.steady._expected_work_s", lambda _fleet: (math.nan, math.nan))
     assert as_it_is == remembered_s(run) != as_expected
 
 

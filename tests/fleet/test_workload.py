@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fleet.errors import InputError
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import longest_of, mean_lengths, streams_of, with_arrivals
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import longest_of, mean_lengths, streams_of, with_arrivals
 
 PROFILE = {"name": "p", "draft": {"base_s": 0.1}, "verify": {"base_s": 0.4}}
 

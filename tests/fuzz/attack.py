@@ -4,18 +4,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.net.actions import SERVER_PORT, ReceivedFrame, Send
-from engine.net.content import Content
-from engine.net.server import STRANGERS
-from fleet.policies.outcome import Outcome
-from fleet.records.recorder import Log
-from fleet.records.replay import replay
-from fleet.records.run import make_run
-from fleet.scenario.names import verifier_name
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.stations.messages import DraftRequest, StationEvent
-from fleet.times.step import Step
+from specfleet.engine.net.actions import SERVER_PORT, ReceivedFrame, Send
+from specfleet.engine.net.content import Content
+from specfleet.engine.net.server import STRANGERS
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.recorder import Log
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import make_run
+from specfleet.fleet.scenario.names import verifier_name
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.stations.messages import DraftRequest, StationEvent
+from specfleet.fleet.times.step import Step
 from tests.fakes.network import FakeNetwork
 from tests.fuzz.attackers import Attacker
 from tests.helpers.toy_fleets import ToyFleet

@@ -5,11 +5,11 @@ from itertools import count
 
 import numpy as np
 
-from engine.net.content import NOTHING, Content
-from engine.net.frames import pack, parse
-from engine.net.handshake import Alive, Bye, Hello, Ping, Unknown, Welcome, terms_of
-from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.frames import pack, parse
+from specfleet.engine.net.handshake import Alive, Bye, Hello, Ping, Unknown, Welcome, terms_of
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
 from tests.fuzz.frames import damaged, junk, out_of_place, wrong
 
 RECENT = 32  # frames that an attacker repeats, whole or damaged

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from engine.net.content import NOTHING, Content
-from engine.net.frames import HEADER, MAGIC, VERSION, pack
-from engine.net.handshake import Alive, Bye, Denied, Hello, Ping, Unknown, Welcome
-from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.frames import HEADER, MAGIC, VERSION, pack
+from specfleet.engine.net.handshake import Alive, Bye, Denied, Hello, Ping, Unknown, Welcome
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
 
 EXTREMES = (-1, 0, 1, 2, 7, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**62, -(2**31))
 Random = np.random.Generator

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleet.records.run import read_run
-from fleet.scenario.reading import read_scenario
-from fleet.scenario.resolve import resolve
+from specfleet.fleet.records.run import read_run
+from specfleet.fleet.scenario.reading import read_scenario
+from specfleet.fleet.scenario.resolve import resolve
 from tests.fuzz.attackers import Attacker
 from tests.helpers.processes import ended, specfleet, start
 from tests.helpers.zmtp import connected, framed

@@ -5,11 +5,11 @@ from typing import Any
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from fleet.errors import InputError
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import streams_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import streams_of
 
 seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(1e-9, 3.0)  # round values: events coincide
 small = st.sampled_from([0.0, 0.125, 1e-3]) | st.floats(1e-9, 0.1)

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from engine.net.actions import Action, Deliver, Send
-from engine.net.client import ClientEnd
-from engine.net.content import NOTHING, Content
-from engine.net.frames import parse
-from engine.net.server import ServerEnd
-from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import DraftRequest, Leave
+from specfleet.engine.net.actions import Action, Deliver, Send
+from specfleet.engine.net.client import ClientEnd
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.frames import parse
+from specfleet.engine.net.server import ServerEnd
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.messages import DraftRequest, Leave
 
 
 def content_of(message: DraftRequest | Leave) -> Content:

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fleet.acceptance.places import write_places
-from fleet.policies.outcome import Outcome
-from fleet.records.playback import Playback
-from fleet.records.replay import replay
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
-from sim.run import simulate
+from specfleet.fleet.acceptance.places import write_places
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.playback import Playback
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.sim.run import simulate
 
 
 def copies(

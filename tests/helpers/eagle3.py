@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch.nn.functional import silu
 
-from engine.decoding.checkpoints import FILES
+from specfleet.engine.decoding.checkpoints import FILES
 
 VOCABULARY, WIDTH, LAYERS = 40, 32, 8  # of the target
 EPSILON, THETA = 1e-5, 5e5

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.decoding import draft, verify
-from engine.decoding.draft import Drafter
-from engine.decoding.models import CausalLM
-from engine.decoding.sampling import Sampling, distributions
-from engine.decoding.verify import Target
+from specfleet.engine.decoding import draft, verify
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.models import CausalLM
+from specfleet.engine.decoding.sampling import Sampling, distributions
+from specfleet.engine.decoding.verify import Target
 from tests.helpers.branches import Branches, Text, explore, masses_of
 
 

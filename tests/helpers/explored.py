@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from engine.net.content import Content
-from engine.node.pending import PendingDrafts
-from fleet.policies.outcome import Outcome
-from fleet.scenario.resolved import Fleet
-from fleet.stations.build import drafter_station, verifier_station
-from fleet.stations.discipline import Discipline
-from fleet.stations.messages import (
+from specfleet.engine.net.content import Content
+from specfleet.engine.node.pending import PendingDrafts
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.build import drafter_station, verifier_station
+from specfleet.fleet.stations.discipline import Discipline
+from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,
     Finished,
@@ -29,10 +29,10 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
-from fleet.stations.rows import Rows
-from fleet.stations.station import Start, Station
-from fleet.stations.timeouts import Silence
-from fleet.times.step import Step
+from specfleet.fleet.stations.rows import Rows
+from specfleet.fleet.stations.station import Start, Station
+from specfleet.fleet.stations.timeouts import Silence
+from specfleet.fleet.times.step import Step
 
 ROOM = 64  # tokens of a text; token p of request r is r * ROOM + p, and a wrong one is negative
 

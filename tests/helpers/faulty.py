@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fleet.scenario.faults import Effect, Fault, Kill, LinkFault, NodeFault, Stall
-from fleet.scenario.names import drafter_name, verifier_name
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.faults import Effect, Fault, Kill, LinkFault, NodeFault, Stall
+from specfleet.fleet.scenario.names import drafter_name, verifier_name
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
 
 BUDGET = 5  # draft tokens a step, with grants
 FLEETS: dict[str, dict[str, Any]] = {

@@ -3,13 +3,22 @@
 import math
 from collections.abc import Collection, Sequence
 
-from experiments.plan.answer import Reached
-from experiments.plan.ask import make_plan
-from experiments.plan.doubt import Range
-from experiments.plan.goals import Goal
-from experiments.plan.question import FleetShape, Question
-from experiments.plan.screen import Screened, screen
-from experiments.plan.trials import INDIFFERENT, Entrant, Trials, Values, fleet_values, leader_of, simulated, unsettled
+from specfleet.experiments.plan.answer import Reached
+from specfleet.experiments.plan.ask import make_plan
+from specfleet.experiments.plan.doubt import Range
+from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.question import FleetShape, Question
+from specfleet.experiments.plan.screen import Screened, screen
+from specfleet.experiments.plan.trials import (
+    INDIFFERENT,
+    Entrant,
+    Trials,
+    Values,
+    fleet_values,
+    leader_of,
+    simulated,
+    unsettled,
+)
 
 FRESH = 1000  # seeds of the grid begin here
 GRID_SEEDS, MORE_SEEDS = 2, 12  # of every fleet, and of the candidates for the grid's best: a plan takes 8 at most

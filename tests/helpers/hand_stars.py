@@ -2,14 +2,14 @@
 
 import msgspec
 
-from fleet.acceptance.models import AcceptanceModel, Recorded
-from fleet.records.metrics.measure import measure
-from fleet.records.metrics.window import with_percentiles
-from fleet.records.run import Run
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import LinkTime, StepTime
-from sim.run import simulate
+from specfleet.fleet.acceptance.models import AcceptanceModel, Recorded
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.metrics.window import with_percentiles
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import LinkTime, StepTime
+from specfleet.sim.run import simulate
 
 LINK_S, VERIFY_S = 1.0, 2.0
 RETURN_S = 2 * LINK_S + VERIFY_S  # Z, equation (6)

@@ -4,15 +4,15 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
-from engine.launch.bodies import LauncherPipe
-from fleet.scenario.resolved import Fleet
+from specfleet.engine.launch.bodies import LauncherPipe
+from specfleet.fleet.scenario.resolved import Fleet
 
 
 def modules_of_a_replayed_pair(_pipe: Connection, fleet: Fleet) -> list[str]:
     """Build a replayed drafter and its targets in this process; return the names of all loaded modules."""
-    from engine.node.node import LOOPBACK
-    from engine.replayed.drafter import replayed_drafter_node
-    from engine.replayed.targets import ReplayedFleet
+    from specfleet.engine.node.node import LOOPBACK
+    from specfleet.engine.replayed.drafter import replayed_drafter_node
+    from specfleet.engine.replayed.targets import ReplayedFleet
 
     node = replayed_drafter_node(fleet)
     node.open()

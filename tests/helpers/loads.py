@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrate.readers.load import Load
-from calibrate.readers.recording import Recording
-from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
-from sim.run import simulate
+from specfleet.calibration.readers.load import Load
+from specfleet.calibration.readers.recording import Recording
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import simulate
 from tests.helpers import engines
 
 ROUND_S, TOKEN_S, DEPTH = 0.02, 0.0001, 3

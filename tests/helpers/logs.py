@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from fleet.records.recorder import Log
-from fleet.records.run import Run
-from fleet.records.schema import SCHEMA
+from specfleet.fleet.records.recorder import Log
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.records.schema import SCHEMA
 
 
 def log_of(rows: Iterable[Iterable[Any]]) -> Log:

@@ -5,14 +5,14 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fleet.policies.outcome import Outcome
-from fleet.scenario.names import ROUTER, verifier_name
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import Request, streams_of
-from fleet.stations.build import join_of, stations
-from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import (
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.scenario.names import ROUTER, verifier_name
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import Request, streams_of
+from specfleet.fleet.stations.build import join_of, stations
+from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,
     Finished,
@@ -25,9 +25,9 @@ from fleet.stations.messages import (
     StepDone,
     View,
 )
-from fleet.stations.station import Start, Station
-from fleet.stations.verifier import VerifierStation
-from fleet.times.step import Step
+from specfleet.fleet.stations.station import Start, Station
+from specfleet.fleet.stations.verifier import VerifierStation
+from specfleet.fleet.times.step import Step
 
 choices = st.integers(0, 1 << 16)
 

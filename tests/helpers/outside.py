@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from engine.node.build import with_positions
-from engine.outside.engines import environment_of
-from engine.outside.job import Facts, Served
-from engine.outside.steps import log_of, with_cache
-from fleet.errors import InputError
-from fleet.records.run import Run, make_run
-from fleet.scenario.names import Engine
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
+from specfleet.engine.node.build import with_positions
+from specfleet.engine.outside.engines import environment_of
+from specfleet.engine.outside.job import Facts, Served
+from specfleet.engine.outside.steps import log_of, with_cache
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.names import Engine
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
 
 
 class Recorded(msgspec.Struct):

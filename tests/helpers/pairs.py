@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine.decoding.eagle import EagleHead
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
+from specfleet.engine.decoding.eagle import EagleHead
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
 from tests.helpers.eagle3 import Layout, random_tensors, write_checkpoint
 from tools.demo_pair.train_eagle import save_head
 

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from engine.decoding.decode import decode_plain
-from engine.decoding.models import CausalLM, load_model
-from engine.decoding.verify import Target
-from engine.net.clock import now_s
-from engine.node.build import with_positions
-from engine.node.node import Node, Stations
-from engine.node.prompts import prompts_of
-from engine.node.real import verifier_node
-from fleet.records.run import Run, make_run
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import streams_of
+from specfleet.engine.decoding.decode import decode_plain
+from specfleet.engine.decoding.models import CausalLM, load_model
+from specfleet.engine.decoding.verify import Target
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.node.build import with_positions
+from specfleet.engine.node.node import Node, Stations
+from specfleet.engine.node.prompts import prompts_of
+from specfleet.engine.node.real import verifier_node
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import streams_of
 
 TEXTS: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}  # greedy texts after (model, precision, prompt)
 

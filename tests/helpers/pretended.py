@@ -15,14 +15,14 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from engine.decoding.draft import Drafter
-from engine.decoding.eagle import Eagle3Head, EagleDrafter, EagleHead
-from engine.decoding.graphs import Graphs
-from engine.decoding.models import CausalLM
-from engine.decoding.rules import Rule
-from engine.decoding.sampling import Sampling
-from engine.decoding.verify import Target, Verdict
-from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.eagle import Eagle3Head, EagleDrafter, EagleHead
+from specfleet.engine.decoding.graphs import Graphs
+from specfleet.engine.decoding.models import CausalLM
+from specfleet.engine.decoding.rules import Rule
+from specfleet.engine.decoding.sampling import Sampling
+from specfleet.engine.decoding.verify import Target, Verdict
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 
 T = TypeVar("T")
 NAME = "pretended"

@@ -14,20 +14,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from calibrate.effort import Effort
-from calibrate.measurements import Measurements, Point
-from calibrate.run import calibrate
-from fleet.acceptance.models import Recorded
-from fleet.data.shipped import shipped_models
-from fleet.hardware.configs import shape_of_config
-from fleet.hardware.shape import ModelShape
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
-from sim.run import simulate
+from specfleet.calibration.effort import Effort
+from specfleet.calibration.measurements import Measurements, Point
+from specfleet.calibration.run import calibrate
+from specfleet.fleet.acceptance.models import Recorded
+from specfleet.fleet.data.shipped import shipped_models
+from specfleet.fleet.hardware.configs import shape_of_config
+from specfleet.fleet.hardware.shape import ModelShape
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.run import simulate
 
 GB = 10**9
 OTHER_BYTES = 1_300_000_000  # of each process: CUDA context, workspaces and graphs
@@ -114,12 +114,12 @@ class PretendedHost:
 
     def replace_engine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let calibrations run here instead of on the engine."""
-        for name in ("calibrate.run.in_process", "calibrate.stages.in_process"):
+        for name in ("specfleet.calibration.run.in_process", "specfleet.calibration.stages.in_process"):
             monkeypatch.setattr(name, self.in_process)
-        monkeypatch.setattr("calibrate.stages.visible_gpus", lambda: ["0"])
-        monkeypatch.setattr("calibrate.stages.free_bytes", lambda _gpus: self.free_bytes())
-        monkeypatch.setattr("calibrate.run.serve", self.serve)
-        monkeypatch.setattr("calibrate.run.measure_round_trips", self.round_trips)
+        monkeypatch.setattr("specfleet.calibration.stages.visible_gpus", lambda: ["0"])
+        monkeypatch.setattr("specfleet.calibration.stages.free_bytes", lambda _gpus: self.free_bytes())
+        monkeypatch.setattr("specfleet.calibration.run.serve", self.serve)
+        monkeypatch.setattr("specfleet.calibration.run.measure_round_trips", self.round_trips)
 
     def free_bytes(self) -> dict[str, int]:
         return {"0": self.size_bytes - self.used_bytes} if self.gated else {}

@@ -4,8 +4,8 @@ import json
 import sys
 from typing import Any
 
-from engine.launch import by_hand
 from specfleet.cli import main
+from specfleet.engine.launch import by_hand
 
 serve = by_hand.serve_verifier
 

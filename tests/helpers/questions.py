@@ -3,13 +3,13 @@
 import numpy as np
 from msgspec.structs import replace
 
-from experiments.plan.doubt import slowed
-from experiments.plan.goals import Goal
-from experiments.plan.question import DEPTH, PlannedPair, Question
-from fleet.scenario.cost import Cost
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.stations.star import star_inputs
+from specfleet.experiments.plan.doubt import slowed
+from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.question import DEPTH, PlannedPair, Question
+from specfleet.fleet.scenario.cost import Cost
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.stations.star import star_inputs
 
 TARGETS = tuple(range(1, 6))
 DEPTHS = (1, 2, 4, 6)

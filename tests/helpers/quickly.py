@@ -1,10 +1,10 @@
 """Long simulations in little time."""
 
-from fleet.records.run import Run
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from sim.fast.choice import reason_against
-from sim.run import simulate
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.fast.choice import reason_against
+from specfleet.sim.run import simulate
 
 
 def simulated(scenario: Scenario) -> Run:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from calibrate.readers.recording import Recording
-from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
-from calibrate.readers.vllm_bench import read_vllm_bench
-from calibrate.readers.vllm_log import read_vllm_log
-from calibrate.readers.vllm_metrics import read_vllm_metrics
-from fleet.acceptance.models import LengthModel, expected_committed
+from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.responses import read_aiperf, read_sglang, read_vllm
+from specfleet.calibration.readers.vllm_bench import read_vllm_bench
+from specfleet.calibration.readers.vllm_log import read_vllm_log
+from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
+from specfleet.fleet.acceptance.models import LengthModel, expected_committed
 from tests.helpers import engines
 
 DEPTH = 4

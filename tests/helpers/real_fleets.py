@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from engine.node.build import load_target, new_drafter, new_streams, new_target
-from engine.node.executors import DraftExecutor, VerifyExecutor
-from engine.node.pending import PendingDrafts
-from engine.node.prompts import prompts_of
+from specfleet.engine.node.build import load_target, new_drafter, new_streams, new_target
+from specfleet.engine.node.executors import DraftExecutor, VerifyExecutor
+from specfleet.engine.node.pending import PendingDrafts
+from specfleet.engine.node.prompts import prompts_of
 from tests.helpers.toy_fleets import ToyFleet
 
 

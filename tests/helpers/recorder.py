@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from engine.decoding.graphs import Work
+from specfleet.engine.decoding.graphs import Work
 
 
 class Recorder:

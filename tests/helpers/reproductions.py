@@ -9,8 +9,8 @@ from functools import cache, partial
 
 import pytest
 
-from experiments.reproduce import REPRODUCTIONS, amusd, batch_matches, batch_model, dsde, goodspeed, starsd
-from experiments.reproduce.rows import Inputs, Reproduction
+from specfleet.experiments.reproduce import REPRODUCTIONS, amusd, batch_matches, batch_model, dsde, goodspeed, starsd
+from specfleet.experiments.reproduce.rows import Inputs, Reproduction
 
 LESS = {
     batch_model: {"PROMPTS": 20, "SEEDS": 1, "TURNS": 40, "ROUNDS_OF_FIT": 2},

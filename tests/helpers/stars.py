@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
 
 TABLES: dict[str, Any] = {
     "seed": 1,

@@ -1,9 +1,9 @@
 """Steps of a single station, for small examples."""
 
-from fleet.policies.outcome import Outcome
-from fleet.stations.messages import Instruction, StepDone
-from fleet.stations.station import Start, Station
-from fleet.times.step import Step
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.stations.messages import Instruction, StepDone
+from specfleet.fleet.stations.station import Start, Station
+from specfleet.fleet.times.step import Step
 
 
 def started(station: Station, now_s: float = 0.0) -> Step:

@@ -4,24 +4,24 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from engine.net.client import ClientEnd
-from engine.net.connections import ConnectionTable
-from engine.net.content import NOTHING, Content
-from engine.net.links import stated_links
-from engine.net.server import ServerEnd
-from engine.node.pending import PendingDrafts, repeats
-from engine.node.router import RouteExecutor
-from fleet.policies.outcome import Outcome
-from fleet.records.recorder import Log, RecordedStation
-from fleet.records.schema import SCHEMA, Row
-from fleet.scenario.faults import Change, moments
-from fleet.scenario.names import ROUTER, verifier_name
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import streams_of
-from fleet.stations.build import drafter_station, join_of, router_station, stations, verifier_station
-from fleet.stations.messages import DraftRequest, Message, StationEvent
-from fleet.stations.station import Station
-from fleet.times.step import Member, Step
+from specfleet.engine.net.client import ClientEnd
+from specfleet.engine.net.connections import ConnectionTable
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.links import stated_links
+from specfleet.engine.net.server import ServerEnd
+from specfleet.engine.node.pending import PendingDrafts, repeats
+from specfleet.engine.node.router import RouteExecutor
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.recorder import Log, RecordedStation
+from specfleet.fleet.records.schema import SCHEMA, Row
+from specfleet.fleet.scenario.faults import Change, moments
+from specfleet.fleet.scenario.names import ROUTER, verifier_name
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.stations.build import drafter_station, join_of, router_station, stations, verifier_station
+from specfleet.fleet.stations.messages import DraftRequest, Message, StationEvent
+from specfleet.fleet.stations.station import Station
+from specfleet.fleet.times.step import Member, Step
 from tests.fakes.network import FakeNetwork
 from tests.fakes.node import FakeNode
 from tests.helpers.toys import VOCABULARY, ToyDrafter, ToyTarget, seconds_of, truth

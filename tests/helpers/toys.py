@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from engine.net.content import NOTHING, Content
-from engine.node.worker import Executor
-from fleet.policies.outcome import Outcome
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
-from fleet.times.step import Step
+from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.node.worker import Executor
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
+from specfleet.fleet.times.step import Step
 
 VOCABULARY = 1000
 STEP_S = {"prefill": 0.02, "draft": 0.004, "verify": 0.01, "decode": 0.01, "warm_up": 0.001}

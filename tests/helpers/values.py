@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from fleet.inputs.strict import name_key
-from fleet.scenario.writing import fields_of
+from specfleet.fleet.inputs.strict import name_key
+from specfleet.fleet.scenario.writing import fields_of
 
 NUMBERS = (3, 0.7, 2, 0.2, 1, 0)
 

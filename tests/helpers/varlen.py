@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from engine.decoding import models, pages
+from specfleet.engine.decoding import models, pages
 
 Fed = list[int]  # query tokens of each call
 

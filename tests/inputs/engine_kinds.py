@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from engine.launch.serve import Launch
-from engine.launch.supervisor import Place
-from engine.net.clock import now_s
-from engine.node.node import Site
-from engine.node.write_ahead_log import Served
-from fleet.errors import InputError
+from specfleet.engine.launch.serve import Launch
+from specfleet.engine.launch.supervisor import Place
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.node.node import Site
+from specfleet.engine.node.write_ahead_log import Served
+from specfleet.fleet.errors import InputError
 from tests.inputs.kinds import Kind
 from tests.inputs.values import toml_of
 
@@ -75,7 +75,10 @@ def engine(**tables: Any) -> Callable[[Path], None]:
     return write
 
 
-STAND_INS = {"engine.launch.serve.Launch.run": run_here, "engine.launch.serve.NodeProcess": refuse_process}
+STAND_INS = {
+    "specfleet.engine.launch.serve.Launch.run": run_here,
+    "specfleet.engine.launch.serve.NodeProcess": refuse_process,
+}
 EAGLE = {"kind": "eagle", "model": "head", "depth": 3, "place": "target"}
 
 

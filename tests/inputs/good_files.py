@@ -5,13 +5,13 @@ import random
 import tomllib
 from pathlib import Path
 
-from calibrate import operators
-from experiments.reproduce.specdecode_simulated import FILE, SETS
-from fleet.data.shipped import shipped_devices
-from fleet.records.run import write_run
-from fleet.scenario.reading import make_scenario
-from fleet.times.profile import write_profile
-from sim.run import simulate
+from specfleet.calibration import operators
+from specfleet.experiments.reproduce.specdecode_simulated import FILE, SETS
+from specfleet.fleet.data.shipped import shipped_devices
+from specfleet.fleet.records.run import write_run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.times.profile import write_profile
+from specfleet.sim.run import simulate
 from tests.helpers import engines
 from tests.helpers.amusd_runs import any_machine, run_file
 from tests.inputs.scenarios import scenario
@@ -27,8 +27,8 @@ def write_run_files(folder: Path) -> None:
 
 def write_signal_files(folder: Path) -> None:
     """Write a scenario, and the signals that it plays."""
-    from fleet.acceptance.signals import write_signals
-    from fleet.acceptance.token import Token
+    from specfleet.fleet.acceptance.signals import write_signals
+    from specfleet.fleet.acceptance.token import Token
 
     scenario("aligned", acceptance={"model": "signals", "file": "signals.parquet"})(folder)
     rng = random.Random(1)
@@ -38,7 +38,7 @@ def write_signal_files(folder: Path) -> None:
 
 def write_place_files(folder: Path) -> None:
     """Write a scenario, the places that it plays and the lengths of its requests."""
-    from fleet.acceptance.places import write_places
+    from specfleet.fleet.acceptance.places import write_places
 
     acceptance = {"model": "by-place", "file": "places.parquet", "depth": 5}
     workload = {"requests": 6, "lengths": "lengths.csv"}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from experiments.reproduce.specdecode_simulated import FILE
+from specfleet.experiments.reproduce.specdecode_simulated import FILE
 from tests.inputs.good_files import (
     write_acceptance,
     write_amusd,
@@ -130,6 +130,6 @@ KINDS: dict[str, Kind] = {
             ("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),
             ("import", "amusd", "runs.json", "-o", "made.toml", "--json"),
         ),
-        stand_ins={"experiments.reproduce.amusd.SEEDS": 2},
+        stand_ins={"specfleet.experiments.reproduce.amusd.SEEDS": 2},
     ),
 }  # fmt: skip

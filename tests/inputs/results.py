@@ -10,20 +10,20 @@ import msgspec
 import pandas as pd
 from matplotlib.image import imread
 
-from experiments.compare.compare import Comparison
-from experiments.reproduce.rows import Reproduction
-from experiments.sweep.cell import CellResult
-from experiments.sweep.sweep import TABLE
-from fleet.records.metrics.overload import Overload
-from fleet.records.metrics.window import Metric
-from fleet.records.replay import replay
-from fleet.records.run import read_run
-from fleet.scenario.names import World
-from fleet.scenario.reading import read_scenario
-from fleet.scenario.resolved import Fleet
-from fleet.times.profile import HardwareProfile, read_profile
-from sim.analytic import StarPrediction
-from sim.run import simulate
+from specfleet.experiments.compare.compare import Comparison
+from specfleet.experiments.reproduce.rows import Reproduction
+from specfleet.experiments.sweep.cell import CellResult
+from specfleet.experiments.sweep.sweep import TABLE
+from specfleet.fleet.records.metrics.overload import Overload
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import read_run
+from specfleet.fleet.scenario.names import World
+from specfleet.fleet.scenario.reading import read_scenario
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.times.profile import HardwareProfile, read_profile
+from specfleet.sim.analytic import StarPrediction
+from specfleet.sim.run import simulate
 
 
 class PrintedRun(msgspec.Struct, frozen=True):

@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.acceptance.models import Geometric, committed_closed_form, pmf
-from fleet.policies.aligned import AlignedRule, PooledRow, Realign, Rollback, SameLength
-from fleet.policies.continuous import ContinuousBatching
-from fleet.policies.goodspeed import GoodSpeed
-from fleet.policies.outcome import Outcome
-from fleet.records.metrics.measure import measure
-from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario, scenario_of
-from fleet.scenario.resolved import LocalDrafts, ResolvedVerifiers
-from fleet.stations.aligned import AlignedStation
-from fleet.stations.messages import Finished, Join, StepDone
-from fleet.stations.station import Start, Station
-from fleet.stations.verifier import VerifierStation
-from fleet.times.step import Step
-from sim.run import simulate
+from specfleet.fleet.acceptance.models import Geometric, committed_closed_form, pmf
+from specfleet.fleet.policies.aligned import AlignedRule, PooledRow, Realign, Rollback, SameLength
+from specfleet.fleet.policies.continuous import ContinuousBatching
+from specfleet.fleet.policies.goodspeed import GoodSpeed
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import make_scenario, scenario_of
+from specfleet.fleet.scenario.resolved import LocalDrafts, ResolvedVerifiers
+from specfleet.fleet.stations.aligned import AlignedStation
+from specfleet.fleet.stations.messages import Finished, Join, StepDone
+from specfleet.fleet.stations.station import Start, Station
+from specfleet.fleet.stations.verifier import VerifierStation
+from specfleet.fleet.times.step import Step
+from specfleet.sim.run import simulate
 from tests.helpers.steps import ended, started
 
 

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from calibrate.readers.amusd import agreement_of, catch_up_s, depth_of, read_runs
-from experiments.reproduce import REPRODUCTIONS, amusd
-from experiments.reproduce.rows import Inputs
-from fleet.errors import InputError
-from fleet.policies.outcome import Outcome
-from fleet.policies.overlap import Ahead
-from fleet.records.metrics.measure import measure
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
-from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import Draft, DraftRequest, Ignored, Join
-from fleet.stations.verifier import VerifierStation
-from sim.run import simulate
+from specfleet.calibration.readers.amusd import agreement_of, catch_up_s, depth_of, read_runs
+from specfleet.experiments.reproduce import REPRODUCTIONS, amusd
+from specfleet.experiments.reproduce.rows import Inputs
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.overlap import Ahead
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
+from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.messages import Draft, DraftRequest, Ignored, Join
+from specfleet.fleet.stations.verifier import VerifierStation
+from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.steps import ended, run_step, started
 from tests.helpers.theory import drafting_ahead

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fleet.errors import InputError
-from fleet.policies.admit import N_max
-from fleet.scenario.resolve import resolve
-from fleet.stations.star import star_inputs
-from sim.analytic import (
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.admit import N_max
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.stations.star import star_inputs
+from specfleet.sim.analytic import (
     N_full,
     idle_s,
     is_fully_loaded,
@@ -30,8 +30,8 @@ from sim.analytic import (
     throughput,
     wait_s,
 )
-from sim.predict import predict
-from sim.run import simulate
+from specfleet.sim.predict import predict
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 from tests.helpers.theory import exponential_round_rate
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.analytic import rounds_per_s
-from sim.approximate import rounds_per_s as approximate
+from specfleet.sim.analytic import rounds_per_s
+from specfleet.sim.approximate import rounds_per_s as approximate
 from tests.helpers.theory import exponential_round_rate
 
 TIMES = st.floats(1e-4, 1.0)

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fleet.data.shipped import shipped_scenarios
-from fleet.records.metrics.measure import measure
-from fleet.records.metrics.window import with_percentiles
-from fleet.records.run import Run
-from fleet.scenario.reading import change_scenario, read_scenario
-from fleet.scenario.scenario import Scenario
-from sim.run import simulate
+from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.metrics.window import with_percentiles
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import change_scenario, read_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import simulate
 
 FILE = Path(__file__).with_name("digests.json")
 DIGITS = 9

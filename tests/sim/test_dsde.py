@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.acceptance.signals import Regional, read_signals, synthetic, write_signals
-from fleet.acceptance.token import Token
-from fleet.acceptance.tokens import TokenSampler
-from fleet.errors import InputError
-from fleet.policies import adaedl
-from fleet.policies.adaedl import AdaEdl, Threshold
-from fleet.policies.dsde import (
+from specfleet.fleet.acceptance.signals import Regional, read_signals, synthetic, write_signals
+from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.acceptance.tokens import TokenSampler
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies import adaedl
+from specfleet.fleet.policies.adaedl import AdaEdl, Threshold
+from specfleet.fleet.policies.dsde import (
     DECAY,
     LONG_TOKENS,
     SHORT_TOKENS,
@@ -30,11 +30,11 @@ from fleet.policies.dsde import (
     sl_max,
     wvir,
 )
-from fleet.policies.outcome import Outcome
-from fleet.records.metrics.measure import measure
-from fleet.records.replay import replay
-from fleet.scenario.reading import make_scenario
-from sim.run import simulate
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.sim.run import simulate
 
 RNG = np.random.default_rng(0)
 STEADY = Stability(klds=(0.1, 0.2) * 15, last=0.15, longest=8, sl_max=12)

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from fleet.records.metrics.measure import measure_targets
-from fleet.records.replay import replay
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from sim.alone import alone
-from sim.run import simulate
+from specfleet.fleet.records.metrics.measure import measure_targets
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.alone import alone
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 

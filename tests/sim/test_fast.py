@@ -14,13 +14,13 @@ import pytest
 
 numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip install 'specfleet[fast]'")
 
-from fleet.errors import InputError
-from fleet.scenario.reading import change_scenario
-from fleet.scenario.resolve import resolve
-from sim.fast import choice, layout
-from sim.fast.compiled import COMPILING, compiled_loop
-from sim.fast.plain import SUPPORTED, unsupported_in
-from sim.run import simulate
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.sim.fast import choice, layout
+from specfleet.sim.fast.compiled import COMPILING, compiled_loop
+from specfleet.sim.fast.plain import SUPPORTED, unsupported_in
+from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.stars import star
 from tests.helpers.values import keys_below, values_of
@@ -194,7 +194,7 @@ def test_compiled_code_is_in_one_folder() -> None:
         assert all(isinstance(node, ast.ImportFrom) for node in nodes)
         modules = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)} - {"typing"}
         assert path.parent == room
-        assert all(module.startswith("sim.fast.") for module in modules), path
+        assert all(module.startswith("specfleet.sim.fast.") for module in modules), path
 
 
 def test_changed_records_are_other_types() -> None:

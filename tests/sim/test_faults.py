@@ -6,18 +6,18 @@ import msgspec
 import pytest
 from simpy import Environment
 
-from figures.timeline import steps_of
-from fleet.acceptance.tokens import Agreement
-from fleet.records.metrics.findings import findings_of
-from fleet.records.playback import playback_of
-from fleet.records.replay import replay
-from fleet.records.run import Run, make_run
-from fleet.scenario.faults import Kill, Stall
-from fleet.scenario.reading import scenario_of
-from fleet.scenario.resolve import resolve
-from fleet.stations.session import ERA, INCARNATION
-from sim.network import Network
-from sim.run import simulate
+from specfleet.figures.timeline import steps_of
+from specfleet.fleet.acceptance.tokens import Agreement
+from specfleet.fleet.records.metrics.findings import findings_of
+from specfleet.fleet.records.playback import playback_of
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.faults import Kill, Stall
+from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.stations.session import ERA, INCARNATION
+from specfleet.sim.network import Network
+from specfleet.sim.run import simulate
 from tests.helpers.faulty import FLEETS, NEW_TOKENS, faulty, plain_fleet
 from tests.helpers.marks import slow
 

@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 
 numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip install 'specfleet[fast]'")
 
-from experiments.sweep.cell import run_cell
-from fleet.errors import InputError
-from fleet.records.columns import Table, Words
-from fleet.records.metrics.findings import Findings, findings_of, needs_rows
-from fleet.records.metrics.measure import measure
-from fleet.records.playback import playback_of
-from fleet.records.replay import replay
-from fleet.records.run import Run
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from sim.fast import run
-from sim.fast.findings import allocate_log
-from sim.fast.kernel import run_star
-from sim.fast.plain import unsupported_in
-from sim.fast.run import allocate_parts, simulate_findings, simulate_records
-from sim.fast.serving import run_serving
-from sim.run import observe, simulate
+from specfleet.experiments.sweep.cell import run_cell
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.columns import Table, Words
+from specfleet.fleet.records.metrics.findings import Findings, findings_of, needs_rows
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.playback import playback_of
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.fast import run
+from specfleet.sim.fast.findings import allocate_log
+from specfleet.sim.fast.kernel import run_star
+from specfleet.sim.fast.plain import unsupported_in
+from specfleet.sim.fast.run import allocate_parts, simulate_findings, simulate_records
+from specfleet.sim.fast.serving import run_serving
+from specfleet.sim.run import observe, simulate
 from tests.helpers.compiled_fleets import fleets_with_drafters, plain_stars, serving_fleets
 from tests.helpers.marks import slow
 from tests.helpers.stars import star

@@ -11,20 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from experiments.reproduce.goodspeed import best_goodput, goodputs_of, smoothed
-from fleet.acceptance.models import committed_closed_form as expected_goodput
-from fleet.policies.allocate import RandomShare
-from fleet.policies.goodspeed import Client, GoodSpeed, gradient_schedule, utility
-from fleet.policies.outcome import Outcome
-from fleet.records.metrics.findings import findings_of
-from fleet.records.metrics.grouped import Groups
-from fleet.records.metrics.measure import measure, window_of
-from fleet.records.metrics.tables import verifications_of
-from fleet.records.replay import replay
-from fleet.records.run import Run
-from fleet.scenario.reading import change_scenario, make_scenario
-from fleet.scenario.scenario import Scenario
-from sim.run import simulate
+from specfleet.experiments.reproduce.goodspeed import best_goodput, goodputs_of, smoothed
+from specfleet.fleet.acceptance.models import committed_closed_form as expected_goodput
+from specfleet.fleet.policies.allocate import RandomShare
+from specfleet.fleet.policies.goodspeed import Client, GoodSpeed, gradient_schedule, utility
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.metrics.findings import findings_of
+from specfleet.fleet.records.metrics.grouped import Groups
+from specfleet.fleet.records.metrics.measure import measure, window_of
+from specfleet.fleet.records.metrics.tables import verifications_of
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import simulate
 
 shares = st.floats(0.0, 1.0, allow_nan=False)
 RNG = np.random.default_rng(0)

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import InputError
-from fleet.records.metrics.measure import measure
-from fleet.scenario.reading import change_scenario, make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
-from sim.predict import predict
-from sim.run import simulate
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.predict import predict
+from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.values import keys_below, values_of
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scenario.reading import change_scenario
-from fleet.times.overhead import Delay, Overhead, Overheads, StationOverheads
-from fleet.times.profile import HardwareProfile
-from fleet.times.roofline import AttentionTime, Roofline
-from fleet.times.step_time import StepTime
-from sim.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.times.overhead import Delay, Overhead, Overheads, StationOverheads
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.roofline import AttentionTime, Roofline
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 from tests.helpers.copies import copies, played, taken_s
 from tests.helpers.places import repeatable
 

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fleet.records.metrics.measure import measure
-from fleet.records.metrics.window import Metric
-from fleet.records.overheads import delays_in, late_starts
-from fleet.records.run import Run
-from fleet.scenario.names import DRAFTER, verifier_name
-from fleet.times.step_time import Exponential
-from sim.run import simulate
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.overheads import delays_in, late_starts
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.names import DRAFTER, verifier_name
+from specfleet.fleet.times.step_time import Exponential
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 EXPONENTIAL = {"spread": "exponential"}

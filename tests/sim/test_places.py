@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.acceptance.places import write_places
-from fleet.errors import InputError
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
-from sim.predict import predict
-from sim.run import simulate
+from specfleet.fleet.acceptance.places import write_places
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.predict import predict
+from specfleet.sim.run import simulate
 from tests.helpers.places import repeatable, texts_of, tokens_and_steps
 
 DEPTH = 6

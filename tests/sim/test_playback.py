@@ -8,13 +8,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from fleet.errors import InputError
-from fleet.records.playback import PARTS, Part, parse_parts, playback_of
-from fleet.records.replay import replay
-from fleet.records.run import Run
-from fleet.scenario.reading import change_scenario
-from fleet.scenario.scenario import Scenario
-from sim.run import simulate
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.playback import PARTS, Part, parse_parts, playback_of
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 RANDOM = {"spread": {"spread": "exponential"}}

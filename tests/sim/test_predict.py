@@ -6,12 +6,12 @@ import pytest
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
-from experiments.sweep.cell import analytic_values
-from fleet.errors import InputError
-from fleet.scenario.reading import make_scenario, scenario_of
-from fleet.scenario.scenario import Scenario
-from sim.predict import predict
-from sim.run import simulate
+from specfleet.experiments.sweep.cell import analytic_values
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import make_scenario, scenario_of
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.predict import predict
+from specfleet.sim.run import simulate
 from tests.helpers.stars import TABLES
 
 AGREEMENT = {"model": "agreement", "sessions": ["1101"], "unknown": 0.5}

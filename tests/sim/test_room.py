@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.records.replay import replay
-from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
-from sim.run import simulate
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 lengths = st.integers(1, 60)

@@ -7,17 +7,17 @@ import msgspec
 import pandas as pd
 import pytest
 
-from fleet.policies.allocate import RandomShare
-from fleet.policies.route import RoundRobin
-from fleet.records.metrics.measure import measure
-from fleet.records.metrics.tables import rounds_of
-from fleet.records.replay import replay
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
-from fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
-from fleet.stations.router import RouterStation
-from fleet.stations.station import Start
-from sim.run import simulate
+from specfleet.fleet.policies.allocate import RandomShare
+from specfleet.fleet.policies.route import RoundRobin
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.metrics.tables import rounds_of
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
+from specfleet.fleet.stations.router import RouterStation
+from specfleet.fleet.stations.station import Start
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star as small_star
 
 

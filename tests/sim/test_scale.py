@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sim.run import simulate
+from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 ROUTED = {"count": 4, "route": "shortest-queue"}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from simpy import Environment
 
-from fleet.stations.messages import Leave
-from fleet.stations.outcomes import nothing
-from fleet.times.step import Step
-from sim.servers import ContendedDevice, Delays, Device, Server, Service, TimeSlicedDevice
+from specfleet.fleet.stations.messages import Leave
+from specfleet.fleet.stations.outcomes import nothing
+from specfleet.fleet.times.step import Step
+from specfleet.sim.servers import ContendedDevice, Delays, Device, Server, Service, TimeSlicedDevice
 
 
 class FakeServer:

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.errors import InputError
-from fleet.policies.continuous import ContinuousBatching
-from fleet.policies.outcome import Outcome
-from fleet.records.metrics.findings import findings_of
-from fleet.records.metrics.measure import measure
-from fleet.records.replay import replay_stations
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import LocalDrafts, ResolvedVerifiers
-from fleet.stations.build import stations
-from fleet.stations.messages import Draft, Join, StepDone
-from fleet.stations.station import Plan, Start, Station
-from fleet.stations.verifier import VerifierStation
-from fleet.times.step import Step
-from sim.run import simulate
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.continuous import ContinuousBatching
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.records.metrics.findings import findings_of
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.replay import replay_stations
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import LocalDrafts, ResolvedVerifiers
+from specfleet.fleet.stations.build import stations
+from specfleet.fleet.stations.messages import Draft, Join, StepDone
+from specfleet.fleet.stations.station import Plan, Start, Station
+from specfleet.fleet.stations.verifier import VerifierStation
+from specfleet.fleet.times.step import Step
+from specfleet.sim.run import simulate
 
 K = 3
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student_t
 
-from fleet.records.metrics.measure import measure, measure_targets
-from fleet.records.metrics.window import Metric
-from fleet.scenario.names import DRAFTER
-from fleet.scenario.scenario import Scenario
-from sim.analytic import idle_s, iteration_s, wait_s
-from sim.run import simulate
+from specfleet.fleet.records.metrics.measure import measure, measure_targets
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.scenario.names import DRAFTER
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.analytic import idle_s, iteration_s, wait_s
+from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.quickly import simulated
 from tests.helpers.stars import star

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import specfleet
-from fleet.data.shipped import shipped_scenarios
-from fleet.shown import MAX_ROWS
+from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.shown import MAX_ROWS
 from tests.helpers.cli import Say
 
 ROOT = Path(__file__).parents[2]

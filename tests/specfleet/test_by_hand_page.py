@@ -18,13 +18,13 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("zmq")
 
-from fleet.records.join import Joined, join_runs
-from fleet.records.playback import ways_of
-from fleet.records.replay import replay
-from fleet.records.run import read_run
-from fleet.scenario.reading import read_scenario
-from fleet.scenario.resolve import resolve
-from fleet.stations.build import stations
+from specfleet.fleet.records.join import Joined, join_runs
+from specfleet.fleet.records.playback import ways_of
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import read_run
+from specfleet.fleet.scenario.reading import read_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.stations.build import stations
 from tests.helpers.namespaces import Hosts, NotPermittedError
 from tests.helpers.plain import plain_outputs
 from tests.helpers.processes import ROOT, ended, start

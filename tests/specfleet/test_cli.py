@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.console.printing import print_table
-from fleet.records.run import write_run
-from sim.run import simulate
+from specfleet.experiments.console.printing import print_table
+from specfleet.fleet.records.run import write_run
+from specfleet.sim.run import simulate
 from tests.helpers.cli import Say
 from tests.helpers.commands import all_commands
 from tests.helpers.stars import star
@@ -144,7 +144,7 @@ def test_help_lists_the_commands(say: Say) -> None:
 def test_a_narrow_table_keeps_every_character(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiments.console.printing.PIPED_WIDTH", 24)
+    monkeypatch.setattr("specfleet.experiments.console.printing.PIPED_WIDTH", 24)
     print_table("cells", ("cell", "value"), [("verifiers.count=12345", "1")])
     out = capsys.readouterr().out
     assert "…" not in out

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.records.run import read_run
+from specfleet.fleet.records.run import read_run
 from tests.helpers.marks import slow
 from tests.helpers.processes import ROOT, alive, ended, eventually, is_asleep, specfleet, state_of
 from tests.helpers.signals import SIGNALS, assert_ended_by, tell

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import specfleet
-from fleet.times.profile import write_profile
+from specfleet.fleet.times.profile import write_profile
 from specfleet.meaning.shipped import profiles
 from tests.helpers.cli import Say
 

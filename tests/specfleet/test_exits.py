@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.console.exits import STATUSES
-from fleet.records.run import read_run
+from specfleet.experiments.console.exits import STATUSES
+from specfleet.fleet.records.run import read_run
 from tests.helpers.commands import all_commands
 from tests.helpers.marks import slow
 from tests.helpers.processes import ended, eventually, specfleet, start

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import specfleet
-from fleet.acceptance.models import committed_closed_form
+from specfleet.fleet.acceptance.models import committed_closed_form
 
 
 @settings(max_examples=30)

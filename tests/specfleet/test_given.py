@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import specfleet
-from fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.scenario import Scenario
 
 SMALL: dict[str, Any] = {"workload.requests": 8, "workload.new_tokens": 8}
 

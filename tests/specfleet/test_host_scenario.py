@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from calibrate.fitting import fitting, fitting_path, scenario_of_pair, write_fitting
-from calibrate.host import fitted_scenario
-from experiments.notes import notes_of
-from fleet.acceptance.models import Recorded
-from fleet.data.shipped import shipped_scenarios
-from fleet.scenario.reading import make_scenario, read_scenario, scenario_of
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile, write_profile
-from fleet.times.step_time import StepTime
+from specfleet.calibration.fitting import fitting, fitting_path, scenario_of_pair, write_fitting
+from specfleet.calibration.host import fitted_scenario
+from specfleet.experiments.notes import notes_of
+from specfleet.fleet.acceptance.models import Recorded
+from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.scenario.reading import make_scenario, read_scenario, scenario_of
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile, write_profile
+from specfleet.fleet.times.step_time import StepTime
 from tests.helpers.cli import Say
 
 TWO_CORES = {"cores": "2"}
@@ -117,7 +117,7 @@ def test_calibrate_leaves_the_profile_and_the_scenario_and_names_both(
     say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr("calibrate.run.calibrate", lambda *_: measured())
+    monkeypatch.setattr("specfleet.calibration.run.calibrate", lambda *_: measured())
     monkeypatch.chdir(tmp_path)
     calibrate = ("calibrate", "-o", "mine.json")
     assert "scenario that fits it: mine.toml" in say(*calibrate, "--depth", "3").err
@@ -133,7 +133,7 @@ def test_kept_stages_go_with_the_profile_unless_one_was_left_out(
     left_out: dict[str, str], say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    from calibrate.kept import Kept
+    from specfleet.calibration.kept import Kept
 
     contention = (1.0,) if left_out else (1.0, 1.4)
     profile = msgspec.structs.replace(
@@ -144,7 +144,7 @@ def test_kept_stages_go_with_the_profile_unless_one_was_left_out(
         Kept(folder, "this").write("links", 1)
         return profile
 
-    monkeypatch.setattr("calibrate.run.calibrate", calibrate)
+    monkeypatch.setattr("specfleet.calibration.run.calibrate", calibrate)
     printed = say("calibrate", "-o", tmp_path / "mine.json").out
     assert (tmp_path / "mine.calibration" / "links.stage").exists() == bool(left_out)
     assert (tmp_path / "mine.calibration").exists() == bool(left_out)
@@ -164,7 +164,7 @@ def test_own_prompts_that_are_not_measured_are_noted(
     prompts: str, options: tuple[str, ...], noted: bool, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr("calibrate.run.calibrate", lambda *_: measured())
+    monkeypatch.setattr("specfleet.calibration.run.calibrate", lambda *_: measured())
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_text(f'[workload]\nprompts = "{prompts}"\n')
     said = say("calibrate", "--scenario", "mine.toml", "-o", "pair.json", *options).err

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import specfleet
-from experiments.compare.differences import mean_length_of, sharing
-from fleet.acceptance.fits import mean_interval
-from fleet.acceptance.models import Recorded
+from specfleet.experiments.compare.differences import mean_length_of, sharing
+from specfleet.fleet.acceptance.fits import mean_interval
+from specfleet.fleet.acceptance.models import Recorded
 from tests.helpers.cli import Said
 from tests.helpers.processes import ROOT, ended, start
 

@@ -52,8 +52,8 @@ def test_metrics_of_records_import_nothing_heavy(tmp_path: Path) -> None:
 
 def test_a_worker_of_a_sweep_imports_nothing_heavy() -> None:
     program = """
-from experiments.sweep.cell import run_cell
-from fleet.scenario.reading import scenario_of
+from specfleet.experiments.sweep.cell import run_cell
+from specfleet.fleet.scenario.reading import scenario_of
 assert not run_cell({}, scenario_of("star", {"workload.requests": 12}), "sim", 2).error
 """
     assert not imported(program) & HEAVY

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import specfleet
-from experiments.notes import notes_of
-from fleet.data.shipped import shipped_scenarios
-from fleet.scenario.reading import make_scenario
+from specfleet.experiments.notes import notes_of
+from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.scenario.reading import make_scenario
 from tests.helpers.cli import Say
 
 PRINTED = [0.82, 0.68, 0.55, 0.43, 0.36]

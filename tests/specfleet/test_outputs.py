@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 import specfleet as api
-from fleet.errors import InputError, OutputError
-from fleet.records.run import read_run
-from fleet.times.profile import read_profile
-from sim.run import simulate
+from specfleet.fleet.errors import InputError, OutputError
+from specfleet.fleet.records.run import read_run
+from specfleet.fleet.times.profile import read_profile
+from specfleet.sim.run import simulate
 from tests.helpers.cli import Say
 from tests.helpers.commands import all_commands, all_functions
 from tests.helpers.marks import slow
@@ -104,7 +104,7 @@ def test_a_full_disk_leaves_the_old_file_and_the_result(case: str, tmp_path: Pat
 def test_a_calibration_that_cannot_be_written_is_printed(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     profile = read_profile("rtx-4090", Path())
-    monkeypatch.setattr("calibrate.run.calibrate", lambda *_: profile)
+    monkeypatch.setattr("specfleet.calibration.run.calibrate", lambda *_: profile)
     status, out, err = say("calibrate", "--json", "-o", "/dev/full")
     assert msgspec.json.decode(out, type=type(profile)) == profile
     assert (status, err) == (1, "specfleet: /dev/full: cannot be written (No space left on device)\n")
@@ -115,9 +115,9 @@ def test_an_unwritable_engine_run_is_printed(
     option: str, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    from engine.launch.serve import EngineRun
+    from specfleet.engine.launch.serve import EngineRun
 
-    monkeypatch.setattr("engine.launch.serve.serve", lambda *_, **__: EngineRun(simulate(star()), {}))
+    monkeypatch.setattr("specfleet.engine.launch.serve.serve", lambda *_, **__: EngineRun(simulate(star()), {}))
     kept = {"-o": "--signals", "--signals": "-o"}[option]
     said = say("run", "serving", "--json", option, "/dev/full", kept, tmp_path / "kept")
     assert said.status == 1

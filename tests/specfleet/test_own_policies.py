@@ -50,7 +50,7 @@ class InTurn(msgspec.Struct, frozen=True, tag="one-or-two", tag_field="policy"):
 '''
 PROGRAM = """
 import json, sys, specfleet
-from fleet.records.replay import replay
+from specfleet.fleet.records.replay import replay
 tables = json.loads(sys.argv[1])
 result = specfleet.simulate("star", tables)
 rounds = result.rounds()

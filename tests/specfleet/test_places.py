@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 import specfleet
-from experiments.plan.answer import Plan
-from experiments.plan.places import pairs_of, places_of
-from experiments.plan.question import APART, COLOCATED, PLAIN, PlannedPair, Question, fitting
-from experiments.plan.screen import screen
-from fleet.errors import InputError
-from fleet.scenario.cost import Cost
-from fleet.scenario.reading import change_scenario, read_scenario, scenario_of
 from specfleet.cli.plans import TABLED, tabled, write_answer
+from specfleet.experiments.plan.answer import Plan
+from specfleet.experiments.plan.places import pairs_of, places_of
+from specfleet.experiments.plan.question import APART, COLOCATED, PLAIN, PlannedPair, Question, fitting
+from specfleet.experiments.plan.screen import screen
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.cost import Cost
+from specfleet.fleet.scenario.reading import change_scenario, read_scenario, scenario_of
 
 TARGET, DRAFTER = "llama-3.1-8b", "llama-3.2-1b"
 DRAFTS = [f"{DRAFTER}@{device}" for device in ("l4", "rtx-4090", "h100")]

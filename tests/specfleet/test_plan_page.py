@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from experiments.draw import read_plan
-from experiments.plan.advice import FleetPlan
-from experiments.plan.answer import Plan
-from experiments.plan.question import APART, COLOCATED, PLAIN
-from fleet.records.replay import replay
-from fleet.records.run import read_run
-from fleet.scenario.reading import read_scenario
+from specfleet.experiments.draw import read_plan
+from specfleet.experiments.plan.advice import FleetPlan
+from specfleet.experiments.plan.answer import Plan
+from specfleet.experiments.plan.question import APART, COLOCATED, PLAIN
+from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.run import read_run
+from specfleet.fleet.scenario.reading import read_scenario
 from tests.helpers.processes import ROOT, specfleet
 
 PAGE = (ROOT / "docs" / "plan.md").read_text()

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from fleet.acceptance.places import PlaceRow
-from fleet.acceptance.signals import SignalRow
-from fleet.data.shipped import shipped_profiles, shipped_scenarios
-from fleet.errors import InputError
-from fleet.records.metrics.glossary import METRICS, SYMBOLS
-from fleet.records.metrics.window import Metric
-from fleet.records.run import RunHeader
-from fleet.records.schema import Row
-from fleet.scenario.reading import make_scenario, read_scenario
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.writing import fields_of
-from fleet.stations.star import StarInputs
-from sim.analytic import StarPrediction
+from specfleet.fleet.acceptance.places import PlaceRow
+from specfleet.fleet.acceptance.signals import SignalRow
+from specfleet.fleet.data.shipped import shipped_profiles, shipped_scenarios
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.glossary import METRICS, SYMBOLS
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.run import RunHeader
+from specfleet.fleet.records.schema import Row
+from specfleet.fleet.scenario.reading import make_scenario, read_scenario
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.writing import fields_of
+from specfleet.fleet.stations.star import StarInputs
 from specfleet.meaning.entries import all_entries, described_keys, explain, keys_of, prose_of, tables_from
 from specfleet.meaning.render import in_lines, template, write_template
 from specfleet.meaning.shipped import profiles, scenarios
+from specfleet.sim.analytic import StarPrediction
 from tests.helpers.cli import Say
 from tests.helpers.commands import all_commands
 from tools.reference.__main__ import main, pages

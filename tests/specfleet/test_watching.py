@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("prometheus_client")
 
-from experiments.watching.page import FAMILIES
+from specfleet.experiments.watching.page import FAMILIES
 from tests.helpers.marks import slow
 from tests.helpers.processes import ended, eventually, specfleet
 

@@ -20,8 +20,8 @@ import transformers
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.demo_pair.corpus import FOLDER
-from fleet.files import write_file
+from specfleet.engine.demo_pair.corpus import FOLDER
+from specfleet.fleet.files import write_file
 from tools.demo_pair.corpus import token_stream
 
 VOCABULARY = 512  # a small one spends the parameters on layers

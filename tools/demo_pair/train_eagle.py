@@ -18,10 +18,10 @@ from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 from transformers.utils import logging
 
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle_files import load_head, own_tensors
-from engine.demo_pair.corpus import FOLDER
-from fleet.files import write_file
+from specfleet.engine.decoding.eagle import EagleHead
+from specfleet.engine.decoding.eagle_files import load_head, own_tensors
+from specfleet.engine.demo_pair.corpus import FOLDER
+from specfleet.fleet.files import write_file
 from tools.demo_pair.corpus import token_stream
 from tools.demo_pair.train import (
     Loss,

@@ -5,9 +5,9 @@ from pathlib import Path
 import typer.main
 from typer.cli import get_docs_for_click
 
-from experiments.console.exits import STATUSES, run
-from fleet.files import write_file
 from specfleet.cli.entry import app
+from specfleet.experiments.console.exits import STATUSES, run
+from specfleet.fleet.files import write_file
 from tools.reference.pages import all_pages, page, table_of
 
 

@@ -4,19 +4,19 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from fleet.acceptance.places import PlaceRow
-from fleet.acceptance.signals import SignalRow
-from fleet.records.metrics.glossary import METRICS, SYMBOLS, Meaning
-from fleet.records.metrics.window import Metric
-from fleet.records.run import RunHeader
-from fleet.records.schema import Row
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.writing import tag_of
-from fleet.stations.messages import StationEvent
-from fleet.stations.star import StarInputs
-from sim.analytic import StarPrediction
+from specfleet.fleet.acceptance.places import PlaceRow
+from specfleet.fleet.acceptance.signals import SignalRow
+from specfleet.fleet.records.metrics.glossary import METRICS, SYMBOLS, Meaning
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.run import RunHeader
+from specfleet.fleet.records.schema import Row
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.writing import tag_of
+from specfleet.fleet.stations.messages import StationEvent
+from specfleet.fleet.stations.star import StarInputs
 from specfleet.meaning.entries import Key, KeyTable, keys_of, prose_of, tables_from
 from specfleet.meaning.render import NO_VALUE
+from specfleet.sim.analytic import StarPrediction
 from tools.reference import texts
 
 

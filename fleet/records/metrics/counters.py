@@ -6,11 +6,11 @@ from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
-from fleet.records.metrics.tables import COMMITTING, DRAFTING
-from fleet.records.recorder import ReportedRows
-from fleet.records.schema import WIDTH, PowerSample, Row
-from fleet.scenario.names import DRAFTER, ROUTER
-from fleet.scenario.resolved import Fleet
+from specfleet.fleet.records.metrics.tables import COMMITTING, DRAFTING
+from specfleet.fleet.records.recorder import ReportedRows
+from specfleet.fleet.records.schema import WIDTH, PowerSample, Row
+from specfleet.fleet.scenario.names import DRAFTER, ROUTER
+from specfleet.fleet.scenario.resolved import Fleet
 
 EDGES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 SPAN_S = 60.0  # the last minute

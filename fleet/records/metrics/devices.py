@@ -5,16 +5,16 @@ from functools import partial
 
 import numpy as np
 
-from fleet.records.columns import Table
-from fleet.records.metrics.findings import Findings
-from fleet.records.metrics.grouped import Floats
-from fleet.records.metrics.tables import at_drafter
-from fleet.records.metrics.window import Metric, Window
-from fleet.records.power import DeviceCurve, integral
-from fleet.scenario.cost import per_million_tokens
-from fleet.scenario.facts import devices_of
-from fleet.scenario.names import DRAFTER, ROUTER, TARGET
-from fleet.scenario.resolved import Fleet
+from specfleet.fleet.records.columns import Table
+from specfleet.fleet.records.metrics.findings import Findings
+from specfleet.fleet.records.metrics.grouped import Floats
+from specfleet.fleet.records.metrics.tables import at_drafter
+from specfleet.fleet.records.metrics.window import Metric, Window
+from specfleet.fleet.records.power import DeviceCurve, integral
+from specfleet.fleet.scenario.cost import per_million_tokens
+from specfleet.fleet.scenario.facts import devices_of
+from specfleet.fleet.scenario.names import DRAFTER, ROUTER, TARGET
+from specfleet.fleet.scenario.resolved import Fleet
 
 BUSY = "share of time"
 

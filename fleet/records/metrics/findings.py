@@ -6,9 +6,9 @@ The loop's tables equal those of its rows, value for value (`tests/sim/test_find
 import msgspec
 import numpy as np
 
-from fleet.records.columns import Bools, Integers, Table
-from fleet.records.metrics.grouped import Groups, at, find
-from fleet.records.metrics.tables import (
+from specfleet.fleet.records.columns import Bools, Integers, Table
+from specfleet.fleet.records.metrics.grouped import Groups, at, find
+from specfleet.fleet.records.metrics.tables import (
     at_drafter,
     commits_of,
     left_s_of,
@@ -17,10 +17,10 @@ from fleet.records.metrics.tables import (
     rounds_of,
     verifications_of,
 )
-from fleet.records.power import DeviceCurve
-from fleet.records.run import Run
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import has_file
+from specfleet.fleet.records.power import DeviceCurve
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import has_file
 
 
 class Findings(msgspec.Struct, frozen=True):

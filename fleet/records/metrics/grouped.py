@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fleet.records.columns import Bools, Column, Integers, Words
+from specfleet.fleet.records.columns import Bools, Column, Integers, Words
 
 Floats = NDArray[np.float64]
 MAX_KEY = 2**62  # limit of a packed key, so that it is an int64

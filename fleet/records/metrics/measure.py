@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from fleet.errors import InputError
-from fleet.policies.goodspeed import utility
-from fleet.records.columns import Column, Table
-from fleet.records.metrics.devices import busy_s, cost, energy, loads, measured_counters, measured_energy
-from fleet.records.metrics.findings import Findings, findings_of
-from fleet.records.metrics.grouped import Floats, Groups
-from fleet.records.metrics.intervals import NO_INTERVAL, student_t_interval
-from fleet.records.metrics.outages import outage_metrics, without_steady_state
-from fleet.records.metrics.overload import Overload, overload_of, streams_per_s
-from fleet.records.metrics.service import goodput, speedup
-from fleet.records.metrics.steady import places_of, relaxation_s
-from fleet.records.metrics.tables import requests_of
-from fleet.records.metrics.window import Metric, Window, without_intervals
-from fleet.records.run import Run
-from fleet.scenario.resolved import Fleet
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.goodspeed import utility
+from specfleet.fleet.records.columns import Column, Table
+from specfleet.fleet.records.metrics.devices import busy_s, cost, energy, loads, measured_counters, measured_energy
+from specfleet.fleet.records.metrics.findings import Findings, findings_of
+from specfleet.fleet.records.metrics.grouped import Floats, Groups
+from specfleet.fleet.records.metrics.intervals import NO_INTERVAL, student_t_interval
+from specfleet.fleet.records.metrics.outages import outage_metrics, without_steady_state
+from specfleet.fleet.records.metrics.overload import Overload, overload_of, streams_per_s
+from specfleet.fleet.records.metrics.service import goodput, speedup
+from specfleet.fleet.records.metrics.steady import places_of, relaxation_s
+from specfleet.fleet.records.metrics.tables import requests_of
+from specfleet.fleet.records.metrics.window import Metric, Window, without_intervals
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.resolved import Fleet
 
 if TYPE_CHECKING:
     import pandas as pd  # only for frames

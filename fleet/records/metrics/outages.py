@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleet.records.columns import Table
-from fleet.records.metrics.grouped import Groups, at
-from fleet.records.metrics.tables import requests_of
-from fleet.records.metrics.window import Metric, Window
-from fleet.scenario.faults import Fault, NodeFault
-from fleet.stations.session import ERA
+from specfleet.fleet.records.columns import Table
+from specfleet.fleet.records.metrics.grouped import Groups, at
+from specfleet.fleet.records.metrics.tables import requests_of
+from specfleet.fleet.records.metrics.window import Metric, Window
+from specfleet.fleet.scenario.faults import Fault, NodeFault
+from specfleet.fleet.stations.session import ERA
 
 
 def outage_metrics(window: Window, rows: Table, commits: Table, requests: Table) -> dict[str, Metric]:

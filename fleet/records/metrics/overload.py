@@ -19,14 +19,14 @@ import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
-from fleet.policies.group import AllWaiting, One
-from fleet.records.columns import Bools, Integers, Table
-from fleet.records.metrics.findings import Findings
-from fleet.records.metrics.grouped import Floats, Groups, at, find
-from fleet.records.metrics.tables import at_drafter, requests_of
-from fleet.scenario.arrivals import Gamma, Poisson
-from fleet.scenario.names import DRAFTER, ROUTER
-from fleet.scenario.resolved import Fleet
+from specfleet.fleet.policies.group import AllWaiting, One
+from specfleet.fleet.records.columns import Bools, Integers, Table
+from specfleet.fleet.records.metrics.findings import Findings
+from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
+from specfleet.fleet.records.metrics.tables import at_drafter, requests_of
+from specfleet.fleet.scenario.arrivals import Gamma, Poisson
+from specfleet.fleet.scenario.names import DRAFTER, ROUTER
+from specfleet.fleet.scenario.resolved import Fleet
 
 FALSE_ALARM = 0.001  # false alarm rate of the verdict at rho = 1
 MIN_STEPS = 30  # saturated steps of the kind that takes most of a station's time

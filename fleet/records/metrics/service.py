@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fleet.records.columns import Bools, Table
-from fleet.records.metrics.grouped import Floats
-from fleet.records.metrics.window import Metric, Window
-from fleet.scenario.facts import plain_step_s
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.slo import Slo, miss
+from specfleet.fleet.records.columns import Bools, Table
+from specfleet.fleet.records.metrics.grouped import Floats
+from specfleet.fleet.records.metrics.window import Metric, Window
+from specfleet.fleet.scenario.facts import plain_step_s
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.slo import Slo, miss
 
 
 def meets(slo: Slo, times_s: Mapping[str, Floats]) -> Bools:

@@ -8,17 +8,17 @@ import math
 
 import numpy as np
 
-from fleet.acceptance.models import survival
-from fleet.acceptance.tokens import TokenModel
-from fleet.errors import InputError
-from fleet.records.columns import Table
-from fleet.records.metrics.findings import Findings
-from fleet.records.metrics.grouped import Groups
-from fleet.records.metrics.tables import at_drafter, requests_of
-from fleet.records.metrics.window import Floats, Window
-from fleet.scenario.arrivals import Gamma, Poisson
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import has_file, mean_lengths
+from specfleet.fleet.acceptance.models import survival
+from specfleet.fleet.acceptance.tokens import TokenModel
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.columns import Table
+from specfleet.fleet.records.metrics.findings import Findings
+from specfleet.fleet.records.metrics.grouped import Groups
+from specfleet.fleet.records.metrics.tables import at_drafter, requests_of
+from specfleet.fleet.records.metrics.window import Floats, Window
+from specfleet.fleet.scenario.arrivals import Gamma, Poisson
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import has_file, mean_lengths
 
 LONG = 1000  # tokens of an answer from which its mean rounds grow by those of a mean round
 CLOSE = 0.1  # difference of the run's work from the expected one up to which chance explains it

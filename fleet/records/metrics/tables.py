@@ -5,11 +5,11 @@ Metrics are estimates from these tables. Times are in seconds since the run bega
 
 import numpy as np
 
-from fleet.records.columns import Bools, Table, Words
-from fleet.records.metrics.grouped import Floats, Groups, at, find
-from fleet.scenario.names import DRAFTER, ROUTER
-from fleet.scenario.resolved import Fleet
-from fleet.stations.session import INCARNATION
+from specfleet.fleet.records.columns import Bools, Table, Words
+from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
+from specfleet.fleet.scenario.names import DRAFTER, ROUTER
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.session import INCARNATION
 
 DRAFTING = ("draft", "draft_prefill")  # steps of a drafter on a target's device
 COMMITTING = ("prefill", "verify", "decode")  # steps of a target, each of which adds tokens to its stream

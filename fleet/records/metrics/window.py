@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fleet.records.metrics.glossary import percentile_name
-from fleet.records.metrics.intervals import Interval, batch_interval, drifts, quantile_levels
+from specfleet.fleet.records.metrics.glossary import percentile_name
+from specfleet.fleet.records.metrics.intervals import Interval, batch_interval, drifts, quantile_levels
 
 Floats = NDArray[np.float64]
 MIN_RELAXATIONS = 50  # relaxation times that a run needs for an interval of a mean: coverage is then 92 % or more

@@ -14,8 +14,9 @@ import pytest
 pytest.importorskip("numba")
 
 import specfleet
-from experiments.plan.advice import FleetPlan, _limit, _risk, _speculate
-from experiments.plan.budget import (
+from specfleet.cli.plans import write_answer
+from specfleet.experiments.plan.advice import FleetPlan, _limit, _risk, _speculate
+from specfleet.experiments.plan.budget import (
     EACH,
     Deployment,
     Estimate,
@@ -25,19 +26,18 @@ from experiments.plan.budget import (
     estimates,
     mean_request_s,
 )
-from experiments.plan.candidates import Asked
-from experiments.plan.fleets import Simulations, find
-from experiments.plan.goals import parse_slo
-from experiments.plan.methods import about
-from experiments.plan.serving import load_curve
-from experiments.plan.trials import Values, simulated
-from fleet.errors import InputError
-from fleet.scenario.arrivals import Trace
-from fleet.scenario.reading import scenario_of
-from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario, Workload
-from fleet.scenario.workload import mean_lengths
-from specfleet.cli.plans import write_answer
+from specfleet.experiments.plan.candidates import Asked
+from specfleet.experiments.plan.fleets import Simulations, find
+from specfleet.experiments.plan.goals import parse_slo
+from specfleet.experiments.plan.methods import about
+from specfleet.experiments.plan.serving import load_curve
+from specfleet.experiments.plan.trials import Values, simulated
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.arrivals import Trace
+from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario, Workload
+from specfleet.fleet.scenario.workload import mean_lengths
 
 SHORT = Scenario(workload=Workload(prompt_tokens=200, new_tokens=60))
 ONE_TOKEN = Scenario(workload=Workload(new_tokens=1))
@@ -156,7 +156,7 @@ def made_up(scenario: Scenario, seed: int = 0) -> Values:
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Simulations:
     for module in ("trials", "advice"):
-        monkeypatch.setattr(f"experiments.plan.{module}.simulated", made_up)
+        monkeypatch.setattr(f"specfleet.experiments.plan.{module}.simulated", made_up)
     asked = question("1xh100", "llama-3.1-8b@h100", Load(in_flight=8), *DRAFTS)
     return find(msgspec.structs.replace(asked, goals=tuple(parse_slo(["tpot_mean=15ms"]))))
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from experiments.plan.budget import Deployment, Load
-from experiments.plan.candidates import Asked, Candidate, candidates_of
-from experiments.plan.commands import bench_command, serve_command, sglang_command
-from fleet.data.shipped import shipped_models
-from fleet.files import write_file
-from fleet.scenario.lengths import Between
-from fleet.scenario.scenario import Scenario, Workload
+from specfleet.experiments.plan.budget import Deployment, Load
+from specfleet.experiments.plan.candidates import Asked, Candidate, candidates_of
+from specfleet.experiments.plan.commands import bench_command, serve_command, sglang_command
+from specfleet.fleet.data.shipped import shipped_models
+from specfleet.fleet.files import write_file
+from specfleet.fleet.scenario.lengths import Between
+from specfleet.fleet.scenario.scenario import Scenario, Workload
 
 DEPTH = 2
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.plan.goals import parse_slo
-from experiments.plan.question import APART, FleetShape
-from experiments.plan.screen import Screened
-from experiments.plan.search import FleetsByTargets
+from specfleet.experiments.plan.goals import parse_slo
+from specfleet.experiments.plan.question import APART, FleetShape
+from specfleet.experiments.plan.screen import Screened
+from specfleet.experiments.plan.search import FleetsByTargets
 from tests.helpers.grids import entrant_of
 
 LIMIT_S = 0.04

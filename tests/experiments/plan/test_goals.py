@@ -2,10 +2,10 @@
 
 import pytest
 
-from experiments.plan.goals import parse_least, parse_slo
-from experiments.plan.prices import prices_of
-from fleet.errors import InputError
-from fleet.scenario.cost import Cost, per_million_tokens
+from specfleet.experiments.plan.goals import parse_least, parse_slo
+from specfleet.experiments.plan.prices import prices_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.cost import Cost, per_million_tokens
 
 
 def test_a_goal_names_a_metric_and_its_limit() -> None:

@@ -1,10 +1,10 @@
 """Verdicts on plans: what a full grid says of the fleet that a plan chose."""
 
-from experiments.plan.answer import Reached
-from experiments.plan.doubt import Range
-from experiments.plan.goals import parse_slo
-from experiments.plan.question import PLAIN, FleetShape
-from experiments.plan.trials import Entrant
+from specfleet.experiments.plan.answer import Reached
+from specfleet.experiments.plan.doubt import Range
+from specfleet.experiments.plan.goals import parse_slo
+from specfleet.experiments.plan.question import PLAIN, FleetShape
+from specfleet.experiments.plan.trials import Entrant
 from tests.helpers.grids import entrant_of, is_worse
 
 GOAL = parse_slo(["tpot_p99=40ms"])

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 import specfleet
-from experiments.draw import draw
-from experiments.plan.candidates import Asked, acceptance_of, candidates_of, link_of
-from experiments.plan.methods import Methods
-from fleet.acceptance.models import Geometric, PerPosition
-from fleet.acceptance.places import write_places
-from fleet.errors import InputError
-from fleet.files import write_file
-from fleet.hardware.profile import beside, estimated_profile, placed_of
-from fleet.hardware.shipped import shape_of
-from fleet.scenario.reading import scenario_of
-from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import LinkTime
+from specfleet.experiments.draw import draw
+from specfleet.experiments.plan.candidates import Asked, acceptance_of, candidates_of, link_of
+from specfleet.experiments.plan.methods import Methods
+from specfleet.fleet.acceptance.models import Geometric, PerPosition
+from specfleet.fleet.acceptance.places import write_places
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import write_file
+from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
+from specfleet.fleet.hardware.shipped import shape_of
+from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import LinkTime
 
 SHORT = {"prompt_tokens": 64, "new_tokens": 40}
 TARGET = "llama-3.1-8b@h100"

@@ -7,17 +7,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from experiments.plan.answer import Plan
-from experiments.plan.ask import make_plan
-from experiments.plan.doubt import slowed
-from experiments.plan.places import pairs_of, places_of
-from experiments.plan.question import PlannedPair
-from experiments.plan.screen import screen
-from experiments.plan.trials import INDIFFERENT
-from fleet.scenario.cost import Cost
-from fleet.scenario.resolve import resolve
-from fleet.stations.messages import DraftRequest
-from fleet.stations.payload import sizes_of
+from specfleet.experiments.plan.answer import Plan
+from specfleet.experiments.plan.ask import make_plan
+from specfleet.experiments.plan.doubt import slowed
+from specfleet.experiments.plan.places import pairs_of, places_of
+from specfleet.experiments.plan.question import PlannedPair
+from specfleet.experiments.plan.screen import screen
+from specfleet.experiments.plan.trials import INDIFFERENT
+from specfleet.fleet.scenario.cost import Cost
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.stations.messages import DraftRequest
+from specfleet.fleet.stations.payload import sizes_of
 from tests.helpers.grids import holds
 from tests.helpers.marks import slow
 from tests.helpers.questions import small_question

@@ -10,21 +10,21 @@ import pytest
 from msgspec.structs import replace
 
 import specfleet
-from experiments.plan.answer import Plan
-from experiments.plan.ask import make_plan
-from experiments.plan.doubt import carries
-from experiments.plan.goals import parse_slo
-from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape, Question
-from experiments.plan.screen import screen
-from fleet.errors import InputError
-from fleet.policies.group import AllWaiting, One
-from fleet.records.metrics.measure import measure
-from fleet.scenario.arrivals import Poisson
-from fleet.scenario.reading import scenario_of
-from fleet.scenario.scenario import Drafters, Workload
-from fleet.scenario.slo import Slo
-from sim.run import simulate
 from specfleet.cli.plans import print_answer, write_answer
+from specfleet.experiments.plan.answer import Plan
+from specfleet.experiments.plan.ask import make_plan
+from specfleet.experiments.plan.doubt import carries
+from specfleet.experiments.plan.goals import parse_slo
+from specfleet.experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape, Question
+from specfleet.experiments.plan.screen import screen
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.group import AllWaiting, One
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.scenario.arrivals import Poisson
+from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.scenario.scenario import Drafters, Workload
+from specfleet.fleet.scenario.slo import Slo
+from specfleet.sim.run import simulate
 from tests.helpers.grids import holds, try_out
 from tests.helpers.marks import slow
 from tests.helpers.questions import question_of, small_question

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.plan.goals import parse_slo
-from experiments.plan.question import APART, FleetShape
-from experiments.plan.trials import Entrant, Trials, gap_to, leader_of, unsettled
-from fleet.scenario.reading import scenario_of
+from specfleet.experiments.plan.goals import parse_slo
+from specfleet.experiments.plan.question import APART, FleetShape
+from specfleet.experiments.plan.trials import Entrant, Trials, gap_to, leader_of, unsettled
+from specfleet.fleet.scenario.reading import scenario_of
 from tests.helpers.grids import entrant_of
 
 GOAL = parse_slo(["tpot_p99=40ms"])

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 import specfleet
-from experiments.report.page import LABELS, MAX_ROWS, Grid, ReportPage, html_of
-from figures.style import new_figure
-from fleet.errors import InputError
-from fleet.files import write_file
-from fleet.scenario.resolve import resolve
-from fleet.times.profile import HardwareProfile
+from specfleet.experiments.report.page import LABELS, MAX_ROWS, Grid, ReportPage, html_of
+from specfleet.figures.style import new_figure
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import write_file
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.times.profile import HardwareProfile
 from tests.helpers.stars import star
 
 MAX_BYTES = 1_000_000
