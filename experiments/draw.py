@@ -67,15 +67,21 @@ def draw(
     return figure
 
 
-def timeline_of(run: Run) -> Drawn:
-    """Draw the timeline of one run; InputError for a run without steps."""
-    if not run.header.steps:
-        raise InputError(f"a timeline needs steps, and of {run.header.engine} only answers are known")
-    scenario, world = run.header.scenario, run.header.world
-    title = f"{scenario.name}, N = {scenario.verifiers.count}, world: {world}"
-    warning = f" {_sentence(run.warning)}" if run.warning else ""
-    caption = f"Steps of drafter and targets, from the records of run {run.digest()}.{warning}"
-    return timeline.draw({title: run.frame()}), caption
+def timeline_of(*runs: Run, most: int | None = None) -> Drawn:
+    """Draw the timelines of runs below each other; InputError for a run without steps.
+
+    `most`: stations of a run that are shown, the first ones.
+    """
+    for run in runs:
+        if not run.header.steps:
+            raise InputError(f"a timeline needs steps, and of {run.header.engine} only answers are known")
+    headers = [run.header for run in runs]
+    titles = [f"{header.scenario.name}, N = {header.scenario.verifiers.count}, {header.world}" for header in headers]
+    figure = timeline.draw({title: run.frame() for title, run in zip(titles, runs, strict=True)}, most=most)
+    warnings = dict.fromkeys(_sentence(run.warning) for run in runs if run.warning)
+    records = f"from the records of {', '.join(run.digest() for run in runs)}"
+    steps = f"Steps of drafter and targets, about three iterations each, {records}."
+    return figure, " ".join([steps, *warnings])
 
 
 def _sentence(line: str) -> str:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from specfleet.figures.labels import Scale, line_colours, name_lines
-from specfleet.figures.style import STYLE, new_figure
+from specfleet.figures.style import COLOURS, LABELS, STYLE, new_figure, one_legend
 
 ANALYTIC = "analytic"
 MAX_ACROSS = 4  # panels side by side
@@ -24,7 +24,8 @@ def draw(
     """Draw the lines of a sweep, in one panel or in a panel each.
 
     `points`: x, line (text), value, low, high (NaN where there is no interval), world ("analytic" for equations, which
-    are dashed). `heading`: the key that lines are values of. `N_full`: where to mark it along x, by line.
+    are dashed; runs of the engine beside simulations are points). `heading`: the key that lines are values of.
+    `N_full`: where to mark it along x, by line.
     """
     lines = list(dict.fromkeys(points.line))
     numeric = pd.api.types.is_numeric_dtype(points.x)
@@ -53,6 +54,8 @@ def draw(
             _mark(axes, [N_full[line] for line in own if line in N_full], values)
         if heading and not panels:
             name_lines(row[0], ends, heading)
+        if set(points.world) >= {"sim", "engine"}:
+            one_legend(figure, row, ncols=len(LABELS))
     return figure
 
 
@@ -72,23 +75,27 @@ def _line(axes: Axes, rows: pd.DataFrame, values: Sequence[object], scales: tupl
     """Draw a line with its band, hollow where there is no interval; return its height at the right end."""
     x, y = scales
     end = math.nan
-    for analytic in (True, False):
-        part = rows[(rows.world == ANALYTIC) == analytic]
+    has_simulations = bool((rows.world == "sim").any())
+    for world, label in LABELS.items():
+        part = rows[rows.world == world]
         part = part.assign(place=_places(part.x, values, x, numeric)).sort_values("place")
         if part.empty:
             continue
         places, heights = part.place.to_numpy(), y.factor * part.value.to_numpy(dtype=float)
-        if analytic:
-            axes.plot(places, heights, color=colour, ls="--", lw=0.9, alpha=0.65, zorder=1)
+        low, high = (y.factor * part[name].to_numpy(dtype=float) for name in ("low", "high"))
+        bounded = ~np.isnan(low)
+        errors = [np.clip(heights - low, 0, None)[bounded], np.clip(high - heights, 0, None)[bounded]]
+        bars = {"fmt": "o", "ms": 4, "elinewidth": 1, "capsize": 2, "zorder": 3}
+        if world == ANALYTIC:
+            axes.plot(places, heights, color=colour, ls="--", lw=0.9, alpha=0.65, zorder=1, label=label)
+        elif world == "engine" and has_simulations:
+            axes.errorbar(places[bounded], heights[bounded], errors, color=COLOURS[world], label=label, **bars)
+            continue
         else:
-            low, high = (y.factor * part[name].to_numpy(dtype=float) for name in ("low", "high"))
-            bounded = ~np.isnan(low)
             if numeric:
                 axes.fill_between(places, low, high, color=colour, alpha=0.18, lw=0)
-            errors = [np.clip(heights - low, 0, None)[bounded], np.clip(high - heights, 0, None)[bounded]]
-            bars = {"elinewidth": 1, "capsize": 2, "zorder": 3}
-            axes.errorbar(places[bounded], heights[bounded], errors, fmt="o", ms=4, color=colour, **bars)
-            axes.plot(places, heights, color=colour, lw=1.6 if numeric else 0.8)
+            axes.errorbar(places[bounded], heights[bounded], errors, color=colour, **bars)
+            axes.plot(places, heights, color=colour, lw=1.6 if numeric else 0.8, label=label)
             axes.plot(places[~bounded], heights[~bounded], ls="", marker="o", ms=4.5, mfc="white", mec=colour, zorder=4)
         end = float(heights[-1])
     return end

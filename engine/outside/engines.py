@@ -39,8 +39,8 @@ def environment_of(engine: Engine) -> Path:
     folder = folder_of_engines() / engine
     if not (folder / "bin" / "python").exists():
         raise InputError(
-            f"engine {engine}: not installed in {folder}; `python -m specfleet.engine.outside.install {engine}` does it, "
-            f"or set {FOLDER} to the folder that has it"
+            f"engine {engine}: not installed in {folder}; `python -m specfleet.engine.outside.install {engine}` does "
+            f"it, or set {FOLDER} to the folder that has it"
         )
     return folder
 

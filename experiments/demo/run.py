@@ -1,4 +1,4 @@
-"""The demo: calibrate the demo pair among runs of N = 1, 2, ... on the engine, then simulate, compare, draw.
+"""The demo: calibrate the demo pair among runs of N = 1, 2, ... on the engine, sweep in simulation, compare, draw.
 
 Parts of the calibration come before, between and after the passes of runs, on other prompts and other fleets, so that a
 host that changes speed does so in both. The first part fixes the two verification times of the replayed targets. No
@@ -7,39 +7,37 @@ The engine runs every cell once a pass, in another random order each time. The d
 the error that no model can go below.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from specfleet.calibration.run import Bench, bench_of, pair_of
 from specfleet.engine.launch.serve import serve
-from specfleet.experiments.compare.compare import Comparison, summarise
-from specfleet.experiments.demo.cells import (
-    DemoCell,
-    DemoEffort,
-    baseline_cells,
-    calibration_scenario,
-    cell_name,
-    in_pass,
-    replayed_cells,
-    simulated_cell,
-    slug_of,
-)
-from specfleet.experiments.demo.findings import contradictions_in, details, findings
-from specfleet.experiments.demo.pictures import draw_demo
+from specfleet.experiments.compare.compare import Comparison, Reruns, compare_reruns, simulated_reruns, summarise
+from specfleet.experiments.console.printing import case_text
+from specfleet.experiments.demo.cells import DemoEffort, calibration_scenario, in_pass, planned_cells
+from specfleet.experiments.demo.findings import details, findings
+from specfleet.experiments.draw import Drawn, timeline_of
 from specfleet.experiments.report.page import html_of
 from specfleet.experiments.report.pages import demo_page
+from specfleet.experiments.sweep.cell import CellResult
+from specfleet.experiments.sweep.figure import sweep_figure
+from specfleet.experiments.sweep.findings import COUNT
+from specfleet.experiments.sweep.sweep import sweep, table
 from specfleet.figures.style import save
 from specfleet.fleet.errors import OutputError
 from specfleet.fleet.files import check_folder, write_file
+from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, write_run
-from specfleet.fleet.times.profile import HardwareProfile, write_profile
-from specfleet.sim.run import simulate
+from specfleet.fleet.times.profile import write_profile
 
 Report = Callable[[str], None]
 PAGE, TABLE = "report.html", "comparison.json"
+SIM_SEEDS = 20
 
 
 class DemoResult(msgspec.Struct, frozen=True):
@@ -57,30 +55,38 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
         lambda stage: report(f"calibration: {stage}"), report,
     )  # fmt: skip
     calibrate_part(bench, 0)
-    first = bench.profile()
-    planned = [*replayed_cells(first, effort), *baseline_cells(effort)]
-    runs = defaultdict[str, list[Run]](list)
+    planned = planned_cells(bench.profile(), effort)
+    runs: list[list[Run]] = [[] for _ in planned]
     for number in range(1, effort.passes + 1):
-        for cell in in_pass(planned, number):
-            report(f"engine, pass {number} of {effort.passes}: {cell_name(cell)}")
-            slug, run = slug_of(cell), serve(cell, folder / "continuations").run
-            runs[slug].append(run)
-            write_run(run, folder / "records" / f"{slug}.pass-{number}.engine.parquet")
+        for place in in_pass(len(planned), number):
+            cell, scenario = planned[place]
+            report(f"engine, pass {number} of {effort.passes}: {case_text(cell)}")
+            run = serve(scenario, folder / "continuations").run
+            runs[place].append(run)
+            name = f"{scenario.name}-N{scenario.verifiers.count}"
+            write_run(run, folder / "records" / f"{name}.pass-{number}.engine.parquet")
         calibrate_part(bench, number)
     profile = bench.profile()
     write_profile(profile, folder / "profile.json")
 
-    cells, contradictions = [], contradictions_in([run for of_cell in runs.values() for run in of_cell])
-    for one in planned:
-        report(f"simulation: {cell_name(one)}")
-        cells.append(simulated_cell(one, runs[slug_of(one)], profile))
-        simulated = simulate(cells[-1].scenario)
-        write_run(simulated, folder / "records" / f"{slug_of(one)}.sim.parquet")
-        contradictions += contradictions_in([simulated])
-    comparison = summarise((row for cell in cells for row in cell.rows), profile.digest())
-    result = DemoResult(comparison, [f"report: {folder / PAGE}", *findings(cells)])
+    report("simulation of all cells")
+    known = [(cell, msgspec.structs.replace(scenario, profile=profile)) for cell, scenario in planned]
+    simulated = sweep(known, folder / "simulated", seeds=SIM_SEEDS, jobs=os.cpu_count() or 1)
+    measured, rows = [], []
+    for result, (cell, scenario), of_cell in zip(simulated, known, runs, strict=True):
+        report(f"comparison: {case_text(cell)}")
+        reruns = simulated_reruns(scenario, of_cell)
+        measured.append(measured_cell(result, reruns))
+        rows += compare_reruns(cell, result.metrics, reruns)
+    comparison, every = summarise(rows, profile.digest()), [run for of_cell in runs for run in of_cell]
+    result = DemoResult(comparison, [f"report: {folder / PAGE}", *findings(measured, comparison, every)])
+    facts = details(profile, every, [line for run in every for line in replay(run)])
     try:
-        write_results(folder, profile, cells, result, dict(details(profile, cells, contradictions)))
+        write_file(folder / TABLE, msgspec.json.format(msgspec.json.encode(comparison), indent=2) + b"\n")
+        figures = draw_figures(simulated, measured, runs)
+        write_file(folder / PAGE, html_of(demo_page(result.lines[1:], comparison, figures.values(), profile, facts)))
+        for name, (figure, caption) in figures.items():
+            save(figure, folder / f"{name}.png", caption)
     except OutputError as error:
         error.result = result
         raise
@@ -98,16 +104,24 @@ def calibrate_part(bench: Bench, number: int) -> None:
         bench.measure_links()
 
 
-def write_results(
-    folder: Path, profile: HardwareProfile, cells: Sequence[DemoCell], result: DemoResult, facts: Mapping[str, str]
-) -> None:
-    """Write the table of errors, the figures and the page."""
-    write_file(folder / TABLE, msgspec.json.format(msgspec.json.encode(result.comparison), indent=2) + b"\n")
-    known = profile.provenance
-    host = known.get("gpu") or known.get("processor", "this host")
-    measured_at = f"Measured on {host} ({known.get('cores')} cores), profile {profile.digest()}."
-    figures = draw_demo(cells)
-    page = html_of(demo_page(result.lines[1:], result.comparison, list(figures.values()), profile, facts))
-    for name, (figure, caption) in figures.items():
-        save(figure, folder / f"{name}.png", f"{caption} {measured_at}")
-    write_file(folder / PAGE, page)
+def measured_cell(simulated: CellResult, reruns: Reruns) -> CellResult:
+    """Return a cell as the engine ran it: medians of its runs, between the least and the largest of them."""
+    metrics = {}
+    for name, metric in reruns.engine[0].items():
+        values = [run[name].value for run in reruns.engine if name in run]
+        metrics[name] = Metric(float(np.median(values)), min(values), max(values), metric.unit)
+    return msgspec.structs.replace(simulated, world="engine", seeds=len(reruns.engine), metrics=metrics)
+
+
+def draw_figures(
+    simulated: Sequence[CellResult], measured: Sequence[CellResult], runs: Sequence[list[Run]]
+) -> dict[str, Drawn]:
+    """Return the figures with their captions, by name: replayed targets in both worlds, and two timelines."""
+    places = [place for place, of_cell in enumerate(runs) if of_cell[0].header.scenario.verifiers.kind == "replayed"]
+    as_run = [msgspec.structs.replace(measured[place], analytic={}) for place in places]
+    curves, caption = sweep_figure(table([simulated[place] for place in places] + as_run), panels=True)
+    few, many = (chosen(places, key=lambda place: measured[place].cell[COUNT]) for chosen in (min, max))
+    return {
+        "throughput-vs-n": (curves, f"{caption} Engine: median and range of {measured[few].seeds} runs."),
+        "timeline": timeline_of(runs[few][0], runs[many][0]),
+    }

@@ -7,7 +7,7 @@ import pandas as pd
 from specfleet.experiments.compare.compare import Comparison, PredictionError
 from specfleet.experiments.console.headline import headline
 from specfleet.experiments.console.printing import case_text
-from specfleet.experiments.draw import Drawn, plan_of
+from specfleet.experiments.draw import Drawn, plan_of, timeline_of
 from specfleet.experiments.plan.answer import Plan
 from specfleet.experiments.report.page import Grid, ReportPage
 from specfleet.experiments.report.plans import answers
@@ -26,7 +26,6 @@ from specfleet.experiments.sweep.figure import sweep_figure, unit_of_metric
 from specfleet.experiments.sweep.findings import findings
 from specfleet.experiments.sweep.sweep import table
 from specfleet.experiments.sweep.table import ANALYTIC, in_numbers, keys_of, text_of
-from specfleet.figures import timeline
 from specfleet.figures.timeline import steps_of
 from specfleet.fleet.records.metrics.measure import assess, measure_targets
 from specfleet.fleet.records.run import Run
@@ -107,16 +106,13 @@ def run_page(run: Run) -> ReportPage:
     grids += [*scenario_grids(fleet, header.scenario), run_grid(header, run.digest())]
     title = f"{header.scenario.name}: {fleet.verifiers.count} targets, {fleet.drafters.count} drafters"
     sources = known_as(label, fleet.basis)
-    return ReportPage(title, f"a {label} run", tuple(answer), sources, _timeline(run, label), tuple(grids))
+    return ReportPage(title, f"a {label} run", tuple(answer), sources, _timeline(run), tuple(grids))
 
 
-def _timeline(run: Run, label: str) -> tuple[Drawn, ...]:
+def _timeline(run: Run) -> tuple[Drawn, ...]:
     """Draw the steps of the first stations; nothing for a run without drafts."""
-    frame = run.frame()
-    if not (steps_of(frame).kind == "draft").any():
-        return ()
-    caption = f"Steps of the stations, about three iterations from the middle of the run ({label})."
-    return ((timeline.draw({"Timeline": frame}, most=MAX_LANES), caption),)
+    has_drafts = bool((steps_of(run.frame()).kind == "draft").any())
+    return (timeline_of(run, most=MAX_LANES),) if has_drafts else ()
 
 
 def _targets(run: Run, label: str) -> Grid:

@@ -1,9 +1,11 @@
 """The list of commands, and how the parser's own errors end: as bad input, in one line."""
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from specfleet.cli.calibrate import calibrate, demo
 from specfleet.cli.imports import export, import_
@@ -15,22 +17,40 @@ from specfleet.cli.run import analytic, run, show, simulate
 from specfleet.cli.study import compare, figure, report, reproduce, sweep
 from specfleet.fleet.errors import InputError
 
-# No rich markup: importing rich takes longer than all the rest of `specfleet --help`.
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Plan and simulate": (plan, scenarios, init, show, analytic, simulate, sweep),
+    "Measure": (calibrate, run, import_, export, keys, drafter, router, verifier, join),
+    "Results": (compare, figure, report),
+    "Other": (explain, profiles, demo, reproduce),
+}
+"""Commands by the part of a user's way that they belong to, in its order."""
+
+
+class Panels(TyperGroup):
+    """The list of commands in panels, as plain text: importing rich takes longer than all the rest of the help."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of each panel, with a line of what each does."""
+        width = formatter.width - 6 - max(map(len, self.commands))
+        for panel in PANELS:
+            listed = [command for command in self.commands.values() if command.rich_help_panel == panel]
+            with formatter.section(panel):
+                formatter.write_dl([(command.name, command.get_short_help_str(width)) for command in listed])
+
+
 app = typer.Typer(
     name="specfleet",
+    cls=Panels,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"max_content_width": 120},
 )
-COMMANDS = (
-    simulate, run, analytic, show, sweep, plan, compare, calibrate, import_, export, reproduce, demo, figure, report,
-    drafter, verifier, router, join, keys, explain, profiles, scenarios, init,
-)  # fmt: skip
-for command in COMMANDS:
-    app.command(command.__name__.rstrip("_"))(command)  # `import` is a word of Python
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)  # `import` is a word of Python
 profile = typer.Typer(help="Estimated step times, for hardware without measurements.", rich_markup_mode=None)
 profile.command()(estimate)
-app.add_typer(profile, name="profile")
+app.add_typer(profile, name="profile", rich_help_panel="Other")
 
 
 def print_version(wanted: bool) -> None:

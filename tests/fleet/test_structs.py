@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-import fleet
+from specfleet import fleet
 
 
 def structs() -> Iterator[type[msgspec.Struct]]:
-    for module in pkgutil.walk_packages(fleet.__path__, "fleet."):
+    for module in pkgutil.walk_packages(fleet.__path__, "specfleet.fleet."):
         for value in vars(importlib.import_module(module.name)).values():
             if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == module.name:
                 yield value

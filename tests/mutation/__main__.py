@@ -53,9 +53,9 @@ def copy_tree(tree: Path) -> None:
         check=True,
     )
     for name in filter(None, listed.stdout.decode().split("\0")):
-        if Path(name).is_file():
+        if Path(name).is_file() or Path(name).is_symlink():  # links lead to the rooms
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(name, tree / name)
+            shutil.copy2(name, tree / name, follow_symlinks=False)
 
 
 def print_trial(trial: Trial) -> None:

@@ -31,7 +31,7 @@ class Trial:
 def settle_in(tree: str) -> None:
     """Give this worker process a copy of `tree` of its own, and work in it."""
     own = Path(tempfile.mkdtemp(dir=Path(tree).parent)) / "tree"
-    shutil.copytree(tree, own)  # with the times of files, so that compiled ones stay valid
+    shutil.copytree(tree, own, symlinks=True)  # with the times of files, so that compiled ones stay valid
     chdir(own)
     environ["PYTHONPATH"] = str(own)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -156,3 +156,11 @@ def test_tables_print_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -
     printed = capsys.readouterr().out
     assert "fits [ms]" in printed
     assert "1 k + 2 [r] ms" in printed
+
+
+def test_the_help_shows_every_command_in_a_panel(say: Say) -> None:
+    _, out, _ = say("--help")
+    panels = [line[:-1] for line in out.splitlines() if line.endswith(":")]
+    assert panels[1:] == ["Plan and simulate", "Measure", "Results", "Other"]
+    listed = {line.split()[0] for line in out.partition("Plan and simulate:")[2].splitlines() if line.startswith("  ")}
+    assert listed == {name.split()[0] for name in all_commands()}

@@ -57,3 +57,15 @@ from specfleet.fleet.scenario.reading import scenario_of
 assert not run_cell({}, scenario_of("star", {"workload.requests": 12}), "sim", 2).error
 """
     assert not imported(program) & HEAVY
+
+
+def test_folders_with_names_of_our_rooms_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who works in a folder with an `experiments/`, a `sim/` and an `engine.py` of their own imports ours."""
+    for name in ("fleet", "sim", "calibrate", "experiments", "figures"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('of the user')")
+    (tmp_path / "engine.py").write_text("raise ImportError('of the user')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(specfleet.__file__).parents[1]))
+    assert "specfleet.sim.run" in command("simulate", "star", "--set", "workload.requests=12")
+    assert "specfleet.engine.launch.serve" in imported("import specfleet.engine.launch.serve")

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -15,7 +16,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = PROJECT["tool"]["setuptools"]["packages"]
+ROOMS = PROJECT["tool"]["setuptools"]["package-dir"]  # where the source of a package stands, by its import name
 DATA = {".py", ".json", ".toml", ".safetensors", ".typed", ".md"}  # what packages hold beside their modules
+NOBODY = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -24,18 +27,33 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, check=False)
 
 
+def copied(folder: Path, *, links: bool) -> Path:
+    """Return a copy of what is tracked, so that nothing of an earlier build slips in; a tree may be without links."""
+    tracked = run("git", "ls-files", "-z", cwd=ROOT).stdout.split("\0")
+    for path in (ROOT / name for name in tracked if name):
+        target = folder / path.relative_to(ROOT)
+        if path.is_file() or (links and path.is_symlink()):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target, follow_symlinks=False)
+    return folder
+
+
+def built(source: str | Path, folder: Path) -> Path:
+    """Return the wheel that pip builds of a source, in a folder of its own."""
+    ended = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", folder, source, cwd=folder)
+    assert ended.returncode == 0, ended.stderr
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def names_in(wheel: Path) -> list[str]:
+    return sorted(name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of what is tracked, so that nothing of an earlier build slips in."""
-    folder = tmp_path_factory.mktemp("wheel")
-    tracked = run("git", "ls-files", "-z", cwd=ROOT).stdout.split("\0")
-    for name in filter(None, tracked):
-        if (ROOT / name).is_file():
-            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / "source" / name)
-    built = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", folder, folder / "source", cwd=folder)
-    assert built.returncode == 0, built.stderr
-    return next(folder.glob("*.whl"))
+    """Built from a tree without symbolic links, as some archives and file systems leave it."""
+    return built(copied(tmp_path_factory.mktemp("source"), links=False), tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -50,35 +68,64 @@ def empty(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
 
 
 def files_of(package: str) -> set[str]:
-    folder = ROOT / package.replace(".", "/")
+    folder = ROOT / package.replace(".", "/")  # by its link
     return {str(path.relative_to(ROOT)) for path in folder.iterdir() if path.is_file() and path.suffix in DATA}
 
 
 def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) -> None:
-    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    names = set(names_in(wheel))
     modules = {name for package in PACKAGES for name in files_of(package) if name.endswith(".py")}
     assert modules <= names
     others = names - modules
     allowed = (
-        *(f"fleet/data/{kind}/" for kind in ("profiles", "published", "shapes", "devices", "engines", "scenarios")),
-        "experiments/report/page.html",
-        "engine/demo_pair/",
-        "fleet/py.typed",
+        "specfleet/fleet/data/",
+        "specfleet/experiments/report/page.html",
+        "specfleet/engine/demo_pair/",
         "specfleet/__init__.pyi",
         "specfleet/py.typed",
     )
     assert {name for name in others if not name.startswith(allowed)} == set()
-    assert {name.split("/")[0] for name in names} == {package.split(".")[0] for package in PACKAGES}
+    assert {name.split("/")[0] for name in names} == {"specfleet"}, "users have folders named sim and experiments"
     licences = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("licenses/LICENSE")]
     assert len(licences) == 1
 
 
 def test_every_package_with_modules_is_in_the_list() -> None:
-    rooms = {package.split(".")[0] for package in PACKAGES}
     found = {
-        str(path.parent.relative_to(ROOT)).replace("/", ".") for room in rooms for path in (ROOT / room).rglob("*.py")
+        ".".join((package, *path.parent.relative_to(ROOT / folder).parts))
+        for package, folder in {"specfleet": "specfleet", **ROOMS}.items()
+        for path in (ROOT / folder).rglob("*.py")
     }
     assert found == set(PACKAGES)
+
+
+def test_every_source_gives_the_same_wheel_and_holds_files_once(wheel: Path, tmp_path: Path) -> None:
+    source = copied(tmp_path / "source", links=True)
+    made = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    ended = run(sys.executable, "-c", made, tmp_path, cwd=source)
+    assert ended.returncode == 0, ended.stderr
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        members = archive.getmembers()
+    assert not [member.name for member in members if member.issym()]
+    modules = [member.name for member in members if member.name.endswith(".py")]
+    assert len(modules) == len(set(modules)) == sum(name.endswith(".py") for name in names_in(wheel))
+    for command in (("init", "-q"), ("add", "."), (*NOBODY, "commit", "-qm", "all")):
+        assert run("git", *command, cwd=source).returncode == 0
+    for name, origin in {"sdist": sdist, "url": f"git+file://{source}"}.items():
+        (tmp_path / name).mkdir()
+        assert names_in(built(origin, tmp_path / name)) == names_in(wheel), name
+
+
+def test_a_folder_with_names_of_our_rooms_does_not_matter(empty: Path, tmp_path: Path) -> None:
+    for name in ROOMS.values():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('of the user')")
+    program = (
+        "import specfleet; print(specfleet.simulate('star', workload={'requests': 12}).metrics['throughput'].value)"
+    )
+    ended = run(empty / "python", "-c", program, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize(
