@@ -119,7 +119,7 @@ class Joined:
         return max(feed.width for feed in self.feeds)
 
 
-def feed_of(
+def make_feed(
     rows: slice,
     lengths: Sequence[int],
     counts: Sequence[int],

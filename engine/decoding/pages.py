@@ -34,7 +34,7 @@ class Packed(NamedTuple):
     width: int
 
 
-def packed_of(feeds: Sequence[Feed]) -> Packed | None:
+def pack_rows(feeds: Sequence[Feed]) -> Packed | None:
     """Return the rows of a pass as pages; None if a token sees something else than its row up to itself."""
     if any(feed.mask is not None for feed in feeds):
         return None
@@ -80,12 +80,12 @@ def reads_pages(device: torch.device, dtype: torch.dtype, size: int) -> bool:
 
     No card has decided which one is quicker: `bench steps` measures both.
     """
-    return device.type == "cuda" and not fault_of(device, dtype, size)
+    return device.type == "cuda" and not find_fault(device, dtype, size)
 
 
 @cache
 @torch.inference_mode()
-def fault_of(device: torch.device, dtype: torch.dtype, size: int) -> str:
+def find_fault(device: torch.device, dtype: torch.dtype, size: int) -> str:
     """Say why attention over pages does not run here or computes other than a mask does; empty if it is right.
 
     Versions of torch differ in what they take, and so do devices and builds; two rows, of 700 and 7 places, show it.

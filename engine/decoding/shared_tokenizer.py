@@ -30,7 +30,7 @@ def check_shared_tokenizer(drafter: str, target: str) -> None:
     there = [any((folder / name).is_file() for name in (FAST, *OTHERS)) for folder in folders]
     if all(there):
         with explained(folders[1], f"its tokenizer cannot be held against that of {drafter!r}"):
-            difference = difference_of(*(tokenizer_of(folder) for folder in folders))
+            difference = find_difference(*(read_content(folder) for folder in folders))
         if difference:
             raise InputError(f"{names} do not share a tokenizer: {difference}")
     elif any(there):
@@ -46,7 +46,7 @@ def check_shared_tokenizer(drafter: str, target: str) -> None:
         )
 
 
-def tokenizer_of(folder: Path) -> dict[str, Any]:
+def read_content(folder: Path) -> dict[str, Any]:
     """Return the content of a folder's tokenizer in the format of tokenizer.json; other files are translated."""
     file = folder / FAST
     content = read_json(file) if file.is_file() else json.loads(read_tokenizer(folder).backend_tokenizer.to_str())
@@ -55,7 +55,7 @@ def tokenizer_of(folder: Path) -> dict[str, Any]:
     return content
 
 
-def difference_of(drafter: dict[str, Any], target: dict[str, Any]) -> str:
+def find_difference(drafter: dict[str, Any], target: dict[str, Any]) -> str:
     """Return the difference of two tokenizers, drafter's and target's; empty if ids do not depend on any."""
     models = drafter["model"], target["model"]
     kinds = [model.get("type") for model in models]

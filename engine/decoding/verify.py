@@ -225,7 +225,7 @@ class Target:
         if kept is not None:
             wanted = kept([len(path) for path, _, _ in walks])
             walks = [cut(*walk, length) for walk, length in zip(walks, wanted, strict=True)]
-        measured = signals_of(drafts, logits, [stream.sampling for stream in streams]) if signals else None
+        measured = measure_signals(drafts, logits, [stream.sampling for stream in streams]) if signals else None
         begins = np.cumsum([0, *fed.counts]).tolist()
         verdicts = []
         for row, (stream, walk) in enumerate(zip(streams, walks, strict=True)):
@@ -306,7 +306,7 @@ def cut(path: list[int], tokens: list[int], token: int, length: int) -> tuple[li
     return (path, tokens, token) if length == len(path) else (path[:length], tokens[:length], tokens[length])
 
 
-def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
+def measure_signals(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
     """Return the signals of each row's draft, from the target's logits (B, n + 1, V) at the root and every node.
 
     The acceptance probability is min(1, p/q) of the drafted token, which is 0 or 1 at temperature 0. Divergence and

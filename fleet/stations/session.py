@@ -39,6 +39,11 @@ class Session(msgspec.Struct, frozen=True, gc=False):
         """Whether the request is complete."""
         return self.base >= self.goal
 
+    @property
+    def has_asked(self) -> bool:
+        """Whether it has asked for a draft since it began: it has ended its first prefill."""
+        return self.epoch % ERA != 0
+
 
 def extend(session: Session, epoch: int, base: int, tokens: int) -> Session | str:
     """Append `tokens` drafted at (epoch, base) to the tail; return the new session, or the reason of a mismatch."""

@@ -115,7 +115,7 @@ class TargetStation(Station):
     def _preempted(self, tag: int) -> None:
         """Prefill a session anew, since its cache is lost; drafts on the way are stale."""
         session = self.sessions[tag]
-        if not has_not_asked(session):
+        if session.has_asked:
             session = msgspec.structs.replace(session, epoch=session.epoch + 1, tail=0, granted=None)
             self.sessions[tag] = session
         self.silence.waits_no_more(tag)
@@ -185,7 +185,7 @@ class TargetStation(Station):
 
     def _unasked(self, event: Draft, session: Session) -> str:
         """Return why no honest drafter sends this draft, which continues its session; empty if one may."""
-        if has_not_asked(session):
+        if not session.has_asked:
             return f"request {event.request} of tag {event.tag} has asked for no draft yet"
         decodes = self._runs(event.tag) and self.rows.parts[event.tag].kind == "decode" and not session.tail
         if event.tokens == 0 if self.ahead else self._under_way(event.tag) and not decodes:
@@ -306,7 +306,7 @@ class TargetStation(Station):
             granted = granted if granted >= 0 else self.drafts.depth
             self.sessions[session.tag] = msgspec.structs.replace(session, granted=granted)
             return []
-        opening = has_not_asked(before)
+        opening = not before.has_asked
         if self.ahead and self.ahead.busy and not opening:
             self.waiting.append(Work("verify", session.tag, session.priority))  # of an empty tail: one token alone
         if session.requested >= 0:  # a drafter gets one request of a session at a time
@@ -330,7 +330,7 @@ class TargetStation(Station):
         if self.grants:
             self.grants.close(tag)
         # A drafter has the request only if a draft was requested: not after a first prefill, nor a refusal.
-        known = kind == "verify" or (not before.alone and not has_not_asked(before))
+        known = kind == "verify" or (before.has_asked and not before.alone)
         known |= session.epoch - self.first_epoch >= ERA
         leave: list[Instruction] = [Leave(tag, request)] if known and not self.drafts else []
         return [*leave, Released(tag, request), Finished(tag, request)]
@@ -348,8 +348,3 @@ class TargetStation(Station):
         tokens = share.drafts if part == "verify" else share.tokens
         behind = session.passed if part == "verify" else 0
         return Member(tag, session.request, session.epoch, base, tokens, behind, part if kind == "mixed" else "")
-
-
-def has_not_asked(session: Session) -> bool:
-    """Return whether a session has asked for no draft since it began: it has not ended its prefill."""
-    return session.epoch % ERA == 0

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 from specfleet.engine.decoding.cache import shape_of
 from specfleet.engine.decoding.decode import decode_batch, decode_plain
 from specfleet.engine.decoding.eagle import Eagle3Head, EagleDrafter
-from specfleet.engine.decoding.eagle_files import load_head, taps_of
+from specfleet.engine.decoding.eagle_files import load_head, read_taps
 from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.rules import Rule
 from specfleet.engine.decoding.sampling import Sampling
@@ -189,7 +189,7 @@ def test_a_tied_head_shares_its_embedding(tmp_path: Path, target: CausalLM) -> N
 def test_eagle_3_is_known_by_its_draft_vocabulary(tmp_path: Path, target: CausalLM) -> None:
     """Its architecture says LlamaForCausalLM, it names no layers, and has no embedding of its own."""
     load(tmp_path, Layout(), target, architectures=["LlamaForCausalLM"])
-    assert taps_of(tmp_path, 32) == (2, 16, 29)
+    assert read_taps(tmp_path, 32) == (2, 16, 29)
 
 
 SPOILT: dict[str, tuple[Callable[[Tensors], object], dict[str, object], str]] = {
@@ -237,6 +237,6 @@ def test_a_target_of_few_layers_needs_named_layers(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
         json.dumps({"draft_vocab_size": 9, "intermediate_size": 8, "num_attention_heads": 1})
     )
-    assert taps_of(tmp_path, 7) == (2, 3, 4)
+    assert read_taps(tmp_path, 7) == (2, 3, 4)
     with pytest.raises(InputError, match=r"6 layers has no three layers .* eagle_config"):
-        taps_of(tmp_path, 6)
+        read_taps(tmp_path, 6)

@@ -17,7 +17,7 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
 from specfleet.engine.decoding.graphs import Graphs
 from specfleet.engine.decoding.models import load_model
-from specfleet.engine.decoding.pages import fault_of, reads_pages
+from specfleet.engine.decoding.pages import find_fault, reads_pages
 from specfleet.engine.decoding.together import PromptPart, run_together
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.node import real
@@ -115,7 +115,7 @@ def test_an_eagle_head_reads_pages() -> None:
 
 
 def test_pages_are_read_where_a_small_case_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask = partial(fault_of.__wrapped__, CPU, torch.bfloat16, 16)
+    ask = partial(find_fault.__wrapped__, CPU, torch.bfloat16, 16)
     assert "Error" in ask()  # torch has no such kernel for a cpu
     monkeypatch.setattr(pages, "kernel", lambda: varlen_reference)
     assert ask() == ""
