@@ -37,6 +37,7 @@ STYLE = {
     "legend.frameon": False,
     "lines.linewidth": 1.6,
     "figure.facecolor": "white",
+    "text.parse_math": False,  # names are texts; a mark that is a formula says so
 }
 CAPTION_LINE_INCHES = 0.16
 NARROW_INCHES = 4.5  # legends have one column below this width
@@ -74,7 +75,8 @@ def resize(figure: Figure, width_inches: float) -> None:
         for legend in list(figure.legends):
             named = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
             legend.remove()
-            figure.legend(*named, loc="outside upper center", ncols=1, fontsize=8, handlelength=1.6, frameon=False)
+            with rc_context(STYLE):
+                figure.legend(*named, loc="outside upper center", ncols=1, fontsize=8, handlelength=1.6)
 
 
 def add_caption(figure: Figure, caption: str) -> None:
@@ -84,7 +86,8 @@ def add_caption(figure: Figure, caption: str) -> None:
     share = CAPTION_LINE_INCHES * (len(lines) + 0.7) / (height + CAPTION_LINE_INCHES * (len(lines) + 0.7))
     figure.set_size_inches(width, height / (1 - share))
     figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
-    figure.text(0.01, 0.008, "\n".join(lines), fontsize=8, color="#333333", va="bottom", linespacing=1.25)
+    look = {"fontsize": 8, "color": "#333333", "va": "bottom", "linespacing": 1.25, "parse_math": False}
+    figure.text(0.01, 0.008, "\n".join(lines), **look)
 
 
 def format_of(path: Path) -> str:

@@ -63,7 +63,8 @@ def _mark(axes: Axes, knees: Sequence[float], values: Sequence[object]) -> None:
     """Mark where a drafter becomes fully loaded; of several lines once for each value."""
     for knee in sorted({one for one in knees if one <= max(map(float, values))}):  # type: ignore[arg-type]
         axes.axvline(knee, color="#777777", lw=1, ls=":", zorder=0)
-        axes.annotate(" $N_{full}$", (knee, 0.02), xycoords=("data", "axes fraction"), fontsize=8, color="#555555")
+        axes.annotate(" $N_{full}$", (knee, 0.02), xycoords=("data", "axes fraction"), fontsize=8, color="#555555",
+                      parse_math=True)  # fmt: skip
 
 
 def _places(column: pd.Series, values: Sequence[object], x: Scale, numeric: bool) -> list[float]:

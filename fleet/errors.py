@@ -2,12 +2,22 @@
 
 from typing import Any
 
+MOST = 1500  # characters of a line
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text, cut in its middle beyond `most` characters."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 4 :]}"
+
 
 class InputError(Exception):
     """Bad input. The message is one line that names the file, the key, the value and what is allowed.
 
-    The command line prints it and exits with status 2.
+    The command line prints it and exits with status 2. However long the values in it are, it has MOST characters.
     """
+
+    def __str__(self) -> str:
+        return cut(super().__str__(), MOST)
 
 
 class DeviceMemoryError(InputError):

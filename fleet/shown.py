@@ -1,4 +1,4 @@
-"""Results as one line, with a table below it in notebooks."""
+"""Results as one line, with a table below it in notebooks; texts and numbers as people see them."""
 
 import html
 from typing import TYPE_CHECKING
@@ -23,11 +23,22 @@ class Shown:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        return f"<{self.line()}>"
+        return f"<{printable(self.line())}>"
 
     def _repr_html_(self) -> str:
         table = self.frame().to_html(index=False, border=0, float_format=number, na_rep="-", max_rows=MAX_ROWS)
         return f"<p>{html.escape(self.line())}</p>{table}"
+
+
+def printable(text: str) -> str:
+    """Return a text that any terminal shows as it is: other characters than lines of it, as Python writes them.
+
+    >>> printable("a\\x1b[2J\\u202eb")
+    'a\\\\x1b[2J\\\\u202eb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 def number(value: float) -> str:

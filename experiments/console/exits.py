@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from specfleet.experiments.memory import keep_freed_memory
 from specfleet.fleet.errors import InputError, NodeDiedError, OutputError
 from specfleet.fleet.interrupts import ENDING, Interrupted
+from specfleet.fleet.shown import printable
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
 STATUSES = {
@@ -68,14 +69,9 @@ def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoR
         _give_up_stdout()
     if line:
         with suppress(OSError):
-            print(f"{name}: {_printable(line)}", file=sys.stderr)
+            print(f"{name}: {printable(' '.join(line.split()))}", file=sys.stderr)
     gc.freeze()  # the end would look through all that torch has brought, which takes a second, for nothing
     sys.exit(status)
-
-
-def _printable(line: str) -> str:
-    """Return a text as one line that any terminal shows: other characters, such as NUL, as Python writes them."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(line.split()))
 
 
 def _outcome(program: Callable[[], int | str | None]) -> tuple[int | str | None, str]:

@@ -1,8 +1,10 @@
 """Terminal output: results on standard output, progress and warnings on standard error.
 
+Texts may hold names of users: they are shown as `printable` writes them, so that no name commands the terminal.
 rich draws tables and bars. It is imported with the first one, so that other commands start quickly.
 """
 
+import json
 import math
 import sys
 import time
@@ -10,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from specfleet.fleet.shown import number
+from specfleet.fleet.shown import number, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,9 +24,14 @@ LINE_S = 2.0  # least time between two lines of progress where there is no termi
 PIPED_WIDTH = 140  # columns of a table that no terminal limits
 
 
+def say(text: str) -> None:
+    """Print lines on standard output."""
+    print(printable(text))
+
+
 def remark(text: str) -> None:
     """Print one line on standard error."""
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
 
 
 def print_notes(notes: Iterable[str]) -> None:
@@ -37,7 +44,7 @@ def print_notes(notes: Iterable[str]) -> None:
 def busy(text: str) -> Iterator[None]:
     """Show a progress bar of unknown length on standard error."""
     screen = _screen()
-    with screen.status(text) if screen.is_terminal else nullcontext():
+    with screen.status(printable(text)) if screen.is_terminal else nullcontext():
         yield
 
 
@@ -58,7 +65,7 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
 
         def advance(what: str) -> None:
             nonlocal printed_s, done
-            bar.update(task, description=f"{title}: {what}" if what else title)
+            bar.update(task, description=printable(f"{title}: {what}" if what else title))
             bar.advance(task)
             passed_s, done = time.monotonic() - begun_s, done + 1
             if not screen.is_terminal and what and passed_s - printed_s >= LINE_S:
@@ -83,7 +90,8 @@ def print_json(value: Any) -> None:
     """Print one JSON object."""
     import msgspec
 
-    print(msgspec.json.encode(value).decode())
+    text = msgspec.json.encode(value).decode()
+    print(text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> None:
@@ -91,11 +99,11 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
     from rich.console import Console
     from rich.table import Table
 
-    grid = Table(title=title, title_justify="left")
+    grid = Table(title=printable(title), title_justify="left")
     for column, heading in enumerate(headings):
-        grid.add_column(heading, justify="left" if column < texts else "right", overflow="fold")
+        grid.add_column(printable(heading), justify="left" if column < texts else "right", overflow="fold")
     for row in rows:
-        grid.add_row(*row)
+        grid.add_row(*map(printable, row))
     # Cells are plain text: "[r]" is a term of a fit, not a style.
     console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, emoji=False)
     with console.capture() as drawn:
@@ -138,7 +146,7 @@ def print_comparison(title: str, comparison: "Comparison") -> None:
     Where the runs were rerun or played back, the three errors stand side by side.
     """
     for line in [*(f"not shared: {line}" for line in comparison.differences), *comparison.notes]:
-        print(line)
+        say(line)
     rows = comparison.rows
     columns = {
         "quantity": [row.quantity for row in rows],

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import InputError, cut
 
 GZIP = b"\x1f\x8b"
 MAX_BYTES = 1 << 28  # 256 MiB: hours of prompts, and less than a host's memory
@@ -141,4 +141,4 @@ def shortened(value: Any, most: int = 200, quoted: bool = True) -> str:
         text = repr(value) if quoted else str(value)
     except (RecursionError, ValueError):  # nested too deeply, or more digits than Python writes
         return f"a {type(value).__name__} too large to show"
-    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 4 :]}"
+    return cut(text, most)

@@ -105,11 +105,16 @@ def room_of(scenario: Scenario) -> Room:
 
 
 def _streams(scenario: Scenario) -> int:
-    """Number of concurrent streams in a closed loop, at most one a request; 0 if every request is its own stream."""
-    workload = scenario.workload
-    if workload.arrivals is not None or workload.streams >= workload.requests:
+    """Number of concurrent streams in a closed loop, at most one a request; 0 if every request is its own stream.
+
+    It is with arrivals, and where all requests wait from the beginning: with a stream each, and more streams than
+    stations. Streams of one request that each have a station are a closed loop, stated or not.
+    """
+    workload, stations = scenario.workload, max(scenario.drafters.count, scenario.verifiers.count)
+    streams = min(workload.streams or stations, workload.requests)
+    if workload.arrivals is not None or stations < streams == workload.requests:
         return 0
-    return workload.streams or min(max(scenario.drafters.count, scenario.verifiers.count), workload.requests)
+    return streams
 
 
 def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTimes]:

@@ -203,7 +203,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         seed (number): Seed of drawn lengths and arrivals, to vary the scenario's seed with the same requests. Left
             out, it is the scenario's.
         streams (streams): Number of concurrent requests in a closed loop. 0 is one for each drafter or verifier,
-            whichever are more. With as many streams as requests, all wait from the beginning.
+            whichever are more. With more than that, and as many as requests, all wait from the beginning.
         prompts: Prompts in the real world: "demo/evaluation", "demo/calibration", or a JSON Lines file with a field
             `prompt` (text) or `prompt_ids` (token ids), relative to the scenario's folder. The simulated world needs
             lengths only and does not read it.
@@ -237,7 +237,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The measurement window of a run.
 
-    It ends when the first stream of a closed loop is done; with arrivals, or as many streams as requests, with the run.
+    It ends when the first stream of a closed loop is done, so that all stations have work; where requests wait for a
+    station, with arrivals or all from the beginning (`workload.streams`), it ends with the run.
 
     Keys:
         warm_up_share (share): Share of the time until the window's end that is left out at the beginning.

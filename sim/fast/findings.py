@@ -79,9 +79,9 @@ def _commits(star: StarArrays, tags: Integers, log: StepLog) -> Table:
     return Table.of(
         time_s=log.commit_times[ENDED_S],
         tag=tags[request],
+        request=star.requests["number"][request],
         duration_s=log.commit_times[LASTED_S],
         committed=np.minimum(log.commits[WAS_ACCEPTED] + 1, left),
-        from_draft=np.minimum(log.commits[WAS_ACCEPTED], left),
     )
 
 

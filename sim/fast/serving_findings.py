@@ -89,7 +89,7 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
     commits = Table(len(ended), SCHEMA.names, lambda name: getattr(ended, name)).where(committing)
     return Findings(
         fleet=fleet,
-        commits=commits.plus(committed=np.minimum(accepted + 1, left), from_draft=np.minimum(accepted, left)),
+        commits=commits.plus(committed=np.minimum(accepted + 1, left)),
         requests=requests_of(fleet, serving, tags),
         rounds=_rounds(fleet, serving, log, ended, verified) if speculates else None,
         verified=_verified(verified) if speculates else None,

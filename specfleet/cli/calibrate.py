@@ -7,7 +7,7 @@ import typer
 
 from specfleet.cli.options import AsJson, Changes, EngineName, file_option, folder_option, settings
 from specfleet.experiments.console.exits import keeping, printing_anyway
-from specfleet.experiments.console.printing import print_json, print_table, progress, remark
+from specfleet.experiments.console.printing import print_json, print_table, progress, remark, say
 from specfleet.fleet.errors import InputError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def print_profile(profile: "HardwareProfile", as_json: bool) -> None:
         print_table(
             f"profile {profile.name}", ("quantity", "value", "fit's error (fitted | held out)"), list(describe(profile))
         )
-        print("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
+        say("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
 
 
 def demo(
@@ -121,4 +121,4 @@ def demo(
 
 def print_demo(result: "DemoResult") -> None:
     """Print the comparison of both worlds, the files and what was found."""
-    print("\n".join(result.lines))
+    say("\n".join(result.lines))

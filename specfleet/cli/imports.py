@@ -7,7 +7,7 @@ import typer
 
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, settings
 from specfleet.experiments.console.exits import keeping
-from specfleet.experiments.console.printing import busy, print_json, print_notes, print_values, remark
+from specfleet.experiments.console.printing import busy, print_json, print_notes, print_values, remark, say
 
 if TYPE_CHECKING:
     from specfleet.calibration.readers.importing import Imported
@@ -97,7 +97,7 @@ def print_load(load: "Load") -> None:
     if load.ways:
         ways = [(way.name, way.label, 1e3 * way.time_s) for way in load.ways]
         print_values("time of a round", ("way", "", "ms"), ways, texts=2)
-        print(load.disagreement() or "no second way to the time of a round")
+        say(load.disagreement() or "no second way to the time of a round")
 
 
 def print_comparison(comparison: "LoadComparison") -> None:
@@ -108,7 +108,7 @@ def print_comparison(comparison: "LoadComparison") -> None:
     ]
     headings = ("quantity", "", "read", "simulated", "error")
     print_values(f"simulated; step times {comparison.times}", headings, rows, texts=2)
-    print(comparison.line())
+    say(comparison.line())
 
 
 def export(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
@@ -122,4 +122,4 @@ def export(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = Fa
     if as_json:
         print_json(lines)
     else:
-        print("\n".join(f"{engine}: {line}" for engine, line in lines.items()))
+        say("\n".join(f"{engine}: {line}" for engine, line in lines.items()))

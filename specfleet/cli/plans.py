@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specfleet.experiments.console.printing import print_notes, print_table
+from specfleet.experiments.console.printing import print_notes, print_table, say
 from specfleet.fleet.shown import number
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def print_answer(found: "Plan | Methods | FleetPlan") -> None:
     from specfleet.experiments.plan.answer import Plan
     from specfleet.experiments.plan.methods import Methods
 
-    print("\n".join((found.question if isinstance(found, Plan) else found.title, *found.lines)))
+    say("\n".join((found.question if isinstance(found, Plan) else found.title, *found.lines)))
     if isinstance(found, Plan):
         _print_fleets(found)
     elif isinstance(found, Methods):
@@ -70,13 +70,13 @@ def _print_fleets(found: "Plan") -> None:
     shown = tabled(simulated)
     heading = ("fleet", "", "tokens/s", "a user", "TPOT P99, ms", f"{found.unit} / 10^6 tokens", "seeds")
     print_table(f"simulated; step times {found.basis}", heading, [_cells(row) for row in shown], texts=2)
-    print(f"95 % ranges hold the simulation's chance and step times of each role off by {found.step_error:.0%}")
+    say(f"95 % ranges hold the simulation's chance and step times of each role off by {found.step_error:.0%}")
     by_equations, off = len(found.rows) - len(simulated), ""
     if found.approximation is not None:
         what = {"tokens_per_s": "tokens/s", "tpot_s": "time for a token"}[found.approximation.metric]
         missed = f"{found.approximation.mean:.1%} on average, {found.approximation.worst:.1%} at worst"
         off = f", approximate: their {what} is off by {missed} for fleets that were simulated"
-    print(f"{len(simulated) - len(shown)} more fleets were simulated, {by_equations} judged by equations alone{off}")
+    say(f"{len(simulated) - len(shown)} more fleets were simulated, {by_equations} judged by equations alone{off}")
 
 
 def tabled(rows: "Sequence[PlannedFleet]") -> "list[PlannedFleet]":
@@ -126,7 +126,7 @@ def _print_budget(found: "FleetPlan") -> None:
     )  # fmt: skip
     print_table(f"{SOURCE}; costs in {found.unit}", heading, [_fleet(row) for row in found.rows], texts=4)
     for command in found.commands:
-        print(command)
+        say(command)
 
 
 def _fleet(row: "FleetRow") -> tuple[str, ...]:

@@ -23,7 +23,15 @@ from specfleet.cli.options import (
     settings,
 )
 from specfleet.experiments.console.exits import keeping, printing_anyway
-from specfleet.experiments.console.printing import interval, print_json, print_notes, print_table, remark, value_text
+from specfleet.experiments.console.printing import (
+    interval,
+    print_json,
+    print_notes,
+    print_table,
+    remark,
+    say,
+    value_text,
+)
 from specfleet.fleet.errors import InputError, OutputError
 from specfleet.fleet.scenario.names import SimPath
 from specfleet.fleet.shown import number
@@ -139,7 +147,7 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
         rows.append((name, meanings[first][2], value_text(value), meanings[last][1]))
     title = f"analytic model of {scenario}: constant times, prefill left out"
     print_table(title, ("quantity", "symbol", "value", "unit"), rows, texts=2)
-    print(acceptance_text(prediction.mean_acceptance_length))
+    say(acceptance_text(prediction.mean_acceptance_length))
     print_notes(prediction.notes)
 
 
@@ -206,14 +214,12 @@ def print_run(result: "Result", as_json: bool, everything: bool = False) -> None
         ]
         print_table(result.title(), ("metric", "value", "95 % interval", *PERCENTILES, "unit"), rows)
         if "mean_acceptance_length" in metrics:
-            print(acceptance_text(metrics["mean_acceptance_length"].value))
+            say(acceptance_text(metrics["mean_acceptance_length"].value))
     else:
-        print(f"{result.title()}; 95 % intervals; --all prints all {len(metrics)} metrics")
-        print("\n".join(f"{name:<11} {text}" for name, text in headline(metrics).items()))
+        say(f"{result.title()}; 95 % intervals; --all prints all {len(metrics)} metrics")
+        say("\n".join(f"{name:<11} {text}" for name, text in headline(metrics).items()))
     if result.overload is not None:
-        print(
-            f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals"
-        )
+        say(f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals")
     print_notes(result.notes)
 
 

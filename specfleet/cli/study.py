@@ -19,6 +19,7 @@ from specfleet.experiments.console.printing import (
     print_values,
     progress,
     remark,
+    say,
 )
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.interrupts import Interrupted
@@ -87,8 +88,8 @@ def print_sweep(swept: "Sweep", out: Path) -> None:
     print_table("; ".join([f"sweep in {out}", *warnings]), ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
     for result in swept.cells:
         if result.overload:
-            print(f"{case_text(result.cell)}: {result.overload}")
-    print("\n".join(swept.findings()))
+            say(f"{case_text(result.cell)}: {result.overload}")
+    say("\n".join(swept.findings()))
     print_notes(swept.notes)
 
 
@@ -160,7 +161,7 @@ def reproduce(
     from specfleet.experiments.reproduce.rows import Inputs
 
     if not name:
-        print("\n".join((*REPRODUCTIONS, EVERY)))
+        say("\n".join((*REPRODUCTIONS, EVERY)))
         return
     if name == EVERY:
         inputs = Inputs(str(trace) if trace else None, str(data) if data else None)
@@ -186,21 +187,21 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
         if "row" not in row.case
     ]
     if hidden := len(reproduction.rows) - len(rows):
-        print(f"{hidden} rows of single runs are not printed here; --json has them")
+        say(f"{hidden} rows of single runs are not printed here; --json has them")
     print_values(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
     for assumption in reproduction.assumptions:
-        print(f"assumed: {assumption}")
+        say(f"assumed: {assumption}")
     for note in dict.fromkeys(row.note for row in reproduction.rows if row.note):
-        print(f"unsettled: {note}")
-    print("kinds: " + ", ".join(f"{count} {kind}" for kind, count in kinds_of(reproduction.rows).items()))
+        say(f"unsettled: {note}")
+    say("kinds: " + ", ".join(f"{count} {kind}" for kind, count in kinds_of(reproduction.rows).items()))
     for part, score in reproduction.parts.items():
-        print(f"{part}: {score.line()}")
-    print(reproduction.score.line())
+        say(f"{part}: {score.line()}")
+    say(reproduction.score.line())
     orders, reversed_ones = reversed_orders(reproduction.rows)
     if orders:
-        print(f"orders of two methods in a case: {orders - len(reversed_ones)} of {orders} are the paper's")
+        say(f"orders of two methods in a case: {orders - len(reversed_ones)} of {orders} are the paper's")
     for order in reversed_ones:
-        print(f"reversed: {order}")
+        say(f"reversed: {order}")
 
 
 def error_text(row: "PaperRow") -> str | None:

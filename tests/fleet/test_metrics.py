@@ -68,11 +68,36 @@ def test_a_constant_star_measures_the_equations(targets: int, service_s: float) 
 @pytest.mark.parametrize("targets", [2, 8])
 def test_a_star_that_repeats_itself_leaves_no_uncertainty(targets: int) -> None:
     measured = measure(constant_star(targets, 1.0, 30))
-    del measured["carried_requests_per_s"]  # a batch of time holds one end of a request, or none
     known = [metric for metric in measured.values() if not math.isnan(metric.low)]
     assert len(known) > 15
     for metric in known:
         assert (metric.low, metric.high) == pytest.approx((metric.value, metric.value), rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=15)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 9), st.integers(1, 2))
+def test_equal_rows_have_equal_metrics(drafters: int, targets: int, requests: int, rows: int) -> None:
+    """However many streams a scenario states, and where it leaves them out."""
+    measured: dict[str, dict[str, float]] = {}
+    for streams in range(requests + 2):
+        run = run_star(
+            star(
+                drafters={"count": drafters},
+                verifiers={"count": targets, "max_num_seqs": rows},
+                workload={"requests": requests, "streams": streams, "new_tokens": {"low": 1, "high": 90}},
+            )
+        )
+        now = values(run)
+        assert now == pytest.approx(measured.setdefault(run.digest(), now), rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("requests", [1, 4, 7, 10, 40])
+def test_one_stream_carries_a_request_each_latency(requests: int) -> None:
+    """However few there are: the window begins within a request, and ends with one."""
+    workload = {"requests": requests, "streams": 1, "new_tokens": 99}
+    measured = values(run_star(star(verifiers={"count": 1}, workload=workload), verify_prefill=5))
+    assert measured["carried_requests_per_s"] * measured["latency_s"] == pytest.approx(1, rel=0.04)
+    assert measured["carried_requests_per_s"] * 99 == pytest.approx(measured["throughput"])
 
 
 def test_steps_across_the_edge_count_their_part_inside() -> None:

@@ -158,6 +158,31 @@ def test_tables_print_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -
     assert "1 k + 2 [r] ms" in printed
 
 
+NAME = "a\u001b]0;owned\u0007\u001b[2J\u202eb"
+WORDS = (
+    "show FILE", "simulate --of RUN", "simulate --of RUN --all", "simulate --of RUN --json", "compare RUN RUN",
+    "sweep star --vary verifiers.count=1,2 --set workload.requests=9 --seeds 1 --jobs 1 -o OUT",
+)  # fmt: skip
+
+
+def test_no_name_commands_the_terminal(tmp_path: Path, say: Say) -> None:
+    (tmp_path / "own.toml").write_text(f"name = {json.dumps(NAME)}\n[workload]\nrequests = 9\n")
+    write_run(simulate(star(name=NAME, workload={"requests": 9})), tmp_path / "run.parquet")
+    places = {"FILE": "own.toml", "OUT": NAME, "RUN": "run.parquet"}
+    for words in WORDS:
+        _, out, err = say(*(tmp_path / places[word] if word in places else word for word in words.split()))
+        assert all(line.isprintable() for line in f"{out}{err}".split("\n")), words
+        shown = "".join(f"{out}{err}".split())  # a narrow table folds it
+        assert "a\\x1b]0;owned\\x07\\x1b[2J\\u202eb" in shown or "a\\u001b]0" in shown, words
+
+
+def test_long_values_do_not_make_long_errors(say: Say) -> None:
+    big = ("--set", "workload.requests=100000000")
+    for key in ("name", "drafters.model", "workload.lengths", "drafters.device"):
+        status, out, err = say("simulate", "star", "--set", f"{key}={'n' * 100_000}", *big)
+        assert (status, out, len(err) < 2000) == (2, "", True), key
+
+
 def test_the_help_shows_every_command_in_a_panel(say: Say) -> None:
     _, out, _ = say("--help")
     panels = [line[:-1] for line in out.splitlines() if line.endswith(":")]

@@ -7,6 +7,7 @@ import numpy as np
 
 from specfleet.fleet.records.columns import Table
 from specfleet.fleet.records.metrics.findings import Findings
+from specfleet.fleet.records.metrics.glossary import COUNTERS
 from specfleet.fleet.records.metrics.grouped import Floats
 from specfleet.fleet.records.metrics.tables import at_drafter
 from specfleet.fleet.records.metrics.window import Metric, Window
@@ -126,29 +127,19 @@ def _together_s(begun_s: Floats, ended_s: Floats) -> float:
     return float(np.maximum(ended_s - np.maximum(begun_s, before_s), 0.0).sum())
 
 
-def measured_energy(window: Window, curves: Sequence[DeviceCurve], tokens: Floats) -> dict[str, Metric]:
-    """Return power and energy per token over the window; empty unless each device counted throughout.
+def counters(window: Window, curves: Sequence[DeviceCurve], tokens: Floats) -> dict[str, Metric]:
+    """Return the measured energy of a token, and each counter of the drafters' devices and of the targets'.
 
-    - `tokens`: committed tokens in each batch of the window.
-    """
-    if not curves or not all(_covers(window, one, one.energy_j) for one in curves):
-        return {}
-    energy_j = np.sum([_between(window, one, one.energy_j) for one in curves], axis=0)
-    return {
-        "measured_power_w": window.rate(energy_j, "W"),
-        "measured_energy_j_per_token": window.ratio(energy_j, tokens, "J/token"),
-    }
-
-
-def measured_counters(window: Window, curves: Sequence[DeviceCurve]) -> dict[str, Metric]:
-    """Return clock, power and utilisation of the drafters' devices and of the targets', means over time and devices.
-
-    A device that both use counts for both. Left out where a device of the side lacks the counter.
+    Counters are means over time and devices; a device that both sides use counts for both. One is left out where a
+    device of the side lacks it, or lacks it in a part of the window. `tokens`: committed ones in each batch.
     """
     metrics = {}
+    if curves and all(_covers(window, one, one.energy_j) for one in curves):
+        energy_j = np.sum([_between(window, one, one.energy_j) for one in curves], axis=0)
+        metrics["measured_energy_j_per_token"] = window.ratio(energy_j, tokens, "J/token")
     for side, prefix in (("drafter", DRAFTER), ("target", TARGET)):
         own = [one for one in curves if any(name.startswith(prefix) for name in one.stations)]
-        for name, unit in (("clock_mhz", "MHz"), ("utilisation", "share of time"), ("power_w", "W")):
+        for name, (unit, _) in COUNTERS.items():
             values = [_summed(one, name) for one in own]
             if values and all(map(partial(_covers, window), own, values)):
                 sums = np.mean(list(map(partial(_between, window), own, values)), axis=0)

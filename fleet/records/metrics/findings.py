@@ -6,7 +6,7 @@ The loop's tables equal those of its rows, value for value (`tests/sim/test_find
 import msgspec
 import numpy as np
 
-from specfleet.fleet.records.columns import Bools, Integers, Table
+from specfleet.fleet.records.columns import Table
 from specfleet.fleet.records.metrics.grouped import Groups, at, find
 from specfleet.fleet.records.metrics.tables import (
     at_drafter,
@@ -20,7 +20,6 @@ from specfleet.fleet.records.metrics.tables import (
 from specfleet.fleet.records.power import DeviceCurve
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import has_file
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -85,7 +84,7 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
     - `joined_s`, `first_s`, `last_s` (seconds): when it arrived, and when its first and its last token left its target.
     - `prompt_tokens`, `tokens`: tokens of its prompt, and committed tokens.
     - `finished`, `refused`: whether it is complete, and whether a drafter refused it.
-    - `last`: whether it is the last of its stream.
+    - `last`: whether it is the last of its stream, to which requests are dealt in turn; none if each is its own stream.
     """
     requests, left_s = requests_of(commits), left_s_of(fleet, rows, commits)
     named = commits.tag[requests.first], commits.request[requests.first]
@@ -102,23 +101,8 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
         tokens=tokens,
         finished=finished,
         refused=find(named, (refusals.tag, refusals.request)) >= 0,
-        last=_last_of_streams(fleet, *named, finished, joins),
+        last=np.logical_and(fleet.streams > 0, named[1] + fleet.streams >= fleet.workload.requests),
     )
-
-
-def _last_of_streams(fleet: Fleet, tags: Integers, numbers: Integers, finished: Bools, joins: Table) -> Bools:
-    """Return which requests are the last of their streams; none if every request is its own stream.
-
-    The workload's files are not read again. If a file may end before `workload.requests`, a request is the last if it
-    is finished and its stream has no later one, because a stream opens its next request at once.
-    """
-    if not fleet.streams:
-        return np.zeros(len(tags), dtype=bool)
-    if not has_file(fleet.workload):  # requests are dealt to the streams in turn
-        return numbers + fleet.streams >= fleet.workload.requests
-    streams = Groups(joins.tag)
-    newest = joins.tag[streams.first], streams.largest(joins.request)
-    return finished & (find((tags, numbers), newest) >= 0)
 
 
 def steps_of(rows: Table) -> Table:

@@ -52,23 +52,23 @@ def meanings() -> dict[str, Meaning]:
     return by_name
 
 
+COUNTERS = {
+    "clock_mhz": ("MHz", "Graphics clock"), "power_w": ("W", "Power"),
+    "utilisation": ("share of time", "Utilisation, by its own count,"),
+}  # fmt: skip
+"""Counters of measured devices, in a run `measured_drafter_clock_mhz` and so on: unit and meaning."""
+
 METRICS = (
     Meaning("throughput", "tokens/s", "Tokens that all targets commit in a second, bonus tokens included.",
             "O", "O = N (E[l] + 1) / T_gamma", "StarSD, equation (11), with the bonus token"),
     Meaning("throughput_per_target", "tokens/s", "Tokens that one target commits in a second.",
             "O_i", "O_i = O / N", "StarSD, section 4.2"),
-    Meaning("accepted_throughput", "tokens/s", "Accepted draft tokens committed in a second, without bonus tokens.",
-            "O", "O = N E[l] / T_gamma", "StarSD, equation (11)"),
     Meaning("rounds_per_s", "rounds/s", "Rounds that all drafters draft in a second; ahead, verifications.",
             "R_q", "R_q = N / T_gamma", "StarSD, appendix C.1, with one round a target and iteration"),
     Meaning("rounds_per_s_per_target", "rounds/s", "Rounds that a target verifies in a second, on average.",
             "R_p", "R_p = 1 / T_gamma", "StarSD, appendix C.1, with one round a target and iteration"),
     Meaning("load", "share of time", "Share of the time in which a drafter works, the mean over drafters.",
             "load", "N S / T_gamma", "StarSD, table 1"),
-    Meaning("iteration_s", "s", "Time of an iteration, in which each target has one round.",
-            "T_gamma", "T_gamma = N S + T_idle", "StarSD, equations (8) and (10)"),
-    Meaning("iteration_idle_s", "s", "Idle time of a drafter in an iteration.",
-            "T_idle", "T_idle = max(0, Z - (N - 1) S)", "StarSD, equation (9)"),
     Meaning("service_s", "s", "Time of the draft step of a round, on the drafter's clock, without delays around it.",
             "S", "S(d) = a + b d", "StarSD, equation (5)"),
     Meaning("wait_s", "s", "Time from a target's request at the drafter, or a router, to its first step: the mean.",
@@ -92,24 +92,20 @@ METRICS = (
     Meaning("power_w", "W", "Power of all devices by the profile and what each does; of steps at once, the mean."),
     Meaning("energy_j_per_token", "J/token", "Energy of all devices for each committed token.",
             "", "power_w / throughput", "AMUSD"),
-    Meaning("measured_power_w", "W", "Power of the measured devices by their energy counters, for all their users."),
-    Meaning("measured_energy_j_per_token", "J/token", "Energy of the measured devices for each committed token.",
-            "", "measured_power_w / throughput", "StarSD, appendix F, for how it is read"),
-    Meaning("measured_drafter_clock_mhz", "MHz", "Graphics clock of the drafters' devices, the mean over time.",
-            source="StarSD, figures 6 and 7"),
-    Meaning("measured_drafter_power_w", "W", "Power of a drafter's device, the mean over time and devices.",
-            source="StarSD, figures 6 and 7"),
-    Meaning("measured_drafter_utilisation", "share of time", "Utilisation of the drafters' devices, as they count."),
-    Meaning("measured_target_clock_mhz", "MHz", "Graphics clock of the targets' devices, the mean over time."),
-    Meaning("measured_target_power_w", "W", "Power of a target's device, the mean over time and devices.",
-            source="AMUSD, figure 5"),
-    Meaning("measured_target_utilisation", "share of time", "Utilisation of the targets' devices, as they count."),
+    Meaning("measured_energy_j_per_token", "J/token", "Energy of the measured devices by their counters, for all their "
+            "users, for each committed token.", source="StarSD, appendix F, for how it is read"),
+    *(
+        Meaning(f"measured_{side}_{name}", unit, f"{what} of the {side}s' devices, the mean over time and devices.",
+                source="StarSD, figures 6 and 7; AMUSD, figure 5")
+        for side in ("drafter", "target")
+        for name, (unit, what) in COUNTERS.items()
+    ),
     Meaning("cost_per_million_tokens", "cost/million tokens", "Cost of a million tokens by `[cost]`, and its currency.",
             "", "cost an hour / 3600 / throughput 10^6"),
     Meaning("target_load", "share of time", "Share of the time in which a target works, the mean over targets."),
     Meaning("bottleneck", "share of time", "Load of the busiest station or shared device, whose name follows."),
     Meaning("requests", "requests", "Requests that completed in the window."),
-    Meaning("carried_requests_per_s", "requests/s", "Requests that complete in a second."),
+    Meaning("carried_requests_per_s", "requests/s", "Requests completed in a second, each in parts, with its tokens."),
     Meaning("offered_requests_per_s", "requests/s", "Requests that come in a second, by the scenario or its trace."),
     Meaning("goodput_requests_per_s", "requests/s", "Requests that complete in a second and met all goals of `[slo]`.",
             "", "slo_attainment carried_requests_per_s", "vLLM, `vllm bench serve --goodput`; AIPerf, `--goodput`"),

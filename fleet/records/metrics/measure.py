@@ -17,14 +17,14 @@ import numpy as np
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.goodspeed import utility
 from specfleet.fleet.records.columns import Column, Table
-from specfleet.fleet.records.metrics.devices import busy_s, cost, energy, loads, measured_counters, measured_energy
+from specfleet.fleet.records.metrics.devices import busy_s, cost, counters, energy, loads
 from specfleet.fleet.records.metrics.findings import Findings, findings_of
-from specfleet.fleet.records.metrics.grouped import Floats, Groups
+from specfleet.fleet.records.metrics.grouped import Floats, Groups, find
 from specfleet.fleet.records.metrics.intervals import NO_INTERVAL, student_t_interval
 from specfleet.fleet.records.metrics.outages import outage_metrics, without_steady_state
 from specfleet.fleet.records.metrics.overload import Overload, overload_of, streams_per_s
-from specfleet.fleet.records.metrics.service import goodput, speedup
-from specfleet.fleet.records.metrics.steady import places_of, relaxation_s
+from specfleet.fleet.records.metrics.service import meets, speedup
+from specfleet.fleet.records.metrics.steady import relaxation_s
 from specfleet.fleet.records.metrics.tables import requests_of
 from specfleet.fleet.records.metrics.window import Metric, Window, without_intervals
 from specfleet.fleet.records.run import Run
@@ -74,19 +74,17 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     }
     if findings.rounds is not None and findings.verified is not None:
         rounds, verified = findings.rounds, findings.verified
-        metrics |= _rounds(window, commits, rounds, targets)
         metrics |= _acceptance(window, verified)
         if fleet.in_turn:
             metrics |= _times_of_rounds(window, rounds)
-        metrics |= _load(window, findings, rounds, places_of(fleet))
+        metrics |= _load(window, findings, rounds)
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified)
     if not _asks(fleet) and rows is not None:
         metrics |= _batching(window, rows, commits)
     if fleet.verifiers.patience.patience_s and rows is not None:
         metrics |= outage_metrics(window, rows, commits, findings.requests)
-    metrics |= energy(window, findings, tokens) | measured_energy(window, findings.devices, tokens)
-    metrics |= measured_counters(window, findings.devices)
+    metrics |= energy(window, findings, tokens) | counters(window, findings.devices, tokens)
     metrics |= cost(window, fleet, tokens) | loads(window, findings)
     metrics |= _latencies(window, findings)
     metrics |= speedup(fleet, findings.requests, metrics)
@@ -184,25 +182,14 @@ def window_of(findings: Findings) -> Window:
     return window
 
 
-def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict[str, Metric]:
-    """O without the bonus tokens, equation (11), and the round rates R_q and R_p (appendix C.1)."""
-    return {
-        "accepted_throughput": window.rate(window.sums(commits.time_s, commits.from_draft), "tokens/s"),
-        "rounds_per_s": window.rate(window.sums(rounds.drafted_s), "rounds/s"),
-        "rounds_per_s_per_target": window.rate(window.sums(rounds.verified_s) / targets, "rounds/s"),
-    }
-
-
-def _load(window: Window, findings: Findings, rounds: Table, streams: int) -> dict[str, Metric]:
-    """Load of the drafters, the time T_gamma of an iteration (8), in which each stream has a round, and the idle time
-    T_idle in it (9)."""
+def _load(window: Window, findings: Findings, rounds: Table) -> dict[str, Metric]:
+    """The round rates R_q and R_p (appendix C.1), and the load of the drafters."""
     drafters = findings.fleet.drafters.stations or findings.fleet.verifiers.count
-    working_s = busy_s(window, findings.draft_steps) / drafters
-    iterations = window.sums(rounds.drafted_s) / streams
+    verified = window.sums(rounds.verified_s) / findings.fleet.verifiers.count
     return {
-        "load": window.rate(working_s, "share of time"),
-        "iteration_idle_s": window.ratio(window.batch_s - working_s, iterations, "s"),
-        "iteration_s": window.ratio(np.full_like(working_s, window.batch_s), iterations, "s"),
+        "rounds_per_s": window.rate(window.sums(rounds.drafted_s), "rounds/s"),
+        "rounds_per_s_per_target": window.rate(verified, "rounds/s"),
+        "load": window.rate(busy_s(window, findings.draft_steps) / drafters, "share of time"),
     }
 
 
@@ -236,16 +223,21 @@ def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
 
 
 def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
-    """Requests that arrive and that complete in the window, with TTFT, TPOT and latency."""
-    fleet, requests = findings.fleet, findings.requests
-    metrics = _offered(fleet, findings.rows)
-    done = requests.where(requests.finished & window.inside(requests.last_s))
-    if not len(done):
+    """Requests that arrive and that complete in the window, with TTFT, TPOT and latency.
+
+    A request is carried in parts, with its tokens: of one that the window's edge cuts, the part inside counts. A count
+    of ends would have half a request too many, because the window ends with one.
+    """
+    fleet, commits, metrics = findings.fleet, findings.commits, _offered(findings.fleet, findings.rows)
+    done = findings.requests.where(findings.requests.finished)
+    if not window.inside(done.last_s).any():
         return metrics
     done = done.where(np.argsort(done.last_s, kind="stable"))
     ended_s = done.last_s
+    of = find((commits.tag, commits.request), (done.tag, done.request))
+    parts = commits.committed * np.append(1 / done.tokens, 0.0)[of]  # 0 of a request that did not complete
     metrics["requests"] = window.count(ended_s, "requests")
-    metrics["carried_requests_per_s"] = window.rate(window.sums(ended_s), "requests/s")
+    metrics["carried_requests_per_s"] = window.rate(window.sums(commits.time_s, parts), "requests/s")
     if fleet.drafters.count:
         metrics["refused"] = window.count(ended_s[done.refused], "requests")
     times_s = {
@@ -254,7 +246,14 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
         "latency": ended_s - done.joined_s,
     }
     metrics |= {f"{name}_s": window.spread(ended_s, values_s, "s") for name, values_s in times_s.items()}
-    return metrics | goodput(window, fleet.slo, ended_s, times_s)
+    if fleet.slo is None:
+        return metrics
+    good = meets(fleet.slo, times_s).astype(float)
+    in_time = window.sums(commits.time_s, parts * np.append(good, 0.0)[of])
+    return metrics | {
+        "goodput_requests_per_s": window.rate(in_time, "requests/s"),
+        "slo_attainment": window.mean(ended_s, good, "share of requests"),
+    }
 
 
 def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:

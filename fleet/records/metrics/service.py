@@ -7,7 +7,7 @@ import numpy as np
 
 from specfleet.fleet.records.columns import Bools, Table
 from specfleet.fleet.records.metrics.grouped import Floats
-from specfleet.fleet.records.metrics.window import Metric, Window
+from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.scenario.facts import plain_step_s
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.slo import Slo, miss
@@ -19,17 +19,6 @@ def meets(slo: Slo, times_s: Mapping[str, Floats]) -> Bools:
     for name, limit_s in slo.limits_s.items():
         good &= ~(miss(times_s[name], limit_s) > 0)
     return good
-
-
-def goodput(window: Window, slo: Slo | None, ended_s: Floats, times_s: Mapping[str, Floats]) -> dict[str, Metric]:
-    """Good requests a second, and their share of those completed in the window; `ended_s`: completion times."""
-    if slo is None:
-        return {}
-    good = meets(slo, times_s).astype(float)
-    return {
-        "goodput_requests_per_s": window.rate(window.sums(ended_s, good), "requests/s"),
-        "slo_attainment": window.mean(ended_s, good, "share of requests"),
-    }
 
 
 def speedup(fleet: Fleet, requests: Table, metrics: Mapping[str, Metric]) -> dict[str, Metric]:

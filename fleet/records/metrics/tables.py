@@ -23,8 +23,7 @@ def requests_of(rows: Table) -> Groups:
 def commits_of(rows: Table) -> Table:
     """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
 
-    `from_draft`: how many of them were drafted. Tokens beyond a request's goal are not committed, nor are those of a
-    request whose target's process died.
+    Tokens beyond a request's goal are not committed, nor are those of a request whose target's process died.
     """
     done = rows.where(rows.event.among("done") & rows.kind.among(*COMMITTING) & ~at_drafter(rows))
     started = done.epoch // INCARNATION
@@ -33,8 +32,7 @@ def commits_of(rows: Table) -> Table:
         done = done.where(started == requests.largest(started)[requests.of])
     joins = rows.where(rows.event.among("join"))
     goal = at(joins.goal, find((done.tag, done.request), (joins.tag, joins.request)))
-    room = goal - done.base
-    return done.plus(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
+    return done.plus(committed=np.minimum(done.accepted + 1, goal - done.base))
 
 
 def numbered_on(rows: Table) -> Table:
