@@ -43,7 +43,7 @@ gpu:
 gpu-wheels:
 	$(PYTHON) -m pip download --quiet --no-deps --only-binary=:all: --implementation cp --dest runs/wheels \
 		--python-version $(or $(FOR),3.12) $(addprefix --platform manylinux,_2_28_x86_64 _2_26_x86_64 _2_17_x86_64 2014_x86_64) \
-		$(or $(WHEELS),simpy msgspec pyzmq docstring_parser)
+		$(or $(WHEELS),simpy msgspec pyzmq)
 
 by-hand: install
 	$(BIN)/pytest tests/specfleet/test_by_hand_page.py

@@ -14,12 +14,12 @@ import numpy as np
 
 from bench.harness import Aim, Report, Row
 from specfleet.experiments.console.printing import remark
-from specfleet.experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, estimates
-from specfleet.experiments.plan.candidates import Asked
-from specfleet.experiments.plan.fleets import Simulations, find
+from specfleet.experiments.plan.ask import about
+from specfleet.experiments.plan.candidates import Asked, candidates_of
+from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load, Question, estimates
 from specfleet.experiments.plan.goals import parse_slo
-from specfleet.experiments.plan.methods import about
-from specfleet.experiments.plan.trials import SAME_COST
+from specfleet.experiments.plan.search import SAME_COST, Simulations, find
+from specfleet.experiments.plan.texts import budget_of
 from specfleet.fleet.records.metrics.intervals import student_t_interval
 from specfleet.fleet.scenario.scenario import Scenario, Workload
 
@@ -50,7 +50,7 @@ def study(options: argparse.Namespace) -> Report:
     return Report({"plans of random questions": rows}, [Aim("answers that are worse", misses, ALLOWED)])
 
 
-def question_of(number: int) -> FleetQuestion:
+def question_of(number: int) -> Question:
     """Return random question `number`: of three, one is a closed loop, one has arrivals, one has arrivals and goals."""
     rng = np.random.default_rng([19, number])
     model, drafts, kinds = MODELS[int(rng.integers(len(MODELS)))]
@@ -61,18 +61,23 @@ def question_of(number: int) -> FleetQuestion:
         for draft, rate in zip(drafts, rng.uniform(0.35, 0.9, len(drafts)), strict=True)
     ]
     workload = Workload(prompt_tokens=int(rng.integers(50, 800)), new_tokens=about(int(rng.integers(40, 120))))
-    asked = Asked(model, drafts, tuple(accepted), Scenario(workload=workload), "25Gbit+20us")
     devices = budget_of(f"{count}x{kind}")
+    asked = Asked(
+        Scenario(workload=workload), (model,), drafts, tuple(accepted), "25Gbit+20us", devices=devices,
+        depths=tuple(range(1, 9)),
+    )  # fmt: skip
+    candidates = tuple(candidates_of(asked)[0])
     if number % 3 == 0:
-        return FleetQuestion(devices, asked, Load(in_flight=int(count * np.exp(rng.uniform(0, math.log(48))))))
-    trial = FleetQuestion(devices, asked, Load(in_flight=count))
-    every = estimates(trial)
-    most = max(one.fleet.replicas * float(one.curve.per_s[-1]) for one in every)
-    load = Load(per_s=float(f"{rng.uniform(0.15, 0.8) * most:.3g}"))
+        load = Load(in_flight=int(count * np.exp(rng.uniform(0, math.log(48)))))
+        return Question(candidates, load, devices=devices)
+    every, _ = estimates(Question(candidates, Load(in_flight=count), devices=devices))
+    load = Load(per_s=float(f"{rng.uniform(0.15, 0.8) * (1 - MARGIN) * max(one.per_s for one in every):.3g}"))
     if number % 3 == 1:
-        return FleetQuestion(devices, asked, load)
-    tpot_s = float(rng.uniform(1.5, 6)) * min(one.curve.request_s[0] for one in every if one.fleet.replicas == 1) / 80
-    return FleetQuestion(devices, asked, load, tuple(parse_slo([f"tpot_p90={1e3 * tpot_s:.3g}ms,ttft_p90=1s"])))
+        return Question(candidates, load, devices=devices)
+    alone_s = min(one.curve.request_s[0] for one in every)
+    tpot_s = float(rng.uniform(1.5, 6)) * alone_s / 80
+    goals = tuple(parse_slo([f"tpot_p90={1e3 * tpot_s:.3g}ms,ttft_p90=1s"]))
+    return Question(candidates, load, goals, devices)
 
 
 def compared(number: int) -> Row:
@@ -80,18 +85,18 @@ def compared(number: int) -> Row:
     question = question_of(number)
     found = find(question, jobs=1)
     answer = found.best[0]
-    grid = Simulations(question, list(found.estimates.values()), 1, lambda _what: None, first_seed=FRESH)
+    grid = Simulations(question, 1, lambda _what: None, first_seed=FRESH)
     fleets = [answer, *(one for one in _rivals(found) if one.title != answer.title)]
     grid.run(fleets, SEEDS)
     best_s = min((_time_s(grid, one) for one in fleets if grid.miss(one) <= 0), default=math.inf)
     near = [one for one in fleets if grid.miss(one) < NEAR and _time_s(grid, one) <= (1 + NEAR) * best_s]
-    if question.by_cost:
+    if question.aim == "hour":
         near += [one for one in fleets if grid.miss(one) < NEAR and one.cost_per_hour < answer.cost_per_hour]
     grid.run([answer, *{one.title: one for one in near}.values()], MORE_SEEDS)
     best = min(fleets, key=grid.rank)
     goals = ", ".join(goal.text for goal in question.goals)
     return {
-        "question": number, "budget": str(dict(question.devices)), "target": question.asked.target,
+        "question": number, "budget": str(question.devices), "target": answer.candidate.target,
         "load": question.load.text, "goals": goals, "grid": len(fleets), "answer": answer.title, "best": best.title,
         "slower, %": 100 * grid.gap(answer, best).value,
         "verdict": verdict_of(grid, answer, best, found.winner is None),
@@ -119,13 +124,13 @@ def unsure(grid: Simulations, fleet: Deployment) -> bool:
 def _rivals(found: Simulations) -> Sequence[Deployment]:
     """Return the fleets that could be better than the answer."""
     answer, question = found.estimates[found.best[0].title], found.question
-    by_time = [one for one in found.estimates.values() if not math.isinf(one.request_s)]
-    if question.by_cost and found.winner is not None:
+    by_time = [one for one in found.estimates.values() if one.may_win]
+    if question.aim == "hour" and found.winner is not None:
         by_time = [one for one in by_time if one.fleet.cost_per_hour <= answer.fleet.cost_per_hour * (1 + SAME_COST)]
     fastest_s = min(one.request_s for one in by_time)
-    most = {True: FASTER, False: math.inf if question.by_cost else SLOWER}
+    most = {True: FASTER, False: math.inf if question.aim == "hour" else SLOWER}
     return [one.fleet for one in by_time if one.request_s <= most[one.fleet.drafters > 0] * fastest_s]
 
 
 def _time_s(grid: Simulations, fleet: Deployment) -> float:
-    return float(np.mean(grid.times_s(fleet)))
+    return float(np.mean(grid.scores(fleet)))

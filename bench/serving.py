@@ -14,7 +14,7 @@ import numpy as np
 
 import specfleet
 from bench.harness import Aim, Report, Row, run
-from specfleet.experiments.compare.compare import ComparedQuantity, compare_reruns, replicate, simulated_reruns
+from specfleet.experiments.compare.compare import ComparedQuantity, compare_metrics, replicate, simulated_reruns
 from specfleet.experiments.console.printing import remark
 from specfleet.fleet.records.overheads import late_starts
 from specfleet.fleet.records.playback import PARTS, playback_of
@@ -122,7 +122,7 @@ def ran(name: str, scenario: Scenario, options: argparse.Namespace) -> Run:
 def judged_cell(name: str, scenario: Scenario, runs: Sequence[Run], seeds: int) -> dict[str, ComparedQuantity]:
     """Return the three errors of a cell, by quantity."""
     remark(f"simulated: {name}")
-    rows = compare_reruns({"cell": name}, replicate(scenario, seeds), simulated_reruns(scenario, runs))
+    rows = compare_metrics({"cell": name}, replicate(scenario, seeds), simulated_reruns(scenario, runs))
     return {row.quantity: row for row in rows}
 
 

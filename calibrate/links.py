@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from specfleet.engine.launch.bodies import node_body
+from specfleet.engine.launch.places import drafter_place
 from specfleet.engine.launch.processes import NodeProcess, in_process
-from specfleet.engine.launch.serve import process_of_drafter
 from specfleet.engine.net.actions import Deliver, Opened
 from specfleet.engine.net.client import ClientEnd
 from specfleet.engine.net.clock import now_s
@@ -20,7 +20,6 @@ from specfleet.engine.net.handshake import Ping
 from specfleet.engine.net.limits import max_bytes
 from specfleet.engine.net.socket_thread import TICK_S
 from specfleet.engine.net.sockets import Sockets
-from specfleet.engine.node.node import LOOPBACK
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.payload import PROBABILITY_BYTES
 
@@ -30,12 +29,12 @@ TIMEOUT_S = 10.0
 
 def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:
     """Return round-trip times in seconds for each payload, each the same size both ways."""
-    name, make = process_of_drafter(fleet, 0)
-    drafter = NodeProcess(name, node_body, make, light=fleet.drafters.kind == "replayed")
+    place = drafter_place(fleet, 0)
+    drafter = NodeProcess(place.name, node_body, place.make, light=place.replayed)
     try:
-        port = drafter.receive()
+        address = drafter.receive()
         drafter.send(now_s())
-        round_trips_s = in_process("ping client", _round_trips_s, fleet, port, payloads_bytes, repeats)
+        round_trips_s = in_process("ping client", _round_trips_s, fleet, address, payloads_bytes, repeats)
         drafter.send("stop")
         drafter.receive()
     finally:
@@ -43,8 +42,8 @@ def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: in
     return round_trips_s
 
 
-def _round_trips_s(fleet: Fleet, port: int, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:
-    sockets = Sockets(connect={0: f"{LOOPBACK}:{port}"}, max_bytes=max_bytes(fleet))
+def _round_trips_s(fleet: Fleet, address: str, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:
+    sockets = Sockets(connect={0: address}, max_bytes=max_bytes(fleet))
     connections = ConnectionTable(clients={0: ClientEnd(fleet, 0, time.time_ns())})
     _answered_s(connections, sockets, None)
     round_trips: list[list[float]] = [[] for _ in payloads_bytes]

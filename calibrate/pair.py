@@ -25,7 +25,6 @@ from specfleet.engine.node.drafts import contents_of
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.engine.replayed.continuations import BATCH, continuations_of
 from specfleet.engine.replayed.targets import Continuation
-from specfleet.fleet.scenario.lengths import mean_tokens
 from specfleet.fleet.scenario.resolved import Fleet
 
 
@@ -87,7 +86,7 @@ def measure_acceptance(fleet: Fleet, folder: Path) -> Measurements:
     """Measure the accepted lengths of the rounds of each prompt, in draft tokens; `folder` keeps continuations."""
     drafter = new_drafter(fleet, room=(1, fleet.room.longest_row))
     assert isinstance(drafter, Drafter)
-    depth, new_tokens = fleet.drafters.depth, int(mean_tokens(fleet.workload.new_tokens))
+    depth, new_tokens = fleet.drafters.depth, int(fleet.lengths.mean_answer)
     continuations = continuations_of(fleet, folder)
     return Measurements(accepted=[accepted_lengths(drafter, each, new_tokens, depth) for each in continuations])
 

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from specfleet.experiments.plan.answer import Plan
-from specfleet.experiments.plan.methods import Methods
+from specfleet.experiments.plan.goals import PER_USER
 from specfleet.experiments.sweep.figure import devices_figure, sweep_figure
 from specfleet.experiments.sweep.sweep import read_table, with_missing
 from specfleet.figures import methods, pareto, timeline
@@ -89,42 +89,21 @@ def _sentence(line: str) -> str:
 
 
 def plan_of(plan: Plan) -> Drawn:
-    """Draw the fleets of a plan: what a user gets against what a unit of cost gives."""
-    rows = pd.DataFrame(map(msgspec.structs.asdict, plan.rows))
-    user = [goal for goal in plan.goals if goal.metric.startswith("tpot_")]
-    least = max((1 / goal.limit for goal in user), default=None)
-    off = f", off by {plan.approximation.mean:.0%} on average" if plan.approximation is not None else ""
-    caption = (
-        f"{plan.question}. Each dot is a fleet; those by equations are approximate{off}. "
-        f"{_sentence(plan.lines[0])} Step times: {plan.basis}."
-    )
-    return pareto.draw(rows.assign(tokens_per_cost=1e6 / rows.cost_per_million), plan.unit, least), caption
-
-
-def methods_of(found: Methods) -> Drawn:
-    """Draw the methods of a target: what a user gets against what a device gives, a curve each."""
-    rows = [
-        {
-            "method": cell.method,
-            "in_flight": cell.in_flight,
-            "user": 1 / cell.tpot_s,
-            "device": cell.tokens_per_s / cell.devices,
-        }
-        for cell in found.cells
-    ]
-    caption = (
-        f"{found.title}. Numbers at the dots: requests in flight at a target. A drafter elsewhere counts as a device, "
-        "shared by its targets. Simulated; step times estimated from data sheets, acceptance as given."
-    )
-    return methods.draw(pd.DataFrame(rows)), caption
-
-
-def read_methods(path: Path) -> Methods:
-    """Read the answer of plan --in-flight; InputError for anything else."""
-    try:
-        return msgspec.convert(read_json(path), Methods)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise InputError(f"{path}: not methods ({error}); write them with plan --in-flight -o FOLDER") from error
+    """Draw the fleets of a plan: what a user gets against what a unit of cost gives; of several loads, by method."""
+    rows = pd.DataFrame(
+        [
+            {
+                "method": row.method, "load": row.load.partition(" ")[0], "standing": row.standing,
+                "tokens_per_s_per_user": 1 / row.metrics["tpot_s"].value, "tokens_per_cost": 1e6 / row.per_million,
+            }
+            for row in (plan.rows if len(plan.loads) == 1 else plan.best())
+        ]
+    )  # fmt: skip
+    says = f"{plan.title}. {_sentence(plan.lines[0])} Simulated; step times: {plan.basis}."
+    if len(plan.loads) > 1:
+        return methods.draw(rows, plan.unit), f"{says} Numbers at the dots: the load."
+    user = [goal.limit for goal in plan.goals if goal.unit == PER_USER]
+    return pareto.draw(rows, plan.unit, max(user, default=None)), f"{says} Each dot is a fleet."
 
 
 def read_plan(path: Path) -> Plan:
@@ -132,7 +111,7 @@ def read_plan(path: Path) -> Plan:
     content = read_json(path)
     try:
         if isinstance(content, dict):
-            content |= {part: with_missing(content[part]) for part in ("metrics", "goals") if part in content}
+            content |= {part: with_missing(content[part]) for part in ("rows", "goals") if part in content}
         return msgspec.convert(content, Plan)
     except (msgspec.ValidationError, RecursionError) as error:
         raise InputError(f"{path}: not a plan ({error}); write one with plan -o FOLDER") from error
@@ -152,5 +131,4 @@ FIGURES = {
     "devices": FigureKind("a sweep's folder or table", pd.DataFrame, read_table, devices_figure),
     "timeline": FigureKind("a run", Run, read_run, timeline_of),
     "plan": FigureKind("a plan", Plan, read_plan, plan_of),
-    "methods": FigureKind("methods of a target", Methods, read_methods, methods_of),
 }

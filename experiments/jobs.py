@@ -21,13 +21,13 @@ PARENT_S = 0.5  # between two looks at whether the parent still runs
 
 
 def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
-    """Yield `call(*each)` for each of the arguments, in their order, `jobs` at once.
+    """Yield `call(*given)` for each of the arguments, in their order, `jobs` at once.
 
     If the consumer stops early, by an error or a signal, the processes end with it.
     """
     if jobs <= 1:
-        for each in arguments:
-            yield call(*each)
+        for given in arguments:
+            yield call(*given)
         return
     with _silent_programs():
         for tracker in TRACKERS:
@@ -38,7 +38,7 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
         with deferred(), unseen(signal.SIGINT):  # half started, a process would complain
             start = {"initializer": _prepare_process, "initargs": (os.getpid(),)}
             parallel = Parallel(n_jobs=jobs, return_as="generator", **start)
-            results = parallel(delayed(call)(*each) for each in arguments)
+            results = parallel(delayed(call)(*given) for given in arguments)
         while True:
             with _unheard():  # a signal ends them from within
                 try:

@@ -15,8 +15,8 @@ def level_of(counts: Sequence[int], values: Sequence[float]) -> int:
 
 def level_between(counts: Sequence[int], metrics: Sequence[Metric]) -> tuple[int, int]:
     """Return the least and the largest N_full that the metrics' 95 % intervals allow; all counts without intervals."""
-    low = next(N for N, one in zip(counts, metrics, strict=True) if not one.high < FULL * metrics[-1].low)
-    certain = (N for N, one in zip(counts, metrics, strict=True) if one.low >= FULL * metrics[-1].high)
+    low = next(N for N, metric in zip(counts, metrics, strict=True) if not metric.high < FULL * metrics[-1].low)
+    certain = (N for N, metric in zip(counts, metrics, strict=True) if metric.low >= FULL * metrics[-1].high)
     return low, next(certain, counts[-1])
 
 
@@ -26,10 +26,11 @@ def most_that_gain(counts: Sequence[int], metrics: Sequence[Metric], standalone:
     - `metrics`: throughput of a target; `standalone`: the same without the drafter.
     """
 
-    def last(bound: str) -> int:
-        gains = [N for N, one in zip(counts, metrics, strict=True) if getattr(one, bound) >= standalone * (1 - 1e-12)]
-        return max(gains, default=0)
+    least = standalone * (1 - 1e-12)
 
-    has_intervals = not any(math.isnan(one.low) for one in metrics)
+    def last(bound: str) -> int:
+        return max((N for N, metric in zip(counts, metrics, strict=True) if getattr(metric, bound) >= least), default=0)
+
+    has_intervals = not any(math.isnan(metric.low) for metric in metrics)
     value = last("value")
     return (value, last("low"), last("high")) if has_intervals else (value, 0, counts[-1])

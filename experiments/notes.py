@@ -34,7 +34,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """
-    kinds = [_absent_tiers, _replaced_acceptance, _published_texts, _idle_targets, _cut_trace]
+    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _cut_trace]
     if world != "engine":
         kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
@@ -125,7 +125,7 @@ def _profiles(scenario: Scenario) -> dict[str, HardwareProfile]:
 def _mixed_profiles(scenario: Scenario) -> Iterator[str]:
     """Note what the scenario's profile still gives where a side has another one."""
     shared, sides = shared_profile(scenario), [profile_of(scenario, side) for side in SIDES]
-    if shared is None or all(own in (None, shared) for own in sides) or not scenario.drafters.count:
+    if shared is None or all(profile in (None, shared) for profile in sides) or not scenario.drafters.count:
         return
     kept = [name for name, table in (("the link", scenario.link), ("acceptance", scenario.acceptance)) if table is None]
     if kept:
@@ -133,14 +133,6 @@ def _mixed_profiles(scenario: Scenario) -> Iterator[str]:
             f"{' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} profile {shared.name}'s, measured between other "
             "machines than these; give [link] and [acceptance] where these are known"
         )
-
-
-def _absent_tiers(scenario: Scenario) -> Iterator[str]:
-    """Note tiers that begin beyond the last station: no error, since sweeps over counts have them."""
-    for name, side in (("drafters", scenario.drafters), ("verifiers", scenario.verifiers)):
-        for tier in side.tiers:
-            if tier.first > side.count:
-                yield f"{name}.tiers: first = {tier.first} is beyond the last station, {name}.count = {side.count}"
 
 
 def _idle_targets(scenario: Scenario) -> Iterator[str]:
@@ -172,12 +164,12 @@ def _published_texts(scenario: Scenario) -> Iterator[str]:
 
 def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:
     """Note an acceptance that stands in place of one that the profile measured, with what both come to."""
-    replaced, own, depth = replaced_acceptance(scenario), scenario.acceptance, scenario.drafters.depth
-    if replaced is None or own is None or not isinstance(scenario.profile, HardwareProfile):
+    replaced, stated, depth = replaced_acceptance(scenario), scenario.acceptance, scenario.drafters.depth
+    if replaced is None or stated is None or not isinstance(scenario.profile, HardwareProfile):
         return
-    ours, measured = mean_accepted(own, depth), mean_accepted(replaced, depth)
+    ours, measured = mean_accepted(stated, depth), mean_accepted(replaced, depth)
     if ours is None or measured is None or abs(ours - measured) > NEARLY * measured:
         yield (
-            f"[acceptance] is the scenario's, {accepts(own, depth)}, and replaces what profile "
+            f"[acceptance] is the scenario's, {accepts(stated, depth)}, and replaces what profile "
             f"{scenario.profile.name} measured, {accepts(replaced, depth)}; leave the table out to simulate that"
         )

@@ -3,44 +3,46 @@
 import numpy as np
 import pandas as pd
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from specfleet.figures.labels import line_colours
 from specfleet.figures.style import STYLE, new_figure
 
-KINDS = {"drafters apart": "#0072B2", "co-located": "#E69F00", "no speculation": "#444444"}
 USER, VALUE = "tokens_per_s_per_user", "tokens_per_cost"
 
 
 def draw(table: pd.DataFrame, unit: str, least: float | None = None) -> Figure:
-    """Draw the fleets of a plan.
+    """Draw the simulated fleets of a plan.
 
-    `table`: one row a fleet, with kind, known ("simulated" or "equations"), standing, tokens_per_s_per_user in
-    tokens/s, tokens_per_cost in tokens a unit of cost. `unit`: of cost. `least`: what a user is to get, a line.
+    `table`: one row a fleet, with method, standing, tokens_per_s_per_user in tokens/s, tokens_per_cost in tokens a unit
+    of cost. `unit`: of cost. `least`: what a user is to get, a line.
     """
     with rc_context(STYLE):
         figure = new_figure(6.4, 4.6)
         axes = figure.subplots()
-        for kind, colour in KINDS.items():
-            own = table[table.kind == kind]
-            for method, look in (("equations", {"alpha": 0.25, "s": 9}), ("simulated", {"alpha": 0.95, "s": 26})):
-                part = own[own.method == method]
-                if not part.empty:
-                    label = f"{kind}, {'by equations' if method == 'equations' else 'simulated'}"
-                    axes.scatter(part[USER], part[VALUE], color=colour, label=label, linewidths=0, **look)
-        simulated = table[(table.method == "simulated") & (table.standing != "misses a goal")]
-        border = frontier(simulated)
-        axes.plot(border[USER], border[VALUE], color="#444444", lw=1.0, zorder=1, label="nothing simulated beats these")
-        chosen = table[table.standing == "chosen"]
+        by_method = table.groupby("method", sort=False)
+        for (method, own), colour in zip(by_method, line_colours(by_method.ngroups), strict=True):
+            axes.scatter(own[USER], own[VALUE], color=colour, label=str(method), linewidths=0, s=26)
+        border = frontier(table[~table.standing.str.startswith("misses")])
+        axes.plot(border[USER], border[VALUE], color="#444444", lw=1.0, zorder=1, label="no other fleet beats these")
+        chosen = table[table.standing == "best"]
         axes.scatter(chosen[USER], chosen[VALUE], s=170, facecolors="none", edgecolors="#D55E00", linewidths=1.8,
                      label="chosen", zorder=4)  # fmt: skip
         if least is not None:
             axes.axvline(least, color="#D55E00", ls=":", lw=1.2, label="least for a user")
-        axes.set_xlabel("tokens a second for a user")
-        axes.set_ylabel(f"tokens for a {'unit of cost' if unit == 'cost' else unit.removesuffix('s')}")
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
+        label_axes(axes, unit)
         figure.legend(loc="outside upper center", ncols=2, fontsize=8)
     return figure
+
+
+def label_axes(axes: Axes, unit: str) -> None:
+    """Name both axes, which begin at 0."""
+    axes.set_xlabel("tokens a second for a user (1 / mean TPOT)")
+    name = unit.partition(" (")[0]
+    axes.set_ylabel(f"tokens for a {'unit of cost' if name == 'cost' else name.removesuffix('s')}")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
 
 
 def frontier(table: pd.DataFrame) -> pd.DataFrame:

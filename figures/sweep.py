@@ -40,18 +40,18 @@ def draw(
         for axes in grid.flat[len(shown) :]:
             axes.remove()
         ends: list[tuple[str, float, str]] = []
-        for axes, own in zip(row, shown, strict=True):
-            for line, colour in zip(own, line_colours(len(own)), strict=True):
+        for axes, drawn in zip(row, shown, strict=True):
+            for line, colour in zip(drawn, line_colours(len(drawn)), strict=True):
                 ends.append((line, _line(axes, points[points.line == line], values, (x, y), colour, numeric), colour))
-            _ticks(axes, values, x, numeric)
+            _ticks(axes, sorted(set(points[points.line.isin(drawn)].x)) if numeric else values, x, numeric)
             axes.set_xlabel(x.label)
             if panels and heading:
-                axes.set_title(f"{heading} = {own[0]}", fontsize=9)
+                axes.set_title(f"{heading} = {drawn[0]}", fontsize=9)
         for axes in grid[:, 0]:
             axes.set_ylabel(y.label)
         _from_zero(row[0])
-        for axes, own in zip(row, shown, strict=True):
-            _mark(axes, [N_full[line] for line in own if line in N_full], values)
+        for axes, drawn in zip(row, shown, strict=True):
+            _mark(axes, [N_full[line] for line in drawn if line in N_full], values)
         if heading and not panels:
             name_lines(row[0], ends, heading)
         if set(points.world) >= {"sim", "engine"}:
@@ -61,14 +61,14 @@ def draw(
 
 def _mark(axes: Axes, knees: Sequence[float], values: Sequence[object]) -> None:
     """Mark where a drafter becomes fully loaded; of several lines once for each value."""
-    for knee in sorted({one for one in knees if one <= max(map(float, values))}):  # type: ignore[arg-type]
+    for knee in sorted({knee for knee in knees if knee <= max(map(float, values))}):  # type: ignore[arg-type]
         axes.axvline(knee, color="#777777", lw=1, ls=":", zorder=0)
         axes.annotate(" $N_{full}$", (knee, 0.02), xycoords=("data", "axes fraction"), fontsize=8, color="#555555",
                       parse_math=True)  # fmt: skip
 
 
 def _places(column: pd.Series, values: Sequence[object], x: Scale, numeric: bool) -> list[float]:
-    return [one * x.factor if numeric else float(values.index(str(one))) for one in column]
+    return [value * x.factor if numeric else float(values.index(str(value))) for value in column]
 
 
 def _line(axes: Axes, rows: pd.DataFrame, values: Sequence[object], scales: tuple[Scale, Scale], colour: str,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from specfleet.fleet.acceptance.tokens import TokenModel
+from specfleet.fleet.policies.order import Fifo, rate_limits
 from specfleet.fleet.policies.route import Affinity
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.resolve import in_tier
@@ -21,24 +22,25 @@ def has_targets_alone(fleet: Fleet) -> bool:
 
 def alone_tokens_per_s(scenario: Scenario) -> list[float]:
     """Return the throughput of each target, simulated as the only one, in tokens a second."""
-    found: dict[object, float] = {}
+    known: dict[object, float] = {}
     throughputs = []
     for target in range(scenario.verifiers.count):
         only = alone(scenario, target)
-        differs = only.drafters.tiers, only.drafters.limits_per_s, only.verifiers.tiers
-        if differs not in found:
-            found[differs] = measure(observe(only))["throughput"].value
-        throughputs.append(found[differs])
+        differs = only.drafters.tiers, only.drafters.order, only.verifiers.tiers
+        if differs not in known:
+            known[differs] = measure(observe(only))["throughput"].value
+        throughputs.append(known[differs])
     return throughputs
 
 
 def alone(scenario: Scenario, target: int) -> Scenario:
     """Return the scenario with one target, numbered from 0, as the only one at its drafters, and without faults."""
     drafters, verifiers = scenario.drafters, scenario.verifiers
-    drafters = msgspec.structs.replace(drafters, limits_per_s=drafters.limits_per_s[: target + 1][-1:])
+    limit = rate_limits(drafters.order)[: target + 1][-1:]
+    drafters = msgspec.structs.replace(drafters, order=Fifo(limits_per_s=limit if any(limit) else ()))
     if isinstance(drafters.route, Affinity):
-        own = _only(drafters.tiers, target % drafters.count)
-        drafters = msgspec.structs.replace(drafters, count=1, tiers=own)
+        tiers = _only(drafters.tiers, target % drafters.count)
+        drafters = msgspec.structs.replace(drafters, count=1, tiers=tiers)
     tiers = _only(verifiers.tiers, target)
     verifiers = msgspec.structs.replace(verifiers, count=1, tiers=tiers, priorities=())
     workload = msgspec.structs.replace(scenario.workload, streams=1)

@@ -6,7 +6,7 @@ The drafter serves requests in order of arrival, and each target returns after Z
 2. Constant times: equations (8) to (12) of StarSD, which are exact.
 3. Little variability: an interpolation between both.
 
-`specfleet plan` prints how far they miss the simulations of the same fleets.
+`specfleet plan` chooses by them which stars it simulates.
 """
 
 import numpy as np

@@ -1,12 +1,12 @@
 """Analytic prediction of a scenario, and which fleets the equations describe."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.group import One
-from specfleet.fleet.policies.overlap import Ahead
-from specfleet.fleet.policies.warm_up import NoWarmUp
+from specfleet.fleet.scenario.readers import is_set, unread
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
@@ -14,40 +14,30 @@ from specfleet.fleet.stations.star import admission_of, star_inputs
 from specfleet.sim.analytic import StarPrediction, predict_star
 
 
+def _differ(fleet: Fleet) -> bool:
+    """Whether targets differ in times or links."""
+    targets = [msgspec.structs.replace(times, first=0) for times in fleet.verifiers.times]
+    links = fleet.links[0] if fleet.links else ()
+    return any(times != targets[0] for times in targets) or any(link != links[0] for link in links)
+
+
+EFFECTS: dict[str, Callable[[Fleet], bool]] = {
+    "drafters.admit": lambda fleet: admission_of(fleet).refusal(fleet.verifiers.count - 1) is not None,
+    "verifiers.tiers": _differ,
+    "workload.requests": lambda fleet: fleet.workload.requests < fleet.verifiers.count,
+    "workload.streams": lambda fleet: fleet.streams != fleet.verifiers.count,
+    "acceptance": lambda fleet: isinstance(fleet.acceptance, TokenModel),
+}
+"""Keys that make a fleet other than a star with some values only."""
+
+
 def not_of_a_star(fleet: Fleet) -> str | None:
     """Return a key that makes the fleet other than one star of plain rounds; None if it is one.
 
     A limit that is never reached is no such key. Raises InputError if the scenario names no profile.
     """
-    drafters, verifiers, workload = fleet.drafters, fleet.verifiers, fleet.workload
-    other_fleets = {
-        "verifiers.aligned": verifiers.aligned is not None,
-        "drafters.place": verifiers.drafts is not None,
-        "drafters.count": drafters.count != 1,
-        "drafters.overlap": isinstance(drafters.overlap, Ahead),
-        "drafters.group": not isinstance(drafters.group, One),
-        "drafters.admit": admission_of(fleet).refusal(verifiers.count - 1) is not None,
-        "drafters.warm_up": not isinstance(drafters.warm_up, NoWarmUp),
-        "drafters.limits_per_s": any(drafters.limits_per_s),
-        "drafters.device": bool(drafters.device),
-        "verifiers.device": bool(verifiers.device),
-        "verifiers.late": verifiers.late != "skip",
-        "verifiers.allocate": verifiers.allocate is not None,
-        "verifiers.tiers": _differ(fleet),
-        "workload.arrivals": workload.arrivals is not None,
-        "workload.requests": workload.requests < verifiers.count,
-        "workload.streams": fleet.streams != verifiers.count,
-        "acceptance.model": isinstance(fleet.acceptance, TokenModel),
-        "faults": bool(fleet.faults),
-    }
-    return next((key for key, applies in other_fleets.items() if applies), None)
-
-
-def _differ(fleet: Fleet) -> bool:
-    """Whether targets differ in times or links."""
-    targets = [msgspec.structs.replace(times, first=0) for times in fleet.verifiers.times]
-    links = fleet.links[0] if fleet.links else ()
-    return any(one != targets[0] for one in targets) or any(one != links[0] for one in links)
+    keys = (key for key in unread("equations") if (EFFECTS[key](fleet) if key in EFFECTS else is_set(fleet, key)))
+    return next(keys, None)
 
 
 def predict(scenario: Scenario) -> StarPrediction:

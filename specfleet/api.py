@@ -16,8 +16,8 @@ from specfleet.experiments.notes import notes_of, notes_on_prediction
 from specfleet.fleet.errors import InputError, OutputError
 from specfleet.fleet.files import check_folder, check_writable
 from specfleet.fleet.records import run as records
-from specfleet.fleet.records.metrics.counters import Counters
 from specfleet.fleet.records.playback import MECHANISM, parse_parts, playback_of
+from specfleet.fleet.records.progress import Progress
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.changes import Changes, pairs_of
 from specfleet.fleet.scenario.names import Engine, SimPath, World
@@ -82,7 +82,7 @@ def run(
     engine: Engine | None = None,
     server: str | None = None,
     report: Callable[[str], None] = lambda _remark: None,
-    watch: Callable[[Counters], None] | None = None,
+    watch: Callable[[Progress], None] | None = None,
     **keys: Any,
 ) -> Result:
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
@@ -93,7 +93,7 @@ def run(
     `python -m specfleet.engine.outside.install`. `server`: the address of a running, OpenAI-compatible one, such as
     "http://localhost:8000". Neither has signals, power or counters. Where a file cannot be written after the
     run, the OutputError's `result` is the run. `report` is called with lines on crowded cores, and on power that cannot
-    be measured, before the run; `watch`, twice a second, with its counters (`fleet.records.metrics.counters`).
+    be measured, before the run; `watch`, twice a second, with its progress (`specfleet.fleet.records.progress`).
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
@@ -105,7 +105,7 @@ def run(
     from specfleet.fleet.records.power import write_samples
 
     chosen = scenario_of(scenario, changes, **keys)
-    others = [one for one in (engine, server) if one is not None]
+    others = [name for name in (engine, server) if name is not None]
     if len(others) > 1 or (others and (signals is not None or power is not None)):
         raise InputError(f"{others[0]}: has no signals and no power, and is one engine; leave out the others")
     if server is not None:
@@ -221,12 +221,12 @@ def sweep(
     if folder is not None:
         check_folder(folder)
     pairs = [*pairs_of(changes or ()), *keys.items()]
-    axes = sweeps.cells_of(sweeps.vary_of(vary))
-    cells = [(cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in axes]  # what varies comes last: it wins
+    axes = sweeps.vary_of(vary, [key for key, _ in pairs])
+    cells = [(cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in sweeps.cells_of(axes)]
     at_once = jobs or os.cpu_count() or 1
     try:
         swept = sweeps.sweep(cells, folder, world, seeds, at_once, done, path, power)
-        return Sweep(swept, tuple(dict.fromkeys(note for _, one in cells for note in notes_of(one, world))))
+        return Sweep(swept, tuple(dict.fromkeys(note for _, made in cells for note in notes_of(made, world))))
     except OutputError as error:
         error.result = Sweep(error.result)
         raise

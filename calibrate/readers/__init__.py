@@ -15,11 +15,7 @@ llama_cpp_metrics.py llama.cpp: Prometheus text, one scrape or two
 log_lines.py        the load in lines of a log
 vllm_log.py         vLLM: its log's lines of acceptance and load
 sglang_log.py       SGLang: its log's lines "Decode batch"
-sglang_bench.py     SGLang: results of its benchmark
 clients.py          the load as a client timed it, request by request
-vllm_bench.py       vLLM: results of its benchmark
+bench.py            vLLM, SGLang: results of their benchmarks
 served.py           a load as a scenario: step times, settings, workload
-specdecode_bench.py SpecDecode-Bench: acceptance by place
-amusd.py            AMUSD: run files of its authors
-amusd_clocks.py     AMUSD: what the clocks of those runs leave out
 """

@@ -1,23 +1,22 @@
 """The load as a client timed it, request by request: AIPerf, `vllm bench serve --save-detailed`, SGLang's benchmark."""
 
+import math
 from collections.abc import Sequence
-from heapq import heapreplace
-from typing import Annotated, Any, NamedTuple
+from operator import itemgetter
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from specfleet.calibration.readers.entries import found_in
-from specfleet.calibration.readers.load import Load, Spread, in_flight_of, spread_of, ways_of
+from specfleet.calibration.readers.load import Load, spread_of, ways_of
+from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
 
-SOON = 0.1  # share of requests that wait for hardly anything before their prefill
-CLOSED = 0.9  # mean over most requests in flight, from which on requests may follow each other
-ROUNDED_S = 1e-6  # ends are sums of gaps
-FOLLOWS = 0.3  # time since the last end, of a start over that of any time, up to which they do
-FULL = 0.9  # mean requests in flight over the limit, from which on requests follow each other
-BRIEF = 20  # mean latencies for which requests come, below which those in flight at its ends count in parts
+AT_ONCE = "inf"  # the rate of requests that come as soon as the limit allows
+ASKS = "does not say how requests came; give --in-flight: the most at once, if each follows another, 0 if they arrive"
+JOINED = 0.02  # share of the rounds, up to which chunks may be fewer or more
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Length = Annotated[float, Meta(ge=0, le=1e7)]
 
@@ -113,31 +112,59 @@ def timed_by_aiperf(origin: str, entry: Any) -> Timed | None:
     return convert(times, Timed, origin)
 
 
+def limit_of(origin: str, stated: int | None, limit: int | None, rate: float | str | None, count: int) -> int | None:
+    """Return how many requests a client kept in flight, by its settings or by what is stated; 0 if they arrive.
+
+    - `limit`, `rate` (requests/s, "inf" for all at once): its settings, None if there is none; `count`: its requests.
+
+    None if nothing says so: with a rate and a limit, either may have held requests back. Raises InputError for a
+    statement that contradicts the settings.
+    """
+    if limit is not None and rate != AT_ONCE:
+        return stated
+    known = limit if limit is not None and limit < count else 0
+    if stated not in (None, known):
+        raise InputError(f"{origin}: --in-flight {stated} contradicts its settings, which say {known}; leave it out")
+    return known
+
+
+def asking(load: Load | None, origin: str) -> Load | None:
+    """Return a client's load with the line that asks how requests came, unless it is known."""
+    if load is None or load.limit is not None:
+        return load
+    return msgspec.structs.replace(load, asks=f"{origin}: {ASKS}")
+
+
 def load_of(
-    requests: Sequence[Timed], rounds: int, tokens_per_round: float, where: str, is_closed: bool | None = None
+    requests: Sequence[Timed],
+    rounds: int,
+    tokens_per_round: float,
+    where: str,
+    limit: int | None,
+    lasted_s: float | None = None,
 ) -> Load | None:
     """Return the load of requests that a client timed; None without one.
 
     - `rounds`, `tokens_per_round`: verifications of all rows, and their mean acceptance length.
     - `where`: what they were timed by, in words.
-    - `is_closed`: whether requests follow each other, by the client's settings; None where the times have to show it.
+    - `limit`: requests in flight, each of which follows another; 0 if they arrive by themselves, None if that is open.
+    - `lasted_s`: of the run, where starts are not known: each request then counts from 0.
     """
     if not requests:
         return None
     table = np.array([(one.start_s, one.first_s, one.end_s, one.answer, one.prompt) for one in requests])
     starts_s, firsts_s, ends_s, answers, prompts = table.T
-    span_s, decoding_s = float(ends_s.max() - starts_s.min()), ends_s - firsts_s
+    span_s, decoding_s = lasted_s or float(ends_s.max() - starts_s.min()), ends_s - firsts_s
     several = answers > 1
     tpot_s = spread_of(decoding_s[several] / (answers[several] - 1))
     gaps_s = [gap for one in requests for gap in one.gaps_s]
-    mean, most = in_flight_of(starts_s, ends_s)
     rows = float(decoding_s.sum() / span_s) if span_s else None
     tokens_per_s, rounds_per_s = (float(answers.sum()) / span_s, rounds / span_s) if span_s else (None, None)
     gap_s = spread_of(gaps_s)
     ways = ways_of(gap_s, tpot_s, rows, tokens_per_s, rounds_per_s, tokens_per_round)
     steps = rounds or float(np.maximum(answers - 2, 0).sum())  # an end may have no chunk of its own
     joined, notes = 1 - len(gaps_s) / steps if steps else 0.0, []
-    if gaps_s and (joined > 0.02 or (rounds and joined < -0.02)):
+    if gaps_s and (joined > JOINED or (rounds and joined < -JOINED)):
         note = f"{joined:.0%} of the rounds came in a chunk with others: gaps between chunks are longer than rounds"
         if joined < 0:
             note = (
@@ -145,81 +172,31 @@ def load_of(
             )
         notes.append(note)
         ways = (*ways[1:], ways[0])
-    if is_closed is None:
-        is_closed = mean >= CLOSED * most and _follow(starts_s, ends_s)
-    # A request that follows another comes when a step has just begun, and waits for it.
-    waited_s = min(float(np.quantile(gaps_s, SOON)), ways[0].time_s) if is_closed and gaps_s and ways else 0.0
-    order = np.argsort(starts_s, kind="stable")
-    arrivals = [(float(starts_s[one] - starts_s.min()), int(prompts[one]), int(answers[one])) for one in order]
-    ttft_s, begun_s, latency_s = firsts_s - starts_s, float(np.ptp(starts_s)), float((ends_s - starts_s).mean())
-    until_s, over_s = float(starts_s.max()), begun_s  # in which requests still came: the rest empties the server
-    if begun_s < latency_s:
-        mean, until_s, over_s = latency_s * len(requests) / span_s, float(ends_s.max()), span_s
-    came = np.where(
+    until_s, over_s = float(starts_s.max()), float(np.ptp(starts_s))  # while requests came: the rest empties the server
+    if lasted_s or over_s <= float((ends_s - starts_s).mean()):
+        until_s, over_s = math.inf, span_s
+    share = np.where(  # of an answer, that came until then
         decoding_s > 0, np.clip((until_s - firsts_s) / np.maximum(decoding_s, 1e-12), 0, 1), firsts_s <= until_s
     )
-    began = came.sum() if is_closed and begun_s < BRIEF * latency_s else (starts_s < until_s).sum()
+    begun = share if limit else starts_s < until_s
+    is_traced = limit == 0 and not lasted_s and table[:, 3:].min() >= 1
+    came = [(one.start_s - float(starts_s.min()), int(one.prompt), int(one.answer)) for one in requests]
     return Load(
         over=f"{span_s:.4g} s, timed by {where}",
         seconds=span_s,
         requests=len(requests),
-        requests_per_s=float(began) / over_s if over_s else None,
-        tokens_per_s=float((answers * came).sum()) / over_s if over_s else None,
+        requests_per_s=float(begun.sum()) / over_s if over_s else None,
+        tokens_per_s=float((answers * share).sum()) / over_s if over_s else None,
         prompt_tokens=spread_of(prompts),
         new_tokens=spread_of(answers),
-        in_flight=most if is_closed else mean,
-        ttft_s=spread_of(ttft_s),
+        in_flight=limit or (float((np.minimum(ends_s, until_s) - starts_s).sum()) / over_s if over_s else None),
+        ttft_s=spread_of(firsts_s - starts_s),
         tpot_s=tpot_s,
         gap_s=gap_s,
-        prefill_s=Spread(max(float(np.quantile(ttft_s, SOON)) - waited_s, 0.0)),
-        has_prefill=False,
         prompts_per_round=float(prompts.sum()) / (span_s / ways[0].time_s) if ways and span_s else 0.0,
         tokens_per_round=tokens_per_round,
         ways=ways,
-        arrivals=() if is_closed or table[:, 3:].min() < 1 else tuple(arrivals),
+        limit=limit,
+        arrivals=tuple(sorted(came, key=itemgetter(0))) if is_traced else (),
         notes=tuple(notes),
     )
-
-
-class Sent(NamedTuple):
-    """How a client sent its requests: within `span_s`, at most `limit` at once, at a rate if `is_paced`."""
-
-    span_s: float
-    limit: int | None
-    is_paced: bool
-
-
-def load_without_starts(
-    requests: Sequence[Timed], rounds: int, tokens_per_round: float, where: str, sent: Sent
-) -> Load | None:
-    """Return the load of requests that all count from 0, since their client did not write when they began.
-
-    They follow each other at the limit, or all come at once; below the limit, those of a rate come at random times.
-    """
-    if not requests:
-        return None
-    latencies_s, count = [one.end_s for one in requests], len(requests)
-    slots = min(sent.limit or count, count)
-    is_open = sent.is_paced and (sent.limit is None or sum(latencies_s) < FULL * sent.limit * sent.span_s)
-    free_s = [0.0] * slots
-    starts_s = [heapreplace(free_s, free_s[0] + latency_s) for latency_s in latencies_s]
-    if is_open:
-        starts_s = np.linspace(0.0, max(sent.span_s - latencies_s[-1], 0.0), count).tolist()
-    begun = [
-        msgspec.structs.replace(one, start_s=start_s, first_s=start_s + one.first_s, end_s=start_s + one.end_s)
-        for one, start_s in zip(requests, starts_s, strict=True)
-    ]
-    where = f"{where}; starts inferred by its settings"
-    load = load_of(begun, rounds, tokens_per_round, where, is_closed=slots < count and not is_open)
-    return msgspec.structs.replace(load, arrivals=(), is_open=True) if load and is_open else load
-
-
-def _follow(starts_s: np.ndarray, ends_s: np.ndarray) -> bool:
-    """Return whether requests start when others end: sooner after an end than times by chance."""
-    ended_s = np.sort(ends_s)
-    later_s = starts_s[starts_s >= ended_s[0] - ROUNDED_S]
-
-    def since_s(times_s: np.ndarray) -> float:
-        return float(np.median(times_s - ended_s[np.searchsorted(ended_s, times_s + ROUNDED_S) - 1]))
-
-    return later_s.size > 0 and since_s(later_s) <= FOLLOWS * since_s(np.linspace(ended_s[0], ended_s[-1], 1000))

@@ -1,14 +1,13 @@
-"""Counts of rounds by what they drafted and accepted, as an acceptance model and a recording of it."""
+"""Counts of rounds by what they drafted and accepted, as an acceptance model."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from operator import mul
-from typing import Any
 
 from scipy.optimize import brentq
 
-from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.recording import Counts
 from specfleet.fleet.acceptance.models import Geometric, PerPosition, Recorded, committed_closed_form
 from specfleet.fleet.errors import InputError
 
@@ -45,40 +44,37 @@ def plain_note(plain: int, steps: int) -> str:
     return f"{share}: they count as rounds that accept nothing, and take as long as those here"
 
 
-def recording_of_rounds(
-    format_: str, origin: str, source: str, rounds: Rounds, plain: int = 0, notes: tuple[str, ...] = (), **more: Any
-) -> Recording:
-    """Return the recording of rounds; raises as `model_of`.
+def counts_of(
+    origin: str, source: str, rounds: Rounds, plain: int = 0, stated: float | None = None, notes: tuple[str, ...] = ()
+) -> Counts:
+    """Return the counts of rounds; raises as `model_of`.
 
     - `source`: what they are.
     - `plain`: steps without a draft beside them, taken as rounds that accept nothing.
-    - `more`: further fields of the recording.
     """
     if plain:
         notes = (*notes, plain_note(plain, plain + rounds.total()))
         rounds = rounds + Counter({(max((drafted for drafted, _ in rounds), default=0), 0): plain})
     model, depth = model_of(rounds, origin)
     count, accepted = rounds.total(), sum(accepted * count for (_, accepted), count in rounds.items())
-    return Recording(
-        format=format_,
+    return Counts(
         acceptance=model,
         depth=depth,
         rounds=count,
         accepted=accepted,
-        sources={"acceptance": f"{count} {source}"},
+        source=f"{count} {source}",
+        stated=stated,
         notes=notes,
-        **more,
     )
 
 
-def recording_of_survivors(
-    format_: str, origin: str, source: str, passed: Sequence[int], drafts: int, draft_tokens: int,
-    stated: float | None, plain: int,
-) -> Recording:  # fmt: skip
-    """Return the recording of drafts of which so many passed each position; raises as `model_of`.
+def counts_of_survivors(
+    origin: str, source: str, passed: Sequence[int], drafts: int, draft_tokens: int, stated: float | None, plain: int
+) -> Counts:
+    """Return the counts of drafts of which so many passed each position; raises as `model_of`.
 
     - `draft_tokens`: of all drafts. Where it shows short ones, a note says what that does to the shares.
-    - `plain`: as in `recording_of_rounds`.
+    - `plain`: as in `counts_of`.
     """
     rounds = rounds_of(len(passed), [here - after for here, after in pairwise((drafts, *passed, 0))])
     note = (
@@ -86,7 +82,7 @@ def recording_of_survivors(
         "places come out lower than full drafts would have them"
     )
     notes = (note,) if draft_tokens < drafts * len(passed) else ()
-    return recording_of_rounds(format_, origin, source, rounds, plain, notes, stated=stated)
+    return counts_of(origin, source, rounds, plain, stated, notes)
 
 
 def model_of(rounds: Rounds, origin: str) -> tuple[PerPosition, int]:
@@ -128,26 +124,33 @@ def recorded(sessions: Sessions, depth: int) -> Recorded | None:
     return Recorded(depth, tuple(map(tuple, full))) if alike and full else None
 
 
-def recording_of_mean(
-    format_: str, origin: str, source: str, rounds: int, key: str, mean: float, depth: int, depth_key: str, **more: Any
-) -> Recording:
-    """Return the recording of rounds of so many tokens on average, bonus included, if every draft token passes as
-    often; InputError without a depth, and for a mean that it does not allow.
+def counts_of_mean(
+    origin: str,
+    source: str,
+    rounds: int,
+    key: str,
+    mean: float,
+    depth: int,
+    depth_key: str,
+    is_stated: bool = False,
+) -> Counts:
+    """Return the counts of rounds of so many tokens on average, bonus included, if every draft token passes as often.
 
     - `source`: what gives the mean.
     - `key`, `depth_key`: names of the mean and of the depth in the file.
-    - `more`: further fields of the recording.
+    - `is_stated`: whether the file has the mean itself.
+
+    InputError without a depth, and for a mean that it does not allow.
     """
     if not depth:
         raise InputError(f"{origin}: lacks {depth_key}, which a server writes first; state --depth")
     if depth > MAX_DEPTH or not 1 <= mean <= depth + 1:
         raise InputError(f"{origin}: {key} = {mean:.4g}, {depth_key} = {depth}; needs 1 to {depth + 1}")
-    return Recording(
-        format=format_,
+    return Counts(
         acceptance=Geometric(brentq(lambda beta: committed_closed_form(beta, depth) - mean, 0.0, 1.0, xtol=1e-15)),
         depth=depth,
         rounds=rounds,
         accepted=round(rounds * (mean - 1)),
-        sources={"acceptance": f"{source}; assumed: every draft token passes as often"},
-        **more,
+        source=f"{source}; assumed: every draft token passes as often",
+        stated=mean if is_stated else None,
     )

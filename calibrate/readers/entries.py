@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.text import parse_json, read_lines, read_text, shortened
+from specfleet.fleet.inputs.text import parse_json, read_text, shortened
+
+NO_LIMIT = '"request_rate": Infinity', '"request_rate": "inf"'  # as SGLang's benchmark writes it, and as vLLM's does
 
 
 def entries_of(files: Sequence[Path]) -> Iterator[tuple[str, Any]]:
@@ -15,13 +17,14 @@ def entries_of(files: Sequence[Path]) -> Iterator[tuple[str, Any]]:
     Raises InputError where a file cannot be read or is no JSON.
     """
     for path in files:
-        lines = read_lines(path)
+        text = read_text(path).replace(*NO_LIMIT)
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
         if len(lines) > 1 and _is_json(lines[0][1]):
             yield from (
                 (f"{path}, line {number}", parse_json(line, f"{path}, line {number}")) for number, line in lines
             )
             continue
-        content = parse_json(read_text(path), str(path))
+        content = parse_json(text, str(path))
         if isinstance(content, list):
             yield from ((f"{path}, entry {number}", entry) for number, entry in enumerate(content, start=1))
         else:

@@ -4,12 +4,12 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pandas as pd
 
-from specfleet.calibration.readers.amusd import read_amusd
+from specfleet.calibration.readers.bench import read_bench
 from specfleet.calibration.readers.llama_cpp import read_llama_cpp, read_llama_cpp_log
 from specfleet.calibration.readers.llama_cpp_metrics import read_llama_cpp_metrics
 from specfleet.calibration.readers.load import Load
@@ -17,21 +17,16 @@ from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.responses import read_aiperf, read_sglang, read_vllm
 from specfleet.calibration.readers.served import (
     SETTINGS,
-    engine_for,
     estimated,
     inferred_profile,
     input_names,
     served,
     with_inferred_seqs,
 )
-from specfleet.calibration.readers.sglang_bench import read_sglang_bench
 from specfleet.calibration.readers.sglang_log import read_sglang_log
-from specfleet.calibration.readers.specdecode_bench import read_specdecode_bench
-from specfleet.calibration.readers.vllm_bench import read_vllm_bench
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
 from specfleet.fleet.acceptance.models import LengthModel, expected_committed
-from specfleet.fleet.acceptance.places import ByPlace, write_places
 from specfleet.fleet.data.shipped import shipped_profiles
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
@@ -43,26 +38,35 @@ from specfleet.fleet.shown import Shown
 from specfleet.fleet.times.profile import HardwareProfile, read_profile, write_profile
 from specfleet.fleet.times.step_time import StepTime
 
-READERS: dict[str, Callable[..., Recording]] = {
-    "vllm": read_vllm,
-    "vllm-metrics": read_vllm_metrics,
-    "vllm-log": read_vllm_log,
-    "vllm-bench": read_vllm_bench,
-    "llama-cpp": read_llama_cpp,
-    "llama-cpp-log": read_llama_cpp_log,
-    "llama-cpp-metrics": read_llama_cpp_metrics,
-    "sglang": read_sglang,
-    "sglang-log": read_sglang_log,
-    "sglang-bench": read_sglang_bench,
-    "aiperf": read_aiperf,
-    "specdecode-bench": read_specdecode_bench,
-    "amusd": read_amusd,
+
+class Reader(NamedTuple):
+    """A reader of one kind of records.
+
+    - `read`: makes a recording of files.
+    - `options`: what it reads beside them, by the names of its parameters.
+    - `engine`: the shipped one whose scheduler and overheads the server has; vLLM for records of any server.
+    """
+
+    read: Callable[..., Recording]
+    options: tuple[str, ...] = ()
+    engine: str = "vllm"
+
+
+READERS = {
+    "vllm": Reader(read_vllm),
+    "vllm-metrics": Reader(read_vllm_metrics, ("seconds",)),
+    "vllm-log": Reader(read_vllm_log),
+    "vllm-bench": Reader(read_bench, ("in_flight",)),
+    "llama-cpp": Reader(read_llama_cpp, ("depth",), "graphs"),  # whose overheads are assumed
+    "llama-cpp-log": Reader(read_llama_cpp_log, ("depth", "in_flight"), "graphs"),
+    "llama-cpp-metrics": Reader(read_llama_cpp_metrics, engine="graphs"),
+    "sglang": Reader(read_sglang, engine="sglang"),
+    "sglang-log": Reader(read_sglang_log, ("depth",), "sglang"),
+    "sglang-bench": Reader(read_bench, ("depth", "in_flight"), "sglang"),
+    "aiperf": Reader(read_aiperf, ("in_flight",)),
 }
-OPTIONS = {
-    "vllm-metrics": ["seconds"], "sglang-log": ["depth"], "sglang-bench": ["depth"],
-    "llama-cpp": ["depth"], "llama-cpp-log": ["depth"], "specdecode-bench": ["method", "dataset", "depth"],
-}  # fmt: skip
-PLACES, LENGTHS, TRACE, PROFILE = "places.parquet", "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
+OF_ALL = ("draft_ms", "verify_ms", "profile", "target", "draft", "depth")  # options of each import
+LENGTHS, TRACE, PROFILE = "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
 TOKENS = ("num_prefill_tokens", "num_decode_tokens")
 MAX_MS = 1e9
 NO_TIMES = "it has no step times: --draft-ms and --verify-ms state them, --profile names a profile that has them"
@@ -126,20 +130,17 @@ def import_record(
     profile: str | Path | None = None,
     target: str = "",
     draft: str = "",
-    seconds: float | None = None,
     depth: int | None = None,
-    method: str = "",
-    dataset: str = "",
+    **options: Any,
 ) -> Imported:
-    """Read records of another engine and write a scenario of them to `out`, with lengths and places beside it.
+    """Read records of another engine and write a scenario of them to `out`, with lengths beside it.
 
-    `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp, llama-cpp-log, llama-cpp-metrics, sglang, sglang-log,
-    sglang-bench, aiperf, specdecode-bench or amusd. Step times are stated, `draft_ms` a draft token and `verify_ms` a
-    verification, or those of a `profile`, a shipped name or a file, or estimated of `target` (MODEL@DEVICE) and, on
-    its device, `draft` (a model, or lookup); without any the file's own, or inferred from its load. `seconds`: time
-    between two scrapes. `depth`: of the scenario's drafts, at most as recorded. `method` (eagle or ngram) and `dataset`
-    pick from specdecode-bench. Raises InputError, in one line that names file, record, key and both values, for a file
-    that contradicts itself.
+    `kind`: vllm, vllm-metrics, ...; the command's help lists them. Step times are stated, `draft_ms` a draft token and
+    `verify_ms` a verification, or those of a `profile`, a shipped name or a file, or estimated of `target`
+    (MODEL@DEVICE) and, on its device, `draft` (a model, or lookup); without any the file's own, or inferred from its
+    load. `depth`: of the scenario's drafts, at most as recorded. `options`: of the kind, as the command has them, such
+    as `in_flight`. Raises InputError, in one line that names file, record, key and both values, for a file that
+    contradicts itself, and for an option that the kind does not read.
 
     >>> import specfleet, tempfile
     >>> counts = '''{"metrics": {"speculative_decoding": {
@@ -165,25 +166,30 @@ def import_record(
         raise InputError("--target has the step times; leave --draft-ms, --verify-ms and --profile out")
     if draft and not target:
         raise InputError(f"--draft {shortened(draft, quoted=False)}: needs --target MODEL@DEVICE beside it")
-    if seconds is not None and (kind != "vllm-metrics" or not 0 < seconds <= MAX_MS or len(paths) != 2):
-        raise InputError(f"--seconds {seconds}: needs a time above 0 between two scrapes of vllm-metrics")
-    recording = _read(kind, paths, {"method": method, "dataset": dataset, "depth": depth, "seconds": seconds})
+    recording = _read(kind, paths, {"depth": depth} | options)
     if target:
         what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines"
-        stated = estimated(target, draft, recording.acceptance is not None, engine_for(kind)), what
-    if depth is not None and depth > recording.depth:
-        raise InputError(f"{paths[0]}: depth = {depth} goes beyond the recorded depth = {recording.depth}")
-    return _written(place, paths, kind, recording, depth or recording.depth, stated, draft)
+        stated = estimated(target, draft, recording.counts is not None, READERS[kind].engine), what
+    recorded = recording.counts.depth if recording.counts else 0
+    if depth is not None and depth > recorded:
+        raise InputError(f"{paths[0]}: depth = {depth} goes beyond the recorded depth = {recorded}")
+    return _written(place, paths, kind, recording, depth or recorded, stated, draft)
 
 
 def _read(kind: str, paths: Sequence[Path], options: Mapping[str, Any]) -> Recording:
-    """Read the files with those options that the kind has; InputError for one that has no effect."""
-    taken = {name: options[name] for name in OPTIONS.get(kind, ()) if options[name]}
-    for name in ("method", "dataset"):
-        if options[name] and name not in taken:
-            stated = shortened(options[name], quoted=False)
-            raise InputError(f"--{name} {stated}: picks from specdecode-bench; leave it out")
-    return READERS[kind](paths, **taken)
+    """Read the files; InputError for an option that the kind does not read, and where a load asks for one."""
+    reader, stated = READERS[kind], {name: value for name, value in options.items() if value is not None}
+    if unread := [name for name in stated if name not in (*OF_ALL, *reader.options)]:
+        read = ", ".join(map(_flag, dict.fromkeys((*OF_ALL, *reader.options))))
+        raise InputError(f"{_flag(unread[0])}: import {kind} does not read it; it reads {read}")
+    recording = reader.read(paths, **{name: value for name, value in stated.items() if name in reader.options})
+    if recording.load is not None and recording.load.asks:
+        raise InputError(recording.load.asks)
+    return recording
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path | None, out: Path) -> Times | None:
@@ -223,11 +229,11 @@ def _written(
     out: Path, paths: Sequence[Path], kind: str, recording: Recording, depth: int, stated: Times | None, draft: str
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
-    load = with_inferred_seqs(recording.load) if recording.load else None
-    notes = (*recording.notes, *(load.notes if load else ()))
-    engine = engine_for(kind)
-    times = stated or _own_times(recording, engine)
-    profile, source = times or ("", "")
+    counts, load = recording.counts, with_inferred_seqs(recording.load) if recording.load else None
+    notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
+    engine, (profile, source) = READERS[kind].engine, stated or ("", "")
+    if stated is None and load and (inferred := inferred_profile(load, engine)):
+        profile, source = inferred, inferred.sources["verify"].partition(", less")[0]
     writers = dict(_writers(recording, profile))
     beside = {name: out.with_name(f"{out.stem}-{name}") for name in writers}
     for path in (*beside.values(), out):
@@ -253,31 +259,21 @@ def _written(
         scenario=scenario,
         files=(*beside.values(), out),
         format=recording.format,
-        rounds=recording.rounds,
-        accepted=recording.accepted,
-        mean_acceptance_length=recording.mean_accepted + 1,
-        stated=recording.stated,
+        rounds=counts.rounds if counts else 0,
+        accepted=counts.accepted if counts else 0,
+        mean_acceptance_length=counts.mean_length if counts else 1.0,
+        stated=counts.stated if counts else None,
         modelled=expected_committed(model, depth) if isinstance(model, LengthModel) else None,
-        notes=notes if times else (*notes, NO_TIMES),
+        notes=notes if source else (*notes, NO_TIMES),
         load=load,
         inputs=inputs,
         times=source,
     )
 
 
-def _own_times(recording: Recording, engine: str) -> Times | None:
-    """Return the step times that the record has, or that follow from its load."""
-    if recording.profile is not None:
-        return recording.profile, recording.sources["times"]
-    inferred = inferred_profile(recording.load, engine) if recording.load else None
-    return None if inferred is None else (inferred, inferred.sources["verify"].partition(", less")[0])
-
-
 def _writers(recording: Recording, profile: HardwareProfile | str) -> Iterator[tuple[str, Callable[[Path], None]]]:
     """Yield the files beside the scenario that it needs, by name, and what writes each."""
     arrivals = recording.load.arrivals if recording.load else ()
-    if recording.texts:
-        yield PLACES, partial(write_places, recording.texts)
     if recording.lengths:
         yield LENGTHS, partial(write_rows, TOKENS, recording.lengths)
     if arrivals:
@@ -295,18 +291,14 @@ def _scenario(
     name: str, recording: Recording, depth: int, profile: HardwareProfile | str, beside: Mapping[str, Path]
 ) -> Scenario:
     """Return the scenario of a recording; what it does not have stays at its default."""
-    acceptance, workload = recording.acceptance, Workload()
-    if isinstance(acceptance, ByPlace):
-        acceptance = msgspec.structs.replace(acceptance, file=beside[PLACES].name)
+    workload = Workload()
     if recording.lengths:
         workload = Workload(requests=len(recording.lengths), lengths=beside[LENGTHS].name)
-    elif recording.answer_tokens:
-        workload = Workload(new_tokens=recording.answer_tokens)
     return Scenario(
         name=name.encode("ascii", "replace").decode(),
         profile=beside[PROFILE].name if PROFILE in beside else profile,
-        drafters=Drafters(depth=depth, kind=recording.drafts),
-        acceptance=acceptance,
+        drafters=Drafters(depth=depth),
+        acceptance=recording.counts.acceptance if recording.counts else None,
         workload=workload,
     )
 
@@ -315,17 +307,16 @@ def _comments(kind: str, read: Sequence[Path], recording: Recording, notes: Sequ
     """Yield what the scenario's file says of where its numbers come from."""
     names = ", ".join(shortened(path.name) for path in read)
     said = [f"Written by `specfleet import {kind}`: {recording.format}, from {names}."]
-    if (model := recording.acceptance) is not None:
-        says = "says nothing of it" if recording.stated is None else f"says {recording.stated:.4g}"
-        depth = model.depth if isinstance(model, ByPlace) else recording.depth
-        at, mean = f" at depth {recording.depth}" if recording.texts else "", recording.mean_accepted
+    if (counts := recording.counts) is not None:
+        says = "says nothing of it" if counts.stated is None else f"says {counts.stated:.4g}"
+        mean = counts.mean_length
         said += [
-            f"Acceptance: {recording.sources['acceptance']}, recorded at depth {depth}.",
-            f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
+            f"Acceptance: {counts.source}, recorded at depth {counts.depth}.",
+            f"Mean acceptance length: {mean:.4f} with the bonus token, {mean - 1:.4f} without; the file {says}.",
         ]
-    lengths = "prompts assumed, answers of the recorded mean" if recording.answer_tokens else "assumed"
+    lengths = "assumed"
     if recording.lengths:
-        lengths = recording.sources["lengths"]
+        lengths = recording.lengths_from
     elif recording.load is not None:
         known = recording.load.prompt_tokens is not None
         lengths = "of the load; lognormal between their bounds" if known else "answers assumed, prompts by throughput"

@@ -16,14 +16,13 @@ import numpy as np
 from msgspec import Meta
 
 from specfleet.calibration.readers.clients import Timed, load_of
-from specfleet.calibration.readers.counts import recording_of_mean, recording_of_survivors
+from specfleet.calibration.readers.counts import counts_of_mean, counts_of_survivors
 from specfleet.calibration.readers.entries import entries_of, found_in, table_of
 from specfleet.calibration.readers.laws import at_most, rounds_to
 from specfleet.calibration.readers.load import Load, spread_of, ways_of
 from specfleet.calibration.readers.log_lines import NUMBER, WHOLE
-from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.recording import Counts, Recording
 from specfleet.calibration.readers.requests import Count, Length, Real
-from specfleet.fleet.acceptance.models import PerPosition
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import read_lines, shortened
@@ -91,8 +90,11 @@ def read_llama_cpp(files: Sequence[Path], depth: int | None = None) -> Recording
     return _recording("llama.cpp's answers", files, timed, depth, None)
 
 
-def read_llama_cpp_log(files: Sequence[Path], depth: int | None = None) -> Recording:
-    """Read a server's log; raises and takes `depth` as `read_llama_cpp`."""
+def read_llama_cpp_log(files: Sequence[Path], depth: int | None = None, in_flight: int | None = None) -> Recording:
+    """Read a server's log; raises and takes `depth` as `read_llama_cpp`.
+
+    - `in_flight`: requests that its clients kept in flight, 0 if they arrived; by default the mean.
+    """
     timed, slots, cut = list[tuple[str, Timings]](), None, 0
     for path in files:
         lines = list(read_lines(path))
@@ -100,7 +102,7 @@ def read_llama_cpp_log(files: Sequence[Path], depth: int | None = None) -> Recor
         timed += _after(timed, [(origin, convert(one, Timings, origin)) for origin, one in read if one is not None])
         cut += sum(one is None for _, one in read)
         slots = next((int(one[1]) for _, line in lines if (one := re.search(SLOTS, line))), slots)
-    recording = _recording("llama.cpp's log", files, timed, depth, slots)
+    recording = _recording("llama.cpp's log", files, timed, depth, slots, in_flight)
     notes = (f"ends of the log cut off {cut} answers, which are left out",) if cut else ()
     return msgspec.structs.replace(recording, notes=(*recording.notes, *notes))
 
@@ -160,7 +162,12 @@ def _stated(lines: Sequence[str], what: str, pattern: str, origin: str) -> list[
 
 
 def _recording(
-    format_: str, files: Sequence[Path], timed: Sequence[tuple[str, Timings]], depth: int | None, slots: int | None
+    format_: str,
+    files: Sequence[Path],
+    timed: Sequence[tuple[str, Timings]],
+    depth: int | None,
+    slots: int | None,
+    in_flight: int | None = None,
 ) -> Recording:
     """Check the requests and pool them; InputError without one."""
     names = ", ".join(map(str, files))
@@ -172,15 +179,12 @@ def _recording(
     for origin, one in timed:
         check(one, origin, levels)
     steps, accepted = sum(one.steps(levels) for one in requests), sum(one.draft_n_accepted for one in requests)
-    recording = Recording(format=f"{format_}, without speculation", acceptance=None, depth=0)
-    if drafting:
-        recording = _by_place(format_, names, drafting, steps) or recording_of_mean(
-            format_, names, f"{steps} steps, those without a draft too", steps,
-            "1 + accepted / steps", 1 + accepted / steps, levels, "depth",
-        )  # fmt: skip
-        if not depth and not isinstance(recording.acceptance, PerPosition):
-            assumed = f"drafts had {levels} tokens, the fewest that the counts allow: --depth states it"
-            recording = msgspec.structs.replace(recording, notes=(assumed,))
+    counts = _by_place(names, drafting, steps) if drafting else None
+    if drafting and counts is None:
+        source, mean = f"{steps} steps, those without a draft too", 1 + accepted / steps
+        counts = counts_of_mean(names, source, steps, "1 + accepted / steps", mean, levels, "depth")
+        if not depth:
+            counts = counts.noting(f"drafts had {levels} tokens, the fewest that the counts allow: --depth states it")
     plain, cached = len(requests) - len(drafting), sum(one.cache_n or 0 for one in requests)
     silent, of = sum(one.cache_n is None for one in requests), f"of {len(requests)} answers"
     notes = {
@@ -188,12 +192,13 @@ def _recording(
         f"{cached} tokens of prompts came from a cache, and are left out of their lengths": cached,
         f"{silent} {of} do not say what a cache had of their prompts: lengths are of tokens that were read": silent,
     }
-    return msgspec.structs.replace(
-        recording,
+    return Recording(
+        source=format_,
+        counts=counts,
         lengths=tuple((max(one.prompt_n, 1), one.predicted_n) for one in requests),
-        sources=recording.sources | {"lengths": "the answers' timings"},
-        notes=(*recording.notes, *(note for note, is_so in notes.items() if is_so)),
-        load=_load(requests, steps if drafting else 0, 1 + accepted / max(steps, 1), slots),
+        lengths_from="the answers' timings",
+        notes=tuple(note for note, is_so in notes.items() if is_so),
+        load=_load(requests, steps if drafting else 0, 1 + accepted / max(steps, 1), slots, in_flight),
     )
 
 
@@ -228,8 +233,8 @@ def check(one: Timings, origin: str, depth: int) -> None:
         rounds_to(origin, "ms per token", round(one.predicted_per_token_ms, 2), "eval time / tokens", nearest)
 
 
-def _by_place(format_: str, names: str, requests: Sequence[Timings], steps: int) -> Recording | None:
-    """Return the acceptance by position of those that drafted, if all say it; else None.
+def _by_place(names: str, requests: Sequence[Timings], steps: int) -> Counts | None:
+    """Return the counts by position of those that drafted, if all say it; else None.
 
     A request has as many rounds as its accepted tokens and its rates give.
     """
@@ -239,20 +244,25 @@ def _by_place(format_: str, names: str, requests: Sequence[Timings], steps: int)
     rounds = np.array([one.draft_n_accepted / sum(one.passed) for one in requests])
     rates = np.array([one.passed + (0.0,) * (deepest - len(one.passed)) for one in requests])
     drafts, passed = round(float(rounds.sum())), np.round(rounds @ rates).astype(int)
-    return recording_of_survivors(
-        format_, names, f"drafts of {len(requests)} answers, by their rates per position", list(map(int, passed)),
-        drafts, sum(one.draft_n for one in requests), None, max(steps - drafts, 0),
-    )  # fmt: skip
+    source = f"drafts of {len(requests)} answers, by their rates per position"
+    tokens, plain = sum(one.draft_n for one in requests), max(steps - drafts, 0)
+    return counts_of_survivors(names, source, list(map(int, passed)), drafts, tokens, None, plain)
 
 
-def _load(requests: Sequence[Timings], rounds: int, tokens_per_round: float, slots: int | None) -> Load:
+def _load(
+    requests: Sequence[Timings], rounds: int, tokens_per_round: float, slots: int | None, in_flight: int | None
+) -> Load:
     """Return the load: by a log's clock, from when a slot takes a request; else lengths and times alone."""
     by_clock = [
         Timed(one.begun_s, one.ended_s - one.predicted_ms / 1e3, one.ended_s, one.prompt_n, one.predicted_n)
         for one in requests
         if one.begun_s >= 0
     ]
-    if len(by_clock) == len(requests) and (load := load_of(by_clock, rounds, tokens_per_round, "the server's log")):
+    timed = by_clock if len(by_clock) == len(requests) else []
+    load = load_of(timed, rounds, tokens_per_round, "the server's log", in_flight)
+    if load is not None and in_flight is None:
+        load = load_of(timed, rounds, tokens_per_round, "the server's log", round(load.in_flight or 0.0))
+    if load is not None:
         note = "requests count from when a slot takes them: what they waited before is not in the log"
         return msgspec.structs.replace(load, max_num_seqs=slots, notes=(*load.notes, note))
     several = [one.predicted_ms / 1e3 / (one.predicted_n - 1) for one in requests if one.predicted_n > 1]

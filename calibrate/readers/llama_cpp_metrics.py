@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from specfleet.calibration.readers.counts import recording_of_survivors
+from specfleet.calibration.readers.counts import counts_of_survivors
 from specfleet.calibration.readers.draft_counters import drafts_in
 from specfleet.calibration.readers.load import Load, Spread, ways_of
 from specfleet.calibration.readers.prometheus import Sample, add_up, between, number_of, read_scrapes
@@ -24,8 +24,7 @@ def read_llama_cpp_metrics(files: Sequence[Path]) -> Recording:
     The server counts no requests, so lengths are not known. Raises InputError as the reader of vLLM's metrics.
     """
     scrapes = read_scrapes(files, PREFIX)
-    recording = Recording(format="llama.cpp's metrics, without speculation", acceptance=None, depth=0)
-    tokens, load = _load(files, scrapes)
+    counts, (tokens, load) = None, _load(files, scrapes)
     if any(one.name.startswith(DRAFTS) and number_of(one) for one in scrapes[-1]):
         drafts = drafts_in(files, scrapes, DRAFTS)
         surplus = tokens - drafts.drafts - drafts.accepted
@@ -34,18 +33,17 @@ def read_llama_cpp_metrics(files: Sequence[Path]) -> Recording:
                 f"{drafts.origin}: {PREFIX}tokens_predicted_total = {tokens} is less than rounds + accepted = "
                 f"{drafts.drafts} + {drafts.accepted}"
             )
-        recording = recording_of_survivors(
-            "llama.cpp's metrics", drafts.origin, f"drafts {drafts.since}", drafts.passed, drafts.drafts, drafts.tokens,
-            None, 0,
-        )  # fmt: skip
+        counts = counts_of_survivors(
+            drafts.origin, f"drafts {drafts.since}", drafts.passed, drafts.drafts, drafts.tokens, None, 0
+        )
         note = f"{surplus} of {tokens} tokens are no round's: first ones of answers, and those of steps without a draft"
         load = msgspec.structs.replace(
             load,
-            tokens_per_round=1 + recording.mean_accepted,
-            ways=ways_of(None, load.tpot_s, None, None, None, 1 + recording.mean_accepted),
+            tokens_per_round=counts.mean_length,
+            ways=ways_of(None, load.tpot_s, None, None, None, counts.mean_length),
             notes=(note,),
         )
-    return msgspec.structs.replace(recording, load=load)
+    return Recording(source="llama.cpp's metrics", counts=counts, load=load)
 
 
 def _load(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> tuple[int, Load]:

@@ -57,9 +57,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     - `busy_share`: share of the time in which some request ran.
     - `ways`: to the time of a round, the best first.
     - `max_num_seqs`, `max_num_batched_tokens`, `kv_tokens`: settings of the server.
-    - `arrivals`: arrival (seconds), prompt and answer (tokens) of each request, if they do not follow each other.
-    - `is_open`: whether they came by themselves, at random times that the records do not have.
-    - `has_prefill`: whether `prefill_s` was measured apart, and does not come from TTFT.
+    - `limit`: of a client, the requests that it kept in flight, each after another; 0 if they arrived by themselves.
+    - `asks`: what has to be stated before a scenario follows from it, in a line; empty if nothing.
+    - `arrivals`: arrival (seconds), prompt and answer (tokens) of each request, if they arrived at recorded times.
     - `engines`: copies of the model that share the requests.
     """
 
@@ -88,8 +88,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int | None = None
     kv_tokens: int | None = None
     arrivals: tuple[tuple[float, int, int], ...] = ()
-    is_open: bool = False
-    has_prefill: bool = True
+    limit: int | None = None
+    asks: str = ""
     engines: int = 1
     notes: tuple[str, ...] = ()
 
@@ -113,7 +113,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             "KV cache used, share": self.kv_share,
             "preemptions": self.preemptions,
             "TTFT, ms": self.ttft_s,
-            "prefill, ms": self.prefill_s if self.has_prefill else None,
+            "prefill, ms": self.prefill_s,
             "TPOT, ms": self.tpot_s,
             "time between a row's steps, ms": self.gap_s,
         }
@@ -158,18 +158,3 @@ def ways_of(
     if rows and tokens_per_s:
         ways.append(Way("rows x tokens a round / (tokens/s)", "inferred", rows * tokens_per_round / tokens_per_s))
     return tuple(way for way in ways if way.time_s > 0)
-
-
-def in_flight_of(starts_s: ArrayLike, ends_s: ArrayLike) -> tuple[float, int]:
-    """Return the mean number of requests in flight until the last one starts, and how many there were at most for all
-    but 5 % of that time.
-    """
-    begun, ended = np.asarray(starts_s, dtype=float), np.asarray(ends_s, dtype=float)
-    times_s = np.concatenate([begun, np.minimum(ended, begun.max())])
-    order = np.argsort(times_s, kind="stable")
-    held = np.cumsum(np.repeat([1, -1], len(begun))[order])
-    lasted_s = np.diff(times_s[order], append=begun.max())
-    if not lasted_s.sum():
-        return float(len(begun)), len(begun)
-    by_number = np.bincount(held, lasted_s) / lasted_s.sum()
-    return float(by_number @ np.arange(len(by_number))), int(np.searchsorted(np.cumsum(by_number), 0.95))

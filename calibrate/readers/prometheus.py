@@ -12,7 +12,9 @@ from specfleet.calibration.readers.load import LEVELS, Spread
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import read_lines, shortened
 
-SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?")
+SAMPLE = re.compile(  # name, labels, value, time; an exemplar may follow
+    r'([A-Za-z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)(?:\s+(-?\d+))?(?:\s+# .*)?'
+)
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 COUNTED = re.compile(r"_(bucket|sum|count|total)$")  # at the end of a counter's or a histogram's samples
 CREATED = "_created"  # at the end of the time at which a counter began

@@ -12,14 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from specfleet.calibration.readers.counts import (
-    MAX_DEPTH,
-    Rounds,
-    recorded,
-    recording_of_rounds,
-    rounds_of,
-    steps_without_draft,
-)
+from specfleet.calibration.readers.counts import MAX_DEPTH, Rounds, counts_of, recorded, rounds_of, steps_without_draft
 from specfleet.calibration.readers.laws import at_most, rounds_to, same
 from specfleet.calibration.readers.recording import Recording
 from specfleet.fleet.errors import InputError
@@ -178,7 +171,7 @@ def rounds_in(one: RequestCounts, deepest: int) -> tuple[Rounds, bool]:
 
 
 def recording_of(
-    read: Iterable[tuple[str, RequestCounts]], files: Sequence[Path], format_: str, skipped: int = 0
+    read: Iterable[tuple[str, RequestCounts]], files: Sequence[Path], format_: str, skipped: int
 ) -> Recording:
     """Check the requests and pool them; InputError where one contradicts itself, or there is none.
 
@@ -199,15 +192,12 @@ def recording_of(
         own, is_sure = rounds_in(one, deepest)
         rounds += own
         unsure += not is_sure
-    source = f"rounds, all requests together (requests: {len(requests)})"
     plain = sum(plain_steps(one, names) for one in requests)
-    pooled = recording_of_rounds(format_, names, source, rounds, plain)
+    pooled = counts_of(names, f"rounds, all requests together (requests: {len(requests)})", rounds, plain)
     count, depth = rounds.total(), pooled.depth
     sessions = [one.in_order for one in requests if one.in_order is not None]
     by_round = recorded(sessions, depth) if len(sessions) == len(requests) and not plain else None
-    sources = pooled.sources | {"lengths": "the answers' usage"}
-    if by_round is not None:
-        sources["acceptance"] = f"{count} rounds in order, request by request (requests: {len(requests)})"
+    in_order = f"{count} rounds in order, request by request (requests: {len(requests)})"
     lengths = [(one.prompt or 0, one.answer or 0) for one in requests]
     means = [(one.stated_length, one.rounds) for one in requests if one.stated_length is not None]
     silent, of = sum(one.drafted is None for one in requests), len(requests)
@@ -218,11 +208,15 @@ def recording_of(
         f"{silent} of {of} requests do not say how many tokens they drafted: all are taken to have drafted {depth}, "
         "the longest draft that is known": silent,
     }
-    return msgspec.structs.replace(
+    counts = msgspec.structs.replace(
         pooled,
         acceptance=by_round or pooled.acceptance,
+        source=pooled.source if by_round is None else in_order,
         stated=sum(mean * own for mean, own in means) / count if sum(own for _, own in means) == count else None,
+    )
+    return Recording(
+        source=format_,
+        counts=counts.noting(*(note for note, is_so in notes.items() if is_so)),
         lengths=tuple(lengths) if all(min(pair) > 0 for pair in lengths) else (),
-        sources=sources,
-        notes=(*pooled.notes, *(note for note, is_so in notes.items() if is_so)),
+        lengths_from="the answers' usage",
     )

@@ -19,8 +19,8 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from specfleet.calibration.readers.clients import is_warm_up, load_of, timed_by_aiperf, tokens_by_aiperf
-from specfleet.calibration.readers.counts import recording_of_rounds, rounds_of
+from specfleet.calibration.readers.clients import asking, is_warm_up, load_of, timed_by_aiperf, tokens_by_aiperf
+from specfleet.calibration.readers.counts import counts_of, rounds_of
 from specfleet.calibration.readers.entries import entries_of, found_in, table_of
 from specfleet.calibration.readers.laws import at_most, rounds_to
 from specfleet.calibration.readers.recording import Recording
@@ -168,8 +168,10 @@ class Pooled(msgspec.Struct, frozen=True):
     total_draft_tokens: Total | None = None
 
 
-def read_aiperf(files: Sequence[Path]) -> Recording:
+def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recording:
     """Read records, or the histogram of all requests, which has to be given alone; requests to warm up are left out.
+
+    - `in_flight`: requests that the client kept in flight, 0 if they arrived by themselves.
 
     Records of a server that does not speculate have a load only.
     """
@@ -182,22 +184,25 @@ def read_aiperf(files: Sequence[Path]) -> Recording:
         if not is_warm_up(table_of(entry, origin)):
             entries.append((origin, entry))
     timed = [one for origin, entry in entries if (one := timed_by_aiperf(origin, entry)) is not None]
-    recording = Recording(format="AIPerf's records, without speculation", acceptance=None, depth=0)
+    recording = Recording(source="AIPerf's records")
     counted = [entry for entry in entries if AIPERF.mark in entry[1] or found_in(entry[1], *AIPERF.ways[0])]
     if counted or not timed:
         recording = _recording(AIPERF, files, entries)
-    load = load_of(timed, recording.rounds, 1 + recording.mean_accepted, "AIPerf")
+    counts = recording.counts
+    rounds, length = (counts.rounds, counts.mean_length) if counts else (0, 1.0)
+    load = load_of(timed, rounds, length, "AIPerf", in_flight)
+    load = asking(load, ", ".join(map(str, files)))
     if not counted:
         return replace(recording, load=load)
     tokens = [tokens_by_aiperf(origin, entry) for origin, entry in counted]
     lengths = [(round(one.prompt), round(one.answer)) for one in tokens]
-    by_client, notes = sum(not one.by_server for one in tokens), recording.notes
-    if by_client:
-        lacking = f"{by_client} answers have no completion_tokens of the server"
-        unknown = "steps without a draft, if there were any, are not known"
-        notes = (*notes, f"{lacking}: their lengths are by the client's tokenizer, and {unknown}")
+    by_client = sum(not one.by_server for one in tokens)
+    note = (
+        f"{by_client} answers have no completion_tokens of the server: their lengths are by the client's tokenizer, "
+        "and steps without a draft, if there were any, are not known"
+    )
     is_known = all(map(min, lengths)) and not (load and load.arrivals)
-    return replace(recording, load=load, lengths=tuple(lengths) if is_known else (), notes=notes)
+    return replace(recording, load=load, lengths=tuple(lengths) if is_known else (), notes=(note,) if by_client else ())
 
 
 def _pooled(origin: str, pooled: Pooled) -> Recording:
@@ -217,5 +222,5 @@ def _pooled(origin: str, pooled: Pooled) -> Recording:
         longest = max(longest, math.ceil(mean))
         note = f"drafts had {mean:.3g} tokens on average: all are taken to have had {longest}" if mean < longest else ""
     notes = (note,) if note else ()
-    source = "rounds of all requests together"
-    return recording_of_rounds("AIPerf's pooled histogram", origin, source, rounds_of(longest, histogram), notes=notes)
+    counts = counts_of(origin, "rounds of all requests together", rounds_of(longest, histogram), notes=notes)
+    return Recording(source="AIPerf's pooled histogram", counts=counts)

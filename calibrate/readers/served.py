@@ -19,16 +19,6 @@ ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselve
 WAITED, ROOM = 0.05, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
 LOOKUP = "lookup"
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
-ENGINES = {"sglang": "sglang", "llama": "graphs"}  # by the first word of a kind; llama.cpp's overheads are assumed
-
-
-def engine_for(kind: str) -> str:
-    """Return the shipped engine of a kind of records: its scheduler and its overheads; vLLM for records of any server.
-
-    >>> engine_for("sglang-log")
-    'sglang'
-    """
-    return ENGINES.get(kind.partition("-")[0], "vllm")
 
 
 def with_inferred_seqs(load: Load) -> Load:
@@ -53,7 +43,7 @@ def inferred_profile(load: Load, engine: str = "vllm") -> HardwareProfile | None
     if round_s is None:
         return None
     own, shared = load.prompt_tokens.mean if load.prompt_tokens else 0.0, load.prompts_per_round * (rows - 1) / rows
-    prefill_s = load.prefill_s.mean if load.prefill_s else 0.0
+    prefill_s, how = _prefill(load, round_s)
     others = shared / own if own else 0.0
     alone = others if engine_of(engine).prefill_first else 0.0
     base_s = (round_s - others * prefill_s) / (1 + alone - others) if others < 1 + alone else 0.0
@@ -64,7 +54,7 @@ def inferred_profile(load: Load, engine: str = "vllm") -> HardwareProfile | None
     label = f"inferred: {load.ways[0].name} ({load.ways[0].label}), less the prompts in it; drafts included"
     source = "assumed: as long as a round, whatever its tokens"
     if token_s:
-        source = f"inferred: {'a prefill time' if load.has_prefill else 'the 10th percentile of TTFT'}, less a round"
+        source = f"inferred: {how}, less a round"
     return HardwareProfile(
         name="inferred",
         draft=StepTime(),
@@ -73,6 +63,20 @@ def inferred_profile(load: Load, engine: str = "vllm") -> HardwareProfile | None
         verify_prefill=StepTime(base_s=base_s, per_token_s=token_s),
         sources={"draft": "inferred: within verify", "verify": label, "decode": label, "verify_prefill": source},
     )
+
+
+def _prefill(load: Load, round_s: float) -> tuple[float, str]:
+    """Return the time of a prefill, and its source in words; 0 without one.
+
+    A client sees TTFT. A request that follows another waits for the step that has just begun, one that arrives for half
+    a step, if one runs.
+    """
+    if load.prefill_s:
+        return load.prefill_s.mean, "a prefill time"
+    if load.limit is None or load.ttft_s is None:
+        return 0.0, ""
+    steps = 1.0 if load.limit else min(load.in_flight or 0.0, 1.0) / 2
+    return max(load.ttft_s.quantiles["P50"] - steps * round_s, 0.0), "the median TTFT, less the wait for a step"
 
 
 def estimated(target: str, draft: str, speculates: bool, engine: str) -> HardwareProfile:
@@ -119,7 +123,7 @@ def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str
         prompt, new = _lengths(load)
         requests = min(max(load.requests or 16 * in_flight, fewest), most)
         workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new)
-    is_open = load.is_open or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
+    is_open = load.limit == 0 or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
     if is_open and load.requests_per_s:
         arrivals = Poisson(per_s=load.requests_per_s)
         said = f"{arrivals.per_s:.4g} requests/s arrive, as observed"

@@ -9,7 +9,7 @@ from statistics import median
 
 import msgspec
 
-from specfleet.calibration.readers.counts import recording_of_mean
+from specfleet.calibration.readers.counts import counts_of_mean
 from specfleet.calibration.readers.load import Spread, Way
 from specfleet.calibration.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
 from specfleet.calibration.readers.recording import Recording
@@ -72,12 +72,11 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
         notes=tuple(notes),
     )
     if not rows:
-        return Recording(format="SGLang's log, without speculation", acceptance=None, depth=0, load=load)
+        return Recording(source="SGLang's log", load=load)
     source = f"mean length of {len(lengths)} lines, {stated['steps']} steps each"
-    return recording_of_mean(
-        "SGLang's log", names, source, rows * stated["steps"], "accept len", mean, stated["depth"], STEPS_KEY,
-        stated=mean, load=load,
-    )  # fmt: skip
+    rounds = rows * stated["steps"]
+    counts = counts_of_mean(names, source, rounds, "accept len", mean, stated["depth"], STEPS_KEY, True)
+    return Recording(source="SGLang's log", counts=counts, load=load)
 
 
 def _rank(line: str) -> str:

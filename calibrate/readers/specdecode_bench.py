@@ -15,20 +15,17 @@ from msgspec import Meta
 
 from specfleet.calibration.readers.entries import entries_of, table_of
 from specfleet.calibration.readers.laws import at_most, same
-from specfleet.calibration.readers.recording import Recording
-from specfleet.fleet.acceptance.places import ByPlace, walk
+from specfleet.fleet.acceptance.places import Text, walk
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.parquet import read_table
 from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import shortened
-from specfleet.fleet.scenario.scenario import DraftKind
 
 Method = Literal["eagle", "ngram"]
 DRAFTED = 20  # tokens of each recorded draft
 DEPTH = 5  # at which rounds are counted, by default
 COLUMNS = {"eagle": "acc_len_eagle3", "ngram": "acc_len_ngram"}
 LONGEST = 10**7  # tokens of a text: no model reads more
-KINDS: dict[Method, DraftKind] = {"eagle": "eagle", "ngram": "lookup"}
 
 Entries = list[Annotated[int, Meta(ge=1, le=DRAFTED + 1)]]
 
@@ -48,13 +45,25 @@ class BenchLine(msgspec.Struct, frozen=True):
     acc_ngram: MethodAcceptance
 
 
+class RecordedPlaces(msgspec.Struct, frozen=True):
+    """Accepted tokens at each place of the texts, and the lengths of their prompts and answers, in tokens.
+
+    - `rounds`, `accepted`: of a walk over the texts at the depth that was asked for.
+    """
+
+    texts: tuple[Text, ...]
+    lengths: tuple[tuple[int, int], ...]
+    rounds: int
+    accepted: int
+
+
 BenchAnswer = tuple[str, int, int, list[int]]
 """One answer: name for errors, tokens of its prompt and of itself, and its entries."""
 
 
 def read_specdecode_bench(
     files: Sequence[Path], method: Method = "eagle", dataset: str = "", depth: int = DEPTH
-) -> Recording:
+) -> RecordedPlaces:
     """Read recordings of one method; `dataset` picks one of a Parquet file, which holds several.
 
     `depth`: at which rounds are counted, in tokens, up to DRAFTED.
@@ -87,24 +96,7 @@ def read_specdecode_bench(
     if not texts:
         raise InputError(f"{names}: holds no answer with a place after its prefill")
     walked = [accepted for text in texts for accepted in walk(text, depth)]
-    places = sum(map(len, texts))
-    censored = sum(accepted == DRAFTED for text in texts for accepted in text)
-    note = f"{censored} of {places} places accept all {DRAFTED} drafts, which says as many or more"
-    return Recording(
-        format=f"SpecDecode-Bench's acceptance by place ({method})",
-        acceptance=ByPlace("", DRAFTED),
-        depth=depth,
-        rounds=len(walked),
-        accepted=sum(walked),
-        lengths=tuple(lengths),
-        texts=tuple(texts),
-        drafts=KINDS[method],
-        sources={
-            "acceptance": f"{places} places of {len(texts)} answers{f' of {dataset}' if dataset else ''}",
-            "lengths": "the prompts, and as many tokens of each answer as the method has entries",
-        },
-        notes=(note,) if censored else (),
-    )
+    return RecordedPlaces(tuple(texts), tuple(lengths), len(walked), sum(walked))
 
 
 def _answers(path: Path, method: Method, dataset: str) -> Iterator[BenchAnswer]:

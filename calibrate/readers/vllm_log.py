@@ -11,7 +11,7 @@ import numpy as np
 from specfleet.calibration.readers.counts import MAX_DEPTH, plain_note
 from specfleet.calibration.readers.laws import at_most, falls
 from specfleet.calibration.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
-from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.recording import Counts, Recording
 from specfleet.fleet.acceptance.models import PerPosition
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import read_lines, shortened
@@ -100,7 +100,7 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
         if load is None:
             wanted = f"{MARK!r}, which a server with speculative decoding writes, nor two of its load in turn"
             raise InputError(f"{names}: holds no line with {wanted}")
-        return Recording(format="vLLM's log, without speculation", acceptance=None, depth=0, load=load)
+        return Recording(source="vLLM's log", load=load)
     depths = sorted({len(interval.rates) for interval in intervals})
     if len(depths) > 1:
         raise InputError(f"{names}: lines with {depths[0]} and with {depths[1]} positions; give the log of one server")
@@ -113,17 +113,16 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
         f"{short} lines have drafts that were not full: later places come out low": short,
         plain_note(round(plain), round(drafts + plain)): plain,
     }
-    return Recording(
-        format="vLLM's log",
+    counts = Counts(
         acceptance=PerPosition(survival=tuple(survival.round(6).clip(max=1.0).tolist())),
         depth=depths[0],
         rounds=round(drafts + plain),
         accepted=accepted,
         stated=float(np.average([interval.mean for interval in intervals], weights=weights)),
-        sources={"acceptance": shares},
-        load=load,
+        source=shares,
         notes=tuple(note for note, is_so in notes.items() if is_so),
     )
+    return Recording(source="vLLM's log", counts=counts, load=load)
 
 
 def _count_plain_steps(loads: Sequence[LoadLine], intervals: Sequence[Interval]) -> float:

@@ -4,13 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
-from specfleet.calibration.readers.counts import recording_of_survivors, steps_without_draft
+from specfleet.calibration.readers.counts import counts_of_survivors, steps_without_draft
 from specfleet.calibration.readers.draft_counters import drafts_in
 from specfleet.calibration.readers.load import Load, Spread, ways_of
 from specfleet.calibration.readers.prometheus import COUNTED, Sample, add_up, between, histogram, read_scrapes
-from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.recording import Counts, Recording
 from specfleet.fleet.errors import InputError
 
 PREFIX = "vllm:spec_decode_num_"
@@ -18,6 +16,7 @@ KV_SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # the sec
 GAUGES = frozenset(["vllm:num_requests_running", "vllm:num_requests_waiting", *KV_SHARES])
 TOKENS = "vllm:generation_tokens"
 FIRSTS, ENDS = "vllm:time_to_first_token_seconds_count", "vllm:e2e_request_latency_seconds_count"  # of answers
+MAX_S = 1e9  # between two scrapes
 MIN_BUSY, MAX_BUSY = 0.9, 1.5  # shares of the time in steps: a lower one is named, a higher one cannot be
 
 
@@ -26,21 +25,24 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Re
 
     - `seconds`: time between two scrapes; else by their samples' times, or by the files'.
 
+    InputError unless it is above 0, between two.
+
     A server without these counters does not speculate: its scrapes have a load only. Raises InputError, naming file,
     metric and both values, where counters are missing, contradict each other, or fall.
     """
+    if seconds is not None and (not 0 < seconds <= MAX_S or len(files) != 2):
+        raise InputError(f"--seconds {seconds}: needs a time above 0 between two scrapes")
     scrapes = read_scrapes(files, "vllm:")
     model = _model(files, scrapes)
     sums = [add_up(one for one in scrape if COUNTED.search(one.name) or one.name in GAUGES) for scrape in scrapes]
     counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], GAUGES)
-    recording = Recording(format="vLLM's Prometheus metrics, without speculation", acceptance=None, depth=0)
-    if any(one.name.startswith(PREFIX) for scrape in scrapes for one in scrape):
-        recording = _acceptance(files, scrapes, counted, model)
-    load = _load(files, scrapes, counted, recording.rounds, 1 + recording.mean_accepted, seconds)
-    if recording.acceptance is None and load is None:
+    has_drafts = any(one.name.startswith(PREFIX) for scrape in scrapes for one in scrape)
+    counts = _counts(files, scrapes, counted, model) if has_drafts else None
+    load = _load(files, scrapes, counted, counts, seconds)
+    if counts is None and load is None:
         lacks = f"{PREFIX}drafts_total, which a server with speculative decoding reports, and a load"
         raise InputError(f"{', '.join(map(str, files))}: lacks {lacks}")
-    return msgspec.structs.replace(recording, load=load)
+    return Recording(source="vLLM's Prometheus metrics", counts=counts, load=load)
 
 
 def _model(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> str:
@@ -53,9 +55,9 @@ def _model(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> str:
     return models.pop() if models else ""
 
 
-def _acceptance(
+def _counts(
     files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], counted: Mapping[str, float], model: str
-) -> Recording:
+) -> Counts:
     drafts = drafts_in(files, scrapes, PREFIX)
     plain, (tokens, firsts, ends) = 0, (round(counted.get(name, 0)) for name in (TOKENS, FIRSTS, ENDS))
     if tokens > 0 and firsts > 0:
@@ -64,23 +66,25 @@ def _acceptance(
             max(firsts, ends) * len(drafts.passed),
         )  # fmt: skip
     source = f"drafts of {model or 'the model'} {drafts.since}"
-    return recording_of_survivors(
-        "vLLM's Prometheus metrics", drafts.origin, source, drafts.passed, drafts.drafts, drafts.tokens,
-        1 + drafts.accepted / max(drafts.drafts, 1), plain,
-    )  # fmt: skip
+    stated = 1 + drafts.accepted / max(drafts.drafts, 1)
+    return counts_of_survivors(drafts.origin, source, drafts.passed, drafts.drafts, drafts.tokens, stated, plain)
 
 
 def _load(
-    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], counted: Mapping[str, float], drafts: int,
-    tokens_per_round: float, seconds: float | None,
-) -> Load | None:  # fmt: skip
+    files: Sequence[Path],
+    scrapes: Sequence[Sequence[Sample]],
+    counted: Mapping[str, float],
+    counts: Counts | None,
+    seconds: float | None,
+) -> Load | None:
     """Return the load in one scrape or between two; None where no token came, or no metric of the load is there.
 
     - `counted`: sums over engines, of one scrape or between two.
-    - `drafts`, `tokens_per_round`: verifications of rows, and their mean acceptance length.
+    - `counts`: of rounds.
     - `seconds`: time between two scrapes, if it is stated.
     """
     origin, last = str(files[-1]), scrapes[-1]
+    rounds, tokens_per_round = (counts.rounds, counts.mean_length) if counts else (0, 1.0)
     of = {
         name.removeprefix("vllm:"): histogram(counted, name, origin)
         for key in counted
@@ -135,7 +139,7 @@ def _load(
         prompts_per_round=count("prompt_tokens") / steps if steps else 0.0,
         tokens_per_round=tokens_per_round,
         busy_share=busy_share,
-        ways=ways_of(gap_s, tpot_s, decoding_s / span_s, tokens_per_s, drafts / span_s, tokens_per_round),
+        ways=ways_of(gap_s, tpot_s, decoding_s / span_s, tokens_per_s, rounds / span_s, tokens_per_round),
         kv_tokens=_kv_tokens(last),
         engines=engines,
         notes=tuple(notes),

@@ -80,14 +80,14 @@ def run_body(
 def node_body(pipe: LauncherPipe, make: Callable[[], Stations]) -> Served:
     """Make a node and serve; return its log, and the new tokens of each request.
 
-    It sends its port when it is connected, and receives the run's time zero. A node that serves others ends when
+    It sends its address when it is connected, and receives the run's time zero. A node that serves others ends when
     it receives anything more. A process that replaces a killed one does not wait for its drafters.
     """
     node = make()
     node.open()
     if not node.life.number:
         node.wait_for_welcomes(PATIENCE_S)
-    pipe.send(("ready", node.port))
+    pipe.send(("ready", node.address))
     zero_s = pipe.connection.recv()
     if not node.ends:
         threading.Thread(target=_stop_on_message, args=(pipe, node), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Nodes that a user starts by hand, on one host or on several: drafters, a router, and targets.
+"""Nodes that a user starts by hand, on one host or on several: drafters, a router, and targets, as a run makes them.
 
 Each node writes its own records by its own clock. Clocks of two hosts are never compared.
 """
@@ -6,11 +6,12 @@ Each node writes its own records by its own clock. Clocks of two hosts are never
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 import msgspec
 import torch
@@ -19,153 +20,133 @@ from specfleet.engine.decoding.models import is_folder_of_model
 from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
 from specfleet.engine.launch.bodies import THREADS
 from specfleet.engine.launch.placement import measured_here
+from specfleet.engine.launch.places import Place, drafter_place, router_place, targets_place
 from specfleet.engine.launch.runnable import check_by_hand
-from specfleet.engine.launch.serve import process_of_drafter
+from specfleet.engine.launch.serve import CONTINUATIONS, texts_of
 from specfleet.engine.launch.supervisor import Watch, watched
-from specfleet.engine.net.addresses import called_by_targets, drafters_at, shown
+from specfleet.engine.net.addresses import FREE, TCP, called_by_targets, drafters_at, shown
 from specfleet.engine.net.clock import now_s
-from specfleet.engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
-from specfleet.engine.node.build import largest_vocabulary, state_numbers, with_positions
+from specfleet.engine.net.keys import Keys, allowed_keys
+from specfleet.engine.net.socket_files import check_address, socket_file
+from specfleet.engine.node.build import with_positions
 from specfleet.engine.node.node import Site, Stations
 from specfleet.engine.node.observer import observed
-from specfleet.engine.node.prompts import prompts_of
-from specfleet.engine.node.real import verifier_node
-from specfleet.engine.node.router import router_node
-from specfleet.engine.node.write_ahead_log import Life
-from specfleet.engine.replayed.continuations import continuations_of
-from specfleet.engine.replayed.targets import ReplayedFleet
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable
 from specfleet.fleet.interrupts import ENDING, Interrupted
 from specfleet.fleet.records.power import curves_of, write_samples
 from specfleet.fleet.records.run import make_run, write_run
+from specfleet.fleet.scenario.names import ROUTER
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
 
 PATIENCE_S = 24 * 3600.0  # for a drafter that starts later; the user can end the wait
 
+PORTS = {"drafter": 5555, "router": 5554}  # with keys
+Role = Literal["drafter", "router", "target"]
+
 Say = Callable[[str], None]
 
 
-def serve_drafter(
+def serve_node(
     scenario: Scenario,
-    host: str,
-    port: int,
-    out: Path | None,
+    role: Role,
+    numbers: Sequence[int] = (0,),
+    at: str | None = None,
+    connect: Sequence[str] | None = None,
     keys: Keys | None = None,
-    number: int = 0,
+    out: Path | None = None,
     watch: Watch | None = None,
     power: Path | None = None,
-) -> None:
-    """Draft for every target that connects, until a signal: then write the records, and raise Interrupted.
+) -> dict[int, list[int]]:
+    """Serve as one node of a fleet. Return the new tokens of each request of a real target.
 
-    - `number`: of the drafter in the fleet, from 0.
-    - `watch`: is called with the node's counters, twice a second and at the end.
+    A target ends when its share of the requests is decoded. A drafter and a router serve until a signal. A signal ends
+    a node after its step: then the records are written, and Interrupted is raised.
+
+    - `numbers`: of the drafter, or of the targets, from 0. Only replayed targets may be several.
+    - `at`: where a drafter or the router listens. `connect`: the drafters, or the router, that the node calls. Both as
+      ZeroMQ's addresses; None for the socket files of this user.
+    - `watch`: is called with the node's progress, twice a second and at the end.
     - `power`: a file for samples of its device's counters.
     """
-    check_bind_host(host, keys)
-    fleet = _resolved(scenario)
-    if fleet.verifiers.drafts is not None:
+    fleet = msgspec.structs.replace(with_positions(resolve(scenario)), one_clock=False)  # links are those between hosts
+    check_by_hand(fleet)
+    _check_role(fleet, role, numbers)
+    addresses = _called(fleet, role, connect)
+    if at is None and role != "target":
+        station = ROUTER if role == "router" else fleet.drafter_name(numbers[0])
+        at = socket_file(station) if keys is None else f"{TCP}0.0.0.0:{PORTS[role]}"
+    for address in [*addresses.values(), *([] if at is None else [at])]:
+        check_address(address, keys)
+    if out is not None:
+        check_writable(out)
+    prepare_device()
+    if role != "router":
+        compare_tokenizers(scenario)
+    say = partial(_say_of, node_name(fleet, role, numbers))
+    node = _place(fleet, role, numbers, addresses).make(site=Site(at or FREE, keys, say))
+    if node.address:
+        say(f"serves {_clients(keys)} at {shown([node.address])}")
+    node.open()
+    node.wait_for_welcomes(PATIENCE_S)
+    if addresses:
+        say(f"drafts come from {shown(list(addresses.values()))}")
+    serve_and_keep(node, scenario, out, watch, say, power)
+    return dict(node.outputs)
+
+
+def _check_role(fleet: Fleet, role: Role, numbers: Sequence[int]) -> None:
+    """Raise InputError if the fleet has no such node."""
+    named = f"--number {numbers[0] + 1}" + (f"-{numbers[-1] + 1}" if len(numbers) > 1 else "")
+    if role == "drafter" and fleet.verifiers.drafts is not None:
         raise InputError("drafters.place = 'target': targets draft themselves, and there is no drafter to start")
-    if number >= fleet.drafters.count:
-        raise InputError(f"--number {number + 1}: the scenario has drafters.count = {fleet.drafters.count}")
-    _prepare(out)
-    compare_tokenizers(scenario)
-    say = partial(_say_of, f"drafter {number + 1}" if fleet.drafters.count > 1 else "drafter")
-    site = Site(f"tcp://{host}", keys, say, Life(port=port))
-    node = process_of_drafter(fleet, number)[1](site=site)
-    what = "replayed" if fleet.drafters.kind == "replayed" else f"model {fleet.drafters.model}"
-    serves = f"{what}, depth {fleet.drafters.depth}, for {_clients(host, keys)}; public port {node.port}"
-    _serve(node, scenario, serves, out, watch, say, power)
-
-
-def serve_router(
-    scenario: Scenario,
-    drafters: Sequence[str],
-    host: str,
-    port: int,
-    out: Path | None,
-    keys: Keys | None = None,
-    watch: Watch | None = None,
-) -> None:
-    """Route rounds to the drafters at these addresses (tcp://HOST:PORT), until a signal; as `serve_drafter`.
-
-    Targets are answered once all drafters have answered.
-    """
-    check_bind_host(host, keys)
-    _check_lines(drafters, keys)
-    fleet = _resolved(scenario)
-    if not fleet.routed:
+    if role == "router" and not fleet.routed:
         raise InputError(
             f"scenario {fleet.name!r}: nothing is to be routed; a router needs drafters.count of 2 or more and a "
             "drafters.route other than 'affinity', with which targets call the drafters themselves"
         )
-    addresses = drafters_at(fleet, "--drafters", drafters)
-    _prepare(out)
-    say = partial(_say_of, "router")
-    site = Site(f"tcp://{host}", keys, say, Life(port=port))
-    node = router_node(fleet, addresses, largest_vocabulary(fleet), site, state_numbers(fleet))
-    say(f"routes to {len(addresses)} drafters, for {_clients(host, keys)}; public port {node.port}")
-    _serve(node, scenario, f"drafts come from {shown(drafters)}", out, watch, say)
+    if len(numbers) > 1 and not (role == "target" and fleet.verifiers.kind == "replayed"):
+        raise InputError(f"{named}: a drafter or a real target has a process of its own; start one for each")
 
 
-def serve_verifier(
-    scenario: Scenario,
-    connect: Sequence[str],
-    targets: Sequence[int],
-    out: Path | None,
-    keys: Keys | None = None,
-    watch: Watch | None = None,
-    power: Path | None = None,
-) -> dict[int, list[int]]:
-    """Decode these targets' share of the requests with the drafters, or the router, at `connect` (tcp://HOST:PORT).
-
-    Only replayed targets may be several. A signal ends a node after its step: then the records are written, and
-    Interrupted raised. Returns the new tokens of each request of a real target.
-    """
-    _check_lines(connect, keys)
-    fleet = _resolved(scenario)
-    replayed, name = fleet.verifiers.kind == "replayed", _named(targets)
-    if len(targets) > 1 and not replayed:
-        raise InputError(f"--target {name[8:]}: a real target has a process of its own; start one for each")
-    addresses = called_by_targets(fleet, "--connect", connect)
-    _prepare(out)
-    compare_tokenizers(scenario)
-    say = partial(_say_of, name)
-    site = Site(keys=keys, say=say)
-    if replayed:
-        texts = [] if fleet.drafters.kind == "replayed" else continuations_of(fleet, Path("runs") / "continuations")
-        node: Stations = ReplayedFleet(fleet, addresses, targets, texts, site)
-    else:
-        node = verifier_node(fleet, targets[0], prompts_of(fleet), addresses, site=site)
-    begins = f"drafts come from {shown(list(addresses.values()))}" if addresses else ""
-    _serve(node, scenario, begins, out, watch, say, power)
-    return node.outputs
+def _called(fleet: Fleet, role: Role, connect: Sequence[str] | None) -> dict[int, str]:
+    """Return the addresses that a node calls, by number."""
+    if role == "drafter":
+        return {}
+    if role == "router":
+        return drafters_at(fleet, "--connect", connect or [socket_file(name) for name in fleet.drafter_names])
+    called = [ROUTER] if fleet.routed else fleet.drafter_names
+    return called_by_targets(fleet, "--connect", connect or [socket_file(name) for name in called])
 
 
-def _serve(
-    node: Stations,
-    scenario: Scenario,
-    begins: str,
-    out: Path | None,
-    watch: Watch | None,
-    say: Say,
-    power: Path | None = None,
+def _place(fleet: Fleet, role: Role, numbers: Sequence[int], addresses: Mapping[int, str]) -> Place:
+    """Return the place of a node, as a run has it."""
+    if role == "drafter":
+        return drafter_place(fleet, numbers[0])
+    if role == "router":
+        return router_place(fleet, addresses)
+    return targets_place(fleet, numbers, texts_of(fleet, CONTINUATIONS), addresses)
+
+
+def node_name(fleet: Fleet, role: Role, numbers: Sequence[int]) -> str:
+    """Return the name of a node for users: "drafter", "drafter 2", "router", "target 3", or "targets 1-4"."""
+    first, last = numbers[0] + 1, numbers[-1] + 1
+    if role == "router" or (role == "drafter" and fleet.drafters.count == 1):
+        return role
+    return f"{role} {first}" if first == last else f"{role}s {first}-{last}"
+
+
+def serve_and_keep(
+    node: Stations, scenario: Scenario, out: Path | None, watch: Watch | None, say: Say, power: Path | None = None
 ) -> None:
-    """Connect a node and serve; then write its records. Raise Interrupted if a signal stopped it.
-
-    `begins`: a line for its user when it begins.
-    """
-    node.open()
-    node.wait_for_welcomes(PATIENCE_S)
+    """Serve with a connected node; then write its records. Raise Interrupted if a signal stopped it."""
     with stopped_by_signals(node) as signals:
-        if begins:
-            say(begins)
         zero_s = now_s()
         meter = measured_here(say) if power is not None else None
         with (
-            watched(node.fleet, watch) as report,
+            watched(watch) as report,
             observed(node.stations, zero_s, report, meter, node.workers) as samples,
         ):
             log = node.serve(zero_s)
@@ -217,37 +198,18 @@ def compare_tokenizers(scenario: Scenario) -> None:
     check_shared_tokenizer(drafters.model, verifiers.model)
 
 
-def _resolved(scenario: Scenario) -> Fleet:
-    """Resolve a scenario for nodes on several hosts; the links are those between the hosts."""
-    fleet = msgspec.structs.replace(with_positions(resolve(scenario)), one_clock=False)
-    check_by_hand(fleet)
-    return fleet
-
-
-def _prepare(out: Path | None) -> None:
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # before CUDA starts: GPUs as NVML numbers them
-    if out is not None:
-        check_writable(out)
+def prepare_device() -> None:
+    """Let CUDA number GPUs as NVML does, before it starts; torch gets as many threads as in a run."""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     torch.set_num_threads(THREADS)
 
 
-def _check_lines(addresses: Sequence[str], keys: Keys | None) -> None:
-    for address in addresses:
-        check_connect_host(address.removeprefix("tcp://").rpartition(":")[0], keys)
-
-
-def _named(targets: Sequence[int]) -> str:
-    """Return "target 3", or "targets 1-4"."""
-    first, last = targets[0] + 1, targets[-1] + 1
-    return f"target {first}" if first == last else f"targets {first}-{last}"
-
-
-def _clients(host: str, keys: Keys | None) -> str:
+def _clients(keys: Keys | None) -> str:
     """Return in words which clients may connect."""
     if keys is None:
-        return "this host alone, without keys"
+        return "this user alone, without keys,"
     assert keys.allowed is not None
-    return f"clients with one of {len(allowed_keys(keys.allowed))} keys in {keys.allowed}, at {host}"
+    return f"clients with one of {len(allowed_keys(keys.allowed))} keys in {keys.allowed}"
 
 
 def _say_of(name: str, line: str) -> None:

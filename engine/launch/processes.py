@@ -3,15 +3,15 @@
 import multiprocessing
 import os
 import signal
-import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
 from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 from specfleet.engine.launch.bodies import NO_MEMORY, PROGRESS, SAMPLES, plain_body, run_body
+from specfleet.engine.net.socket_files import short_names
 from specfleet.fleet.errors import DeviceMemoryError, InputError, NodeDiedError
 from specfleet.fleet.interrupts import deferred, unseen
 from specfleet.fleet.records.schema import PowerSample
@@ -25,8 +25,6 @@ PRELOADED = [
 ]
 
 UNGUARDED = 97  # exit code of a node that would start nodes, because it imports an unguarded script
-
-LONGEST = 60  # bytes of a folder's name, so that the path of a socket in it has at most 104
 
 T = TypeVar("T")
 
@@ -77,7 +75,7 @@ class NodeProcess:
         )
         resource_tracker.ensure_running()  # so that it does not start inside of `unseen`
         if not light:
-            with unseen(signal.SIGINT), _short_names():  # Ctrl-C ends the launcher, which ends its nodes
+            with unseen(signal.SIGINT), short_names():  # Ctrl-C ends the launcher, which ends its nodes
                 forkserver.ensure_running()
         with deferred(), unseen(signal.SIGINT) if light else nullcontext():  # an interrupted start prints errors
             try:
@@ -186,15 +184,3 @@ def end_all(nodes: Iterable[NodeProcess]) -> None:
 
 def _died(how: str) -> NodeDiedError:
     return NodeDiedError(f"{how}; the run is ended, and nothing was written")
-
-
-@contextmanager
-def _short_names() -> Iterator[None]:
-    """Let Python put its socket into /tmp if its path in the user's temporary folder would be too long."""
-    before = tempfile.tempdir
-    if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
-        tempfile.tempdir = "/tmp"  # noqa: S108  (its folder is one that only this user may enter)
-    try:
-        yield
-    finally:
-        tempfile.tempdir = before

@@ -1,12 +1,14 @@
 """Checks that the engine can run a scenario; errors name the key in one line."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from specfleet.engine.net.limits import bounds_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.goodput import Goodput
 from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.faults import NodeFault
+from specfleet.fleet.scenario.readers import unread, value_of
 from specfleet.fleet.scenario.resolved import Fleet
 
 
@@ -40,14 +42,10 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
                 f"{side}.device = {station.device!r} with {side}.kind = 'replayed': a replayed station has its own "
                 "device; leave it out"
             )
-    if fleet.verifiers.drafts is not None and fleet.verifiers.kind == "replayed" and fleet.drafters.kind != "replayed":
-        yield "drafters.place = 'target' with verifiers.kind = 'replayed': allowed with it: drafters.kind = 'replayed'"
-    if fleet.verifiers.late == "decode" and fleet.verifiers.kind == "replayed" and fleet.drafters.kind != "replayed":
-        yield "verifiers.late = 'decode': with replayed targets and real drafters allowed: 'skip', 'wait'"
     if isinstance(fleet.verifiers.allocate, Goodput) and fleet.verifiers.allocate.costs is None:
         yield "verifiers.allocate = 'goodput' without times; give profile or verifiers.allocate.costs"
     yield from _of_signals(fleet)
-    yield from _of_continuations(fleet)
+    yield from _of_recorded_texts(fleet)
     yield from _of_models(fleet)
 
 
@@ -74,27 +72,25 @@ def _of_signals(fleet: Fleet) -> Iterator[str]:
         yield f"{named}: recorded texts have no probabilities; allowed: verifiers.kind = 'real'"
 
 
-def _of_continuations(fleet: Fleet) -> Iterator[str]:
-    """Keys that do not go with recorded texts: one greedy text a prompt, all of one length."""
+READ: dict[str, Callable[[Any], bool]] = {  # values of keys that recorded texts go with
+    "verifiers.late": lambda late: late == "wait",
+    "workload.arrivals": lambda arrivals: not isinstance(arrivals, Trace),
+    "workload.prompt_tokens": lambda tokens: isinstance(tokens, int),
+    "workload.new_tokens": lambda tokens: isinstance(tokens, int),
+}
+
+
+def _of_recorded_texts(fleet: Fleet) -> Iterator[str]:
+    """Keys that do not go with recorded texts: one greedy text a prompt, all of one length, and whole drafts."""
     if fleet.verifiers.kind != "replayed" or fleet.drafters.kind == "replayed":  # without a model acceptance is drawn
         return
-    workload = fleet.workload
-    keys = {
-        "workload.lengths": workload.lengths != "",
-        "workload.arrivals": isinstance(workload.arrivals, Trace),
-        "workload.prompt_tokens": not isinstance(workload.prompt_tokens, int),
-        "workload.new_tokens": not isinstance(workload.new_tokens, int),
-    }
-    for key in [key for key, is_set in keys.items() if is_set]:
-        yield (
-            f"{key}: the recorded texts of verifiers.kind = 'replayed' are equally long; allowed: one length for all, "
-            "verifiers.kind = 'real', or drafters.kind = 'replayed'"
-        )
-    if not fleet.in_turn:
-        yield (
-            "drafters.overlap = 'ahead' with verifiers.kind = 'replayed': recorded texts meet whole drafts; "
-            "allowed: verifiers.kind = 'real', or drafters.kind = 'replayed'"
-        )
+    for key in unread("recorded"):
+        value = value_of(fleet, key)
+        if value is not None and not (key in READ and READ[key](value)):
+            yield (
+                f"{key}: the recorded texts of verifiers.kind = 'replayed' have one length, and wait for whole drafts "
+                "from elsewhere; allowed: its default, verifiers.kind = 'real', or drafters.kind = 'replayed'"
+            )
 
 
 def _of_models(fleet: Fleet) -> Iterator[str]:

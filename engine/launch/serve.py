@@ -12,20 +12,19 @@ import msgspec
 from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
 from specfleet.engine.launch.bodies import node_body
 from specfleet.engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
+from specfleet.engine.launch.places import Place, drafter_place, router_place, targets_place
 from specfleet.engine.launch.processes import NodeProcess, end_all, in_process
 from specfleet.engine.launch.runnable import check_can_run
-from specfleet.engine.launch.supervisor import Place, Supervisor, Watch, watched
+from specfleet.engine.launch.supervisor import Supervisor, Watch, watched
+from specfleet.engine.net.addresses import FILE
 from specfleet.engine.net.clock import now_s
-from specfleet.engine.node.build import largest_vocabulary, state_numbers, with_positions
-from specfleet.engine.node.node import LOOPBACK, Node, Site
+from specfleet.engine.net.socket_files import short_names
+from specfleet.engine.node.build import with_positions
+from specfleet.engine.node.node import Site
 from specfleet.engine.node.observer import Report
 from specfleet.engine.node.prompts import prompts_of
-from specfleet.engine.node.real import drafter_node, verifier_node
-from specfleet.engine.node.router import router_node
 from specfleet.engine.node.write_ahead_log import Life, Served
 from specfleet.engine.replayed.continuations import continuations_of
-from specfleet.engine.replayed.drafter import replayed_drafter_node
-from specfleet.engine.replayed.targets import ReplayedFleet
 from specfleet.fleet.acceptance.token import Token
 from specfleet.fleet.records.power import DeviceCurve, curves_of
 from specfleet.fleet.records.run import Run, make_run
@@ -65,7 +64,7 @@ def serve(
     """Run the scenario on this host and return its records.
 
     - `signals`: whether to record those of drafted tokens, where targets draft on their own device.
-    - `watch`: is called with the counters of all nodes, twice a second and at the end.
+    - `watch`: is called with the progress of all nodes, twice a second and at the end.
     - `power`: whether to measure clock, power, load and energy of the models' devices.
     - `report`: is called with lines on crowded cores, on power without a meter, and on samples that a fault lost.
 
@@ -83,8 +82,8 @@ def serve(
         report(f"note: {crowded}")
     device = measured_device(fleet, report) if power else ""
     gpu_of = gpus_of(fleet, gpus)
-    texts = _texts(fleet, continuations_folder)
-    with watched(fleet, watch) as take:
+    texts = texts_of(fleet, continuations_folder)
+    with watched(watch) as take:
         launch = Launch(fleet, texts, gpu_of, take, device, signals)
         served = launch.run(launch.waves())
     run = make_run(scenario, "engine", served.log, fleet, len(gpus))
@@ -100,7 +99,7 @@ def serve(
     return EngineRun(run, served.outputs, served.signals, tuple(samples))
 
 
-def _texts(fleet: Fleet, continuations_folder: Path) -> Sequence[Any]:
+def texts_of(fleet: Fleet, continuations_folder: Path) -> Sequence[Any]:
     """Return what targets decode: prompts of real ones, continuations of replayed ones beside real drafters.
 
     Continuations are decoded in a process of their own, so that their model leaves no memory of a device in use.
@@ -110,14 +109,6 @@ def _texts(fleet: Fleet, continuations_folder: Path) -> Sequence[Any]:
     if fleet.drafters.kind == "replayed":
         return []
     return in_process("continuations", continuations_of, fleet, continuations_folder)
-
-
-def process_of_drafter(fleet: Fleet, number: int, lock_file: Path | None = None) -> tuple[str, Callable[..., Node]]:
-    """Return the name of a drafter's process, and what makes its node at a `site`."""
-    name = fleet.drafter_name(number)
-    if fleet.drafters.kind == "replayed":
-        return f"replayed {name}", partial(replayed_drafter_node, fleet, number)
-    return name, partial(drafter_node, fleet, number, lock_file)
 
 
 @dataclass(eq=False)
@@ -138,7 +129,7 @@ class Launch:
     watch: Report | None
     power: str
     signals: bool = False
-    folder: Path = Path()  # of the run: locks of devices, and logs of processes that a fault kills
+    folder: Path = Path()  # of the run: sockets, locks of devices, and logs of processes that a fault kills
     addresses: dict[int, str] = field(default_factory=dict)  # that targets connect to
     places: list[Place] = field(default_factory=list)
     nodes: list[NodeProcess] = field(default_factory=list)
@@ -146,7 +137,9 @@ class Launch:
 
     def run(self, waves: Iterable[list[Place]]) -> Served:
         """Start all processes, wave by wave, let them begin at one time zero, and return what they have served."""
-        with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
+        with short_names():
+            temporary = tempfile.TemporaryDirectory(prefix="specfleet-")
+        with temporary as folder:
             self.folder = Path(folder)
             try:
                 for wave in waves:
@@ -169,36 +162,23 @@ class Launch:
     def waves(self) -> Iterator[list[Place]]:
         """Yield the processes to start together, each time once all earlier ones are ready."""
         fleet, drafters, verifiers = self.fleet, self.fleet.drafters, self.fleet.verifiers
-        lock_file, replayed = self._lock_file(drafters.device), drafters.kind == "replayed"
-        places = [
-            Place(fleet.drafter_name(number), *process_of_drafter(fleet, number, lock_file), replayed)
-            for number in range(drafters.stations)
-        ]
+        lock_file = self._lock_file(drafters.device)
+        places = [drafter_place(fleet, number, lock_file) for number in range(drafters.stations)]
         if places:
             yield places[:1]
             yield places[1:]  # they load their models once the first is ready
         if fleet.routed:
-            make = partial(
-                router_node, fleet, self.addresses, largest_vocabulary(fleet), state_numbers=state_numbers(fleet)
-            )
-            yield [Place(ROUTER, "router", make)]
+            yield [router_place(fleet, self.addresses)]
         hit = {fault.node for fault in fleet.faults if isinstance(fault, NodeFault)}
         every = range(verifiers.count)
         together = [number for number in every if verifiers.kind == "replayed" and verifier_name(number) not in hit]
         alone = [[number] for number in every if number not in together]
-        yield [self._targets(numbers) for numbers in [*alone, together] if numbers]
-
-    def _targets(self, numbers: list[int]) -> Place:
-        """Plan a process of targets: of one if it is real."""
-        fleet, number = self.fleet, numbers[0]
-        station = verifier_name(number) if len(numbers) == 1 else ""
-        if fleet.verifiers.kind == "replayed":
-            name = "replayed targets" if len(numbers) > 1 else f"replayed target {number + 1}"
-            make = partial(ReplayedFleet, fleet, self.addresses, numbers, self.texts)
-            return Place(station, name, make, replayed=True, ends=True)
-        lock_file = self._lock_file(fleet.verifiers.device)
-        real = partial(verifier_node, fleet, number, self.texts, self.addresses, lock_file, signals=self.signals)
-        return Place(station, f"target {number + 1}", real, ends=True)
+        lock_file = self._lock_file(verifiers.device)
+        yield [
+            targets_place(fleet, numbers, self.texts, self.addresses, lock_file, self.signals)
+            for numbers in [*alone, together]
+            if numbers
+        ]
 
     def _start(self, place: Place) -> None:
         """Start the process of a place, in its next life."""
@@ -208,17 +188,17 @@ class Launch:
             measures = not place.replayed and self.measuring.setdefault(gpu, place) is place
             place.watch = self.watch
             options |= {"watch": place.report if self.watch else None, "power": self.power if measures else ""}
-        place.node = NodeProcess(place.name, node_body, partial(place.make, site=Site(life=place.life)), **options)
+        site = Site(f"{FILE}{self.folder}/sockets/{place.station}", life=place.life)
+        place.node = NodeProcess(place.name, node_body, partial(place.make, site=site), **options)
         self.nodes.append(place.node)
 
     def _ready(self, place: Place) -> None:
-        """Wait until a process is ready; keep the address of a server, which its later lives keep, too."""
-        port = place.node.receive([each.node for each in self.places])
-        place.life = msgspec.structs.replace(place.life, port=port)
+        """Wait until a process is ready; keep the address of a server, which its later lives have, too."""
+        address = place.node.receive([each.node for each in self.places])
         if place.station == ROUTER:
-            self.addresses = {0: f"{LOOPBACK}:{port}"}
+            self.addresses = {0: address}
         elif not place.ends:
-            self.addresses[len(self.addresses)] = f"{LOOPBACK}:{port}"
+            self.addresses[len(self.addresses)] = address
 
     def _lock_file(self, device: str) -> Path | None:
         """The file that stations of a time-sliced device lock around each step."""

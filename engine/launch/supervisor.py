@@ -1,64 +1,26 @@
 """The processes of a running fleet: their results are collected, and its faults kill, stall and restart stations.
 
-A process that dies without a fault ends the run. Counters of a run, or of a node started by hand, are written by the
+A process that dies without a fault ends the run. The progress of a run, or of a node started by hand, is counted by the
 thread that observes it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import wait
-from typing import Any, Literal
 
 import msgspec
 
-from specfleet.engine.launch.processes import NodeProcess
+from specfleet.engine.launch.places import Place
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.node.observer import LOOK_S, Report
-from specfleet.engine.node.write_ahead_log import FIRST, Life, Served, read_log
-from specfleet.fleet.records.metrics.counters import Counters
+from specfleet.engine.node.write_ahead_log import Served, read_log
+from specfleet.fleet.records.progress import Progress
 from specfleet.fleet.records.recorder import ReportedRows
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.faults import Change, Moment
-from specfleet.fleet.scenario.resolved import Fleet
 
-Watch = Callable[[Counters], None]
-State = Literal["starting", "serving", "stalled", "dead", "done"]
-
-
-@dataclass
-class Place:
-    """A process of a run, in all its lives.
-
-    - `station`: its name in faults; empty if the process has several stations.
-    - `name`: of the process. `make(site)`: makes its node. `replayed`: whether it has no model.
-    - `ends`: whether it ends by itself, when its requests are done.
-    - `life`, `node`: the last one, and its process. `recovered`: rows and texts of all lives.
-    - `watch`: takes reports of its rows. `reported`: values of its log that are reported in this life.
-    """
-
-    station: str
-    name: str
-    make: Callable[..., Any]
-    replayed: bool = False
-    ends: bool = False
-    life: Life = FIRST
-    node: NodeProcess = field(init=False)
-    state: State = "starting"
-    recovered: Served = field(default_factory=lambda: Served([], {}))
-    watch: Report | None = None
-    reported: int = 0
-
-    @property
-    def goes(self) -> bool:
-        """Whether it has a process that is still running."""
-        return self.state in ("starting", "serving", "stalled")
-
-    def report(self, rows: ReportedRows) -> None:
-        """Pass a report on."""
-        if self.watch is not None:
-            self.watch(rows)
-            self.reported += len(rows.rows)
+Watch = Callable[[Progress], None]
 
 
 @dataclass(eq=False)
@@ -169,23 +131,23 @@ class Supervisor:
 
 
 @contextmanager
-def watched(fleet: Fleet, watch: Watch | None) -> Iterator[Report | None]:
+def watched(watch: Watch | None) -> Iterator[Report | None]:
     """Yield what takes the reports of a fleet's processes; None without a `watch`.
 
-    `watch` is called with the counters of all reports, twice a second and at the end.
+    `watch` is called with the progress of all of them, twice a second and at the end.
     """
     if watch is None:
         yield None
         return
-    counters, called_s = Counters(fleet), -LOOK_S
+    progress, called_s = Progress(), -LOOK_S
 
     def take(report: ReportedRows) -> bool:
         nonlocal called_s
-        counters.take(report)
+        progress.take(report)
         if now_s() - called_s >= LOOK_S:
             called_s = now_s()
-            watch(counters)
+            watch(progress)
         return True
 
     yield take
-    watch(counters)
+    watch(progress)

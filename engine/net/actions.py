@@ -11,13 +11,12 @@ NO_PEER = b""  # peer of a client, which has only one
 
 
 class ReceivedFrame(msgspec.Struct, frozen=True, gc=False):
-    """A frame that has arrived at a port, and when. `user`: key name of its sender; empty without keys."""
+    """A frame that has arrived at a port, and when."""
 
     port: int
     peer: bytes
     frame: bytes
     time_s: float
-    user: str = ""
 
 
 class Deliver(msgspec.Struct, frozen=True, gc=False):
@@ -37,12 +36,6 @@ class Send(msgspec.Struct, frozen=True, gc=False):
     frame: bytes
 
 
-class Cut(msgspec.Struct, frozen=True, gc=False):
-    """Close the connection of a peer of the server."""
-
-    peer: bytes
-
-
 class Opened(msgspec.Struct, frozen=True, gc=False):
     """A client is connected: its server has welcomed it; `back` says so of one that was lost."""
 
@@ -50,7 +43,7 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):
-    """A client has lost its server, or is denied afterwards, and calls again; or its server has failed a session."""
+    """A client has lost its server, or is denied afterwards, and calls again; or something of its server is dropped."""
 
     reason: str
 
@@ -61,7 +54,7 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-Action = Deliver | Send | Cut | Opened | Lost | Rejected
+Action = Deliver | Send | Opened | Lost | Rejected
 
 ALIVE_S = 1.0  # a client that has sent nothing for so long sends Alive
 LEASE_S = 5.0  # an end that has sent nothing for so long is lost; ZeroMQ notices a cut connection after 3 s

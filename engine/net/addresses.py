@@ -1,4 +1,4 @@
-"""Addresses and targets as users write them: HOST:PORT,HOST:PORT and 1-4."""
+"""Addresses and numbers of nodes as users write them: HOST:PORT or the path of a socket file, and 1-4."""
 
 import re
 from collections.abc import Sequence
@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolved import Fleet
 
+TCP, FILE = "tcp://", "ipc://"  # of ZeroMQ
+FREE = "ipc://*"  # a socket file of its own in a new folder
+
 
 def addresses_of(option: str, text: str) -> list[str]:
-    """Return the addresses tcp://HOST:PORT of a list HOST:PORT,HOST:PORT; InputError where one is none, or repeated."""
+    """Return ZeroMQ's addresses of a list ADDRESS,ADDRESS; InputError where one is none, or repeated."""
     found: list[str] = []
     for part in text.split(","):
         address = address_of(f"{option} {text}", part.strip())
@@ -18,17 +21,25 @@ def addresses_of(option: str, text: str) -> list[str]:
     return found
 
 
-def address_of(origin: str, text: str) -> str:
-    """Return the address tcp://HOST:PORT of HOST:PORT; InputError, which names its origin, for anything else."""
+def address_of(origin: str, text: str, least: int = 1) -> str:
+    """Return ZeroMQ's address of HOST:PORT, or of the path of a socket file, which has a slash.
+
+    `least`: the smallest port; 0 to listen at any free one. InputError, which names its origin, for anything else.
+    """
+    if "/" in text and "://" not in text:
+        return f"{FILE}{text}"
     match = re.fullmatch(r"([^\s/:\[\]]+|\[[^\s/\[\]]+\]):([0-9]{1,5})", text)
-    if match is None or not 0 < int(match[2]) <= 65535:
-        raise InputError(f"{origin}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
-    return f"tcp://{match[1]}:{int(match[2])}"
+    if match is None or not least <= int(match[2]) <= 65535:
+        raise InputError(
+            f"{origin}: write HOST:PORT, for example 192.0.2.7:5555, or the path of a socket file, for example "
+            "./drafter; ports end at 65535"
+        )
+    return f"{TCP}{match[1]}:{int(match[2])}"
 
 
 def shown(addresses: Sequence[str]) -> str:
     """Return addresses as users write them."""
-    return ", ".join(address.removeprefix("tcp://") for address in addresses)
+    return ", ".join(address.removeprefix(TCP).removeprefix(FILE) for address in addresses)
 
 
 def drafters_at(fleet: Fleet, option: str, addresses: Sequence[str]) -> dict[int, str]:
@@ -54,19 +65,19 @@ def called_by_targets(fleet: Fleet, option: str, addresses: Sequence[str]) -> di
     if len(addresses) > 1:
         raise InputError(
             f"{option}: {_counted(len(addresses))}, and with drafters.route targets call the router alone; start "
-            "`specfleet router` and name it"
+            "`specfleet node router` and name it"
         )
     return {0: addresses[0]}
 
 
-def targets_of(option: str, text: str, count: int) -> list[int]:
-    """Return the numbers, from 0, of targets written as 3 or as 1-4; InputError for none of 1 to `count`."""
+def numbers_of(option: str, text: str, key: str, count: int) -> list[int]:
+    """Return the numbers, from 0, of nodes written as 3 or as 1-4; InputError for none of 1 to the key's `count`."""
     match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", text.strip())
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last:
-        raise InputError(f"{option} {text}: write a target's number, from 1, or several as 1-{max(count, 2)}")
+        raise InputError(f"{option} {text}: write a number, from 1, or several as 1-{max(count, 2)}")
     if last > count:
-        raise InputError(f"{option} {text}: the scenario has verifiers.count = {count}")
+        raise InputError(f"{option} {text}: the scenario has {key} = {count}")
     return list(range(first - 1, last))
 
 

@@ -34,14 +34,10 @@ from specfleet.engine.net.handshake import (
     terms_of,
 )
 from specfleet.engine.net.limits import bounds_of, draft_refused
-from specfleet.engine.net.rates import full
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
-MAX_BAD = 8  # malformed frames, before the server counts as lost
-EXTRA, EXTRA_PER_S = 64, 16.0  # frames of a server beyond ANSWERS to each frame of its client
-ANSWERS = 4  # a draft, and the loads that a drafter reports to its router
 RECONNECT_S = 1.0
 PATIENCE_S = 60.0  # for a draft, if the scenario has no patience: much longer than a queue of prefills
 TAKEN_S = 2 * LEASE_S  # a client keeps calling while its number is taken: the peer that has it may have just died
@@ -58,7 +54,6 @@ class ClientEnd:
     - `unanswered`: of each request that waits for drafts its epoch, the base of the next draft, since when it waits,
       and the tokens that are due when drafting ahead.
     - `unsent`: the newest request of each session, with its content, that waits for the connection.
-    - `may_say`: how many frames the server may send now.
     """
 
     def __init__(
@@ -78,7 +73,7 @@ class ClientEnd:
             raise InputError(f"{role} {number + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
         self.seat = seat
         self.hello = Hello(role, number, incarnation, 0, terms_of(fleet), drafter, goes_on)
-        self.drafter, self.port, self.name = drafter, port, name.removeprefix("tcp://")
+        self.drafter, self.port, self.name = drafter, port, name
         self.calls_router, self.routes = fleet.routed and role == "verifier", role == "router"
         self.state = "calling"  # then "open", "rejected" or "closed"
         patience = fleet.verifiers.patience
@@ -90,9 +85,6 @@ class ClientEnd:
         self.unsent: dict[int, tuple[DraftRequest, Content]] = {}
         self.called_s = self.received_s = self.sent_s = -1e9
         self.taken_s: float | None = None  # since when its number has been taken
-        self.bad = 0
-        self.answers = ANSWERS if fleet.in_turn else ANSWERS + fleet.room.longest_draft
-        self.may_say = full(EXTRA + (fleet.streams or fleet.workload.requests) * self.answers, EXTRA_PER_S, 0.0)
 
     def receive(self, frame: bytes, now_s: float) -> list[Action]:
         """Take a frame."""
@@ -100,11 +92,9 @@ class ClientEnd:
             message, content = parse(frame)
         except OtherVersionError as error:
             return self._rejected(f"it speaks version {error.version} of the protocol, and this end {VERSION}", now_s)
-        except FrameError:
-            return self._bad(now_s)
+        except FrameError as error:
+            return self._drop(f"malformed, {error}")
         self.received_s = now_s
-        if self.state == "open" and not self.may_say.spend(now_s):
-            return self.lost(now_s, "says too much")
         if isinstance(message, Draft | Refusal | Ping | View):
             return self._deliver(message, content, payload_of(frame), now_s)
         return self._take_message(message, now_s)
@@ -120,7 +110,7 @@ class ClientEnd:
                 return self.lost(now_s, "does not know this end any more")
             case Bye():
                 return self.lost(now_s, "has ended")
-        return [] if isinstance(message, Alive) else self._bad(now_s)
+        return [] if isinstance(message, Alive) else self._drop(type(message).__name__)
 
     def send(self, message: Message | Ping, content: Content, now_s: float) -> list[Action]:
         """Send a message of the station; without a connection a request waits, or is refused."""
@@ -147,7 +137,7 @@ class ClientEnd:
             return []
         self.state = "calling"
         self.hello = msgspec.structs.replace(self.hello, attempt=self.hello.attempt + 1)
-        self.called_s, self.bad = now_s, 0  # a server that is gone does not answer at once
+        self.called_s = now_s  # a server that is gone does not answer at once
         sessions, self.open, self.unanswered = self.open, {}, {}
         lost = Lost(f"{self.name} {reason}")
         refused = {} if self.watched else sessions
@@ -179,19 +169,20 @@ class ClientEnd:
             return []
         own = self.drafter if isinstance(message, View) else self.seat.own(message.tag)
         if own is None or (isinstance(message, View) and not self.routes):
-            return self._bad(now_s)
+            return self._drop(type(message).__name__)
         if isinstance(message, Draft | Refusal):
             answers = self._answers(own, message)
             why = draft_refused(message, content, self.bounds) if isinstance(message, Draft) else ""
             if why:
-                return self._unverifiable(own, why, answers, now_s)
+                reason = f"{self.name} sends a draft that cannot be verified: {why}"
+                return self._give_up(own, reason, now_s) if answers and not self.watched else [Lost(reason)]
             if isinstance(message, Refusal) and self.open.get(own) == message.request:
                 self._forget(own)
             elif isinstance(message, Draft) and answers:
                 *_, due = self.unanswered.pop(own)
                 if due > message.tokens:
                     self.unanswered[own] = message.epoch, message.base + message.tokens, now_s, due - message.tokens
-            if self.routes and not answers:  # it could confuse the texts of other drafters' sessions
+            if self.routes and not answers:  # the texts that the router keeps would be wrong
                 return []
         return [Deliver(msgspec.structs.replace(message, tag=own), content, payload_bytes)]
 
@@ -235,12 +226,6 @@ class ClientEnd:
             return False
         return isinstance(message, Refusal) or (message.epoch, message.base) == waiting[:2]
 
-    def _unverifiable(self, tag: int, why: str, answers: bool, now_s: float) -> list[Action]:
-        """Drop a draft that cannot be verified; its session decodes alone, unless the station notices timeouts."""
-        reason = f"{self.name} sends a draft that cannot be verified: {why}"
-        followed = self._give_up(tag, reason, now_s) if answers and not self.watched else [Lost(reason)]
-        return followed if self.calls_router else followed + self._bad(now_s)  # a router only relays drafts
-
     def _give_up(self, tag: int, reason: str, now_s: float) -> list[Action]:
         """Close a session at the drafter, and refuse its request."""
         request = self.open[tag]
@@ -251,13 +236,12 @@ class ClientEnd:
         self.open.pop(tag, None)
         self.unanswered.pop(tag, None)
 
-    def _bad(self, now_s: float) -> list[Action]:
-        self.bad += 1
-        return self.lost(now_s, "sends what cannot be read") if self.bad >= MAX_BAD else []
+    def _drop(self, what: str) -> list[Action]:
+        """Drop a frame, and say so."""
+        return [Lost(f"{self.name} sends what is dropped: {printable(what)[:100]}")]
 
     def _send(self, message: WireMessage, now_s: float, content: Content | None = None) -> Send:
         self.sent_s = now_s
-        self.may_say.left += self.answers
         return Send(self.port, NO_PEER, pack(message) if content is None else pack(message, content))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from specfleet.engine.net.actions import SERVER_PORT, Action, Cut, Deliver, Lost, Opened, Rejected, Send
+from specfleet.engine.net.actions import SERVER_PORT, Action, Deliver, Lost, Opened, Rejected, Send
 from specfleet.engine.net.client import ClientEnd
 from specfleet.engine.net.content import Content
 from specfleet.engine.net.frames import due_of
@@ -43,11 +43,11 @@ class ConnectionTable:
         called = "a drafter" if len(names.split(", ")) == 1 else "drafters"
         return f"{'the router' if clients[0].calls_router else called} at {names}" if clients else ""
 
-    def receive(self, port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
+    def receive(self, port: int, peer: bytes, frame: bytes, now_s: float) -> list[Action]:
         """Take a frame of a port."""
         if port == SERVER_PORT:
             assert self.server is not None
-            actions = self.server.receive(peer, frame, now_s, user) if self.serves else []
+            actions = self.server.receive(peer, frame, now_s) if self.serves else []
         else:
             actions = self.clients[port].receive(frame, now_s)
             self.serves = self.serves or all(client.state == "open" for client in self.clients.values())
@@ -89,7 +89,7 @@ class ConnectionTable:
     def carry_out(
         self, actions: Sequence[Action], sockets: Sockets, now_s: float
     ) -> list[Deliver | Opened | Lost | Rejected]:
-        """Send and cut; return the other actions, in order.
+        """Send; return the other actions, in order.
 
         A peer that nothing can be sent to is lost; the actions that follow from it are carried out too.
         """
@@ -97,13 +97,10 @@ class ConnectionTable:
         left = list(actions)
         while left:
             action = left.pop(0)
-            if isinstance(action, Send):
-                if not sockets.send(action):
-                    left += self.lost(action.port, action.peer, now_s)
-            elif isinstance(action, Cut):
-                sockets.cut(action.peer)
-            else:
+            if not isinstance(action, Send):
                 others.append(action)
+            elif not sockets.send(action):
+                left += self.lost(action.port, action.peer, now_s)
         return others
 
     def _followed(self, actions: list[Action], now_s: float, due_s: float = 0.0) -> list[Action]:

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Meta
 
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import longest_of
 from specfleet.fleet.stations.messages import Number
 
 TERMS = (
@@ -126,7 +125,7 @@ def terms_of(fleet: Fleet) -> dict[str, str]:
     Models, their positions, devices and times may differ.
     """
     terms, batching = {key: attrgetter(key)(fleet) for key in TERMS}, fleet.verifiers.batching
-    terms |= {"workload.streams": fleet.streams, "tokens of the longest text": longest_of(fleet.workload)[0]}
+    terms |= {"workload.streams": fleet.streams, "tokens of the longest text": fleet.lengths.longest_text}
     terms["verifiers.kv_tokens"] = batching.kv_blocks * batching.block_size  # whether a drafter may be overtaken
     return {key: _shown(value) for key, value in terms.items()}
 

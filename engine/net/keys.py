@@ -1,10 +1,9 @@
-"""Keys of nodes: their files, the folder of allowed ones, and the addresses that need them.
+"""Keys of nodes: their files, and the folder of allowed ones.
 
 A pair is two files of one line each: NAME.secret, which stays on its host, and NAME.public, which other hosts get. NAME
 is the name of the node with the secret key.
 """
 
-import ipaddress
 import re
 import stat
 import struct
@@ -82,34 +81,6 @@ def allowed_keys(folder: Path) -> dict[bytes, str]:
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder; --allowed names one with the files NAME{PUBLIC} of who may connect")
     return {_key_in(path, PUBLIC): path.name.removesuffix(PUBLIC) for path in sorted(folder.glob(f"*{PUBLIC}"))}
-
-
-def check_bind_host(host: str, keys: Keys | None) -> None:
-    """Raise InputError for a server without keys at an address that other hosts can reach."""
-    if keys is None and not is_loopback(host):
-        raise InputError(
-            f"{host}: other hosts can reach that address, and without keys anybody is let in; "
-            "give --key and --allowed (see specfleet keys --help), or --host 127.0.0.1"
-        )
-
-
-def check_connect_host(host: str, keys: Keys | None) -> None:
-    """Raise InputError for a connection without keys to another host."""
-    if keys is None and not is_loopback(host):
-        raise InputError(
-            f"{host}: is another host, and without keys anybody between could read and forge messages; "
-            "give --key and --server-key (see specfleet keys --help)"
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this host reaches an address; a name other than localhost is taken for another host's."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _key_in(path: Path, kind: str) -> bytes:

@@ -4,27 +4,23 @@ Each check returns the reason why a message is not admissible, or nothing. It co
 shapes with the scenario and with earlier messages of the session, so an admissible message can be fed to a model.
 """
 
-import math
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 import numpy as np
 
 from specfleet.engine.net.content import DRAWN, NOTHING, Content
 from specfleet.engine.net.frames import HEADER, MAX_ENVELOPE_BYTES
-from specfleet.engine.net.handshake import Ping
 from specfleet.fleet.policies.shapes import CHAIN, Shape
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
 from specfleet.fleet.stations.payload import HIDDEN_BYTES, PROBABILITY_BYTES, TOKEN_BYTES
 
-AGAIN_S, MIN_AGAIN_S = 1.0, 0.05  # between two openings of a stream without an answer to the first
 PING_BYTES = 1 << 18  # of a link's calibration
 MAX_WIDER = 2  # a drafter's vocabulary over its target's: embeddings are padded differently
 UNKNOWN = 1 << 31  # vocabulary of an unknown model: any token id that a frame can hold
 
-Judgement = Literal["new", "repeated", "inadmissible"]
+REPEATED = "repeated"  # why a message is dropped that only repeats another
 
 
 class MessageLimits(msgspec.Struct, frozen=True):
@@ -35,7 +31,6 @@ class MessageLimits(msgspec.Struct, frozen=True):
     - `sampled`: whether drafts have distributions. `rule`: of their verification.
     - `positions`: learned positions of the models; 0 for no limit.
     - `outruns`: whether a text may go on before its draft has arrived.
-    - `again_s`: within which a stream without an answer may not open again, so that openings do not pile up.
     """
 
     requests: int
@@ -47,7 +42,6 @@ class MessageLimits(msgspec.Struct, frozen=True):
     in_turn: bool = True
     sampled: bool = False
     rule: str = "rejection"
-    again_s: float = AGAIN_S
     positions: int = 0
     outruns: bool = False
 
@@ -72,7 +66,7 @@ class SessionState(msgspec.Struct):
 
 def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> MessageLimits:
     """Return the limits of a fleet's messages, as far as this node knows them."""
-    drafters, depth, patience = fleet.drafters, fleet.room.longest_draft, fleet.verifiers.patience
+    drafters, depth = fleet.drafters, fleet.room.longest_draft
     return MessageLimits(
         requests=max(fleet.workload.requests, 1),
         longest_text=fleet.room.longest_row - fleet.room.overshoot,
@@ -88,12 +82,11 @@ def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Mess
         rule=fleet.verifiers.rule,
         positions=drafters.positions,
         outruns=fleet.verifiers.outruns_drafts,
-        again_s=max(min(AGAIN_S, patience.rejoin_s / 2), MIN_AGAIN_S) if patience.patience_s else AGAIN_S,
     )
 
 
 def max_bytes(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> int:
-    """Return the bytes of the largest frame that an honest peer sends: an opening request, a draft, or a ping.
+    """Return the bytes of the largest frame that a peer sends: an opening request, a draft, or a ping.
 
     - `vocabulary`: of the distributions of drafts; 0 for that of the profile.
     - `state_numbers`: of a token's hidden states in requests; 0 for none.
@@ -105,14 +98,13 @@ def max_bytes(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> int:
 
 
 def request_refused(
-    message: DraftRequest, content: Content, session: SessionState | None, bounds: MessageLimits, priority: int | None
+    message: DraftRequest, content: Content, session: SessionState | None, bounds: MessageLimits
 ) -> str:
     """Return why a request for a draft is not admissible; empty if it is.
 
-    - `session`: of the same request, if open.
-    - `priority`: of its sender's requests; None for a router.
+    `session`: of the same request; None if it is not open, or if the message opens it.
     """
-    known = session.base if session is not None and not message.opening else 0
+    known = 0 if session is None else session.base
     count, nodes = len(content.tokens), content.nodes
     path = message.base - known - count  # accepted nodes of the last draft
     checks = (
@@ -121,19 +113,16 @@ def request_refused(
         (message.base >= (2 if message.opening else 1), "base without a prompt and the first token"),
         (-1 <= message.tokens <= bounds.longest_draft, "grant beyond the longest draft"),
         (bounds.in_turn or 0 <= message.tokens <= bounds.longest_text - message.base, "grant beyond the longest text"),
-        (priority is None or message.priority == priority, "priority of another"),
         (message.opening or session is not None, "session that is not open"),
+        (session is None or not (session.waits and bounds.in_turn), "request before its answer"),
         (
             count == message.base if message.opening else 1 <= count <= bounds.max_tokens(message.base),
             "number of tokens",
         ),
         (_are_tokens(content.tokens, bounds), "token beyond the vocabulary"),
         (not content.rule and content.distributions is None, "distributions in a request"),
-        (
-            message.opening or session is None or (known < message.base and path <= session.nodes),
-            "more accepted than drafted",
-        ),
-        (nodes is None or (session is not None and not message.opening and _is_path(nodes, path, session)), "path"),
+        (session is None or (known < message.base and path <= session.nodes), "more accepted than drafted"),
+        (nodes is None or (session is not None and _is_path(nodes, path, session)), "path"),
         (_are_states(content.hidden, message.base - max(known, 1), bounds), "hidden states"),
     )
     return next((what for holds, what in checks if not holds), "")
@@ -163,50 +152,43 @@ def draft_refused(message: Draft, content: Content, bounds: MessageLimits) -> st
 
 
 class Sessions:
-    """The open sessions of one peer, by tag.
+    """The open sessions of one peer, by tag."""
 
-    While the worker is busy, at most one request of a session and one ping of a peer wait for it.
-
-    - `priority`: of the peer's requests; None for a router, which has requests of several priorities.
-    """
-
-    def __init__(self, bounds: MessageLimits, priority: int | None) -> None:
+    def __init__(self, bounds: MessageLimits) -> None:
         self.bounds = bounds
-        self.priority = priority
         self.open: dict[int, SessionState] = {}
         self.newest: dict[int, tuple[int, int]] = {}  # request and epoch of the last opening
-        self.opened_s: dict[int, float] = {}  # when that was, until it is answered
-        self.pinged = False
 
-    def judge(
-        self, message: DraftRequest | Leave | Ping, content: Content, now_s: float
-    ) -> tuple[Judgement, list[Leave]]:
-        """Judge a message; return also the Leave that the station gets before a new one.
+    def judge(self, message: DraftRequest | Leave, content: Content) -> tuple[list[Leave], str]:
+        """Return the Leave that the station gets before a message, and why it is dropped instead; empty if it is not.
 
         A request that opens a session while one is open implies that the earlier one has left.
         """
         session = self.open.get(message.tag)
-        if isinstance(message, Ping):
-            judgement: Judgement = "repeated" if self.pinged else "new"
-            self.pinged = True
-            return judgement, []
         if isinstance(message, Leave):
             if content is not NOTHING:
-                return "inadmissible", []
+                return [], "content beside a Leave"
             if session is None or session.request != message.request or 0 < message.epoch < session.epoch:
-                return "repeated", []
+                return [], REPEATED
             del self.open[message.tag]
-            return "new", []
+            return [], ""
         if message.opening:
-            return self._opens(message, content, session, now_s)
-        return self._follows(message, content, session)
+            is_new = (message.request, message.epoch) > self.newest.get(message.tag, (-1, 0))
+        else:
+            is_new = session is not None and session.request == message.request and message.epoch > session.epoch
+        if not is_new:
+            return [], REPEATED
+        why = request_refused(message, content, None if message.opening else session, self.bounds)
+        if why:
+            return [], why
+        before = [] if session is None or not message.opening else [Leave(message.tag, session.request, session.epoch)]
+        if message.opening:
+            self.newest[message.tag] = message.request, message.epoch
+        self.open[message.tag] = SessionState(message.request, message.epoch, message.base)
+        return before, ""
 
-    def sent(self, message: Message | Ping, content: Content) -> None:
+    def sent(self, message: Message, content: Content) -> None:
         """Note an answer to the peer."""
-        if isinstance(message, Ping):
-            self.pinged = False
-            return
-        self.opened_s.pop(message.tag, None)
         session = self.open.get(message.tag)
         if session is None or session.request != message.request:
             return
@@ -218,32 +200,6 @@ class Sessions:
     def leaves(self) -> list[Leave]:
         """Return the Leave of every open session."""
         return [Leave(tag, session.request, session.epoch) for tag, session in self.open.items()]
-
-    def _opens(
-        self, message: DraftRequest, content: Content, session: SessionState | None, now_s: float
-    ) -> tuple[Judgement, list[Leave]]:
-        if (message.request, message.epoch) <= self.newest.get(message.tag, (-1, 0)):
-            return "repeated", []
-        if now_s - self.opened_s.get(message.tag, -math.inf) < self.bounds.again_s:
-            return "repeated", []
-        if request_refused(message, content, None, self.bounds, self.priority):
-            return "inadmissible", []
-        self.open[message.tag] = SessionState(message.request, message.epoch, message.base)
-        self.newest[message.tag] = message.request, message.epoch
-        self.opened_s[message.tag] = now_s
-        return "new", [] if session is None else [Leave(message.tag, session.request, session.epoch)]
-
-    def _follows(
-        self, message: DraftRequest, content: Content, session: SessionState | None
-    ) -> tuple[Judgement, list[Leave]]:
-        if session is None or session.request != message.request or message.epoch <= session.epoch:
-            return "repeated", []
-        if request_refused(message, content, session, self.bounds, self.priority):
-            return "inadmissible", []
-        if session.waits and self.bounds.in_turn:
-            return "inadmissible", []
-        self.open[message.tag] = SessionState(message.request, message.epoch, message.base)
-        return "new", []
 
 
 def _are_tokens(tokens: Sequence[int], bounds: MessageLimits, least: int = 0) -> bool:

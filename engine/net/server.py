@@ -1,18 +1,17 @@
 """The server of a node's connections, as a state machine: frames in, actions out; without sockets and clocks.
 
-It trusts no peer. A peer is known after its Hello, and its tags are translated into its own tags of the fleet.
-Malformed and misplaced messages are counted and dropped. A peer that sends many of them, or many useless ones, is cut.
-The seats of the fleet bound the memory for peers, and tables of fixed size that for strangers.
+A peer is known after its Hello, and its tags are translated into its own tags of the fleet. It may be broken: what is
+malformed or out of place is dropped, counted and logged.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
-from specfleet.engine.net.actions import LEASE_S, SERVER_PORT, Action, Cut, Deliver, Send
-from specfleet.engine.net.content import NOTHING, Content
+from specfleet.engine.net.actions import LEASE_S, SERVER_PORT, Action, Deliver, Send
+from specfleet.engine.net.content import Content
 from specfleet.engine.net.frames import VERSION, FrameError, OtherVersionError, WireMessage, pack, parse, payload_of
 from specfleet.engine.net.handshake import (
     LIVES,
@@ -26,33 +25,24 @@ from specfleet.engine.net.handshake import (
     Unknown,
     Welcome,
     difference,
+    printable,
     seat_of,
     terms_of,
 )
-from specfleet.engine.net.limits import Sessions, bounds_of
-from specfleet.engine.net.rates import TokenBucket, TokenBuckets, full
+from specfleet.engine.net.limits import REPEATED, Sessions, bounds_of
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.stations.messages import DraftRequest, Leave, Message, Refusal, View
-from specfleet.fleet.stations.session import era_of
-
-MAX_BAD = 8  # malformed or misplaced frames of a peer, before it is cut
-IDLE, IDLE_PER_S = 64, 16.0  # useless frames (repeated ones, Alive); an honest peer sends 1 a second
-JOINS, JOINS_PER_S = 16, 0.2  # how often a seat is assigned
-STRANGERS = 256  # strangers with counted useless frames
+from specfleet.fleet.stations.messages import DraftRequest, Leave, Message, View
 
 
 @dataclass(slots=True)
 class Peer:
-    """An accepted peer. `sessions`: its open ones, by tags of the fleet; `address`: HOST:PORT, if known."""
+    """An accepted peer. `sessions`: its open ones, by tags of the fleet; `whence`: its address and key, if known."""
 
     seat: Seat
-    user: str
     life: tuple[int, int]  # incarnation, attempt
     sessions: Sessions
     received_s: float  # when its last frame came
-    idle: TokenBucket
-    address: str = ""
-    bad: int = 0
+    whence: str = ""
 
     @property
     def place(self) -> tuple[Role, int]:
@@ -62,8 +52,7 @@ class Peer:
     @property
     def name(self) -> str:
         """Its name in log lines."""
-        names = [self.address] * bool(self.address) + [f"key {self.user}"] * bool(self.user)
-        return name_of(*self.place) + (f" ({', '.join(names)})" if names else "")
+        return name_of(*self.place) + (f" ({self.whence})" if self.whence else "")
 
 
 class ServerEnd:
@@ -72,9 +61,9 @@ class ServerEnd:
     - `incarnation`: of this node; a later one is larger.
     - `vocabulary`, `state_numbers`: of its model, see `limits.py`; 0 if unknown.
     - `drafter`: number of the drafter that it serves, from 0; None for a router.
-    - `counts`: what was refused, dropped and cut, by reason.
-    - `log`: is called with lines on peers that joined, left or were refused.
-    - `address_of`: returns HOST:PORT of a peer.
+    - `counts`: what was refused and dropped, by reason.
+    - `log`: is called with lines on peers that joined, left or were refused, and on what was dropped.
+    - `names`: addresses and keys of peers, for the log.
     """
 
     def __init__(
@@ -94,49 +83,36 @@ class ServerEnd:
         self.seated: dict[tuple[Role, int], bytes] = {}
         self.lives: dict[tuple[Role, int], tuple[int, int]] = {}  # last incarnation of each seat, its generation
         self.homes: dict[int, bytes] = {}  # the peer of each tag
-        self.were_cut: TokenBuckets[bytes] = TokenBuckets(0.0, 0.0, STRANGERS)
-        self.joins: TokenBuckets[tuple[Role, int]] = TokenBuckets(JOINS, JOINS_PER_S)
-        self.strangers: TokenBuckets[bytes] = TokenBuckets(IDLE, IDLE_PER_S, STRANGERS)
         self.counts: Counter[str] = Counter()
         self.log: Callable[[str], None] = lambda _line: None
-        self.address_of: Callable[[bytes], str] = lambda _peer: ""
+        self.names: Mapping[bytes, str] = {}
 
-    def receive(self, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
-        """Take a frame. `peer`: routing id of its connection; `user`: name of its key, if it has one."""
-        if peer in self.were_cut.by_key:  # its connection is not closed yet
-            return []
-        sender, before = self.peers.get(peer), list[Action]()
-        if sender is not None and sender.user != user:  # a peer can claim a routing id, but no key
-            sender, before = None, self.lost(peer, "its connection is another's")
-        return [*before, *self._take(peer, sender, frame, now_s, user)]
-
-    def _take(self, peer: bytes, sender: Peer | None, frame: bytes, now_s: float, user: str) -> list[Action]:
+    def receive(self, peer: bytes, frame: bytes, now_s: float) -> list[Action]:
+        """Take a frame. `peer`: routing id of its connection."""
         try:
             message, content = parse(frame)
         except FrameError as error:
-            return [*_answer_to(peer, error), *self._bad(peer, sender, "malformed")]
-        if sender is not None and type(message) is not Hello:
+            return [*_answer_to(peer, error), *self._drop(peer, "malformed", str(error))]
+        if isinstance(message, Hello):
+            return self._hello(peer, message, now_s)
+        sender = self.peers.get(peer)
+        if sender is not None:
             sender.received_s = now_s
-            return self._take_message(peer, sender, message, content, frame)
-        idle = self.strangers.of(peer, now_s) if sender is None else sender.idle
-        if not idle.spend(now_s):
-            return self._too_much(peer)
-        if type(message) is Hello:
-            return self._hello(peer, message, now_s, user)
-        self.counts["of strangers"] += 1
-        return [] if type(message) is Bye else [Send(SERVER_PORT, peer, pack(Unknown()))]
+            return self._take(peer, sender, message, content, payload_of(frame))
+        return [] if isinstance(message, Bye) else [Send(SERVER_PORT, peer, pack(Unknown()))]
 
-    def _take_message(
-        self, peer: bytes, sender: Peer, message: WireMessage, content: Content, frame: bytes
+    def _take(
+        self, peer: bytes, sender: Peer, message: WireMessage, content: Content, payload_bytes: int
     ) -> list[Action]:
         """Take a message of an accepted peer."""
-        if isinstance(message, DraftRequest | Leave | Ping):
-            return self._deliver(peer, sender, message, content, payload_of(frame))
-        if type(message) is Bye:
-            return self.lost(peer, "it has ended")
-        if type(message) is not Alive:
-            return self._bad(peer, sender, "out of place")
-        return [Send(SERVER_PORT, peer, frame)] if sender.idle.spend(sender.received_s) else self._too_much(peer)
+        match message:
+            case DraftRequest() | Leave() | Ping():
+                return self._deliver(peer, sender, message, content, payload_bytes)
+            case Bye():
+                return self.lost(peer, "it has ended")
+            case Alive():
+                return [Send(SERVER_PORT, peer, pack(message))]
+        return self._drop(peer, "out of place", type(message).__name__)
 
     def send(self, message: Message | Ping, content: Content) -> list[Action]:
         """Send a message of the station to its peer, if that is connected."""
@@ -147,7 +123,8 @@ class ServerEnd:
         if peer is None:
             return []
         sender = self.peers[peer]
-        sender.sessions.sent(message, content)
+        if not isinstance(message, Ping):
+            sender.sessions.sent(message, content)
         local = sender.seat.local(message.tag)
         sent: WireMessage = msgspec.structs.replace(message, tag=local)
         return [Send(SERVER_PORT, peer, pack(sent, content))]
@@ -179,75 +156,50 @@ class ServerEnd:
         """Deliver a message to the station, under its tag of the fleet."""
         own = sender.seat.own(message.tag)
         if own is None:
-            return self._bad(peer, sender, "out of place")
+            return self._drop(peer, "out of place", f"tag {message.tag}")
         message = msgspec.structs.replace(message, tag=own)
-        judgement, before = sender.sessions.judge(message, content, sender.received_s)
-        if judgement == "inadmissible" and sender.seat.role == "router" and isinstance(message, DraftRequest):
-            return self._refuse(peer, sender, message)
-        if judgement == "inadmissible":
-            return self._bad(peer, sender, judgement)
-        if judgement == "repeated":
-            self.counts[judgement] += 1
-            return [] if sender.idle.spend(sender.received_s) else self._too_much(peer)
+        if isinstance(message, Ping):
+            before, why = list[Leave](), ""
+        else:
+            before, why = sender.sessions.judge(message, content)
+        if why:
+            return self._drop(peer, "repeated" if why == REPEATED else "malformed", why)
         self.homes[own] = peer
         return [*map(Deliver, before), Deliver(message, content, payload_bytes)]
 
-    def _refuse(self, peer: bytes, sender: Peer, request: DraftRequest) -> list[Action]:
-        """Refuse an inadmissible request of a router: one of its targets made it, and the others are honest."""
-        self.counts["inadmissible"] += 1
-        session = sender.sessions.open.pop(request.tag, None)
-        left = [] if session is None else [Deliver(Leave(request.tag, session.request, session.epoch))]
-        self.homes[request.tag] = peer
-        refusal = Refusal(request.tag, request.request, "an inadmissible request", era_of(request.epoch))
-        return [*left, *self.send(refusal, NOTHING)]
-
-    def _bad(self, peer: bytes, sender: Peer | None, what: str) -> list[Action]:
-        """Count a bad frame. A stranger is cut at once, a peer after several."""
+    def _drop(self, peer: bytes, what: str, why: str) -> list[Action]:
+        """Drop a frame: count it, and log it unless it only repeats another."""
         self.counts[what] += 1
-        if sender is not None:
-            sender.bad += 1
-            if sender.bad < MAX_BAD:
-                return []
-        return self._cut(peer, f"it is cut, for {MAX_BAD} bad frames, the last {what}")
+        if what != "repeated":
+            sender = self.peers.get(peer)
+            whose = self.names.get(peer, "a peer") if sender is None else sender.name
+            self.log(f"dropped what {whose} sends: {what}, {printable(why)[:100]}")
+        return []
 
-    def _too_much(self, peer: bytes) -> list[Action]:
-        """Cut a peer that has sent too many useless frames."""
-        self.counts["too many"] += 1
-        return self._cut(peer, "it is cut, for saying too much")
-
-    def _cut(self, peer: bytes, why: str) -> list[Action]:
-        self.counts["cut"] += 1
-        self.were_cut.of(peer, 0.0)
-        self.strangers.drop(peer)
-        return [*self.lost(peer, why), Cut(peer)]
-
-    def _hello(self, peer: bytes, hello: Hello, now_s: float, user: str) -> list[Action]:
+    def _hello(self, peer: bytes, hello: Hello, now_s: float) -> list[Action]:
         """Give a peer its seat, or deny it."""
         role, number, life = hello.role, hello.number, (hello.incarnation, hello.attempt)
         sender = self.peers.get(peer)
         if sender is not None and (sender.place, sender.life) == ((role, number), life):
             sender.received_s = now_s  # it has not received the answer yet
             return [self._welcome(peer, hello)]
-        reason, later = self._why_not(peer, hello, now_s, user)
+        reason, later = self._why_not(peer, hello)
         if reason:
             return self._deny(peer, hello, reason, later)
         generation = self._generation(hello)
         seat = seat_of(self.fleet, role, number, generation)
         assert seat is not None
-        holder, again = self.seated.get((role, number)), "it was started, or connected, again"
+        holder, again = self.seated.get((role, number)), "it has connected again"
         before = self.lost(peer, again) + (self.lost(holder, again) if holder is not None else [])
         self.lives[role, number] = hello.incarnation, generation
-        priority = None if role == "router" else self.fleet.verifiers.priority(number)
-        sessions, idle = Sessions(self.bounds, priority), full(IDLE, IDLE_PER_S, now_s)
-        self.peers[peer] = joined = Peer(seat, user, life, sessions, now_s, idle, self.address_of(peer))
+        self.peers[peer] = joined = Peer(seat, life, Sessions(self.bounds), now_s, self.names.get(peer, ""))
         self.seated[role, number] = peer
-        self.strangers.drop(peer)
         self.log(f"{joined.name} joins")
         return [*before, self._welcome(peer, hello)]
 
-    def _why_not(self, peer: bytes, hello: Hello, now_s: float, user: str) -> tuple[str, bool]:
+    def _why_not(self, peer: bytes, hello: Hello) -> tuple[str, bool]:
         """Return why a Hello is denied, and whether a later one may be accepted; an empty reason accepts it."""
-        role, number, life = hello.role, hello.number, (hello.incarnation, hello.attempt)
+        role, number = hello.role, hello.number
         name = f"{role} {number + 1}"
         reason = difference(self.terms, hello.terms, role) or self._wrong_node(hello)
         if reason:
@@ -255,14 +207,12 @@ class ServerEnd:
         if seat_of(self.fleet, role, number) is None:
             return f"there is no {name}; the scenario has verifiers.count = {self.fleet.verifiers.count}", False
         holder = self.seated.get((role, number))
-        if holder is not None and holder != peer and (not user or self.peers[holder].user != user):
+        if holder is not None and holder != peer and self.peers[holder].life[0] != hello.incarnation:
             return f"{name} is connected already; give each a number of its own", True
-        if holder is not None and self.peers[holder].life >= life:
-            return f"{name} has been started again since", False
-        no_tags = self.drafter is None and self._generation(hello) >= LIVES
-        if no_tags or not self.joins.of((role, number), now_s).spend(now_s):
-            until = "; start the router again" if no_tags else " just now"
-            return f"{name} has been started too often{until}", not no_tags
+        if holder is not None and self.peers[holder].life >= (hello.incarnation, hello.attempt):
+            return f"{name} has connected again since", False
+        if self.drafter is None and self._generation(hello) >= LIVES:
+            return f"{name} has been started too often; start the router again", False
         return "", False
 
     def _wrong_node(self, hello: Hello) -> str:
@@ -285,8 +235,7 @@ class ServerEnd:
 
     def _deny(self, peer: bytes, hello: Hello, reason: str, later: bool = False) -> list[Action]:
         self.counts["denied"] += 1
-        host = self.address_of(peer).rpartition(":")[0]  # without its port, which differs when it calls again
-        at = f" ({host})" if host else ""
+        at = f" ({self.names[peer]})" if peer in self.names else ""
         self.log(f"{name_of(hello.role, hello.number)}{at} is refused: {reason}")
         return [Send(SERVER_PORT, peer, pack(Denied(hello.attempt, reason, later)))]
 

@@ -21,10 +21,8 @@ from specfleet.fleet.stations.messages import TO_DRAFTER, TO_VERIFIER
 SAY_AFTER_S = 2.0  # of waiting for a drafter
 TICK_S = 0.25  # between two checks of what is due
 COUNT_NAMES = {  # of counts, in the last line of a node
-    "malformed": "malformed frames", "out of place": "messages out of place", "inadmissible": "inadmissible messages",
-    "repeated": "repeated messages", "of strangers": "messages of strangers", "denied": "denied Hellos",
-    "silent": "peers that were silent", "cut": "peers cut", "too many": "peers that said too much",
-    "of unknown keys": "connections of unknown keys", "of known peers, kept out": "connections of peers that were cut",
+    "malformed": "malformed messages", "out of place": "messages out of place", "repeated": "repeated messages",
+    "denied": "denied Hellos", "silent": "peers that were silent",
 }  # fmt: skip
 
 
@@ -78,7 +76,7 @@ class SocketThread(threading.Thread):
         self.log = RateLimitedLog(say, now_s())
         sockets.log = self._log
         if connections.server is not None and sockets.monitor is not None:
-            connections.server.address_of, connections.server.log = sockets.monitor.address_of, self._log
+            connections.server.names, connections.server.log = sockets.monitor.names, self._log
 
     def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
         """Send a message that left its station at `left_s`, or now; without waiting."""
@@ -122,18 +120,17 @@ class SocketThread(threading.Thread):
 
     def _turn(self) -> None:
         for frame in self.sockets.poll(0.0 if self.posted else self._pause_s()):
-            actions = self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s, frame.user)
+            actions = self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s)
             self._carry_out(actions, frame.time_s)
         self._send_posted()
         time_s = now_s()
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
             self._carry_out(self.connections.tick(time_s), time_s)
-            server = self.connections.server
             for peer in self.leaving:
                 self._carry_out(self.connections.lost(SERVER_PORT, peer, time_s), time_s)
             self.leaving = self.sockets.gone()
-            self.sockets.tidy(() if server is None else server.peers)
+            self.sockets.tidy()
 
     def _log(self, line: str) -> None:
         self.log.log(line, now_s())
@@ -180,7 +177,7 @@ class SocketThread(threading.Thread):
             yield time_s + action.after_s
 
     def say_counts(self) -> None:
-        """Print one line with the counts of what was refused, dropped and cut."""
+        """Print one line with the counts of what was refused and dropped."""
         server = self.connections.server
         counts = self.sockets.counts + (Counter() if server is None else server.counts)
         if self.log.dropped:
@@ -189,4 +186,4 @@ class SocketThread(threading.Thread):
             counted = ", ".join(
                 f"{count} {COUNT_NAMES.get(what, what)}" for what, count in sorted(counts.items()) if count
             )
-            self.say(f"refused, dropped or cut: {counted}")
+            self.say(f"refused or dropped: {counted}")

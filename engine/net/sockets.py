@@ -1,24 +1,26 @@
 """Frames over ZeroMQ: a ROUTER for a node's server, a DEALER for each of its clients.
 
-With keys all frames are encrypted, and a peer without an allowed key cannot send any.
+With keys all frames are encrypted, and a peer without an allowed key cannot send any. Without keys nodes talk through
+socket files, which only their user can reach.
 """
 
 import contextlib
-import ctypes
 import errno
 import os
 import select
 import threading
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from specfleet.engine.net.access import ConnectionMonitor
 from specfleet.engine.net.actions import NO_PEER, SERVER_PORT, ReceivedFrame, Send
+from specfleet.engine.net.addresses import FREE, TCP, shown
 from specfleet.engine.net.clock import now_s
-from specfleet.engine.net.keys import Keys, check_bind_host, check_connect_host
+from specfleet.engine.net.keys import Keys
+from specfleet.engine.net.socket_files import check_address, prepared, remove
 from specfleet.fleet.errors import InputError
 
 QUEUE = 64  # frames that may wait for a peer, and of it
@@ -35,10 +37,10 @@ MAX_DESCRIPTORS = 1024  # that `select` takes
 class Sockets:
     """The sockets of a node. They belong to one thread, except for `wake`; only `poll` blocks.
 
-    - `bind`: address of its server, tcp://HOST:PORT, port 0 for any free one.
+    - `bind`: address of its server: tcp://HOST:PORT, port 0 for any free one, or ipc://PATH, `FREE` for a new file.
     - `connect`: addresses of its clients, by their ports.
     - `max_bytes`: of a frame; ZeroMQ closes connections with larger ones.
-    - `keys`: without keys only addresses of this host are allowed.
+    - `keys`: without keys only socket files are allowed.
     - `max_reconnect_s`: longest time between two attempts to connect.
     - `log`: is called with lines on refused keys.
 
@@ -54,11 +56,9 @@ class Sockets:
         max_reconnect_s: float = SLOWEST_RECONNECT_MS / 1000,
     ) -> None:
         self.slowest_ms = max(RECONNECT_MS, min(SLOWEST_RECONNECT_MS, int(1000 * min(max_reconnect_s, 1.0))))
-        if bind is not None:
-            check_bind_host(_host(bind), keys)
         self.addresses = dict(connect or {})
-        for address in self.addresses.values():
-            check_connect_host(_host(address), keys)
+        for address in [*self.addresses.values(), *([] if bind is None else [bind])]:
+            check_address(address, keys)
         self.max_bytes, self.keys = max_bytes, keys
         self.context = zmq.Context()
         self.sockets: dict[int, zmq.Socket[bytes]] = {}
@@ -68,13 +68,14 @@ class Sockets:
         self.client_monitors: dict[int, zmq.Socket[bytes]] = {}  # of clients with keys: why a greeting failed
         self.log: Callable[[str], None] = lambda _line: None
         self.explained: set[tuple[int, int]] = set()
-        self.accepted: Container[bytes] = ()
         self.waking, self.woken = os.pipe()
         os.set_blocking(self.waking, False)
         os.set_blocking(self.woken, False)
         self.wakeable = True
         self.waking_or_closing = threading.Lock()  # once closed, the pipe's descriptor may be reused
         self.monitor: ConnectionMonitor | None = None
+        self.bound = ""  # address of the server; its socket file is removed at the end
+        self.has_folder = False  # whether the file has a folder of its own
         try:
             if bind is not None:
                 self._bind(bind)
@@ -95,33 +96,29 @@ class Sockets:
         """What was refused or closed before any frame, by reason."""
         return Counter() if self.monitor is None else self.monitor.counts
 
-    @property
-    def bound_port(self) -> int:
-        """The TCP port of the server."""
-        return int(self.sockets[SERVER_PORT].getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
-
     def poll(self, timeout_s: float) -> list[ReceivedFrame]:
         """Return the frames that have arrived; if there are none, wait for one or for `wake`.
 
         The timeout is exact to some microseconds, unlike that of ZeroMQ's poll.
         """
         if self.monitor is not None:
-            self.monitor.take_events(self.accepted, now_s())
+            self.monitor.take_events()
         arrived = self._read(self.pending)
         if arrived:
             return arrived
-        guarded = [] if self.monitor is None else self.monitor.descriptors
-        ready, _, _ = select.select([self.waking, *guarded, *self.ports], [], [], max(timeout_s, 0.0))
-        if guarded and ready:
-            assert self.monitor is not None
-            self.monitor.take_events(self.accepted, now_s())
-            ready = [each for each in ready if each not in guarded]
+        watched = [] if self.monitor is None else [self.monitor.descriptor]
+        ready, _, _ = select.select([self.waking, *watched, *self.ports], [], [], max(timeout_s, 0.0))
+        if self.monitor is not None and ready:
+            self.monitor.take_events()
+            ready = [descriptor for descriptor in ready if descriptor not in watched]
         if self.waking in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.waking, 4096)
         # A descriptor signals a change only once; without any signal all sockets are read.
         return self._read(
-            {self.ports[ready] for ready in ready if ready != self.waking} if ready else set(self.sockets)
+            {self.ports[descriptor] for descriptor in ready if descriptor != self.waking}
+            if ready
+            else set(self.sockets)
         )
 
     def wake(self) -> None:
@@ -145,33 +142,22 @@ class Sockets:
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
-            if self.monitor is not None and send.port == SERVER_PORT:
-                self.monitor.close_peer(send.peer)
-            else:
+            if send.port != SERVER_PORT:
                 self.unsent_s.setdefault(send.port, now_s())
             return False
         self.unsent_s.pop(send.port, None)
         return True
 
-    def cut(self, peer: bytes) -> None:
-        """Close the connection of a peer after CUT_S, so that it can read the reason, and ban its key."""
-        if self.monitor is not None:
-            self.monitor.cut(peer, now_s())
-
-    def tidy(self, accepted: Container[bytes]) -> None:
-        """Close connections that exceed a limit, and reconnect; to be called several times a second.
-
-        `accepted`: the accepted peers of the server.
-        """
+    def tidy(self) -> None:
+        """Reconnect, and log what was refused; to be called several times a second."""
         time_s = now_s()
-        self.accepted = accepted
         for port, since_s in list(self.unsent_s.items()):
-            if port != SERVER_PORT and time_s - since_s > RECONNECT_S:  # ZeroMQ gives up if another protocol answers
+            if time_s - since_s > RECONNECT_S:  # ZeroMQ gives up if another protocol answers
                 self.unsent_s[port] = time_s
                 self._disconnect(port)
                 self._connect(port)
-        if self.monitor is not None:
-            self.monitor.tidy(accepted, time_s)
+        for line in [] if self.monitor is None else self.monitor.refused():
+            self.log(line)
         for port, monitor in self.client_monitors.items():
             self._log_refusals(port, monitor)
 
@@ -184,24 +170,30 @@ class Sockets:
 
     def close(self) -> None:
         """Close everything, after at most half a second for frames that are being sent."""
+        if self.monitor is not None:
+            self.monitor.close()
         for socket in self.sockets.values():
             socket.disable_monitor()  # ZeroMQ would wait for a reader
         self.context.destroy(linger=LINGER_MS)
+        remove(self.bound, self.has_folder)
         with self.waking_or_closing:
             self.wakeable = False
             os.close(self.waking)
             os.close(self.woken)
 
     def _bind(self, address: str) -> None:
-        _scatter_ids()
+        self.has_folder = address == FREE
+        address = prepared(address)
         server = self._add(SERVER_PORT, zmq.ROUTER, address)
         server.set(zmq.ROUTER_MANDATORY, 1)
-        self.monitor = ConnectionMonitor(self.context, server, self.keys, self.max_bytes, self._log)
+        self.monitor = ConnectionMonitor(self.context, server, self.keys)
         try:
             server.bind(address)
         except zmq.ZMQError as error:
-            raise InputError(f"{address}: {error.strerror}; give another port or address") from None
-        self.monitor.port = self.bound_port
+            raise InputError(f"{shown([address])}: {zmq.strerror(error.errno or 0)}; give another address") from None
+        self.bound = server.getsockopt_string(zmq.LAST_ENDPOINT)
+        if address.startswith(TCP):
+            self.monitor.port = int(self.bound.rpartition(":")[2])
 
     def _connect(self, port: int) -> None:
         client = self._add(port, zmq.DEALER, self.addresses[port])
@@ -220,14 +212,11 @@ class Sockets:
         del self.ports[socket.getsockopt(zmq.FD)]
         socket.close(linger=0)
 
-    def _log(self, line: str) -> None:
-        self.log(line)  # which is set after the monitor is made
-
     def _log_refusals(self, port: int, monitor: "zmq.Socket[bytes]") -> None:
         """Log why a server refuses our key, or has another key than expected; once each."""
         assert self.keys is not None
         while monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
-            event, name = recv_monitor_message(monitor)["event"], self.addresses[port].removeprefix("tcp://")
+            event, name = recv_monitor_message(monitor)["event"], shown([self.addresses[port]])
             if (port, event) in self.explained:
                 continue
             self.explained.add((port, event))
@@ -257,60 +246,30 @@ class Sockets:
             socket, left = self.sockets[port], QUEUE
             while left and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
                 left -= 1
-                if port != SERVER_PORT:
-                    arrived.append(ReceivedFrame(port, NO_PEER, _client_frame(socket), now_s()))
-                elif (came := self._server_frame(socket)) is not None:
-                    arrived.append(came)
+                if port == SERVER_PORT:
+                    arrived.append(self._server_frame(socket))
+                else:
+                    frame = _only_frame(socket, socket.recv(zmq.NOBLOCK, copy=False))
+                    arrived.append(ReceivedFrame(port, NO_PEER, frame, now_s()))
             if left:
                 self.pending.discard(port)
             else:
                 self.pending.add(port)
         return arrived
 
-    def _server_frame(self, server: "zmq.Socket[bytes]") -> ReceivedFrame | None:
-        """Read a frame of the server; None from a peer that is being cut, or that speaks an older protocol."""
+    def _server_frame(self, server: "zmq.Socket[bytes]") -> ReceivedFrame:
+        """Read a frame of the server; it is empty if its message has several."""
         assert self.monitor is not None
         peer = server.recv(zmq.NOBLOCK)
         part = server.recv(zmq.NOBLOCK, copy=False)
-        try:
-            descriptor = part.get(zmq.SRCFD)
-        except zmq.ZMQError:  # ZMTP 1 and 2, and a line of text that reads like them, have no properties
-            self.monitor.counts["frames of an older protocol"] += 1
-            if part.more:
-                _skip(server)
-            return None  # its connection stays that of a silent stranger
-        user = str(part.get("User-Id")) if self.keys is not None else ""
-        open_still = self.monitor.note_message(descriptor, peer, user)
-        if part.more:  # our messages have one frame each
-            self.monitor.close_peer(peer)
-            _skip(server)
-            return ReceivedFrame(SERVER_PORT, peer, b"", now_s(), user) if open_still else None
-        return ReceivedFrame(SERVER_PORT, peer, part.bytes, now_s(), user) if open_still else None
+        self.monitor.note_message(peer, part)
+        return ReceivedFrame(SERVER_PORT, peer, _only_frame(server, part), now_s())
 
 
-def _client_frame(client: "zmq.Socket[bytes]") -> bytes:
-    """Read a frame of a client; empty if its message has several."""
-    part = client.recv(zmq.NOBLOCK, copy=False)
-    if part.more:
-        _skip(client)
-        return b""
-    return part.bytes
-
-
-def _skip(socket: "zmq.Socket[bytes]") -> None:
-    """Skip the rest of a message."""
+def _only_frame(socket: "zmq.Socket[bytes]", part: zmq.Frame) -> bytes:
+    """Return the frame of a message; empty if it has several, which are skipped."""
+    if not part.more:
+        return part.bytes
     while socket.recv(zmq.NOBLOCK, copy=False).more:
         pass
-
-
-def _scatter_ids() -> None:
-    """Let the routing ids of a server start at a random number.
-
-    libzmq aborts if a peer has claimed the next id. It draws the first id with the C library's rand(), which is not
-    seeded, and counts on from there, so a peer could know it.
-    """
-    ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "little")))
-
-
-def _host(address: str) -> str:
-    return address.removeprefix("tcp://").rpartition(":")[0]
+    return b""

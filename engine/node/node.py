@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 import msgspec
 
 from specfleet.engine.net.actions import Deliver
+from specfleet.engine.net.addresses import FREE, shown
 from specfleet.engine.net.client import ClientEnd, max_reconnect_s
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.connections import ConnectionTable
@@ -30,8 +31,6 @@ from specfleet.fleet.scenario.workload import Request, streams_of
 from specfleet.fleet.stations.build import drafter_station, join_of
 from specfleet.fleet.stations.messages import Finished, Ignored, Instruction, Restarted
 
-LOOPBACK = "tcp://127.0.0.1"
-
 
 def say_nothing(_line: str) -> None:
     """Print no lines, as nodes of a launcher."""
@@ -40,12 +39,12 @@ def say_nothing(_line: str) -> None:
 class Site(msgspec.Struct, frozen=True):
     """Where a node runs.
 
-    - `address`: of its server, tcp://HOST. `keys`: without them only addresses of this host are allowed.
+    - `address`: of its server: ipc://PATH, or tcp://HOST:PORT with `keys`.
     - `say`: prints a line for the user of a node that was started by hand.
-    - `life`: of its process, with the port of its server.
+    - `life`: of its process.
     """
 
-    address: str = LOOPBACK
+    address: str = FREE
     keys: Keys | None = None
     say: Callable[[str], None] = say_nothing
     life: Life = FIRST
@@ -57,13 +56,13 @@ HERE = Site()
 class Stations:
     """The stations of a process, of whatever kind. `serve(zero_s)` returns their log, with times from `zero_s`.
 
-    - `ends`: whether `serve` ends by itself. `port`: of its server; 0 if it has none. `life`: of its process.
+    - `ends`: whether `serve` ends by itself. `address`: of its server; empty if it has none. `life`: of its process.
     - `workers`: of the stations whose drafts are preceded by samples of the device.
     - `outputs`: new tokens of each finished request of a real target. `signals`: of drafted tokens, if recorded.
     """
 
     ends = True
-    port = 0
+    address = ""
     life = FIRST
 
     def __init__(self, fleet: Fleet) -> None:
@@ -116,7 +115,7 @@ class Node(Stations):
         self.ends = requests is not None
         self.socket_thread: SocketThread | None = None
         if connections is not None and sockets is not None:
-            self.port = 0 if connections.server is None else sockets.bound_port
+            self.address = sockets.bound
             self.socket_thread = SocketThread(connections, sockets, self.worker.inbox.put, self.stop, site.say, lossy)
 
     def open(self) -> None:
@@ -183,7 +182,7 @@ def clients_of_drafters(
 ) -> tuple[ConnectionTable, Sockets]:
     """Return the connections of these targets, each to the drafters of its streams or to the router.
 
-    - `addresses`: of the drafters, tcp://HOST:PORT by number; with a router, of the router alone.
+    - `addresses`: of the drafters, by number; with a router, of the router alone.
     - `vocabulary`: of the targets' model; 0 if it has none.
     """
     asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
@@ -192,7 +191,7 @@ def clients_of_drafters(
     connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
     born, goes_on = time.time_ns(), site.life.number > 0
     clients = {
-        port: ClientEnd(fleet, target, born, "verifier", drafter, port, connect[port], vocabulary, goes_on)
+        port: ClientEnd(fleet, target, born, "verifier", drafter, port, shown([connect[port]]), vocabulary, goes_on)
         for (target, drafter), port in ports.items()
     }
     client_of = {tag: ports[fleet.target_of(tag), asked(tag)] for tag in tags}.__getitem__
@@ -224,7 +223,7 @@ def drafting_node(
         ConnectionTable(
             ServerEnd(fleet, time.time_ns(), vocabulary, state_numbers, number), links=stated_links(fleet, number)
         ),
-        Sockets(f"{site.address}:{life.port}", None, max_bytes(fleet, vocabulary, state_numbers), site.keys),
+        Sockets(site.address, None, max_bytes(fleet, vocabulary, state_numbers), site.keys),
         timed=timed,
         lock=lock,
         site=site,

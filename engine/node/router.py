@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from specfleet.engine.net.addresses import shown
 from specfleet.engine.net.client import ClientEnd
 from specfleet.engine.net.connections import ConnectionTable
 from specfleet.engine.net.content import NOTHING, Content
@@ -72,17 +73,20 @@ def router_node(
 ) -> Node:
     """Return a node with a server for all targets, and a client of each drafter.
 
-    - `addresses`: of the drafters, tcp://HOST:PORT by number. The server answers once all drafters have answered.
+    - `addresses`: of the drafters, by number. The server answers once all drafters have answered.
     - `vocabulary`: the larger one of the models; 0 if unknown. `state_numbers`: of a token's hidden states; 0 for none.
     """
     born = time.time_ns()
-    clients = {number: ClientEnd(fleet, 0, born, "router", number, number, at) for number, at in addresses.items()}
+    clients = {
+        number: ClientEnd(fleet, 0, born, "router", number, number, shown([address]))
+        for number, address in addresses.items()
+    }
     executor, server = RouteExecutor(), ServerEnd(fleet, born, 0, state_numbers, drafter=None)
     return Node(
         fleet,
         RecordedStation(router_station(fleet), "real"),
         executor,
         ConnectionTable(server, clients, on_draft=executor.relayed, links=stated_links(fleet)),
-        Sockets(f"{site.address}:{site.life.port}", addresses, max_bytes(fleet, vocabulary, state_numbers), site.keys),
+        Sockets(site.address, addresses, max_bytes(fleet, vocabulary, state_numbers), site.keys),
         site=site,
     )

@@ -22,14 +22,13 @@ class Life(msgspec.Struct, frozen=True):
     """One life of a node's process.
 
     - `number`: how often it was killed before. `written`: rows of its earlier lives.
-    - `port`: of its server, 0 for any. `finished`: requests with delivered texts.
+    - `finished`: requests with delivered texts.
     - `wal`: file of its write-ahead log, if a fault kills it.
     - `back_s`: when it is reachable again, by the engine's clock.
     """
 
     number: int = 0
     written: int = 0
-    port: int = 0
     finished: frozenset[int] = frozenset()
     wal: Path | None = None
     back_s: float = 0.0

@@ -321,7 +321,7 @@ class ReplayedFleet(Stations):
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
             self._carry_out(self.connections.tick(time_s), time_s)
-            self.sockets.tidy(())
+            self.sockets.tidy()
         self._hand_over()
         return bool(frames)
 

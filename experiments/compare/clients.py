@@ -3,15 +3,13 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from specfleet.calibration.readers.bench import read_bench
 from specfleet.calibration.readers.entries import entries_of, table_of
 from specfleet.calibration.readers.load import Load, Spread
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.responses import read_aiperf
-from specfleet.calibration.readers.sglang_bench import MARK, read_sglang_bench
-from specfleet.calibration.readers.vllm_bench import read_vllm_bench
-from specfleet.experiments.compare.compare import Comparison, compare_metrics, summarise
+from specfleet.experiments.compare.compare import Comparison, Reruns, compare_metrics, summarise
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.text import read_text
 from specfleet.fleet.records.metrics.findings import findings_of
 from specfleet.fleet.records.metrics.glossary import percentile_name
 from specfleet.fleet.records.metrics.measure import measure
@@ -34,27 +32,25 @@ def compare_client(simulated: Run, path: Path) -> Comparison:
     if load is None:
         raise InputError(f"{path}: has no times of requests; write it with the details of each request")
     case = {"scenario": scenario.name, "N": scenario.verifiers.count}
-    rows = compare_metrics(case, metrics, metrics_of(load))
+    rows = compare_metrics(case, metrics, Reruns([metrics_of(load)]))
     return summarise(rows, simulated.header.profile_digest, list(workloads_apart(simulated, metrics, load)))
 
 
 def read_client(path: Path, depth: int) -> Recording:
     """Read a client's file, whichever it is; `depth`: of the drafts, where it lacks them."""
-    if f'"{MARK}"' in read_text(path):
-        return read_sglang_bench([path], depth)
     origin, first = next(iter(entries_of([path])), (str(path), None))
-    return read_vllm_bench([path]) if "completed" in table_of(first, origin) else read_aiperf([path])
+    return read_bench([path], depth) if "completed" in table_of(first, origin) else read_aiperf([path])
 
 
 def metrics_of(load: Load) -> dict[str, Metric]:
     """Return the metrics of a run that a client's file has, without intervals."""
-    found = {} if load.tokens_per_s is None else {"throughput": Metric(load.tokens_per_s, unit="tokens/s")}
+    metrics = {} if load.tokens_per_s is None else {"throughput": Metric(load.tokens_per_s, unit="tokens/s")}
     if load.tokens_per_round > 1:
-        found["acceptance_length"] = Metric(load.tokens_per_round - 1, unit="tokens/round")
+        metrics["acceptance_length"] = Metric(load.tokens_per_round - 1, unit="tokens/round")
     for name, times_s in (("ttft_s", load.ttft_s), ("tpot_s", load.tpot_s)):
         for level, value_s in times_s.levels(1.0).items() if times_s else ():
-            found[name if level == "mean" else percentile_name(name, level.lower())] = Metric(value_s, unit="s")
-    return found
+            metrics[name if level == "mean" else percentile_name(name, level.lower())] = Metric(value_s, unit="s")
+    return metrics
 
 
 def workloads_apart(simulated: Run, metrics: Mapping[str, Metric], load: Load) -> Iterator[str]:

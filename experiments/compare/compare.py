@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import stats
 
 from specfleet.experiments.jobs import side_by_side
@@ -31,7 +31,7 @@ from specfleet.sim.run import simulate
 COMPARED = (
     "rounds_per_s", "throughput", "load", "wait_s", "idle_gap_s", "service_s", "return_s", "acceptance_length",
     "ttft_s", "tpot_s",
-    *(percentile_name(name, each) for name in ("tpot_s", "ttft_s", "wait_s", "round_s") for each in PERCENTILES),
+    *(percentile_name(name, level) for name in ("tpot_s", "ttft_s", "wait_s", "round_s") for level in PERCENTILES),
 )  # fmt: skip
 """The quantities of a comparison, those first that a prediction is judged by."""
 
@@ -110,7 +110,7 @@ class Reruns(msgspec.Struct, frozen=True):
     """Metrics and percentiles of the engine's runs, one by one, and of each as `MECHANISM` plays it back."""
 
     engine: list[dict[str, Metric]]
-    mechanism: list[dict[str, Metric]]
+    mechanism: list[dict[str, Metric]] = []
 
 
 def simulated_reruns(scenario: Scenario, runs: Sequence[Run]) -> Reruns:
@@ -137,88 +137,62 @@ def replicate(scenario: Scenario, seeds: int, playback: Playback | None = None) 
 
 def _measured(scenario: Scenario, playback: Playback | None, seed: int) -> dict[str, Metric]:
     """Simulate with another seed for all that is drawn but the requests, which stay as they are."""
-    own = scenario.seed if scenario.workload.seed is None else scenario.workload.seed
-    workload = msgspec.structs.replace(scenario.workload, seed=own)
+    of_requests = scenario.seed if scenario.workload.seed is None else scenario.workload.seed
+    workload = msgspec.structs.replace(scenario.workload, seed=of_requests)
     redrawn = msgspec.structs.replace(scenario, seed=seed, workload=workload)
     return with_percentiles(measure(simulate(redrawn, playback)))
 
 
-def compare_metrics(
-    case: Mapping[str, Any], sim: Mapping[str, Metric], engine: Mapping[str, Metric]
-) -> list[ComparedQuantity]:
-    """Return the rows of one case, for every compared quantity that both worlds have."""
-    sim, engine = with_percentiles(sim), with_percentiles(engine)
-    return [_row(quantity, case, sim, [engine]) for quantity in COMPARED if quantity in sim and quantity in engine]
-
-
-def compare_reruns(case: Mapping[str, Any], sim: Mapping[str, Metric], reruns: Reruns) -> list[ComparedQuantity]:
-    """Return the rows of one case with their three errors, for every compared quantity that both worlds have."""
-    sim = with_percentiles(sim)
-    names = [name for name in COMPARED if name in sim and all(name in run for run in reruns.engine)]
-    return [_with_errors(_row(name, case, sim, reruns.engine), sim[name], reruns) for name in names]
-
-
-def _with_errors(row: ComparedQuantity, sim: Metric, reruns: Reruns) -> ComparedQuantity:
-    """Add the three errors to a row; where the engine's quantity is zero there are none."""
-    of_runs = [run[row.quantity] for run in reruns.engine]
-    values = np.array([metric.value for metric in of_runs])
-    row = msgspec.structs.replace(row, runs=tuple(values.tolist()))
-    if not np.all(np.isfinite(values) & (values != 0)):
-        return row
-    return msgspec.structs.replace(
-        row,
-        parameters=_parameters(sim, of_runs),
-        mechanism=paired_error([run.get(row.quantity) for run in reruns.mechanism], values),
-        host=_host(values),
-    )
+def compare_metrics(case: Mapping[str, Any], sim: Mapping[str, Metric], reruns: Reruns) -> list[ComparedQuantity]:
+    """Return a row for every compared quantity that both worlds have, with the errors that the runs allow."""
+    sim, *runs = (with_percentiles(metrics) for metrics in (sim, *reruns.engine))
+    names = [name for name in COMPARED if all(name in metrics for metrics in (sim, *runs))]
+    return [
+        _row(name, case, sim[name], [run[name] for run in runs], [run.get(name) for run in reruns.mechanism])
+        for name in names
+    ]
 
 
 def _row(
-    quantity: str, case: Mapping[str, Any], sim: Mapping[str, Metric], runs: Sequence[Mapping[str, Metric]]
+    quantity: str, case: Mapping[str, Any], sim: Metric, runs: Sequence[Metric], played: Sequence[Metric | None]
 ) -> ComparedQuantity:
-    ours, engine = sim[quantity].value, float(np.median([run[quantity].value for run in runs]))
-    return ComparedQuantity(quantity, dict(case), ours, engine, (ours - engine) / engine if engine else math.nan)
+    """Return the row of a quantity; where an engine's value is zero it has no errors."""
+    values = np.array([metric.value for metric in runs])
+    engine = float(np.median(values))
+    error = (sim.value - engine) / engine if engine else math.nan
+    row = ComparedQuantity(quantity, dict(case), sim.value, engine, error, tuple(values.tolist()))
+    if not np.all(np.isfinite(values) & (values != 0)):
+        return row
+    of_played = [metric.value for metric in played if metric is not None]
+    mechanism = np.array(of_played) / values - 1 if len(of_played) == len(values) else None
+    return msgspec.structs.replace(
+        row,
+        parameters=_parameters(sim, runs, sim.value / values - 1),
+        mechanism=None if mechanism is None else _error(mechanism, *student_t_interval(mechanism)),
+        host=_host(values) if len(values) > 1 else None,
+    )
 
 
-def _parameters(sim: Metric, runs: Sequence[Metric]) -> PredictionError:
+def _error(errors: Floats, low: float, high: float) -> PredictionError:
+    return PredictionError(float(errors.mean()), float(low), float(high), float(np.abs(errors).mean()))
+
+
+def _parameters(sim: Metric, runs: Sequence[Metric], errors: Floats) -> PredictionError:
     """The error of one prediction for all runs; a single run has the interval of both their own ones."""
-    errors = np.array([sim.value / run.value - 1 for run in runs])
-    if len(runs) > 1:
-        low, high = student_t_interval(errors)
-        half = (high - low) / 2
-    else:
-        half = (1 + errors[0]) * _half(runs[0])
-    half = float(np.hypot(half, (1 + errors.mean()) * _half(sim)))
-    mean = float(errors.mean())
-    return PredictionError(mean, mean - half, mean + half, _absolute(errors))
+    mean = errors.mean()
+    halves = [(1 + mean) * (metric.high - metric.low) / 2 / metric.value if metric.value else math.nan
+              for metric in (sim, runs[0])]  # fmt: skip
+    low, high = student_t_interval(errors)
+    half = np.hypot(halves[0], halves[1] if len(runs) == 1 else (high - low) / 2)
+    return _error(errors, mean - half, mean + half)
 
 
-def _half(metric: Metric) -> float:
-    """Half of a metric's interval, relative to its value."""
-    return (metric.high - metric.low) / 2 / metric.value if metric.value else float("nan")
-
-
-def paired_error(predicted: Sequence[Metric | None], values: ArrayLike) -> PredictionError | None:
-    """Return the error of predictions that were made for each run by itself; None where one is missing, or zero."""
-    measured, values_sim = np.asarray(values, dtype=float), [metric.value for metric in predicted if metric is not None]
-    if len(values_sim) != len(measured) or not np.all(measured):
-        return None
-    errors = np.array(values_sim) / measured - 1
-    return PredictionError(float(errors.mean()), *student_t_interval(errors), _absolute(errors))
-
-
-def _host(values: Floats) -> PredictionError | None:
+def _host(values: Floats) -> PredictionError:
     """Difference of one run from another; the interval is that of the runs' standard deviation."""
-    if len(values) < 2:
-        return None
-    off = _absolute(np.array([one / other - 1 for one, other in permutations(values, 2)]))
+    off = np.abs([run / rerun - 1 for run, rerun in permutations(values, 2)])
     freedom, outside = len(values) - 1, (1 - CONFIDENCE) / 2
-    low, high = (off * np.sqrt(freedom / stats.chi2.ppf(level, freedom)) for level in (1 - outside, outside))
-    return PredictionError(off, float(low), float(high), off)
-
-
-def _absolute(errors: Floats) -> float:
-    return float(np.abs(errors).mean())
+    low, high = (off.mean() * np.sqrt(freedom / stats.chi2.ppf(level, freedom)) for level in (1 - outside, outside))
+    return _error(off, low, high)
 
 
 def summarise(

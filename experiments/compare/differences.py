@@ -71,8 +71,8 @@ def _models(simulated: Scenario, ran: Scenario) -> Iterator[str]:
             yield f"prompts: {profile.name} was calibrated on those of the run, {prompts}: it has seen them"
 
 
-def _same_file(one: str, other: str) -> bool:
-    return one == other or Path(one).resolve() == Path(other).resolve()
+def _same_file(path: str, other: str) -> bool:
+    return path == other or Path(path).resolve() == Path(other).resolve()
 
 
 def _acceptance(first: Run, second: Run) -> Iterator[str]:
@@ -80,13 +80,13 @@ def _acceptance(first: Run, second: Run) -> Iterator[str]:
     lengths = mean_length_of(first), mean_length_of(second)
     if any(length is None for length in lengths):
         return
-    one, other = (length for length in lengths if length is not None)
-    halves = (one.high - one.low) / 2, (other.high - other.low) / 2
+    length, other = (length for length in lengths if length is not None)
+    halves = (length.high - length.low) / 2, (other.high - other.low) / 2
     simulated = first.header.world == "sim"
     replaced = replaced_acceptance(first.header.scenario) if simulated else None
-    if abs(one.mean - other.mean) <= float(np.hypot(*halves)) and replaced is None:
+    if abs(length.mean - other.mean) <= float(np.hypot(*halves)) and replaced is None:
         return
-    yield f"acceptance: {_mean(one)} tokens a round {_source(first)}; {_mean(other)} {_source(second)}"
+    yield f"acceptance: {_mean(length)} tokens a round {_source(first)}; {_mean(other)} {_source(second)}"
 
 
 def _mean(length: MeanLength) -> str:
@@ -162,14 +162,14 @@ def busy_host(runs: Sequence[Run]) -> list[str]:
 
 def keys_apart(first: Run, second: Run, but: tuple[str, ...] = SPOKEN_OF) -> Iterator[str]:
     """Yield all keys of the scenarios that are not the same, a line each, `but` some and what begins with them."""
-    one, other = (_content(run) for run in (first, second))
+    keys, others = (_content(run) for run in (first, second))
     names = _names(first, second)
     both_loaded = first.header.world == second.header.world == "engine"
-    for key in sorted(one.keys() | other.keys()):
+    for key in sorted(keys.keys() | others.keys()):
         if key.startswith(but) or (key in MODELS and not both_loaded):
             continue
-        if one.get(key) != other.get(key):
-            yield f"{key}: {one.get(key, 'none')} in {names[0]}, {other.get(key, 'none')} in {names[1]}"
+        if keys.get(key) != others.get(key):
+            yield f"{key}: {keys.get(key, 'none')} in {names[0]}, {others.get(key, 'none')} in {names[1]}"
 
 
 def _content(run: Run) -> Mapping[str, Any]:

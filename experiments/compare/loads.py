@@ -81,8 +81,8 @@ def compare_load(imported: Imported) -> LoadComparison | None:
     prompt, answer = mean_lengths(workload)
     if workload.requests * answer > MAX_TOKENS:
         return None
-    found = with_percentiles(measure(observe(imported.scenario)))
-    metrics = {name: float(metric.value) for name, metric in found.items()} | {"prompt": prompt, "answer": answer}
+    simulated = with_percentiles(measure(observe(imported.scenario)))
+    metrics = {name: float(metric.value) for name, metric in simulated.items()} | {"prompt": prompt, "answer": answer}
     rows = [row for row in _rows(load, metrics, imported.inputs) if not math.isnan(row.simulated)]
     return LoadComparison(imported.times, tuple(rows))
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from specfleet.experiments.compare.compare import (
     Comparison,
+    Reruns,
     compare_metrics,
-    compare_reruns,
     replicate,
     simulated_reruns,
     summarise,
@@ -28,26 +28,22 @@ def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]]) -> 
     if first.header.world == "engine" and second.header.world == "sim":
         simulated, measured = second, first
     unlike, runs = differences(simulated, measured), with_reruns(measured, reruns)
-
-    def plain(notes: Sequence[str] = ()) -> Comparison:
-        rows = compare_metrics(_case(measured), measure(simulated), measure(measured))
-        return summarise(rows, simulated.header.profile_digest, unlike, notes)
-
+    scenario, played, notes = simulated.header.scenario, Reruns([measure(measured)]), []
     if simulated.header.world == "engine" or (measured.header.world == "sim" and not reruns):
         if reruns:
             raise InputError("reruns: need a simulated run first, and the measured one that it predicts")
-        return plain([f"both runs are of the world {first.header.world!r}: sim is the first here, engine the second"])
-    apart = next(keys_apart(simulated, measured, TIMED), None)
-    if apart is not None:
-        return plain([f"mechanism: unknown, because the scenarios differ: {apart}"])
-    scenario = simulated.header.scenario
-    try:
-        rows = compare_reruns(_case(measured), measure(simulated), simulated_reruns(scenario, runs))
-    except InputError as error:  # a log of several clocks, say: the comparison itself needs none
-        if reruns:
-            raise
-        return plain([f"mechanism: unknown: {error}"])
-    return summarise(rows, simulated.header.profile_digest, unlike, doubts(runs))
+        notes = [f"both runs are of the world {first.header.world!r}: sim is the first here, engine the second"]
+    elif (apart := next(keys_apart(simulated, measured, TIMED), None)) is not None:
+        notes = [f"mechanism: unknown, because the scenarios differ: {apart}"]
+    else:
+        try:
+            played, notes = simulated_reruns(scenario, runs), doubts(runs)
+        except InputError as error:  # a log of several clocks, say: the comparison itself needs none
+            if reruns:
+                raise
+            notes = [f"mechanism: unknown: {error}"]
+    rows = compare_metrics(_case(measured), measure(simulated), played)
+    return summarise(rows, simulated.header.profile_digest, unlike, notes)
 
 
 def predict_run(measured: Run, scenario: Scenario, reruns: Sequence[tuple[str, Run]], seeds: int) -> Comparison:
@@ -56,7 +52,7 @@ def predict_run(measured: Run, scenario: Scenario, reruns: Sequence[tuple[str, R
         raise InputError(f"seeds = {seeds}: needs a whole number from 1")
     runs = with_reruns(measured, reruns)
     blind = replicate(scenario, seeds)
-    rows = compare_reruns(_case(measured), blind, simulated_reruns(scenario, runs))
+    rows = compare_metrics(_case(measured), blind, simulated_reruns(scenario, runs))
     return summarise(rows, resolve(scenario).profile_digest, notes=doubts(runs))
 
 

@@ -36,7 +36,6 @@ STATUSES = {
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 AGAIN_S = 0.05
 PARTS = dict.fromkeys(("torch", "transformers", "zmq", "tokenizers", "safetensors"), "engine")
-PARTS |= {"prometheus_client": "metrics"}  # optional parts, by the modules that they bring
 
 
 def run_main(module: str) -> NoReturn:

@@ -16,7 +16,7 @@ import numpy as np
 
 from specfleet.calibration.run import Bench, bench_of, pair_of
 from specfleet.engine.launch.serve import serve
-from specfleet.experiments.compare.compare import Comparison, Reruns, compare_reruns, simulated_reruns, summarise
+from specfleet.experiments.compare.compare import Comparison, Reruns, compare_metrics, simulated_reruns, summarise
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.demo.cells import DemoEffort, calibration_scenario, in_pass, planned_cells
 from specfleet.experiments.demo.findings import details, findings
@@ -77,7 +77,7 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
         report(f"comparison: {case_text(cell)}")
         reruns = simulated_reruns(scenario, of_cell)
         measured.append(measured_cell(result, reruns))
-        rows += compare_reruns(cell, result.metrics, reruns)
+        rows += compare_metrics(cell, result.metrics, reruns)
     comparison, every = summarise(rows, profile.digest()), [run for of_cell in runs for run in of_cell]
     result = DemoResult(comparison, [f"report: {folder / PAGE}", *findings(measured, comparison, every)])
     facts = details(profile, every, [line for run in every for line in replay(run)])

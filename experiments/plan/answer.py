@@ -1,192 +1,166 @@
-"""The answer to a question: the fleet, what it gives, what it makes of the goals, all fleets, the rule of thumb."""
+"""The answer of a plan: the simulated fleets under each load, what they give, and what the best one is made of."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from specfleet.experiments.plan.doubt import Range
-from specfleet.experiments.plan.question import APART, FleetShape, Question
-from specfleet.experiments.plan.screen import Screened
-from specfleet.experiments.plan.search import Contest
-from specfleet.experiments.plan.trials import SAME_COST, Entrant
+from specfleet.experiments.plan.deployments import Deployment
+from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.search import Simulations
+from specfleet.experiments.plan.trials import Interval
 from specfleet.fleet.policies.admit import N_max
+from specfleet.fleet.scenario.cost import per_million_tokens
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.stations.star import star_inputs
 from specfleet.sim.analytic import N_full
 
 
-class Reached(msgspec.Struct, frozen=True):
-    """A goal, and what the chosen fleet makes of it.
+class Row(msgspec.Struct, frozen=True):
+    """A simulated fleet under a load.
 
-    - `range`: the goal's metric of the fleet.
-    - `state`: "met" or "missed" where the whole range is, "at its edge" where the range holds the limit.
+    - `fleet`: in words. `method`: how it drafts. `target`: where its targets run.
+    - `targets`, `drafters`, `depth`: their numbers, and tokens of a draft; `devices`: of each kind.
+    - `is_best`: whether it is the best of its method. `standing`: beside the best of all: best, level, by how much it
+      is dearer or slower, or by how much it misses a goal.
+    - `tokens_per_s`: of the whole fleet. `in_flight`: requests at once at a target, on average.
+    - `kv_share`: KV cache that these need at their end over that of the target; none without a limit.
+    - `metrics`: each with the interval of one more run; `seeds`: of each metric.
+    """
+
+    load: str
+    fleet: str
+    method: str
+    target: str
+    targets: int
+    drafters: int
+    depth: int
+    devices: dict[str, int]
+    is_best: bool
+    standing: str
+    cost_per_hour: float
+    per_million: float
+    tokens_per_s: float
+    in_flight: float
+    kv_share: float | None
+    metrics: dict[str, Interval]
+    seeds: int
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """A goal in its unit, what the chosen fleet makes of it, and whether the whole interval meets it.
+
+    `state`: met, at its edge, or missed.
     """
 
     text: str
-    metric: str
+    unit: str
     limit: float
-    range: Range
+    value: float
+    low: float
+    high: float
     state: str
 
 
-STANDINGS = (
-    "chosen", "level", "not apart", "slower", "costs more", "may miss a goal", "misses a goal", "not simulated"
-)  # fmt: skip
-"""What a fleet is beside the chosen one. A slower one costs the same. One that is not apart is cheaper, but not asked
-for. One that may miss a goal is cheaper or as cheap."""
-
-
-class PlannedFleet(FleetShape, frozen=True, kw_only=True):
-    """A fleet of the table.
-
-    - `fleet`: in words.
-    - `method`: source of its numbers: "simulated", the mean over `seeds`, or "equations", which are approximate.
-    - `tokens_per_s_per_user`: what one request gets: 1 / TPOT.
-    - `tpot_p99_s`: none where equations alone know it.
-    - `miss`: share by which it misses the goal that it misses most, negative where it meets all; none without goals.
-    - `standing`: one of STANDINGS.
-    """
-
-    fleet: str
-    method: str
-    seeds: int
-    tokens_per_s: float
-    tokens_per_s_per_user: float
-    tpot_p99_s: float | None
-    cost_per_hour: float
-    cost_per_million: float
-    miss: float | None
-    standing: str
-
-
 class RuleOfThumb(msgspec.Struct, frozen=True):
-    """What the paper's rule of thumb says, for one drafter at the chosen depth, beside the planner's N.
+    """What StarSD's rule of thumb says for the best drafter elsewhere, at its depth.
 
+    - `drafter`: in words.
     - `N_full`: the fewest targets that keep the drafter fully loaded, equation (12).
     - `N_max`: the most that are each as fast as without it; 0 if none is.
     - `knee`: 1 + Z / S, where the asymptotes of R_q meet.
     - `planned`: targets of each drafter in the plan.
     """
 
+    drafter: str
     S_s: float
     Z_s: float
     N_full: int
     N_max: int
     knee: float
-    planned: float
-
-
-class Approximation(msgspec.Struct, frozen=True):
-    """By how much the equations missed the simulations of so many fleets, as shares.
-
-    - `metric`: what is compared: tokens_per_s, or of arrivals tpot_s.
-    """
-
-    metric: str
-    fleets: int
-    mean: float
-    worst: float
+    planned: int
 
 
 class Plan(msgspec.Struct, frozen=True):
     """The answer to a question.
 
-    - `question`, `lines`: the question in a line, and the answer in five.
-    - `chosen`: the fleet; None where none of those simulated meets the goals.
-    - `scenario`: the fleet as a scenario, ready to run; of targets that have nothing to do with each other, one.
-    - `metrics`: of the fleet, each with the range that chance and step times leave.
-    - `rows`: all fleets, those that were simulated first, the best of them first.
-    - `level`: fleets within chance of the chosen one, or less than a hundredth dearer.
-    - `rule`: the rule of thumb beside it; None without drafters.
+    - `title`, `lines`: the question in a line, and the answer in a few.
+    - `loads`: loads in words. `rows`: the simulated fleets of each, those that are best of their method first.
+    - `goals`: of the chosen fleet of a single load. `rule`: where targets have one request each, and drafters apart.
+    - `commands`: that start and measure the chosen fleet.
+    - `scenario`: the chosen fleet, ready to run; None with several loads, and where no fleet meets the goals.
     - `unit`, `basis`: what costs are in, and what the step times rest on.
-    - `step_error`: share by which a role's step times are taken to be off, at 95 %.
-    - `screened`, `simulations`: how many fleets the equations looked at, and how many simulations were run.
-    - `approximation`: what the equations missed simulated fleets by; None where none was.
-    - `notes`: on the scenario that was asked and on the chosen one, a line each.
+    - `notes`: on the scenario of the best fleet and on candidates that are left out, a line each.
     """
 
-    question: str
-    chosen: FleetShape | None
-    scenario: Scenario | None
-    metrics: dict[str, Range]
-    goals: tuple[Reached, ...]
+    title: str
     lines: tuple[str, ...]
-    rows: tuple[PlannedFleet, ...]
-    level: tuple[str, ...]
+    loads: tuple[str, ...]
+    rows: tuple[Row, ...]
+    goals: tuple[Reached, ...]
     rule: RuleOfThumb | None
+    commands: tuple[str, ...]
+    scenario: Scenario | None
     unit: str
     basis: str
-    step_error: float
-    screened: int
-    simulations: int
-    approximation: Approximation | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+
+    @property
+    def chosen(self) -> Row:
+        """The best fleet of the first load; the closest one where none meets the goals."""
+        return self.rows[0]
+
+    def best(self, load: str = "") -> list[Row]:
+        """Return the best fleets of each method, the best of all first, under one load or all."""
+        return [row for row in self.rows if row.is_best and load in ("", row.load)]
 
 
-def rule_of(question: Question, shape: FleetShape) -> RuleOfThumb | None:
-    """Return the rule of thumb for a fleet with drafters apart."""
-    if shape.kind != APART:
+def rows_of(found: Simulations) -> Iterator[Row]:
+    """Yield the simulated fleets under a load: the best of each method, the best first, then all others."""
+    titles = {one.title for one in found.best}
+    others = [one.fleet for title, one in found.estimates.items() if found.trials.values[title] and title not in titles]
+    yield from (_row(found, one, True) for one in found.best)
+    yield from (_row(found, one, False) for one in sorted(others, key=found.rank))
+
+
+def _row(found: Simulations, fleet: Deployment, is_best: bool) -> Row:
+    load, sample = found.question.load, found.sample(fleet)
+    metrics = {name: sample.interval(name) for name in sample.trials[0] if name not in ("overload", "token_s")}
+    resolved = resolve(fleet.scenario(load, fleet.candidate.base.workload.requests))
+    batching, prompt, answer = resolved.verifiers.batching, resolved.lengths.mean_prompt, resolved.lengths.mean_answer
+    tokens_per_s = load.per_s * answer or metrics["throughput"].value
+    in_flight = (load.per_s * metrics["latency_s"].value or load.at_once(fleet.replicas)) / fleet.replicas
+    room = batching.kv_blocks * batching.block_size
+    return Row(
+        load=load.text, fleet=fleet.title, method=fleet.candidate.name, target=fleet.candidate.target,
+        targets=fleet.replicas, drafters=fleet.drafters, depth=fleet.depth, devices=fleet.devices, is_best=is_best,
+        standing=found.standing(fleet), cost_per_hour=fleet.cost_per_hour,
+        per_million=per_million_tokens(fleet.cost_per_hour, tokens_per_s), tokens_per_s=tokens_per_s,
+        in_flight=in_flight, kv_share=in_flight * (prompt + answer + batching.lookahead) / room if room else None,
+        metrics=metrics, seeds=len(sample.trials),
+    )  # fmt: skip
+
+
+def goals_reached(goals: Sequence[Goal], row: Row) -> Iterator[Reached]:
+    """Say of each goal whether a fleet meets it."""
+    for goal in goals:
+        one = row.metrics[goal.metric]
+        value, low, high = map(goal.shown, (one.value, one.low, one.high))
+        state = goal.state(one.low, one.high)
+        yield Reached(goal.text, goal.unit, goal.shown(goal.limit), value, min(low, high), max(low, high), state)
+
+
+def rule_of(found: Simulations) -> RuleOfThumb | None:
+    """Return the rule of thumb where targets have one request each, and some fleet has a drafter elsewhere."""
+    fleet = next((one for one in found.best if one.drafters), None)
+    if fleet is None or fleet.candidate.base.verifiers.max_num_seqs > 1:
         return None
-    inputs = star_inputs(resolve(question.scenario(shape)))
-    S, Z = inputs.service_s, inputs.return_s
-    most = N_max(S, Z, inputs.accepted_per_round + 1, inputs.standalone_tokens_per_s)
-    return RuleOfThumb(S, Z, N_full(S, Z), most, 1 + Z / S, shape.targets / shape.drafters)
-
-
-def approximation_of(question: Question, choice: Contest, screened: Iterable[Screened]) -> Approximation | None:
-    """Hold the equations against the fleets that were simulated, those aside that were offered more than they carry."""
-    metric, simulated = ("tpot_s", "tpot_s") if question.arrivals_per_s else ("tokens_per_s", "throughput")
-    said = {one.shape.title: getattr(one, metric) for one in screened}
-    carried = [one for one in choice.entrants.values() if one.worst_miss(()) < 0]
-    missed = [abs(said[one.title] / one.mean(simulated) - 1) for one in carried]
-    return Approximation(metric, len(missed), sum(missed) / len(missed), max(missed)) if missed else None
-
-
-def goals_reached(question: Question, ranges: dict[str, Range]) -> tuple[Reached, ...]:
-    """Say of each goal whether it is met."""
-    both = [(goal, ranges[goal.metric]) for goal in question.goals]
-    return tuple(Reached(goal.text, goal.metric, goal.limit, one, goal.state(one.low, one.high)) for goal, one in both)
-
-
-def rows_of(question: Question, choice: Contest, screened: Iterable[Screened]) -> tuple[PlannedFleet, ...]:
-    """Table all fleets: those simulated by how good they are, then those that equations alone know."""
-    leader, level = choice.leader, {one.title for one in choice.level}
-    simulated = [_simulated(question, leader, level, one) for one in choice.entrants.values()]
-    simulated.sort(key=lambda row: (STANDINGS.index(row.standing), row.cost_per_million, row.tpot_p99_s))
-    others = [one for one in screened if one.shape.title not in choice.entrants and math.isfinite(one.tpot_s)]
-    return (*simulated, *(_by_equations(one) for one in sorted(others, key=lambda one: one.per_million)))
-
-
-def _simulated(question: Question, leader: Entrant | None, level: set[str], entrant: Entrant) -> PlannedFleet:
-    shape, miss = entrant.shape, entrant.worst_miss(question.goals)
-    cost = entrant.mean("cost_per_million")
-    dearer = -1.0 if leader is None else cost / leader.mean("cost_per_million") - 1
-    if leader is not None and entrant.title == leader.title:
-        standing = "chosen"
-    elif entrant.misses_clearly(question.goals):
-        standing = "misses a goal"
-    elif dearer > SAME_COST:
-        standing = "level" if entrant.title in level else "costs more"
-    elif miss > 0:
-        standing = "may miss a goal"
-    elif entrant.title in level:
-        standing = "level"
-    else:
-        standing = "not apart" if question.apart and shape.kind != APART else "slower"
-    return PlannedFleet(
-        **msgspec.structs.asdict(shape), fleet=entrant.title, method="simulated", seeds=len(entrant.trials),
-        tokens_per_s=question.offered_tokens_per_s or entrant.mean("throughput"),
-        tokens_per_s_per_user=1 / entrant.mean("tpot_s"),
-        tpot_p99_s=entrant.mean("tpot_p99_s"), cost_per_hour=entrant.cost_per_hour, cost_per_million=cost,
-        miss=miss if math.isfinite(miss) else None, standing=standing,
-    )  # fmt: skip
-
-
-def _by_equations(one: Screened) -> PlannedFleet:
-    return PlannedFleet(
-        **msgspec.structs.asdict(one.shape), fleet=one.shape.title, method="equations", seeds=0,
-        tokens_per_s=one.tokens_per_s, tokens_per_s_per_user=1 / one.tpot_s, tpot_p99_s=None,
-        cost_per_hour=one.cost_per_hour, cost_per_million=one.per_million, miss=None, standing="not simulated",
-    )  # fmt: skip
+    base = fleet.candidate.base
+    drafters = msgspec.structs.replace(base.drafters, depth=fleet.depth)
+    inputs = star_inputs(resolve(msgspec.structs.replace(base, drafters=drafters)))
+    S, Z, rate = inputs.service_s, inputs.return_s, inputs.standalone_tokens_per_s
+    if S == 0:
+        return None
+    most = N_max(S, Z, inputs.accepted_per_round + 1, rate) if math.isfinite(rate) else 0
+    return RuleOfThumb(fleet.candidate.name, S, Z, N_full(S, Z), most, 1 + Z / S, fleet.sharing)

@@ -1,50 +1,55 @@
-"""Ways to draft for one target: nothing, prompt lookup, a head, a small model beside it, a drafter elsewhere."""
+"""Ways to draft for a target: nothing, prompt lookup, a head, a small model beside it, a drafter elsewhere.
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Literal
+A candidate is a scenario of one target and its drafter; numbers of both, and the depth, vary later. Load, lengths and
+policies are those of the scenario that is planned for; places, kinds and counts of stations are the plan's.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Literal
 
 import msgspec
 
 from specfleet.experiments.plan.prices import FREE, prices_of
-from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, deepest, survival
-from specfleet.fleet.acceptance.places import ByPlace
+from specfleet.experiments.plan.texts import acceptance_of, link_of
+from specfleet.fleet.acceptance.models import AcceptanceModel, deepest
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, precisions_of
 from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
 from specfleet.fleet.hardware.shape import ModelShape
-from specfleet.fleet.hardware.shipped import shape_of
-from specfleet.fleet.inputs.quantities import quantity
-from specfleet.fleet.policies.group import AllWaiting
-from specfleet.fleet.scenario.reading import read_scenario
-from specfleet.fleet.scenario.scenario import Acceptance, Drafters, Scenario, Verifiers
-from specfleet.fleet.times.profile import HardwareProfile, read_profile
+from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.policies.group import AllWaiting, One
+from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.scenario.conflicts import unused_keys
+from specfleet.fleet.scenario.cost import Cost
+from specfleet.fleet.scenario.facts import plain_step_s
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
+from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 Method = Literal["none", "lookup", "head", "beside", "apart"]
-DEPTHS = tuple(range(1, 9))
 LOOKUP = "lookup"
-DRAFTERS: dict[Method, Drafters] = {
-    "none": Drafters(count=0),
-    "lookup": Drafters(place="target", kind="lookup"),
-    "head": Drafters(place="target", kind="eagle"),
-    "beside": Drafters(place="target"),
-    "apart": Drafters(group=AllWaiting()),
-}
+KINDS: dict[str, Method] = {"eagle": "head", "lookup": "lookup"}
+DEPTHS = tuple(range(1, 13))
+PARALLEL = (1, 2, 4, 8)  # devices of a target: one host's
+PRECISIONS = ("bf16", "fp8")  # of weights, to try
 LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger, but for an A100
-LIMITS = {True: (1024, 8192), False: (256, 2048)}  # max_num_seqs, max_num_batched_tokens: vLLM's, by large memory
-
-
-LINK_KEYS = ("latency_s", "bandwidth_bytes_per_s")
+LIMITS = {  # vLLM's, by large memory
+    True: {"max_num_seqs": 1024, "max_num_batched_tokens": 8192},
+    False: {"max_num_seqs": 256, "max_num_batched_tokens": 2048},
+}
 
 
 class Candidate(msgspec.Struct, frozen=True):
     """A way to draft for a target.
 
-    - `base`: its fleet of one target. Requests in flight, depth and the number of targets of a drafter vary.
-    - `depths`: depths to try: as far as its acceptance is known.
+    - `base`: its fleet of one target.
+    - `depths`: depths to try; 0 alone without drafts.
     - `target_per_hour`, `drafter_per_hour`: prices of their devices.
-    - `target`, `drafter`: models and devices as the user names them.
+    - `target`, `place`: MODEL@DEVICE of target and drafter elsewhere; of a scenario's own stations their role alone.
+    - `drafter`: the model that drafts.
     """
 
     name: str
@@ -53,83 +58,276 @@ class Candidate(msgspec.Struct, frozen=True):
     depths: tuple[int, ...]
     target_per_hour: float
     drafter_per_hour: float = 0.0
-    target: str = ""
+    target: str = "target"
+    place: str = ""
     drafter: str = ""
-
-    def depths_to_try(self, asked: int) -> tuple[int, ...]:
-        """Return the depth that is asked for, as far as acceptance is known; of 0, all of them; 0 without drafts."""
-        known = int(min(asked, deepest(self.base.acceptance)))
-        return (known,) if asked and self.depths else self.depths or (0,)
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What candidates are made of: a target's place, drafters, acceptance by drafter, link, prices, and the load."""
+    """What candidates are made of.
 
-    target: str
-    drafts: tuple[str, ...]
-    acceptance: tuple[str, ...]
-    load: Scenario
+    - `scenario`: lengths and policies. `given`: its keys that a user set.
+    - `targets`, `drafts`: places, as options name them; without targets the scenario's stations are planned.
+    - `devices`: the budget, of which targets and drafters take devices; None for as many as it takes.
+    - `serving`: whether targets are servers, with vLLM's limits, and not StarSD's, which have one request each.
+    - `depths`: to try, () for all; `vary`: values of further keys.
+    """
+
+    scenario: Scenario
+    targets: tuple[str, ...] = ()
+    drafts: tuple[str, ...] = ()
+    acceptance: tuple[str, ...] = ()
     link: str = ""
     cost: tuple[str, ...] = ()
-    priced: tuple[str, ...] = ()  # further places that prices may name
+    devices: Mapping[str, int] | None = None
+    serving: bool = True
+    given: frozenset[str] = frozenset()
+    depths: tuple[int, ...] = ()
+    vary: Mapping[str, Sequence[Any]] = {}
 
 
 def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
-    """Return the candidates, plain decoding first, and the unit of their prices; InputError for what cannot be read."""
-    target = placed_of(asked.target)
+    """Return the candidates, plain decoding first at each target's place, and the unit of their prices.
+
+    Raises InputError for what cannot be read, and where no target fits on its devices.
+    """
     accepted = acceptance_of(asked.acceptance)
     models = ["", *dict.fromkeys(draft.rpartition("@")[0] or draft for draft in asked.drafts)]
     for name in accepted.keys() - models:
         raise InputError(
             f"--acceptance {name}=...: no drafter is called so; allowed: {', '.join(models[1:]) or 'none'}"
         )
-    devices = [asked.target, *(draft for draft in asked.drafts if "@" in draft), *asked.priced]
-    prices, unit = prices_of(asked.cost, devices)
-    if not prices[asked.target]:
-        raise InputError(f"--cost {','.join(asked.cost)}: {FREE}")
-    made = [_candidate(asked, "no speculation", "none", target, None, prices)]
-    for text in asked.drafts:
-        model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
-        is_beside = model == LOOKUP or bool(shape_of(model).head)
-        if where and is_beside and (kind := devices_in(asked.target)[0]) != devices_in(text)[0]:
-            raise InputError(f"--draft {text}: drafts on its target's device, {kind}; leave @{where} out")
-        if model == LOOKUP:
-            made.append(_candidate(asked, "prompt lookup", "lookup", target, None, prices, _known(LOOKUP, accepted)))
-            continue
-        of_model = _known(model, accepted)
-        shape = shape_of(model)
-        placed = beside(target, shape, _precision(text, target, shape))
-        check_tokenizer(f"--draft {text}", shape, target.shape)
-        method: Method = "head" if shape.head else "beside"
-        if all(one.name != placed.named for one in made):  # the same model on several devices is once on the target's
-            made.append(_candidate(asked, placed.named, method, target, placed, prices, of_model, model))
-        if where and method == "beside":
-            placed = placed_of(text)
-            made.append(_candidate(asked, text, "apart", target, placed, prices, of_model, model))
+    if asked.targets:
+        made, unit = _placed(asked, accepted)
+    else:
+        made, unit = _of_scenario(asked, accepted.get("")), _cost(asked.scenario).unit
     if asked.link and all(one.method != "apart" for one in made):
         raise InputError(f"--link {asked.link}: no drafter is elsewhere; give --draft MODEL@DEVICE, or leave it out")
+    if not all(one.target_per_hour for one in made):
+        raise InputError(f"plan: {FREE} (--cost, [cost] target_per_hour)")
+    return [varied for one in made for varied in _varied(one, asked.vary)], unit
+
+
+def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list[Candidate], str]:
+    """Return the candidates on named devices, and the unit of their prices."""
+    drafts, targets, reasons = tuple(_draft_places(asked)), dict[str, Placed](), list[InputError]()
+    for place in _target_places(asked):
+        try:
+            targets[place] = placed_of(place)
+        except InputError as error:
+            reasons.append(error)
+    if not targets:
+        raise reasons[-1]
+    elsewhere = [draft for draft in drafts if "@" in draft]
+    kinds = [f"@{kind}" for kind in asked.devices or ()]
+    if asked.cost or asked.scenario.cost is None:
+        prices, unit = prices_of(asked.cost, [*targets, *elsewhere, *kinds])
+    else:
+        prices, unit = _prices_by_role(asked.scenario, list(targets), elsewhere)
+    made = [one for place, target in targets.items() for one in _at(asked, place, target, drafts, prices, accepted)]
     return made, unit
 
 
-def _candidate(
-    asked: Asked, name: str, method: Method, target: Placed, drafter: Placed | None, prices: Mapping[str, float],
-    accepted: AcceptanceModel | None = None, model: str = "",
-) -> Candidate:  # fmt: skip
-    """Return a candidate with its times; InputError for places that do not fit."""
-    replace = msgspec.structs.replace
-    device = target.device
-    seqs, tokens = LIMITS[device.memory_bytes.value >= LARGE_BYTES and "A100" not in device.title]
-    profile = estimated_profile(target, drafter)
-    if method == "lookup":  # on the host, while the device works
-        profile = replace(profile, draft=StepTime(), draft_prefill=StepTime())
-    base = replace(
-        asked.load, name=name, profile=profile, acceptance=accepted, drafters=DRAFTERS[method], devices={}, faults=(),
-        verifiers=Verifiers(max_num_seqs=seqs, max_num_batched_tokens=tokens),
-        link=None if method != "apart" else link_of(asked.link) if asked.link else asked.load.link or LinkTime(),
+def _at(
+    asked: Asked, place: str, target: Placed, drafts: Sequence[str], prices: Mapping[str, float],
+    accepted: Mapping[str, AcceptanceModel],
+) -> Iterator[Candidate]:  # fmt: skip
+    """Yield the candidates for a target at its place; InputError for drafters that do not fit there."""
+
+    def made(name: str, method: Method, drafter: Placed | None = None, model: str = "", where: str = "") -> Candidate:
+        profile = estimated_profile(target, drafter)
+        if method == "lookup":  # on the host, while the device works
+            profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
+        of_drafts = None if method == "none" else _known(model or LOOKUP, accepted, asked)
+        base = _base(asked, method, profile, target, of_drafts)
+        if not asked.serving and _has_room(base):  # for one request, which is all: the loop of stars knows no cache
+            base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
+        depths = _depths(asked, method, of_drafts)
+        return Candidate(name, method, base, depths, prices[place], prices.get(where, 0.0), place, where, model)
+
+    yield made("no speculation", "none")
+    on_target = set[str]()
+    for text in drafts:
+        model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
+        is_beside = model == LOOKUP or bool(shape_of(model).head)
+        if where and is_beside and (kind := devices_in(place)[0]) != devices_in(text)[0]:
+            raise InputError(f"--draft {text}: drafts on its target's device, {kind}; leave @{where} out")
+        if model == LOOKUP:
+            yield made("prompt lookup", "lookup")
+            continue
+        shape = shape_of(model)
+        placed = beside(target, shape, _precision(text, target, shape))
+        check_tokenizer(f"--draft {text}", shape, target.shape)
+        if placed.named not in on_target:  # the same model on several devices is once on the target's
+            on_target.add(placed.named)
+            yield made(placed.named, "head" if shape.head else "beside", placed, model)
+        if where and not is_beside:
+            yield made(text, "apart", placed_of(text), model, text)
+
+
+def _has_room(base: Scenario) -> bool:
+    """Whether a request fits into the KV cache; if not, the candidate is left out later, with a note."""
+    try:
+        return bool(resolve(base))
+    except InputError:
+        return False
+
+
+def _of_scenario(asked: Asked, accepted: AcceptanceModel | None) -> list[Candidate]:
+    """Return the candidates of a scenario's own stations: its fleet, and the same without speculation."""
+    scenario, cost = asked.scenario, _cost(asked.scenario)
+    if asked.cost:
+        raise InputError("--cost: no device has a name here; give the scenario [cost], or --target")
+    if not isinstance(scenario.profile, HardwareProfile):
+        raise InputError(f"scenario {scenario.name!r}: a plan needs step times; name a profile, or give --target")
+    drafters, made = scenario.drafters, list[Candidate]()
+    plain = _base(asked, "none", scenario.profile, None, None)
+    if plain_step_s(fleet := resolve(plain), 1.0) > 0 and fleet.verifiers.times:
+        made.append(Candidate("no speculation", "none", plain, (0,), cost.target_per_hour or 0.0))
+    if drafters.count:
+        method: Method = "apart" if drafters.place == "own" else KINDS.get(drafters.kind, "beside")
+        model = accepted or scenario.acceptance
+        base = _base(asked, method, scenario.profile, None, model)
+        name = "a drafter apart" if method == "apart" else f"drafts on the target's device ({drafters.kind})"
+        place, price = ("drafter", cost.drafter_per_hour or 0.0) if method == "apart" else ("", 0.0)
+        depths = _depths(asked, method, model or scenario.profile.acceptance)
+        made.append(Candidate(name, method, base, depths, cost.target_per_hour or 0.0, price, place=place))
+    return made
+
+
+def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed | None, accepted: Any) -> Scenario:
+    """Return the fleet of one target: the scenario's policies as far as they have an effect."""
+    replace, scenario = msgspec.structs.replace, asked.scenario
+    own = scenario.drafters
+    kept = Drafters(depth=own.depth, shape=own.shape)
+    placed: dict[Method, Drafters] = {
+        "none": Drafters(count=0),
+        "lookup": replace(kept, place="target", kind="lookup"),
+        "head": replace(kept, place="target", kind="eagle"),
+        "beside": replace(kept, place="target"),
+        "apart": replace(own, count=1, place="own"),
+    }
+    drafters = placed[method]
+    in_turn = isinstance(drafters.group, One) and isinstance(drafters.order, Fifo) and method == "apart"
+    if asked.serving and in_turn and "drafters.group" not in asked.given:
+        drafters = replace(drafters, group=AllWaiting())  # requests share steps, as in every server
+    link = scenario.link
+    if method == "apart":
+        link = link_of(asked.link) if asked.link else link or (LinkTime() if target is not None else None)
+    elif target is not None or method == "none":
+        link = None
+    made = replace(
+        scenario, profile=profile, acceptance=accepted, drafters=drafters, link=link, cost=None,
+        verifiers=_verifiers(asked, target),
     )  # fmt: skip
-    depths = () if method == "none" else tuple(depth for depth in DEPTHS if depth <= deepest(accepted))
-    of_drafter = prices[name] if method == "apart" else 0.0
-    return Candidate(name, method, base, depths, prices[asked.target], of_drafter, asked.target, model)
+    usual = msgspec.structs.asdict(Verifiers())
+    names = [key.removeprefix("verifiers.") for key, _ in unused_keys(made)]
+    unused = {name: usual[name] for name in names if name in usual}
+    return replace(made, verifiers=replace(made.verifiers, **unused))
+
+
+def _verifiers(asked: Asked, target: Placed | None) -> Verifiers:
+    """Return the rules of targets: of servers vLLM's limits, where the scenario states no others."""
+    own, usual = asked.scenario.verifiers, Verifiers()
+    limits = LIMITS[False]
+    if target is not None:
+        limits = LIMITS[target.device.memory_bytes.value >= LARGE_BYTES and "A100" not in target.device.title]
+    stated = {name for name in limits if f"verifiers.{name}" in asked.given}
+    stated |= {name for name in limits if getattr(own, name) not in (1, getattr(usual, name))}
+    changed = {name: value for name, value in limits.items() if asked.serving and name not in stated}
+    return msgspec.structs.replace(own, count=1, **changed)
+
+
+def _depths(asked: Asked, method: Method, accepted: Any) -> tuple[int, ...]:
+    """Return the depths to try, as far as the acceptance of drafts is known; a rule of lengths has its own."""
+    if method == "none":
+        return (0,)
+    if asked.scenario.verifiers.allocate is not None:
+        return (asked.scenario.drafters.depth,)
+    known = deepest(accepted)
+    return tuple(dict.fromkeys(int(min(depth, known)) for depth in asked.depths or DEPTHS))
+
+
+def _varied(one: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
+    """Yield a candidate for every choice of values of further keys; without drafters apart, of those that it knows."""
+    keys = [key for key in vary if one.method == "apart" or all(_takes(one, key, value) for value in vary[key])]
+    for values in product(*(vary[key] for key in keys)):
+        levers = dict(zip(keys, values, strict=True))
+        said = [one.name, *(f"{key.rpartition('.')[2]} {value}" for key, value in levers.items())]
+        base = change_scenario(one.base, levers) if levers else one.base
+        yield msgspec.structs.replace(one, base=base, name=", ".join(said))
+
+
+def _takes(one: Candidate, key: str, value: Any) -> bool:
+    try:
+        return bool(change_scenario(one.base, {key: value}))
+    except InputError:
+        return False
+
+
+def _cost(scenario: Scenario) -> Cost:
+    """Return the scenario's prices; without any, each station is a device, and costs a device-hour."""
+    cost = scenario.cost or Cost(1.0, 1.0, "device-hours")
+    return msgspec.structs.replace(cost, unit=cost.unit or "cost")
+
+
+def _prices_by_role(
+    scenario: Scenario, targets: Sequence[str], drafters: Sequence[str]
+) -> tuple[dict[str, float], str]:
+    """Return what an hour of each place costs by the scenario's `[cost]`, which has one price for each role."""
+    cost = _cost(scenario)
+    prices: dict[str, float] = {}
+    for role, places, price in (
+        ("target", targets, cost.target_per_hour), ("drafter", drafters, cost.drafter_per_hour)
+    ):  # fmt: skip
+        devices = dict.fromkeys(map(devices_in, places))
+        if len(devices) > 1:
+            add = ",".join(f"{name}=COST" for name in dict.fromkeys(name for name, _ in devices))
+            raise InputError(f"scenario {scenario.name!r}: [cost] has one price for every {role}; give --cost {add}")
+        prices |= dict.fromkeys(places, price or 0.0)
+    return prices, cost.unit
+
+
+def _target_places(asked: Asked) -> Iterator[str]:
+    """Yield the places of targets: the user's, or of a budget every number of each device and every precision."""
+    for text in asked.targets:
+        if "@" in text or asked.devices is None:
+            _check_fits(asked, "--target", text)
+            yield text
+            continue
+        model, colon, precision = text.partition(":")
+        tried = PRECISIONS[:1] if shape_of(model).experts_in else PRECISIONS  # published ones are not quantised again
+        for kind, count in asked.devices.items():
+            own = [precision] if colon else [one for one in tried if one in precisions_of(device_of(kind))]
+            yield from (f"{model}@{n}x{kind}:{one}" for n in PARALLEL if n <= count for one in own)
+
+
+def _draft_places(asked: Asked) -> Iterator[str]:
+    """Yield the drafters; of a budget a small model without a place may run on any kind of device that holds it."""
+    for text in asked.drafts:
+        if "@" in text:
+            _check_fits(asked, "--draft", text)
+        if "@" in text or asked.devices is None or text == LOOKUP or shape_of(text).head:
+            yield text
+        else:
+            yield from [place for kind in asked.devices if _holds(place := f"{text}@{kind}")] or [text]
+
+
+def _holds(place: str) -> bool:
+    """Whether a model fits on its device."""
+    try:
+        placed_of(place)
+    except InputError:
+        return False
+    return True
+
+
+def _check_fits(asked: Asked, option: str, place: str) -> None:
+    if asked.devices is None:
+        return
+    kind, parallel = devices_in(place)
+    if asked.devices.get(kind, 0) < parallel:
+        raise InputError(f"{option} {place}: takes {parallel} x {kind}, which --devices does not have")
 
 
 def _precision(text: str, target: Placed, shape: ModelShape) -> str:
@@ -141,70 +339,8 @@ def _precision(text: str, target: Placed, shape: ModelShape) -> str:
     return asked if asked in precisions_of(target.device) else usual
 
 
-def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
-    """Read `0.8`, `.82,.68,.57` or `MODEL=.82,.68`: one probability for every token, or the share of drafts that reach
-    each position; or a file, `MODEL=FILE.toml`, a scenario or a profile. By drafter, "" for all others.
-    """
-    models: dict[str, AcceptanceModel] = {}
-    for text in texts:
-        name, _, values = text.rpartition("=")
-        if name in models:
-            raise InputError(f"--acceptance {text}: {name or 'all drafters'} got one before; leave one of them out")
-        if Path(values).suffix in (".toml", ".json"):
-            models[name] = acceptance_in(Path(values))
-            continue
-        try:
-            numbers = [float(value) for value in values.split(",")]
-            if not all(0 <= one <= 1 for one in numbers):
-                raise ValueError
-            models[name] = Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
-        except ValueError as error:
-            raise InputError(
-                f"--acceptance {text}: write a share, falling shares by position, or a file: 0.8, .8,.65,.5 or "
-                "FILE.toml; with a name before it of one drafter alone, MODEL=.8,.65"
-            ) from error
-    return models
-
-
-def acceptance_in(path: Path) -> AcceptanceModel:
-    """Return the acceptance in a scenario (TOML), as `specfleet import` writes it, or in a profile (JSON).
-
-    Acceptance by place becomes that by position: the shares of drafts at its depth that reach each one. Raises
-    InputError for a file without acceptance of drafts.
-    """
-    if path.suffix == ".json":
-        model: Acceptance | None = read_profile(str(path), Path()).acceptance
-    else:
-        scenario = read_scenario(path)
-        profile = scenario.profile
-        own = profile.acceptance if isinstance(profile, HardwareProfile) else None
-        model = scenario.acceptance or own
-    if isinstance(model, ByPlace):
-        return PerPosition(survival=tuple(survival(model, model.depth).tolist()))
-    if not isinstance(model, AcceptanceModel):
-        raise InputError(f"--acceptance {path}: has no acceptance of drafts; `specfleet import` writes files that have")
-    return model
-
-
-def _known(model: str, accepted: Mapping[str, AcceptanceModel]) -> AcceptanceModel:
-    found = accepted.get(model, accepted.get(""))
+def _known(model: str, accepted: Mapping[str, AcceptanceModel], asked: Asked) -> Any:
+    found = accepted.get(model, accepted.get("", asked.scenario.acceptance))
     if found is None:
         raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
     return found
-
-
-def link_of(text: str) -> LinkTime:
-    """Read a link; nothing is none. Raises InputError for anything else."""
-    found: dict[str, float] = {}
-    for part in filter(None, text.split("+")):
-        for key in LINK_KEYS:
-            try:
-                number = quantity(part, key, False)
-            except ValueError:
-                continue
-            if number is not None and key not in found and (number > 0 or (number == 0 and key == LINK_KEYS[0])):
-                found[key] = number
-                break
-        else:
-            raise InputError(f"--link {text}: {part!r} is neither; write a latency, a bandwidth, or both: 25Gbit+50us")
-    return LinkTime(**found)

@@ -1,20 +1,21 @@
-"""The command lines that run a plan's servers, and that measure one of them."""
+"""The command lines that run a plan's servers, and that measure one of them, quoted for a POSIX shell."""
 
 import json
 import math
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 import numpy as np
 
-from specfleet.experiments.plan.budget import Deployment, Load
 from specfleet.experiments.plan.candidates import Candidate
+from specfleet.experiments.plan.deployments import Deployment, Load
 from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.hardware.shipped import device_of, shape_of
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.workload import longest_of, mean_lengths, streams_of
+from specfleet.fleet.scenario.workload import mean_lengths, read_lengths, streams_of
 
 NAMES = {  # of methods, at vLLM and at SGLang
     "lookup": ("ngram", "NGRAM"), "beside": ("draft_model", "STANDALONE"), "eagle": ("eagle", "EAGLE"),
@@ -39,7 +40,7 @@ def serve_command(one: Candidate, depth: int, in_flight: int) -> str:
         config |= {"model": drafter} if drafter else {}
         if method == "beside" and shape_of(drafter).vocabulary != shape_of(one.target.rpartition("@")[0]).vocabulary:
             config["use_heterogeneous_vocab"] = True  # one tokenizer, padded to two sizes, which vLLM else refuses
-        parts.append(f"--speculative-config '{json.dumps(config)}'")
+        parts.append(f"--speculative-config {quote(json.dumps(config))}")
     return " ".join((*parts, _names(one)))
 
 
@@ -53,7 +54,7 @@ def sglang_command(one: Candidate, depth: int, in_flight: int) -> str:
         method, drafter = _method(one), _drafter(one)
         parts.append(f"--speculative-algorithm {NAMES[method][1]} --speculative-num-draft-tokens {depth + 1}")
         if method != "lookup":
-            parts += [f"--speculative-draft-model-path {drafter}"] if drafter else []
+            parts += [f"--speculative-draft-model-path {quote(drafter)}"] if drafter else []
             parts.append(f"--speculative-num-steps {depth} --speculative-eagle-topk 1")
     return " ".join((*parts, _names(one)))
 
@@ -78,7 +79,7 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     laws = (workload.prompt_tokens, workload.new_tokens)
     is_uniform = not workload.lengths and not any(isinstance(one, Between) and one.mean for one in laws)
     return (
-        f"vllm bench serve --model {model} {rate} {own if fleet.depth else random} --ignore-eos "
+        f"vllm bench serve --model {quote(model)} {rate} {own if fleet.depth else random} --ignore-eos "
         f"--num-prompts {workload.requests // replicas} "
         "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
         f"{'' if is_uniform or fleet.depth else UNIFORM}"
@@ -118,7 +119,7 @@ def _rows(one: Candidate, in_flight: int) -> int:
 
 def _longest(one: Candidate, depth: int) -> int:
     """Return the tokens of the longest text with its drafts, rounded up: the model's own limit may exceed the cache."""
-    return -(-(longest_of(one.base.workload)[0] + depth + 1) // ROUND) * ROUND
+    return -(-(read_lengths(one.base.workload).longest_text + depth + 1) // ROUND) * ROUND
 
 
 def _model(one: Candidate, flag: str, parallel: str, cache: str) -> list[str]:
@@ -126,7 +127,7 @@ def _model(one: Candidate, flag: str, parallel: str, cache: str) -> list[str]:
     model, _, where = one.target.rpartition("@")
     kind, count = devices_in(one.target)
     return [
-        f"{flag}{model}",
+        f"{flag}{quote(model)}",
         *([f"{parallel} {count}"] if count > 1 else []),
         *(["--dtype half"] if "bf16" not in device_of(kind).compute else []),
         *(["--quantization fp8"] if "fp8" in where.split(":") and not _published_in(one) else []),
@@ -137,12 +138,12 @@ def _model(one: Candidate, flag: str, parallel: str, cache: str) -> list[str]:
 def _published_in(one: Candidate) -> str:
     """Return the precisions that only a checkpoint brings; a server makes fp8 of weights in 16 bits."""
     model, _, where = one.target.rpartition("@")
-    precisions = [each for each in where.split(":")[1:] if each not in ("bf16", "kv-bf16", "kv-fp8")]
+    precisions = [part for part in where.split(":")[1:] if part not in ("bf16", "kv-bf16", "kv-fp8")]
     return "" if precisions == ["fp8"] and not shape_of(model).experts_in else ", ".join(precisions)
 
 
 def _names(one: Candidate) -> str:
-    """Say, in a comment of the shell, for which checkpoints the names stand."""
+    """Say, in a comment of the shell, which a line break would end, for which checkpoints the names stand."""
     model, precisions = one.target.rpartition("@")[0], _published_in(one)
     names = [f"{model} in {precisions}" if precisions else model, _drafter(one)]
-    return f"# names stand for folders or hub names of checkpoints: {', '.join(filter(None, names))}"
+    return f"# names stand for folders or hub names of checkpoints: {' '.join(', '.join(filter(None, names)).split())}"

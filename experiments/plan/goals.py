@@ -15,16 +15,23 @@ from specfleet.fleet.scenario.slo import miss
 TIMES = {"ttft": "ttft", "tpot": "tpot", "latency": "latency", "e2el": "latency"}  # e2el: as vLLM's users call it
 FORMS = ("mean", *PERCENTILES)
 USER = "tokens_per_s_per_user"
+PER_USER = "tokens/s a user"
+MOST = 1e9
 ATTAINMENT = "slo_attainment"  # of the goals in the scenario's `[slo]`
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """A limit of a metric, in the metric's unit; `text`: as the user wrote it."""
+    """A limit of a metric, in the metric's unit; `text`: as the user wrote it; `unit`: that it is shown in."""
 
     text: str
     metric: str
     limit: float
     sense: Literal["at most", "at least"]
+    unit: str = "s"
+
+    def shown(self, value: float) -> float:
+        """Return a value of the metric in the goal's unit: a user's tokens a second are 1 / TPOT."""
+        return 1 / value if self.unit == PER_USER else value
 
     def miss(self, value: float) -> float:
         """By which share a value misses the goal; negative where there is room left."""
@@ -70,11 +77,11 @@ def parse_least(texts: Iterable[str]) -> list[Goal]:
         number = number_of(f"--least {text}", value, "per_s", share=name == ATTAINMENT)
         form = name.removeprefix(USER).removeprefix("_") or "mean"
         if name.startswith(USER) and form in FORMS:
-            goals.append(Goal(f"{name} >= {value.strip()}", _metric("tpot", form), 1 / number, "at most"))
+            goals.append(Goal(f"{name} >= {value.strip()}", _metric("tpot", form), 1 / number, "at most", PER_USER))
         elif name == "tokens_per_s":
-            goals.append(Goal(f"{name} >= {value.strip()}", "throughput", number, "at least"))
+            goals.append(Goal(f"{name} >= {value.strip()}", "throughput", number, "at least", "tokens/s"))
         elif name == ATTAINMENT and number <= 1:
-            goals.append(Goal(f"{name} >= {value.strip()}", ATTAINMENT, number, "at least"))
+            goals.append(Goal(f"{name} >= {value.strip()}", ATTAINMENT, number, "at least", "share"))
         else:
             users = ", ".join(f"{USER}_{form}" for form in FORMS[1:])
             allowed = f"tokens_per_s, {USER}, {users}, and {ATTAINMENT}, a share of requests"
@@ -102,6 +109,6 @@ def number_of(said: str, value: str, key: str, share: bool = False) -> float:
         number = float(value) if number is None else number
     except ValueError as error:
         raise InputError(f"{said}: {error}") from error
-    if not 0 < number < 1e9:
-        raise InputError(f"{said}: needs a number above 0")
+    if not 0 < number < MOST:
+        raise InputError(f"{said}: needs a number above 0 and below {MOST:g}")
     return number

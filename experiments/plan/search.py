@@ -1,278 +1,225 @@
-"""The search: simulate the fleets that could be the answer, and race the closest of them.
+"""The best fleet of each method of speculation: equations choose what is simulated, simulations rank.
 
-Targets that decode all the time: equations say well what a token costs, see `_cheapest`. Requests that come by
-themselves: the cost of a fleet is known, whether it reaches the goals is not, see `_fewest`.
+All fleets of a question have the same requests, seed by seed. No fleet is simulated whose load comes within a margin of
+its capacity (`deployments.MARGIN`).
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from msgspec.structs import replace
+import msgspec
+import numpy as np
 
-from specfleet.experiments.plan.goals import Goal
-from specfleet.experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, Question
-from specfleet.experiments.plan.screen import Screened
-from specfleet.experiments.plan.trials import CLEARLY, Entrant, Trials, Values, fleet_values, leader_of, unsettled
+from specfleet.experiments.plan.deployments import ENOUGH, Deployment, Estimate, Load, Question, estimates, requests_for
+from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Sample, Trials, gap_between
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.sim.fast.choice import import_failure
 
-SEEDS = (3, 5, 8)  # of the fleets between which the choice is, round by round
-# Targets that decode all the time.
-WAVE = 8  # fleets simulated before the next look
-MARGIN = 0.12  # what equations may take for more expensive than it is, as a share
-SLACK = 0.10  # and how much slower
-MAX_FLEETS = 64  # simulated in all, for each pair of places
-OF_A_RIVAL = 8  # fleets of another kind simulated until one meets the goals
-# Requests that come by themselves.
-TOO_DEAR = 2.0  # times the best cost so far: beyond, fleets on other devices are not looked at
-LEVERS = 2  # the best by equations, tried around the fewest targets
-MAX_ROUNDS = 4  # of racing, and of adding a target where the race says that it was luck
-TRUSTED = 3  # simulations of a line after which it is bisected, whatever equations say
+SEEDS = (1, 3, 6)  # of a first look, of the best fleets of each method, and of the best of all
+FIRST, KEPT = 6, 3  # fleets of a method in the first look, and after it
+SLOW_FEW = 2  # the same of slow ones
+CLOSE = 0.05  # difference, as a share, up to which fleets get all seeds
+LEAST = {True: 1000, False: 96}  # requests of a simulation with arrivals, and in a closed loop, which varies less
+SLOW_SHARE = 4  # fleets that are simulated event by event have so many times fewer requests
+ROUNDS = 3  # of neighbours in depth
+DEARER = 2.0  # times the cost of the best tokens up to which stars of other numbers of targets are shown
+SLACK = 0.10  # by how much equations may say that a goal is missed
+SAME_COST = 1e-9
 
-
-def search(question: Question, screened: Sequence[Screened], jobs: int, done: Callable[[str], None]) -> "Contest":
-    """Choose the fleet with the cheapest tokens; for arrivals, the cheapest fleet, then the quickest."""
-    contest = Contest(question, jobs, done)
-    (_fewest if question.arrivals_per_s else _cheapest)(contest, screened)
-    return contest
+Nothing = Callable[[str], None]
 
 
-class Contest:
-    """All trials so far, and what they say; `entrants`: the simulated fleets by title."""
+class Simulations:
+    """Simulations of a question's fleets under its load.
 
-    def __init__(self, question: Question, jobs: int, done: Callable[[str], None]) -> None:
-        self.question, self.goals, self.jobs = question, question.goals, jobs
-        self.open_loop = bool(question.arrivals_per_s)
-        self.trials = Trials(done)
-        self.entrants: dict[str, Entrant] = {}
-
-    def contenders(self) -> list[Entrant]:
-        """Those of them that may be chosen."""
-        return [one for one in self.entrants.values() if self.may_win(one.shape)]
-
-    def of_kind(self, kind: Kind) -> list[Entrant]:
-        """Those of a kind of fleet."""
-        return [one for one in self.entrants.values() if one.shape.kind == kind]
-
-    def may_win(self, shape: FleetShape) -> bool:
-        """Whether the question lets a fleet be chosen."""
-        return shape.kind == APART or not self.question.apart
-
-    @property
-    def leader(self) -> Entrant | None:
-        """The best fleet that meets the goals, so far; None if none of those simulated does.
-
-        Targets that have nothing to do with each other give tokens at the same cost, however many: the fewest are best.
-        """
-        best = leader_of(self.contenders(), self.goals, self.open_loop)
-        if best is None or self.question.copies(best.shape) == 1:
-            return best
-        alike = [one for one in self.contenders() if replace(one.shape, targets=best.shape.targets) == best.shape]
-        return min((one for one in alike if one.worst_miss(self.goals) <= 0), key=lambda one: one.shape.targets)
-
-    def simulate(self, shapes: Sequence[FleetShape], seeds: int = 1) -> None:
-        """Give fleets that many seeds."""
-        self.trials.run(map(self.question.scenario, shapes), seeds, self.jobs)
-        for shape in shapes:
-            values = self.values(shape, shape.title)
-            self.entrants[shape.title] = Entrant(values, shape, self.question.cost_per_hour(shape))
-
-    def values(self, shape: FleetShape, scenario: str) -> tuple[Values, ...]:
-        """Return the metrics of a fleet, seed by seed, from the simulations of a scenario by its name."""
-        return tuple(fleet_values(self.question, shape, each) for each in self.trials.values[scenario])
-
-    def race(self) -> None:
-        """Give the leader, and those close to it, more seeds, until the choice is clear or the seeds are spent."""
-        for seeds in SEEDS:
-            best = self.leader
-            if best is None:
-                return
-            close = unsettled(best, self.contenders(), self.goals, self.open_loop)
-            if self.open_loop:
-                close = self._of_interest(close, best, seeds)
-            is_sure = len(best.trials) >= SEEDS[0] and not best.is_at_the_edge(self.goals)
-            if not close and is_sure:
-                return
-            self.simulate([one.shape for one in (best, *close)], seeds)
-
-    def _of_interest(self, close: Iterable[Entrant], best: Entrant, seeds: int) -> list[Entrant]:
-        """Return the fleets close to the leader that are raced against it, where what a fleet costs is known.
-
-        Those that cost the same, by the first few seeds: their times alone decide between them. Of cheaper ones
-        that miss a goal by chance perhaps, the dearest of each family: where it misses, those with less miss, too.
-        """
-        same = [one for one in close if one.worst_miss(self.goals) <= 0 and seeds <= SEEDS[0]]
-        dearest: dict[Family, Entrant] = {}
-        for one in sorted(close, key=lambda one: (one.cost_per_hour, -one.worst_miss(self.goals))):
-            if one.worst_miss(self.goals) > 0 and one.cost_per_hour < best.cost_per_hour:
-                dearest[one.shape.family] = one
-        return [*same, *dearest.values()]
-
-    def _near(self) -> list[Entrant]:
-        best = self.leader
-        return [] if best is None else unsettled(best, self.contenders(), self.goals, self.open_loop, nothing_too=True)
-
-    @property
-    def level(self) -> list[Entrant]:
-        """Rivals within chance of the leader, or less than a hundredth dearer."""
-        return [one for one in self._near() if one.worst_miss(self.goals) <= 0]
-
-    @property
-    def perhaps(self) -> list[Entrant]:
-        """Rivals that would be better, and miss a goal on average, but not beyond chance."""
-        return [one for one in self._near() if one.worst_miss(self.goals) > 0 and len(one.trials) >= SEEDS[0]]
-
-
-def estimated_miss(one: Screened, goals: Iterable[Goal]) -> float:
-    """By how much the equations say that a goal is missed; they know mean times of tokens, and throughput."""
-    values = {"throughput": one.tokens_per_s} | {goal.metric: one.tpot_s for goal in goals if "tpot_" in goal.metric}
-    return max((goal.miss(values[goal.metric]) for goal in goals if goal.metric in values), default=-math.inf)
-
-
-def _cheapest(contest: Contest, screened: Sequence[Screened]) -> None:
-    """Simulate from the cheapest fleet on, race the closest, and look at a rival of each family."""
-    hopeful = _in_order(screened, contest.goals)
-    waiting = [one for one in hopeful if contest.may_win(one.shape)]
-    most = MAX_FLEETS * len(contest.question.pairs)
-    while waiting and len(contest.entrants) < most:
-        leader = contest.leader
-        if leader is not None and waiting[0].per_million > (1 + MARGIN) * leader.mean("cost_per_million"):
-            break  # what is left costs too much, the equations' error allowed for
-        contest.simulate([one.shape for one in waiting[:WAVE]])
-        waiting = waiting[WAVE:]
-    contest.race()
-    families = dict.fromkeys(one.shape.family for one in hopeful)
-    for family in sorted(families, key=lambda family: (APART, COLOCATED, PLAIN).index(family[0])):
-        own = [one for one in hopeful if one.shape.family == family]
-        for one in own[:OF_A_RIVAL]:
-            simulated = [contest.entrants[each.shape.title] for each in own if each.shape.title in contest.entrants]
-            if any(each.worst_miss(contest.goals) <= 0 for each in simulated):
-                break
-            contest.simulate([one.shape])
-
-
-def _in_order(screened: Iterable[Screened], goals: Sequence[Goal]) -> list[Screened]:
-    """Return the fleets that could meet the goals, the cheapest first; where none could, those that miss least."""
-    by_miss = sorted(screened, key=lambda one: estimated_miss(one, goals))
-    able = [one for one in by_miss if estimated_miss(one, goals) <= SLACK]
-    return sorted(able or by_miss[:WAVE], key=lambda one: (one.per_million, one.tpot_s))
-
-
-def _fewest(contest: Contest, screened: Sequence[Screened]) -> None:
-    """Search the lines for the fewest targets, then race what was found and its neighbours.
-
-    First the line of each kind that looks cheapest is searched, then the cheapest of each pair of places, then the
-    others, as far as they cost no more than the best so far.
+    - `estimates`: all fleets by title. `notes`: on those that have no room. `best`: of each method, the best first.
     """
-    lines = sorted(lines_of(screened, contest.goals), key=FleetsByTargets.expected_cost)
-    by_family = {line.family: line for line in reversed(lines)}
-    by_kind = {line.family[0]: line for line in reversed(lines)}
-    ranks = [(line is not by_kind[line.family[0]]) + (line is not by_family[line.family]) for line in lines]
-    for rank, factor in enumerate((math.inf, TOO_DEAR, 1.0)):
-        group = [line for line, own in zip(lines, ranks, strict=True) if own == rank]
-        for line in group:
-            example = by_family[line.family] if rank == 2 else by_kind[line.family[0]]
-            line.missed = example.missed
-        most = factor * _least_cost(lines, contest)
-        while probes := [(line, one) for line in group if (one := line.probe(most)) is not None]:
-            contest.simulate([one.shape for _, one in probes])
-            for line, one in probes:
-                line.look(one, contest.entrants[one.shape.title])
-    for _ in range(MAX_ROUNDS):
-        least = _least_cost(lines, contest)
-        contest.simulate([one.shape for line in lines for one in line.around(least, contest.entrants)])
-        contest.race()
-        if not [line for line in lines if line.was_luck(contest.entrants, contest.leader)]:
+
+    def __init__(self, question: Question, jobs: int, done: Nothing, first_seed: int = 0) -> None:
+        every, self.notes = estimates(question)
+        self.question, self.jobs = question, jobs
+        self.trials = Trials(done, first_seed)
+        self.estimates = {one.fleet.title: one for one in every}
+        self.best: list[Deployment] = []
+        self.at_once = question.load.per_s * min(one.request_s for one in every)
+        import_failure()  # loads the compiled loop, if it can be
+
+    def scenario(self, fleet: Deployment, load: Load | None = None, most: int = 10**9) -> Scenario:
+        """Return the scenario that is simulated, under the question's load or another one.
+
+        It has `most` requests, or enough for those in flight.
+        """
+        own = load or self.question.load
+        in_flight = own.at_once(fleet.replicas)
+        if own.per_s:
+            in_flight = math.ceil(own.per_s / self.question.load.per_s * self.at_once)
+        requests = requests_for(in_flight, LEAST[own.per_s > 0])
+        if fleet.is_slow:
+            requests = max(requests // SLOW_SHARE, ENOUGH * in_flight)
+        return fleet.scenario(own, max(min(requests, most), in_flight))
+
+    def run(self, fleets: Sequence[Deployment], seeds: int) -> None:
+        """Give each fleet that many seeds."""
+        several = any(one.is_slow for one in fleets)  # compiled simulations are faster than a start of processes
+        self.trials.run([self.scenario(one) for one in fleets], seeds, self.jobs if several else 1)
+
+    def sample(self, fleet: Deployment) -> Sample:
+        """Return the simulations of a fleet."""
+        return Sample(tuple(self.trials.values[fleet.title]))
+
+    def miss(self, fleet: Deployment) -> float:
+        """By which share a fleet misses the goal that it misses most; infinite for more load than it carries."""
+        return self.sample(fleet).worst_miss(self.question.goals)
+
+    def scores(self, fleet: Deployment) -> list[float]:
+        """What is to be small, seed by seed: the time of a request, in a closed loop of a token, or a token's cost."""
+        metric = "latency_s" if self.question.load.per_s else "token_s"
+        factor = fleet.cost_per_hour if self.question.aim == "token" else 1.0
+        return [factor * values.get(metric, math.inf) for values in self.trials.values[fleet.title]]
+
+    @property
+    def winner(self) -> Deployment | None:
+        """The best fleet; None if no fleet meets the goals."""
+        return self.best[0] if self.miss(self.best[0]) <= 0 else None
+
+    def rank(self, fleet: Deployment) -> tuple[float, ...]:
+        """Return a key: goals met, then the hour's cost if the question asks for it, then time or a token's cost."""
+        miss = self.miss(fleet)
+        if miss > 0:
+            return (1.0, miss, 0.0)
+        hour = fleet.cost_per_hour if self.question.aim == "hour" else 0.0
+        return (0.0, hour, float(np.mean(self.scores(fleet))))
+
+    def gap(self, fleet: Deployment, best: Deployment) -> Interval:
+        """Return by which share a fleet is slower than the best one, or its tokens dearer."""
+        return gap_between(self.scores(fleet), self.scores(best))
+
+    def standing(self, fleet: Deployment) -> str:
+        """Return what a fleet is beside the best one: best, level, by how much it is worse, or what it misses."""
+        best, miss, aim = self.best[0], self.miss(fleet), self.question.aim
+        if miss == math.inf:
+            return "cannot carry the load"
+        if miss > 0:
+            sample = self.sample(fleet)
+            missed = max(self.question.goals, key=lambda goal: goal.miss(sample.mean(goal.metric)))
+            return f"misses {missed.text} by {miss:.0%}"
+        if fleet == best:
+            return "best"
+        if aim == "hour" and fleet.cost_per_hour > best.cost_per_hour * (1 + SAME_COST):
+            return f"costs {fleet.cost_per_hour / best.cost_per_hour - 1:+.0%}"
+        gap = self.gap(fleet, best)
+        is_level = gap.value < INDIFFERENT or gap.low <= 0
+        return "level" if is_level else f"{gap.value:+.0%} {'cost' if aim == 'token' else 'time'}"
+
+
+def find(question: Question, jobs: int = 1, done: Nothing = lambda _what: None) -> Simulations:
+    """Search the fleets of a question; InputError where nothing fits or carries the load.
+
+    - `jobs`: simulations at once, of those that are not compiled; `done`: called after each with its fleet.
+    """
+    simulations = Simulations(question, jobs, done)
+    families: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
+    for one in simulations.estimates.values():
+        if one.may_win:
+            place = one.fleet.candidate.target if question.devices is None else ""
+            families[one.fleet.candidate.name, place].append(one)
+    best = simulations.best
+    for own in families.values():
+        near = _cheapest(simulations, own) if question.aim == "hour" else _first(question, own)
+        best.append(_best_of(simulations, near, own))
+    best.sort(key=simulations.rank)
+    close = [one for one in best if simulations.rank(one)[:2] == simulations.rank(best[0])[:2]]
+    simulations.run([one for one in close if simulations.gap(one, best[0]).value < CLOSE], SEEDS[2])
+    best.sort(key=simulations.rank)
+    while len(simulations.sample(best[0]).trials) < SEEDS[2]:  # with all seeds another one may come first
+        simulations.run(best[:1], SEEDS[2])
+        best.sort(key=simulations.rank)
+    return simulations
+
+
+def _first(question: Question, own: Sequence[Estimate]) -> list[Estimate]:
+    """Return the best fleets by equations: the best depth of each way to use the devices."""
+    able = [one for one in own if _estimated_miss(question, one) <= SLACK] or own
+    best: dict[tuple[str, int, int], Estimate] = {}
+    for one in able:
+        best.setdefault((one.fleet.candidate.target, one.fleet.replicas, one.fleet.sharing), one)
+    fleets = list(best.values())
+    if own[0].fleet.candidate.base.verifiers.max_num_seqs == 1:  # a star, whose simulations are fast
+        return [one for one in fleets if one.per_million <= DEARER * fleets[0].per_million]
+    return fleets[: SLOW_FEW if own[0].fleet.is_slow else FIRST]
+
+
+def _estimated_miss(question: Question, one: Estimate) -> float:
+    """By how much equations say that a goal is missed; they know mean times of tokens."""
+    _, answer = mean_lengths(one.fleet.candidate.base.workload)
+    return max((goal.miss(one.request_s / answer) for goal in question.goals if goal.metric[:4] == "tpot"), default=0.0)
+
+
+def _cheapest(simulations: Simulations, own: Sequence[Estimate]) -> list[Estimate]:
+    """Return the fewest targets at each place that meet the goals in a first look, and one fewer.
+
+    More targets are never slower, so that each place is bisected, as far as it costs no more than what was found.
+    """
+    lines: dict[tuple[str, int], list[Estimate]] = defaultdict(list)
+    for one in _first_of_each(own):
+        lines[one.fleet.candidate.target, one.fleet.sharing].append(one)
+    near, least = list[Estimate](), math.inf
+    for line in sorted(lines.values(), key=lambda line: line[0].fleet.cost_per_hour):
+        line.sort(key=lambda one: one.fleet.cost_per_hour)
+        affordable = [one for one in line if one.fleet.cost_per_hour <= least * (1 + SAME_COST)]
+        low, high = 0, len(affordable) - (least == math.inf)
+        while low < high:
+            middle = (low + high) // 2
+            simulations.run([affordable[middle].fleet], SEEDS[0])
+            if simulations.miss(affordable[middle].fleet) <= 0:
+                high = middle
+            else:
+                low = middle + 1
+        near += affordable[max(low - 1, 0) : low + 1]
+        if low < len(affordable):
+            simulations.run([affordable[low].fleet], SEEDS[0])
+            if simulations.miss(affordable[low].fleet) <= 0:
+                least = min(least, affordable[low].fleet.cost_per_hour)
+    return [one for one in near if one.fleet.cost_per_hour <= least * (1 + SAME_COST)]
+
+
+def _first_of_each(own: Sequence[Estimate]) -> list[Estimate]:
+    """Return the fastest depth, by equations, of each number of targets at each place."""
+    best: dict[tuple[str, int, int], Estimate] = {}
+    for one in sorted(own, key=lambda one: one.request_s):
+        best.setdefault((one.fleet.candidate.target, one.fleet.replicas, one.fleet.sharing), one)
+    return list(best.values())
+
+
+def _best_of(simulations: Simulations, near: Sequence[Estimate], own: Sequence[Estimate]) -> Deployment:
+    """Return the best fleet of a method: a look at some, then at their neighbours in depth, then more seeds."""
+    known = {one.fleet.title for one in own}
+    fleets = [one.fleet for one in near]
+    for _ in range(ROUNDS):
+        simulations.run(fleets, SEEDS[0])
+        first = sorted(fleets, key=simulations.rank)[:2]
+        neighbours = [one for fleet in first for one in _neighbours(fleet)]
+        fresh = {one.title: one for one in neighbours if one.title in known - {each.title for each in fleets}}
+        if not fresh:
             break
+        fleets += fresh.values()
+    simulations.run(fleets, SEEDS[0])
+    kept = sorted(fleets, key=simulations.rank)[: SLOW_FEW if own[0].fleet.is_slow else KEPT]
+    simulations.run(kept, SEEDS[1])
+    best = min(kept, key=simulations.rank)
+    if simulations.miss(best) > 0 and simulations.question.aim == "hour":  # the first look was luck
+        dearer = [one for one in own if one.fleet.cost_per_hour > max(each.cost_per_hour for each in kept)]
+        if dearer:
+            cheapest = min(one.fleet.cost_per_hour for one in dearer)
+            level = [one for one in _first_of_each(dearer) if one.fleet.cost_per_hour <= cheapest * (1 + SAME_COST)]
+            return min(best, _best_of(simulations, level[:FIRST], own), key=simulations.rank)
+    return best
 
 
-def lines_of(screened: Iterable[Screened], goals: Sequence[Goal]) -> list["FleetsByTargets"]:
-    """Sort fleets that can carry the load into lines."""
-    lines: dict[tuple[Family, int], dict[int, list[Screened]]] = defaultdict(lambda: defaultdict(list))
-    for one in sorted(screened, key=lambda one: one.tpot_s):
-        if math.isfinite(one.tpot_s):
-            lines[one.shape.family, one.shape.drafters][one.shape.targets].append(one)
-    return [FleetsByTargets([line[targets] for targets in sorted(line)], goals) for line in lines.values()]
-
-
-def _least_cost(lines: Iterable["FleetsByTargets"], contest: Contest) -> float:
-    """Return the cost of the cheapest fleet that was found to reach the goals, and may be chosen."""
-    found = [line.found for line in lines if line.found is not None and contest.may_win(line.found.shape)]
-    return min((one.cost_per_hour for one in found), default=math.inf)
-
-
-class FleetsByTargets:
-    """Fleets of a family and a number of drafters by their targets, the best levers of each number first.
-
-    More targets are never slower: those up to the place `below` miss the goals, those from `above` on meet them.
-    `missed`: what simulations said over what equations said, of the goal that is missed most.
-    """
-
-    def __init__(self, fleets: Sequence[Sequence[Screened]], goals: Sequence[Goal]) -> None:
-        self.fleets, self.goals = fleets, goals
-        self.below, self.above = -1, len(fleets)
-        self.looks, self.missed = 0, 1.0
-
-    @property
-    def family(self) -> Family:
-        """The family of its fleets."""
-        return self.fleets[0][0].shape.family
-
-    @property
-    def found(self) -> Screened | None:
-        """The fewest targets that are known to reach the goals."""
-        return self.fleets[self.above][0] if self.above < len(self.fleets) else None
-
-    def expected_cost(self) -> float:
-        """What the fleet costs that equations say reaches the goals with the fewest targets."""
-        probe = self.probe()
-        return math.inf if probe is None else probe.cost_per_hour
-
-    def probe(self, most_cost: float = math.inf) -> Screened | None:
-        """Return the fleet to look at next, at this cost at most; None where nothing is left to look at."""
-        affordable = sum(fleets[0].cost_per_hour <= most_cost for fleets in self.fleets)
-        places = range(self.below + 1, min(self.above, affordable))
-        if not places:
-            return None
-        misses = [estimated_miss(self.fleets[place][0], self.goals) for place in places]
-        if self.looks >= TRUSTED or not all(map(math.isfinite, misses)):
-            return self.fleets[(places.start + places.stop - 1) // 2][0]
-        hopeful = [place for place, miss in zip(places, misses, strict=True) if (1 + miss) * self.missed <= 1]
-        twice = [place for place in places if self.below >= 0 and self._targets(place) >= 2 * self._targets(self.below)]
-        return self.fleets[(hopeful or twice or places[-1:])[0]][0]
-
-    def _targets(self, place: int) -> int:
-        return self.fleets[place][0].shape.targets
-
-    def look(self, one: Screened, entrant: Entrant) -> None:
-        """Take what the trials say of a fleet that was probed."""
-        place = next(place for place, fleets in enumerate(self.fleets) if fleets[0] is one)
-        miss, expected = entrant.worst_miss(self.goals), estimated_miss(one, self.goals)
-        if miss <= 0:
-            self.above = place
-        else:
-            self.below = place
-        self.looks += 1
-        if math.isfinite(miss) and math.isfinite(expected):
-            self.missed = (1 + miss) / (1 + expected)
-
-    def around(self, least_cost: float, entrants: dict[str, Entrant]) -> list[Screened]:
-        """Return the fleets next to what was found with the best few levers, if cheap and not far from the goals."""
-        near = [self.fleets[place] for place in (self.below, self.above) if 0 <= place < len(self.fleets)]
-        return [one for fleets in near if self._is_hopeful(fleets[0], entrants)
-                for one in fleets[:LEVERS] if one.cost_per_hour <= least_cost]  # fmt: skip
-
-    def _is_hopeful(self, one: Screened, entrants: dict[str, Entrant]) -> bool:
-        """Whether other levers could make as many targets reach the goals."""
-        if one.shape.title not in entrants:
-            return one is self.found
-        return entrants[one.shape.title].worst_miss(self.goals) <= CLEARLY - 1
-
-    def was_luck(self, entrants: dict[str, Entrant], leader: Entrant | None) -> bool:
-        """Whether more seeds say that what was found misses the goals; then one target more is found."""
-        if self.found is None or (leader is not None and leader.cost_per_hour < self.found.cost_per_hour):
-            return False
-        tried = [entrants[one.shape.title] for one in self.fleets[self.above] if one.shape.title in entrants]
-        if any(one.worst_miss(self.goals) <= 0 for one in tried) or self.above + 1 >= len(self.fleets):
-            return False
-        self.above += 1
-        return True
+def _neighbours(fleet: Deployment) -> list[Deployment]:
+    """Return the fleets of one draft token less and more, and the one with the other rule for late drafts."""
+    replace = msgspec.structs.replace
+    late = replace(fleet, late="decode" if fleet.late == "skip" else "skip")
+    return [*(replace(fleet, depth=fleet.depth + more) for more in (-1, 1)), late]

@@ -1,8 +1,9 @@
-"""A serving target under load by equations: the time of a request with so many in flight, and the load that this is.
+"""A target under load by equations: the time of a request with so many in flight, and the load that this is.
 
 A request of O answer tokens takes O / E[tokens of a round] rounds, and waits for the prefills of all others meanwhile.
-By Little's law a target with B requests in flight serves B / (time of a request) of them in a second. Equations are
-approximate: they choose what is simulated.
+By Little's law a target with B requests in flight serves B / (time of a request) of them in a second. A target with one
+request at a time and a drafter elsewhere is a star: its rounds are those of StarSD's equations, or of approximate mean
+value analysis where times vary. Equations are approximate: they choose what is simulated.
 """
 
 import math
@@ -11,11 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specfleet.fleet.acceptance.models import survival
-from specfleet.fleet.scenario.facts import middle_context
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.stations.star import StarInputs, star_inputs
 from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.approximate import rounds_per_s
 
 WORTH = 1.10  # twice the requests in flight must be served this much faster, or the device has no time left
 MAX_ROWS = 4096
@@ -42,9 +42,14 @@ class LoadCurve(NamedTuple):
         rates: Floats = np.maximum.accumulate(self.rows / self.request_s)
         return rates
 
+    @property
+    def capacity_per_s(self) -> float:
+        """The most requests that are served in a second."""
+        return float(self.per_s[-1])
+
     def request_at(self, per_s: float) -> float:
         """Time of a request at a load, by Little's law; infinite for a load that the target cannot carry."""
-        if per_s > self.per_s[-1]:
+        if per_s > self.capacity_per_s:
             return math.inf
         return float(np.interp(per_s, [0.0, *self.per_s], [0.0, *self.rows])) / per_s
 
@@ -59,91 +64,118 @@ class LoadCurve(NamedTuple):
         return float(np.interp(min(self.full[resource], self.rows[-1]), self.rows, self.per_s))
 
 
-def load_curve(fleet: Fleet, depth: int, targets: int = 1) -> LoadCurve:
-    """Return the curve of a target at a depth; `targets`: how many share a drafter elsewhere."""
-    full = _row_limits(fleet, depth)
+def load_curve(fleet: Fleet, targets: int = 1) -> LoadCurve:
+    """Return the curve of a target; `targets`: how many share a drafter elsewhere."""
+    full = _row_limits(fleet)
     most = max(int(min(*full.values(), MAX_ROWS)), 1)
     knots = range(int(KNOTS_A_DOUBLING * math.log2(2 * most)) + 1)
     rows = np.array(sorted({round(2 ** (knot / KNOTS_A_DOUBLING)) for knot in knots} | {most, 2 * most}))
-    times_s = np.array([request_s(fleet, int(each), depth, targets) for each in rows])
+    rounds = Rounds(fleet)
+    times_s = np.array([rounds.request_s(int(each), targets) for each in rows])
     per_s = rows / times_s
     twice = np.interp(2 * rows, rows, per_s)
     idle = (twice >= WORTH * per_s) & (2 * rows <= rows[-1])
     full["the devices' time"] = float(rows[np.argmin(idle)]) if not idle[rows <= most].all() else math.inf
-    if fleet.verifiers.drafts is None and depth:
-        behind = [each for each in rows if targets * _draft_s(fleet, each, depth) > _alone_s(fleet, each, depth)]
+    if rounds.is_apart:
+        behind = [each for each in rows if targets * rounds.draft_s(int(each)) > rounds.alone_s(int(each))]
         full["the drafters' time"] = float(behind[0]) if behind else math.inf
     carried = rows <= most
     ordered = dict(sorted(full.items(), key=lambda one: one[1]))
     return LoadCurve(rows[carried].astype(float), times_s[carried], ordered)
 
 
-def request_s(fleet: Fleet, rows: int, depth: int, targets: int = 1) -> float:
-    """Time of a request's decoding: its rounds, and the prefills of all others meanwhile."""
-    _, answer = mean_lengths(fleet.workload)
-    rounds, others = answer / tokens_per_round(fleet, depth), (rows - 1) * (depth + 1)
-    prefill_s = _prefill_s(fleet, fleet.verifier_times(0).prefill, others)
-    if depth and fleet.verifiers.drafts is not None and fleet.verifiers.drafts.reads_prompts:
-        prefill_s += _prefill_s(fleet, fleet.drafter_times(0).prefill, others)
-    return rounds * round_s(fleet, rows, depth, targets) + rows * prefill_s
+class Rounds:
+    """Rounds of a target by the requests that share its steps, each of whose times grows with their number."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet, self.context = fleet, fleet.lengths.middle
+        self.prompt, self.answer = fleet.lengths.mean_prompt, fleet.lengths.mean_answer
+        self.drafts = fleet.drafters.count > 0 or fleet.verifiers.drafts is not None
+        self.is_apart = self.drafts and fleet.verifiers.drafts is None
+        self.depth = fleet.drafters.depth if self.drafts else 0
+        self.star: StarInputs | None = star_inputs(fleet) if self.drafts else None
+        self.verified = fleet.drafters.shape.nodes(self.depth) + 1 if self.drafts else 1
+        self.variabilities = self._variabilities() if self.is_apart else (0.0, 0.0)
+
+    @property
+    def tokens(self) -> float:
+        """Mean tokens that a round adds: accepted drafts, and the target's own."""
+        return 1.0 if self.star is None else 1 + self.star.accepted_per_round
+
+    def request_s(self, rows: int, targets: int = 1) -> float:
+        """Time of a request's decoding: its rounds, and the prefills of all others meanwhile."""
+        others = (rows - 1) * self.verified
+        prefill_s = self._prefill_s(self.fleet.verifier_times(0).prefill, others)
+        own = self.fleet.verifiers.drafts
+        if own is not None and own.reads_prompts:
+            prefill_s += self._prefill_s(self.fleet.drafter_times(0).prefill, others)
+        return self.answer / self.tokens * self.round_s(rows, targets) + rows * prefill_s
+
+    def round_s(self, rows: int, targets: int = 1) -> float:
+        """Time of a draft and its verification with that many rows in both; without drafts, of a plain step.
+
+        A drafter elsewhere drafts for its targets one after the other: a star. Several rows are not in step there, and
+        wait for half a step of the drafter, and for half a step of their target.
+        """
+        if self.star is None:
+            return self.fleet.verifier_times(0).decode.mean_s(1, self.context, rows, rows - 1)
+        if not self.is_apart:
+            return self.draft_s(rows) + self._verify_s(rows)
+        S, Z = self.draft_s(rows), self._return_s(rows)
+        waits_s = (S + self._verify_s(rows)) / 2 if rows > 1 else 0.0
+        star_s = targets / float(rounds_per_s(targets, S, Z, *self.variabilities)) if S > 0 else Z
+        return max(S + Z + waits_s, star_s)
+
+    def alone_s(self, rows: int) -> float:
+        """Time of a round without waits."""
+        return self.draft_s(rows) + (self._return_s(rows) if self.is_apart else self._verify_s(rows))
+
+    def draft_s(self, rows: int) -> float:
+        """Time of a draft of so many rows: S of the equations, and what further rows add."""
+        assert self.star is not None
+        return self.star.service_s + _more_s(self.fleet.drafter_times(0).draft, self.depth, self.context, rows)
+
+    def _verify_s(self, rows: int) -> float:
+        assert self.star is not None
+        return self.star.verify_s + _more_s(self.fleet.verifier_times(0).verify, self.verified, self.context, rows)
+
+    def _return_s(self, rows: int) -> float:
+        """Time from a draft to the next: Z of the equations, and what further rows add."""
+        assert self.star is not None
+        return self.star.return_s - self.star.verify_s + self._verify_s(rows)
+
+    def _variabilities(self) -> tuple[float, float]:
+        """Squared coefficients of variation of S and of Z."""
+        assert self.star is not None
+        fleet, Z, verify_s = self.fleet, self.star.return_s, self.star.verify_s
+        spreads = fleet.drafter_times(0).draft.spread, fleet.verifier_times(0).verify.spread, fleet.link(0).time.spread
+        quantiles = (np.arange(1000) + 0.5) / 1000  # of spreads with mean 1
+        draft, verify, link = (float(spread.ratios(quantiles).var()) for spread in spreads)
+        return draft, (verify * verify_s**2 + link * (Z - verify_s) ** 2) / Z**2 if Z > 0 else 0.0
+
+    def _prefill_s(self, prefill: StepTime, others: int) -> float:
+        """Time that a prompt adds to steps of so many other tokens, with which it shares the reading of weights."""
+        if not others:
+            return prefill.mean_s(self.prompt)
+        alone_s = prefill.mean_s(self.prompt) - prefill.base_s
+        if prefill.roofline is None:
+            return alone_s
+        products_s = prefill.roofline.products_s
+        return alone_s - products_s(self.prompt) + products_s(others + self.prompt) - products_s(others)
 
 
-def _prefill_s(fleet: Fleet, prefill: StepTime, others: int) -> float:
-    """Time that a prompt adds to steps of so many other tokens, with which it shares the reading of weights."""
-    prompt, _ = mean_lengths(fleet.workload)
-    alone_s = prefill.mean_s(prompt) - prefill.base_s
-    if prefill.roofline is None or not others:
-        return alone_s
-    products_s = prefill.roofline.products_s
-    return alone_s - products_s(prompt) + products_s(others + prompt) - products_s(others)
+def _more_s(step: StepTime, tokens: int, context: float, rows: int) -> float:
+    """Time that further rows, of as many tokens each, add to a step of one."""
+    return step.mean_s(tokens, context, rows, tokens * (rows - 1)) - step.mean_s(tokens, context)
 
 
-def tokens_per_round(fleet: Fleet, depth: int) -> float:
-    """Mean tokens that a round adds: accepted drafts, and the target's own."""
-    return 1 + float(survival(fleet.length_model(), depth).sum()) if depth else 1.0
-
-
-def round_s(fleet: Fleet, rows: int, depth: int, targets: int = 1) -> float:
-    """Time of a draft and its verification with that many rows in both; at depth 0, of a plain step.
-
-    A drafter elsewhere that has several targets drafts for one after the other. Several rows are not in step there, and
-    wait for half a step of the drafter, and for half a step of their target.
-    """
-    context = middle_context(fleet)
-    if not depth:
-        return fleet.verifier_times(0).decode.mean_s(1, context, rows, rows - 1)
-    alone_s = _alone_s(fleet, rows, depth)
-    if fleet.verifiers.drafts is not None:
-        return alone_s
-    waits_s = (alone_s - 2 * _way_s(fleet, depth)) / 2 if rows > 1 else 0.0
-    return max(alone_s + waits_s, targets * _draft_s(fleet, rows, depth))
-
-
-def drafter_share(fleet: Fleet, rows: int, depth: int) -> float:
-    """Share of a round for which a drafter elsewhere drafts for one target; 0 for drafts without time."""
-    return _draft_s(fleet, rows, depth) / _alone_s(fleet, rows, depth)
-
-
-def _alone_s(fleet: Fleet, rows: int, depth: int) -> float:
-    verify_s = fleet.verifier_times(0).verify.mean_s(depth + 1, middle_context(fleet), rows, (depth + 1) * (rows - 1))
-    ways_s = 2 * _way_s(fleet, depth) if fleet.verifiers.drafts is None else 0.0
-    return _draft_s(fleet, rows, depth) + verify_s + ways_s
-
-
-def _way_s(fleet: Fleet, depth: int) -> float:
-    return fleet.link(0).time.mean_s(4 * depth)
-
-
-def _draft_s(fleet: Fleet, rows: int, depth: int) -> float:
-    return fleet.drafter_times(0).draft.mean_s(depth, middle_context(fleet), rows, depth * (rows - 1))
-
-
-def _row_limits(fleet: Fleet, depth: int) -> dict[str, float]:
+def _row_limits(fleet: Fleet) -> dict[str, float]:
     """Return the requests in flight at which each limit of a target's rows is reached."""
     batching = fleet.verifiers.batching
+    depth = fleet.drafters.depth if fleet.drafters.count or fleet.verifiers.drafts is not None else 0
     room = batching.kv_blocks * batching.block_size
     return {
-        "the KV cache": room / (middle_context(fleet) + batching.lookahead) if room else math.inf,
+        "the KV cache": room / (fleet.lengths.middle + batching.lookahead) if room else math.inf,
         "max_num_seqs": float(batching.max_num_seqs),
         "max_num_batched_tokens": batching.max_num_batched_tokens / (1 + depth + batching.slots),
     }

@@ -1,8 +1,4 @@
-"""Simulations of fleets, and what they say: the means of each fleet, the leader, and its rivals.
-
-Trials of equal seeds share their requests and what drafts yield, so fleets are compared by the differences of equal
-seeds. With k rivals each difference is tested at CONFIDENCE of all k together (Bonferroni), one-sided.
-"""
+"""Simulations of fleets, seed by seed, and what they say: means, intervals, differences of equal seeds."""
 
 import math
 from collections import defaultdict
@@ -14,26 +10,14 @@ from scipy.special import stdtrit
 
 from specfleet.experiments.jobs import side_by_side
 from specfleet.experiments.plan.goals import Goal
-from specfleet.experiments.plan.question import FleetShape, Question
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import assess
 from specfleet.fleet.records.metrics.window import with_percentiles
-from specfleet.fleet.scenario.cost import per_million_tokens
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim.run import observe
 
-KEPT = (  # metrics of a fleet, beside its times
-    "throughput", "slo_attainment", "load", "target_load", "wait_s", "service_s", "communication_s", "verify_s",
-    "acceptance_length", "overload",
-)  # fmt: skip
-TIMES = ("tpot", "ttft", "latency")
 CONFIDENCE = 0.95
-INDIFFERENT = 0.01  # what costs less than this more, as a share, is as good
-CLEARLY = 1.10  # a first trial that misses a goal by this factor is not tried again
-CLEARLY_P99 = 1.20  # the same of a 99th percentile, which few requests decide
-FAR = 0.10  # what costs that much more in the only common trial is out
-SAME_COST = 1e-9
-
+INDIFFERENT = 0.01  # what is worse by less, as a share, is as good
 
 Values = dict[str, float]
 """Metrics by name."""
@@ -50,7 +34,10 @@ def simulated(scenario: Scenario, seed: int = 0) -> Values:
 
 
 class Trials:
-    """Simulations of scenarios; `values`: by the scenario's name, seed by seed."""
+    """Simulations of scenarios; `values`: by the scenario's name, seed by seed.
+
+    Equal seeds share their requests and what drafts yield, so fleets are compared by the differences of equal seeds.
+    """
 
     def __init__(self, done: Callable[[str], None], first_seed: int = 0) -> None:
         self.done, self.first_seed = done, first_seed
@@ -65,16 +52,6 @@ class Trials:
         for (one, _), values in zip(wanted, results, strict=True):
             self.values[one.name].append(values)
             self.done(one.name)
-
-
-def fleet_values(question: Question, shape: FleetShape, values: Values) -> Values:
-    """Return the metrics of a whole fleet and its cost, from a simulation of it or of the part that stands for it."""
-    own = {name: value for name, value in values.items() if name in KEPT or name.startswith(TIMES)}
-    own["throughput"] *= question.copies(shape)
-    # Arrivals: how much of what they ask for falls into the window is chance.
-    tokens_per_s = question.offered_tokens_per_s or own["throughput"]
-    own["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), tokens_per_s)
-    return own
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -99,9 +76,11 @@ class Sample(msgspec.Struct, frozen=True):
         values = self.values(metric)
         return float(np.mean(values)) if values else math.nan
 
-    def half_width(self, metric: str) -> float:
-        """Half of the 95 % interval of a metric's mean over the seeds; NaN for fewer than two."""
-        return _half_width(self.values(metric), (1 + CONFIDENCE) / 2)
+    def interval(self, metric: str) -> Interval:
+        """Return a metric's mean, and the 95 % interval of one more run; of a single run, nothing around it."""
+        mean, runs = self.mean(metric), len(self.trials)
+        half = half_width(self.values(metric)) * math.sqrt(runs + 1) if runs > 1 else 0.0
+        return Interval(mean, mean - half, mean + half)
 
     def worst_miss(self, goals: Iterable[Goal]) -> float:
         """By which share the goal is missed that is missed most; negative where all are met, infinite if overloaded."""
@@ -111,93 +90,17 @@ class Sample(msgspec.Struct, frozen=True):
         return max(misses, default=-math.inf)
 
 
-class Entrant(Sample, frozen=True):
-    """A fleet of a plan with its simulations."""
-
-    shape: FleetShape
-    cost_per_hour: float
-
-    @property
-    def title(self) -> str:
-        """The fleet in words."""
-        return self.shape.title
-
-    def misses_clearly(self, goals: Iterable[Goal]) -> bool:
-        """Whether a goal is missed beyond chance, or by far in the only trial."""
-        for goal in goals:
-            half, value = self.half_width(goal.metric), self.mean(goal.metric)
-            if math.isnan(half):
-                if goal.miss(value) > (CLEARLY_P99 if "p99" in goal.metric else CLEARLY) - 1:
-                    return True
-            elif goal.miss(value - half if goal.sense == "at most" else value + half) > 0:
-                return True
-        return self.worst_miss(()) == math.inf
-
-    def is_at_the_edge(self, goals: Iterable[Goal]) -> bool:
-        """Whether chance decides if a goal is met; of a single trial, whether it is neither met nor missed by far."""
-        for goal in goals:
-            half, value = self.half_width(goal.metric), self.mean(goal.metric)
-            half = (CLEARLY - 1) * value if math.isnan(half) else half
-            if goal.miss(value - half) * goal.miss(value + half) <= 0:
-                return True
-        return False
-
-
-def _half_width(values: Sequence[float], level: float) -> float:
-    """Half of Student's interval of a mean; NaN for fewer than two values."""
+def half_width(values: Sequence[float]) -> float:
+    """Half of Student's 95 % interval of a mean; NaN for fewer than two values."""
     if len(values) < 2:
         return math.nan
-    return float(stdtrit(len(values) - 1, level)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return (
+        float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    )
 
 
-class Gap(Interval, frozen=True):
-    """How much worse than another fleet one is, as a share; of a single trial, the ends of the interval are NaN."""
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether it is worse beyond chance, or by far in the only trial."""
-        return self.value > FAR if math.isnan(self.low) else self.low > 0
-
-    @property
-    def is_nothing(self) -> bool:
-        """Whether it is as good, for all practical purposes."""
-        return self.high < INDIFFERENT
-
-
-def leader_of(entrants: Iterable[Entrant], goals: Sequence[Goal], open_loop: bool) -> Entrant | None:
-    """Return the best fleet that meets the goals on average; None if none does.
-
-    The cheapest one for a million tokens; of fleets that cost the same, the one with the quickest tokens.
-    """
-    meeting = [one for one in entrants if one.worst_miss(goals) <= 0]
-    metric = "tpot_s" if open_loop else "cost_per_million"
-    return min(meeting, key=lambda one: (one.cost_per_hour if open_loop else 0.0, one.mean(metric)), default=None)
-
-
-def gap_to(leader: Entrant, rival: Entrant, rivals: int, open_loop: bool) -> Gap:
-    """Return how much worse than the leader a rival is: in cost, or where that is the same, in time for a token."""
-    dearer = rival.cost_per_hour / leader.cost_per_hour - 1
-    if open_loop and abs(dearer) > SAME_COST:
-        return Gap(dearer, dearer, dearer)
-    metric = "tpot_s" if open_loop else "cost_per_million"
-    return gap_between(rival.values(metric), leader.values(metric), 1 - (1 - CONFIDENCE) / max(rivals, 1))
-
-
-def gap_between(theirs: Sequence[float], ours: Sequence[float], level: float = (1 + CONFIDENCE) / 2) -> Gap:
-    """Return by how much values are larger than those of the same seeds; `level`: of Student's quantile."""
+def gap_between(theirs: Sequence[float], ours: Sequence[float]) -> Interval:
+    """Return by which share values are larger than those of the same seeds."""
     shares = [value / own - 1 for value, own in zip(theirs, ours, strict=False)]
-    mean, half = float(np.mean(shares)), _half_width(shares, level)
-    return Gap(mean, mean - half, mean + half)
-
-
-def unsettled(
-    leader: Entrant, entrants: Iterable[Entrant], goals: Sequence[Goal], open_loop: bool, nothing_too: bool = False
-) -> list[Entrant]:
-    """Return the rivals that could still be better than the leader; `nothing_too`: and those as good as it.
-
-    Those that would be better, but for a goal that they miss by no more than chance, are among them.
-    """
-    rivals = [one for one in entrants if one.title != leader.title and not one.misses_clearly(goals)]
-    gaps = {one.title: gap_to(leader, one, len(rivals), open_loop) for one in rivals}
-    near = [one for one in rivals if not gaps[one.title].is_clear]
-    return [one for one in near if nothing_too or one.worst_miss(goals) > 0 or not gaps[one.title].is_nothing]
+    mean, half = float(np.mean(shares)), half_width(shares)
+    return Interval(mean, mean - half, mean + half)

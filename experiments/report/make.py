@@ -2,20 +2,18 @@
 
 from pathlib import Path
 
-from specfleet.experiments.draw import read_methods, read_plan
-from specfleet.experiments.plan.advice import FleetPlan
+from specfleet.experiments.draw import read_plan
 from specfleet.experiments.report.page import ReportPage, html_of
-from specfleet.experiments.report.pages import plan_page, run_page, sweep_page
-from specfleet.experiments.report.plans import fleet_page, methods_page
+from specfleet.experiments.report.pages import run_page, sweep_page
+from specfleet.experiments.report.plans import plan_page
 from specfleet.experiments.sweep.sweep import RECORD, read_sweep
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
-from specfleet.fleet.inputs.strict import convert
-from specfleet.fleet.inputs.text import is_file, read_json
+from specfleet.fleet.inputs.text import is_file
 from specfleet.fleet.records.run import read_run
 
-PLAN, METHODS = "plan.json", "methods.json"
-ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.json) or of a plan (plan.json, methods.json)"
+PLAN = "plan.json"
+ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.json) or of a plan (plan.json)"
 
 
 def report(results: str | Path, out: str | Path | None = None) -> str:
@@ -43,21 +41,11 @@ def report(results: str | Path, out: str | Path | None = None) -> str:
 def page_of(path: Path) -> ReportPage:
     """Return the page of the results at a path; InputError where they are of no known kind, or damaged."""
     if is_file(path):
-        return page_of_plan(path) if path.suffix == ".json" else run_page(read_run(path))
+        return plan_page(read_plan(path)) if path.suffix == ".json" else run_page(read_run(path))
     if not path.is_dir():
         raise InputError(f"{path}: is neither file nor folder; {ALLOWED}")
-    for name in (PLAN, METHODS):
-        if is_file(path / name):
-            return page_of_plan(path / name)
+    if is_file(path / PLAN):
+        return plan_page(read_plan(path / PLAN))
     if is_file(path / RECORD):
         return sweep_page(path.resolve().name, *read_sweep(path))
     raise InputError(f"{path}: holds no results; {ALLOWED}")
-
-
-def page_of_plan(path: Path) -> ReportPage:
-    """Return the page of the answer of a plan; InputError for anything else."""
-    content = read_json(path)
-    names = content.keys() if isinstance(content, dict) else ()
-    if "commands" in names:  # of devices
-        return fleet_page(convert(content, FleetPlan, str(path)))
-    return methods_page(read_methods(path)) if "cells" in names else plan_page(read_plan(path))

@@ -83,14 +83,14 @@ def _figure(figure: Figure, caption: str) -> str:
     )
 
 
-def _table(one: Grid) -> str:
-    heads = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in one.headings)
-    rows = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in one.rows[:MAX_ROWS])
-    note = f"<p>{escape(one.note)}</p>" if one.note else ""
-    more = len(one.rows) - MAX_ROWS
+def _table(grid: Grid) -> str:
+    heads = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in grid.headings)
+    rows = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in grid.rows[:MAX_ROWS])
+    note = f"<p>{escape(grid.note)}</p>" if grid.note else ""
+    more = len(grid.rows) - MAX_ROWS
     left_out = f"<p>{more} more rows are in the results, not on this page.</p>" if more > 0 else ""
     return (
-        f'<section><h2>{escape(one.title)}</h2>{note}<div class="scroll"><table><thead><tr>{heads}</tr></thead>'
+        f'<section><h2>{escape(grid.title)}</h2>{note}<div class="scroll"><table><thead><tr>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>{left_out}</section>"
     )
 

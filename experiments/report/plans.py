@@ -1,15 +1,16 @@
-"""The pages of a plan by devices, and of the methods of a target."""
+"""The page of a plan: its lines, a figure, the best fleets, the goals, the commands."""
 
 from collections.abc import Iterable, Iterator
 
-from specfleet.experiments.draw import methods_of
-from specfleet.experiments.plan.advice import GIVEN, FleetPlan
-from specfleet.experiments.plan.methods import Methods
+from specfleet.experiments.draw import plan_of
+from specfleet.experiments.plan.answer import Plan, Row
+from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report.page import Grid, ReportPage
+from specfleet.experiments.report.tables import facts_grid, scenario_grids, warned
+from specfleet.fleet.scenario.resolve import resolve
 
-ESTIMATED = "Simulated; step times are estimated from data sheets, acceptance as given."
-SHOWN = {"tokens/s": ("throughput", 1.0)} | {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
-"""Metrics of a fleet by their headings, and what they are multiplied by."""
+SHOWN = {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
+"""Times of a fleet by their headings, and what they are multiplied by."""
 
 
 def answers(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -19,39 +20,41 @@ def answers(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield head, text
 
 
-def fleet_page(plan: FleetPlan) -> ReportPage:
-    """Return the page of a plan by devices."""
-    rows = [
-        (
-            row.method, row.fleet, row.standing, float(row.depth), row.in_flight, row.cost_per_hour, row.per_million,
-            *(scale * row.metrics[name].value if name in row.metrics else None for name, scale in SHOWN.values()),
-            "simulated",
-        )
-        for row in plan.rows
-    ]  # fmt: skip
-    headings = (
-        "method", "fleet", "standing", "depth", "in flight at a target", f"{plan.unit} an hour",
-        f"{plan.unit} / 10^6 tokens", *SHOWN, "label",
-    )  # fmt: skip
-    commands = Grid("Commands that start and measure the chosen fleet", ("command",), [(one,) for one in plan.commands])
-    grids = (Grid("The best fleet of each method", headings, rows), commands)
-    return ReportPage(plan.title, "a plan", tuple(answers(plan.lines)), ESTIMATED, (), grids)
+def plan_page(plan: Plan) -> ReportPage:
+    """Return the page of a plan."""
+    grids = [_fleets(plan)]
+    if plan.goals:
+        headings = ("goal", "value", "low", "high", "limit", "unit", "state", "label")
+        goals = [(one.text, one.value, one.low, one.high, one.limit, one.unit, one.state, "simulated")
+                 for one in plan.goals]  # fmt: skip
+        grids.append(Grid("Goals of the chosen fleet", headings, goals))
+    if plan.rule is not None:
+        units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
+        rule = [(name, float(getattr(plan.rule, name)), units.get(name, "targets"), "equations")
+                for name in plan.rule.__struct_fields__ if name != "drafter"]  # fmt: skip
+        grids.append(Grid("StarSD's rule of thumb", ("quantity", "value", "unit", "label"), rule))
+    if plan.commands:
+        commands = [(command,) for command in plan.commands]
+        grids.append(Grid("Commands that start and measure the chosen fleet", ("command",), commands))
+    if plan.scenario is not None:
+        grids += scenario_grids(resolve(plan.scenario), plan.scenario, "The chosen fleet.")
+    grids.append(facts_grid({"fleets simulated": str(len(plan.rows)), "step times": plan.basis, "costs in": plan.unit}))
+    sources = f"Simulated; step times are {plan.basis}, acceptance as given.{warned(plan.basis)}"
+    return ReportPage(plan.title, "a plan", tuple(answers(plan.lines)), sources, (plan_of(plan),), tuple(grids))
 
 
-def methods_page(found: Methods) -> ReportPage:
-    """Return the page of the methods of a target."""
-    rows = [
-        (
-            cell.method, float(cell.in_flight), cell.standing, float(cell.depth), cell.tokens_per_s, 1e3 * cell.tpot_s,
-            1e3 * cell.ttft_s, cell.per_million, cell.devices, "simulated",
-        )
-        for cell in found.cells
-    ]  # fmt: skip
+def _fleets(plan: Plan) -> Grid:
     headings = (
-        "method", "in flight", "standing", "depth", "tokens/s of a target", "TPOT, ms", "TTFT, ms",
-        f"{found.unit} / 10^6 tokens", "devices", "label",
+        "load", "method", "fleet", "standing", "depth", "in flight at a target", f"{plan.unit} an hour",
+        f"{plan.unit} / 10^6 tokens", "tokens/s", "tokens/s a user", *SHOWN, "seeds", "label",
     )  # fmt: skip
-    grids = (Grid("Methods by requests in flight", headings, rows),)
-    return ReportPage(
-        found.title, "methods of a target", tuple(answers(found.lines)), ESTIMATED, (methods_of(found),), grids
-    )
+    return Grid("Fleets", headings, [_cells(row) for row in plan.rows])
+
+
+def _cells(row: Row) -> tuple[str | float | None, ...]:
+    return (
+        row.load, row.method, row.fleet, row.standing, float(row.depth), row.in_flight, row.cost_per_hour,
+        row.per_million, row.tokens_per_s, 1 / row.metrics["tpot_s"].value,
+        *(scale * row.metrics[name].value if name in row.metrics else None for name, scale in SHOWN.values()),
+        float(row.seeds), "simulated",
+    )  # fmt: skip

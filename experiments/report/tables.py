@@ -60,8 +60,8 @@ def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
 
 def scenario_grids(fleet: Fleet, scenario: Scenario, note: str = "") -> list[Grid]:
     """Return the resolved scenario and the numbers of each of its profiles."""
-    found = (shared_profile(scenario), *(profile_of(scenario, side) for side in SIDES))
-    profiles = {profile.digest(): profile for profile in found if profile is not None}
+    all_profiles = (shared_profile(scenario), *(profile_of(scenario, side) for side in SIDES))
+    profiles = {profile.digest(): profile for profile in all_profiles if profile is not None}
     resolved = Grid("The resolved scenario", ("where", "what", "value"), list(describe_fleet(fleet)), note)
     return [resolved, *map(profile_grid, profiles.values())]
 

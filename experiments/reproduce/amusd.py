@@ -11,23 +11,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from specfleet.calibration.readers.amusd import (
+from specfleet.experiments.reproduce.amusd_runs import (
     GPUS,
+    OwnSteps,
     Sample,
     agreement_of,
     catch_up_s,
     depth_of,
-    powers_of,
-    prefills_of,
-    profile_of,
-    read_runs,
-)
-from specfleet.calibration.readers.amusd_clocks import (
-    OwnSteps,
-    gap_s,
     greedy_by_monitor_s,
     launched_before_s,
     own_steps,
+    powers_of,
+    prefills_of,
+    read_sample,
     token_s,
 )
 from specfleet.experiments.reproduce.rows import Inputs, PaperRow, assuming, claim, row
@@ -204,13 +200,12 @@ def amusd_fig5(_inputs: Inputs) -> Iterator[PaperRow]:
     "places that the sd run does not show (those of bonus tokens) agree as often as the others",
     (
         "the authors' clock of a greedy token stops when its kernels are launched: its total is put together from "
-        "the GPU monitor's clock, whose delay the other two runs give; without GPU samples from the total itself"
+        "the GPU monitor's clock, whose delay the other two runs give"
     ),
     (
         "(a) knows of the start-up the prefills, as far as the first steps of sd wait for them, and how long "
         "before sd's clock they were launched, as far as the monitor's clock tells (of what it leaves open, 0.2 to "
-        "1 s for a process's first answer, sample 0); the authors' drafter prefills twice, after the target, and "
-        "each process loads its own kernels"
+        "1 s); the authors' drafter prefills twice, after the target, and each process loads its own kernels"
     ),
     "(a) lets a draft that goes to the other process wait as long as a round of sd does between its steps",
     (
@@ -227,46 +222,40 @@ def amusd_a100(inputs: Inputs) -> Iterator[PaperRow]:
     """
     if inputs.trace is None:
         raise InputError("reproduce amusd-a100: give the authors' run file, --trace FILE (JSON)")
-    for index, sample in read_runs(Path(inputs.trace)).items():
-        case, sd = {"sample": index}, sample["sd"]
-        agreement = agreement_of(sd)
-        yield row("depth", case, "input", None, depth_of(sd))
-        yield row("agreement of drafter and target", case, "input", None, agreement.unknown)
-        if "greedy" in sample:
-            yield from _greedy_rows(case | {"strategy": "greedy"}, sample)
-        own = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=catch_up_s(sd)), sd.start_up_s)
-        run = decode(own, agreement, sd.tokens_generated, depth=depth_of(sd))
-        where, accepted = case | {"strategy": "sd", "from": "its own step times"}, measure(run)[ACCEPTED].value
-        yield row("total_s", where, "identity", sd.total_time, total_s(run))
-        yield row("accepted a verification", where, "identity", sd.committed_a_verification, accepted)
-        if "amusd" in sample:
-            yield from _amusd_rows(case | {"strategy": "amusd"}, sample, agreement)
+    sample, case = read_sample(Path(inputs.trace)), {"sample": 0}
+    sd, agreement = sample.sd, agreement_of(sample.sd)
+    yield row("depth", case, "input", None, depth_of(sd))
+    yield row("agreement of drafter and target", case, "input", None, agreement.unknown)
+    yield from _greedy_rows(case | {"strategy": "greedy"}, sample)
+    own = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=catch_up_s(sd)), sd.start_up_s)
+    run = decode(own, agreement, sd.tokens_generated, depth=depth_of(sd))
+    where, accepted = case | {"strategy": "sd", "from": "its own step times"}, measure(run)[ACCEPTED].value
+    yield row("total_s", where, "identity", sd.total_time, total_s(run))
+    yield row("accepted a verification", where, "identity", sd.committed_a_verification, accepted)
+    yield from _amusd_rows(case | {"strategy": "amusd"}, sample, agreement)
 
 
 def _greedy_rows(case: dict[str, Any], sample: Sample) -> Iterator[PaperRow]:
-    """Put the greedy run together from the time of a token on the monitor's clock, or by its own total."""
-    greedy, sd = sample["greedy"], sample["sd"]
-    by_monitor_s = greedy_by_monitor_s(sample)
+    """Put the greedy run together from the time of a token on the monitor's clock."""
+    greedy, sd = sample.greedy, sample.sd
     first_s = greedy.token_times[0]
-    token_s = ((by_monitor_s or greedy.total_time) - first_s) / (greedy.tokens_generated - 1)
+    token_s = (greedy_by_monitor_s(sample) - first_s) / (greedy.tokens_generated - 1)
     alone = profile_of("a100", "greedy", sd.draft_s, sd.verify_s, decode=StepTime(base_s=token_s))
     ours_s = total_s(decode(_starting(alone, first_s), None, greedy.tokens_generated))
     launched_s = float(np.sum(greedy.token_times))
-    source = "its monitor" if by_monitor_s is not None else "its own total"
-    yield row("total_s", case | {"from": source}, "fitted", greedy.total_time, ours_s)
+    yield row("total_s", case | {"from": "its monitor"}, "fitted", greedy.total_time, ours_s)
     yield row("sum of its token times, s", case, "identity", greedy.total_time, launched_s)
 
 
 def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> Iterator[PaperRow]:
     """Predict the amusd run (a) from the sd run, with what its loop adds; (b) by its own step times, fitted."""
-    sd, amusd = sample["sd"], sample["amusd"]
-    power = powers_of(sample)
-    launch_s = launched_before_s(sample, cold=case["sample"] == 0)  # their program answers all samples in turn
+    sd, amusd = sample.sd, sample.amusd
+    power, launch_s = powers_of(sample), launched_before_s(sample)
     draft_prefill_s, verify_prefill_s = prefills_of(sd)
     of_sd = OwnSteps(
-        draft_s=sd.draft_s + gap_s(sd),
-        verify_s=sd.verify_s + gap_s(sd),
-        alone_s=token_s(sample, launch_s) + gap_s(sd),
+        draft_s=sd.draft_s + sd.gap_s,
+        verify_s=sd.verify_s + sd.gap_s,
+        alone_s=token_s(sample, launch_s) + sd.gap_s,
         before_s=max(launch_s, verify_prefill_s),
         within_s=max(launch_s, draft_prefill_s) + draft_prefill_s,
     )
@@ -287,10 +276,19 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> I
         yield row("total_s", where, kind, amusd.total_time, ours_s)
         paper = amusd.committed_a_verification
         yield row("accepted a verification", where, kind, paper, metrics[ACCEPTED].value)
-        if power is not None:
-            watts = sum(amusd.power_w(gpu) or 0.0 for gpu in range(GPUS))
-            joules = watts * amusd.total_time / amusd.tokens_generated
-            yield row("energy, J/token", where, kind, joules, metrics["energy_j_per_token"].value)
+        joules = sum(map(amusd.power_w, range(GPUS))) * amusd.total_time / amusd.tokens_generated
+        yield row("energy, J/token", where, kind, joules, metrics["energy_j_per_token"].value)
+
+
+def profile_of(name: str, source: str, draft_s: float, verify_s: float, **more: Any) -> HardwareProfile:
+    """Build a profile from mean step times, in seconds; `source`: which run they are of."""
+    return HardwareProfile(
+        name=name,
+        draft=StepTime(per_token_s=draft_s),
+        verify=StepTime(base_s=verify_s),
+        sources={"draft": source, "verify": source},
+        **more,
+    )
 
 
 def _starting(profile: HardwareProfile, start_up_s: float) -> HardwareProfile:

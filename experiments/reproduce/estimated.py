@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from specfleet.calibration.operators import estimated_s, of_other, read_operators
-from specfleet.calibration.readers.amusd import read_runs
 from specfleet.experiments.reproduce import amusd, starsd
+from specfleet.experiments.reproduce.amusd_runs import read_sample
 from specfleet.experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, in_parts, off_by, row
 from specfleet.experiments.reproduce.specdecode_simulated import EAGLE_S, TARGET_S
 from specfleet.fleet.errors import InputError
@@ -176,14 +176,11 @@ def _amusd(folder: str | None) -> Iterator[PaperRow]:
     file = Path(folder or "") / AMUSD_RUNS
     if folder is None or not is_file(file):
         return
-    for number, sample in read_runs(file).items():
-        of_run = case | {"from": f"run file, sample {number}"}
-        sd = sample["sd"]
-        yield row("draft of a token, ms", of_run, "identity", 1000 * sd.draft_s, draft_ms)
-        yield row("verification, ms", of_run, "estimated", 1000 * sd.verify_s, verify_ms)
-        if "greedy" in sample:
-            token_s = float(np.median(sample["greedy"].token_times))
-            yield row("decoding step, ms", of_run, "estimated", 1000 * token_s, decode_ms)
+    sample, of_run = read_sample(file), case | {"from": "run file, sample 0"}
+    yield row("draft of a token, ms", of_run, "identity", 1000 * sample.sd.draft_s, draft_ms)
+    yield row("verification, ms", of_run, "estimated", 1000 * sample.sd.verify_s, verify_ms)
+    token_s = float(np.median(sample.greedy.token_times))
+    yield row("decoding step, ms", of_run, "estimated", 1000 * token_s, decode_ms)
 
 
 def _starsd() -> Iterator[PaperRow]:

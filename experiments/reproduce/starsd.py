@@ -98,6 +98,7 @@ def star(N: int, S_s: float, local_s: float, remote_s: float, variation: float) 
     `variation`: of the return times.
     """
     returns = uniformly(variation)
+    remote = [{"first": LOCAL + 1, "step": {"base_s": remote_s, "spread": returns}}]
     return make_scenario(
         {
             "name": "starsd-table1",
@@ -108,10 +109,7 @@ def star(N: int, S_s: float, local_s: float, remote_s: float, variation: float) 
             },
             "acceptance": {"model": "geometric", "beta": 0.75},
             "drafters": {"depth": 5},
-            "verifiers": {
-                "count": N,
-                "tiers": [{"first": LOCAL + 1, "step": {"base_s": remote_s, "spread": returns}}],
-            },
+            "verifiers": {"count": N, "tiers": remote if N > LOCAL else []},
             "workload": {"requests": N, "prompt_tokens": 10, "new_tokens": NEW_TOKENS},
         }
     )

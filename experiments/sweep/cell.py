@@ -53,7 +53,7 @@ def run_cell(
     digest = resume_digest(scenario)
     try:
         reseeded = (msgspec.structs.replace(scenario, seed=scenario.seed + number) for number in range(seeds))
-        assessed = [assess(_observe(world, one, path, power)) for one in reseeded]
+        assessed = [assess(_observe(world, seeded, path, power)) for seeded in reseeded]
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
         if not isinstance(error, InputError):  # which says in one line what is wrong
             traceback.print_exc()

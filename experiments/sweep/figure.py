@@ -21,9 +21,10 @@ def sweep_figure(
 
     `where`: values of further keys, as `text_of` writes them. N_full is marked along the number of targets.
     """
-    table, where = in_numbers(table), where or {}
+    where = where or {}
     for key, value in where.items():
         table = table[table[key].map(text_of) == value]
+    table = in_numbers(table)
     along, lines = axes_of(table, metric, where)
     points = points_of(table, metric, along, lines)
     numeric = pd.api.types.is_numeric_dtype(points.x)
@@ -33,7 +34,7 @@ def sweep_figure(
     knees = points_of(table, "N_full", along, lines) if along == COUNT else points[:0]
     figure = sweep.draw(points, x, y, lines, panels, dict(zip(knees.line, knees.value, strict=True)))
     bases = table.basis.dropna().unique() if "basis" in table else []
-    warnings = [f"{text[0].upper()}{text[1:]}." for text in {warning_of(str(one)) for one in bases} - {""}]
+    warnings = [f"{text[0].upper()}{text[1:]}." for text in {warning_of(str(basis)) for basis in bases} - {""}]
     return figure, " ".join([*_caption(points, metric, where), *warnings])
 
 

@@ -31,7 +31,7 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
     if len(having) < 2:
         return []
     sense = -1 if known[quantity].unit in LESS_IS_BETTER else 1
-    best, top = max(having, key=lambda one: sense * one[1].value)
+    best, top = max(having, key=lambda pair: sense * pair[1].value)
     lines = [f"best {quantity}: {case_text(best.cell)}, {number(top.value)} {top.unit} ({interval(top)})"]
     level = [cell for cell, metric in having if cell is not best and is_level(metric, top)]
     if level:
@@ -46,10 +46,10 @@ def knees(cells: Sequence[CellResult]) -> list[str]:
     for cell in sorted(stars, key=lambda cell: int(cell.cell[COUNT])):
         sets.setdefault(case_text({key: value for key, value in cell.cell.items() if key != COUNT}), []).append(cell)
     lines = []
-    for others, own in sets.items():
-        N_full, N_max = (f"{own[-1].analytic[name]:g}" for name in ("N_full", "N_max"))
+    for others, star in sets.items():
+        N_full, N_max = (f"{star[-1].analytic[name]:g}" for name in ("N_full", "N_max"))
         where = f", {others}" if others else ""
-        full, most = as_run(own) if len(own) > 1 and all(ROUNDS in cell.metrics for cell in own) else ("", "")
+        full, most = as_run(star) if len(star) > 1 and all(ROUNDS in cell.metrics for cell in star) else ("", "")
         lines.append(f"knee{where}: N_full = {N_full} by equation (12){full}; N_max = {N_max} by the equations{most}")
     return lines
 
@@ -61,7 +61,7 @@ def as_run(cells: Sequence[CellResult]) -> tuple[str, str]:
     """
     counts, last = [int(cell.cell[COUNT]) for cell in cells], int(cells[-1].cell[COUNT])
     rounds = [cell.metrics[ROUNDS] for cell in cells]
-    full, (low, high) = level_of(counts, [one.value for one in rounds]), level_between(counts, rounds)
+    full, (low, high) = level_of(counts, [metric.value for metric in rounds]), level_between(counts, rounds)
     seen_level = full < FULL * last  # throughput that still rises with N comes within that share at the last ones
     of_full = f", {full} as run ({low} to {high})" if seen_level else f", not below {low} as run"
     standalone = cells[-1].analytic.get(STANDALONE)
@@ -82,11 +82,11 @@ def cells_text(cells: Sequence[CellResult]) -> str:
     return "; ".join(case_text(cell.cell) for cell in shown) + more
 
 
-def is_level(one: Metric, best: Metric) -> bool:
+def is_level(metric: Metric, best: Metric) -> bool:
     """Whether chance may explain that two means differ: their difference is within its 95 % interval.
 
     Both intervals are taken as independent. Without them nothing is level but an equal value.
     """
-    lower, upper = sorted((one, best), key=lambda each: each.value)
+    lower, upper = sorted((metric, best), key=lambda mean: mean.value)
     chance = math.hypot(lower.high - lower.value, upper.value - upper.low)
     return lower.value == upper.value or upper.value - lower.value <= chance

@@ -68,8 +68,12 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
     return key, [parse_value(part) for part in parts_of(values)]
 
 
-def vary_of(vary: Vary) -> dict[str, list[Any]]:
-    """Return the values to vary as lists of plain values by dotted key; InputError for a text that says none.
+def vary_of(vary: Vary, stated: Iterable[str] = ()) -> dict[str, list[Any]]:
+    """Return the values to vary as lists of plain values by dotted key.
+
+    - `stated`: keys that have one value for all cells.
+
+    Raises InputError for a text that says no values, and for a key that is stated, too.
 
     >>> vary_of(["verifiers.count=1:3"])
     {'verifiers.count': [1, 2, 3]}
@@ -79,7 +83,7 @@ def vary_of(vary: Vary) -> dict[str, list[Any]]:
         twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
         if twice:
             raise InputError(f"--vary {twice[0]}: stands twice; give all its values at once, {twice[0]}=A,B,C")
-        return dict(pairs)
+        vary = dict(pairs)
     for key, values in vary.items():
         if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
             raise InputError(f"vary: {key} = {values!r}: needs a list of values")
@@ -87,6 +91,9 @@ def vary_of(vary: Vary) -> dict[str, list[Any]]:
     for key, listed in axes.items():
         if not listed:
             raise InputError(f"vary: {key} = []: needs one value or more")
+    for key in stated:
+        if key in axes:
+            raise InputError(f"--set {key}: --vary gives its values; leave one of them out")
     return axes
 
 
@@ -143,7 +150,7 @@ def sweep(
     }
     try:
         if folder:
-            write_file(folder / RECORD, msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
+            write_file(folder / RECORD, _in_json(record))
         _run_missing(arguments, results, folder, 1 if world == "engine" else jobs, done)
     except OutputError as error:
         error.result = _in_order(results)
@@ -166,7 +173,7 @@ def _run_missing(
                 with deferred():  # what is kept is counted, too
                     results[place] = result
                     if folder:
-                        write_file(cell_file(folder, result.cell), _sealed(result))
+                        write_file(cell_file(folder, result.cell), _in_json(result))
                         if len(results) - tabled >= TABLED_SHARE * len(results):
                             _keep_table(folder, results)
                             tabled = len(results)
@@ -251,25 +258,16 @@ def shown(cell: Cell) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, (dict, list)) else value for key, value in cell.items()}
 
 
-def _sealed(result: CellResult) -> bytes:
-    """Return the content of a cell's file: the result as JSON, with a fingerprint of itself."""
-    content = msgspec.json.decode(msgspec.json.encode(result))
-    return msgspec.json.format(msgspec.json.encode(content | {"digest": _digest(content)}), indent=2) + b"\n"
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    """Return the fingerprint of a cell's content; a damaged cell runs again."""
-    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:16]
+def _in_json(value: CellResult | SweepRecord) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def _read(path: Path) -> CellResult | None:
-    """Return the result that a file keeps; None where there is none, or it is damaged."""
+    """Return the result that a file keeps; None where there is none, or it is damaged: such a cell runs again."""
     try:
         content = read_json(path)
-        if content.pop("digest") != _digest(content):
-            return None
         return msgspec.convert(content | {"metrics": with_missing(content["metrics"])}, CellResult)
-    except (InputError, ValueError, KeyError, TypeError, AttributeError):
+    except (InputError, ValueError, KeyError, TypeError):
         return None
 
 

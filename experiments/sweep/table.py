@@ -73,7 +73,7 @@ def _value(key: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        found = quantity(value, key, share=value.endswith("%"))
-        return float(value) if found is None else float(found)
+        number = quantity(value, key, share=value.endswith("%"))
+        return float(value) if number is None else float(number)
     except ValueError:
         return value

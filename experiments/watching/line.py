@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from specfleet.experiments.console.printing import remark
-from specfleet.fleet.records.metrics.counters import Counters
+from specfleet.fleet.records.progress import Progress
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import streams_of
 
@@ -24,30 +24,30 @@ def tokens_of(fleet: Fleet, targets: Sequence[int] | None = None) -> int:
     return sum(request.new_tokens for tag in own for request in streams[tag])
 
 
-def parts_of(counters: Counters, tokens: int = 0) -> list[str]:
+def parts_of(progress: Progress, tokens: int = 0) -> list[str]:
     """Return a run's progress, time left and speed, the most important part first.
 
     `tokens`: that it is to make; 0 for no end. Texts may end early, so the number of all rounds and the time left are
-    estimates.
+    estimates. A drafter alone knows its drafts.
     """
-    rounds, committed, texts = counters.rounds, counters.committed, counters.texts().values()
-    recent = counters.recent_metrics()
-    per_s, load, acceptance = recent["throughput"], recent["load"], recent["acceptance_rate"]
+    per_s, acceptance, load = progress.recent()
+    rounds, committed = progress.rounds, progress.tokens
     if rounds:
         whole = f" of ~{round(rounds * tokens / committed)}" if tokens and committed else ""
         parts = [f"{rounds}{whole} rounds"]
+    elif progress.drafts:
+        parts = [f"{progress.drafts} drafts"]
     else:
         parts = [f"{committed}{f' of {tokens}' if tokens else ''} tokens"]
     if tokens and per_s > 0:
         parts.append(f"{duration_text(max(tokens - committed, 0) / per_s)} left")
-    parts.append(f"{per_s:.0f} tokens/s")
+    if rounds or not progress.drafts:
+        parts.append(f"{per_s:.0f} tokens/s")
     if not math.isnan(load):
-        parts.append(f"load {load:.0%}")
-        waiting = [text for drafter in counters.drafters.values() for text in drafter.texts.values() if text.waits]
-        parts.append(f"{len(waiting)} waiting")
+        parts += [f"load {load:.0%}", f"{len(progress.waiting)} waiting"]
     if not math.isnan(acceptance):
         parts.append(f"{acceptance:.0%} accepted")
-    sessions = sum(map(len, texts))
+    sessions = len(progress.goals if committed else progress.sessions)
     return [*parts, f"{sessions} session{'s' * (sessions != 1)}"]
 
 
@@ -74,8 +74,8 @@ def living_line(
     tokens: int = 0,
     console: Console | None = None,
     clock_s: Callable[[], float] = time.monotonic,
-) -> Iterator[Callable[[Counters], None]]:
-    """Show a run's progress until the block ends; yield the function that takes its counters.
+) -> Iterator[Callable[[Progress], None]]:
+    """Show a run's progress until the block ends; yield the function that takes its progress.
 
     `tokens`: as for `parts_of`. Other output to standard error meanwhile stands above the line.
     """
@@ -88,17 +88,17 @@ def living_line(
         return Text(line_of(title, parts, screen.width), no_wrap=True, overflow="ellipsis")
 
     with Live(drawn("starting"), console=screen, transient=True, auto_refresh=False, redirect_stdout=False) as live:
-        yield lambda counters: live.update(drawn(*parts_of(counters, tokens)), refresh=True)
+        yield lambda progress: live.update(drawn(*parts_of(progress, tokens)), refresh=True)
 
 
-def _minutely(title: str, tokens: int, clock_s: Callable[[], float]) -> Callable[[Counters], None]:
+def _minutely(title: str, tokens: int, clock_s: Callable[[], float]) -> Callable[[Progress], None]:
     """Return a function that writes a line a minute."""
     due_s = clock_s() + MINUTE_S
 
-    def show(counters: Counters) -> None:
+    def show(progress: Progress) -> None:
         nonlocal due_s
         if clock_s() >= due_s:
             due_s += MINUTE_S * max(1, math.ceil((clock_s() - due_s) / MINUTE_S))
-            remark(line_of(title, parts_of(counters, tokens)))
+            remark(line_of(title, parts_of(progress, tokens)))
 
     return show

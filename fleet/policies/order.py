@@ -37,7 +37,22 @@ class Waiting(Protocol):
         """Accepted draft tokens of a round so far in this request, the mean; NaN before the first outcome."""
 
 
-class Fifo(msgspec.Struct, frozen=True, tag="fifo", tag_field="policy", forbid_unknown_fields=True):
+class Limited(msgspec.Struct, frozen=True, kw_only=True):
+    """Orders that may limit the rates of targets (StarSD, appendix I).
+
+    Keys:
+        limits_per_s (rounds/s): Maximum rate of draft requests of targets 1, 2, ... at each drafter; 0 is no limit, and
+            the last entry applies to all further targets.
+    """
+
+    limits_per_s: tuple[Annotated[float, Meta(ge=0, le=1e9)], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.limits_per_s and not any(self.limits_per_s):
+            raise ValueError("limits_per_s limits no target; give a rate above 0, or leave it out")
+
+
+class Fifo(Limited, frozen=True, tag="fifo", tag_field="policy", forbid_unknown_fields=True):
     """First in, first out: the order of StarSD's global request buffer (appendix E.2)."""
 
     def pick(self, waiting: Sequence[Waiting]) -> int:
@@ -45,7 +60,7 @@ class Fifo(msgspec.Struct, frozen=True, tag="fifo", tag_field="policy", forbid_u
         return 0
 
 
-class Priority(msgspec.Struct, frozen=True, tag="priority", tag_field="policy", forbid_unknown_fields=True):
+class Priority(Limited, frozen=True, tag="priority", tag_field="policy", forbid_unknown_fields=True):
     """The most urgent first; first in, first out among equals."""
 
     def pick(self, waiting: Sequence[Waiting]) -> int:
@@ -53,7 +68,7 @@ class Priority(msgspec.Struct, frozen=True, tag="priority", tag_field="policy", 
         return max(range(len(waiting)), key=lambda index: (waiting[index].priority, -index))
 
 
-class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", forbid_unknown_fields=True):
+class Weighted(Limited, frozen=True, tag="weighted", tag_field="policy", forbid_unknown_fields=True):
     """Rounds in proportion to weights: fair queueing in virtual time, for targets with one round at a time.
 
     A request starts, in virtual time, when its target's last one ended, and ends 1 / weight later; the earliest start
@@ -78,6 +93,11 @@ class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", 
     def pick(self, waiting: Sequence[Waiting]) -> int:
         """Return the index of the request to serve next."""
         return min(range(len(waiting)), key=lambda index: (waiting[index].virtual_start, index))
+
+
+def rate_limits(order: object) -> tuple[float, ...]:
+    """Return the limits of an order; none for orders of installed packages."""
+    return order.limits_per_s if isinstance(order, Limited) else ()
 
 
 SHIPPED = (Fifo, Priority, Weighted)

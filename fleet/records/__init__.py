@@ -5,5 +5,5 @@
 - `join.py`: records of nodes on several hosts as one run. `delayed.py`: steps that the host delayed.
 - `metrics/`: all metrics of a run.
 - `columns.py`, `arrow.py`: tables of numpy columns.
-- `power.py`: power samples of devices, and energy.
+- `power.py`: power samples of devices, and energy. `progress.py`: what a run has done so far, for its living line.
 """

@@ -11,10 +11,13 @@ from specfleet.fleet.stations.messages import StepDone
 from specfleet.fleet.stations.station import Start, Station
 from specfleet.fleet.times.step import Step
 
+TOLD = 4  # rows of a tag that a contradiction tells
+
 
 def replay(run: Run) -> list[str]:
     """Feed the log to fresh stations of its scenario; return the contradictions in order, empty if there are none.
 
+    Each is a line: the station, its event, what is logged and what replay does, and the last rows of that stream.
     A station is dropped at its first contradiction, because later ones would repeat it.
     """
     fleet = run.header.fleet
@@ -37,10 +40,7 @@ def replay_stations(run: Run, fresh: Mapping[str, Station], again: Callable[[str
     contradictions: list[str] = []
     for name, station in fresh.items():
         rows, written = sorted(logs[name], key=lambda row: row.seq), run.header.rows.get(name, 0)
-        try:
-            contradiction = _replay_station(station, rows, again)
-        except ValueError as error:  # inputs that no sound log contains, such as more accepted than drafted tokens
-            contradiction = f"{name}: {error}"
+        contradiction = _replay_station(station, rows, again)
         if not contradiction and len(rows) != written:
             contradiction = f"{name}: the log ends at event {len(rows)} of {written}"
         if contradiction:
@@ -56,26 +56,44 @@ def _replay_station(station: Station, rows: list[Row], again: Callable[[str], St
             return f"{station.name}: event {position} is missing from the log"
         if again is not None and row.event in ("killed", "restart"):
             station = again(station.name)
-        step = station.running
-        members = 1 if step is None or row.event != "done" else len(step.members)
-        if row.event == "start":
-            plan = station.plan(row.time_s)
-            planned = plan.step if isinstance(plan, Start) else None
-            members = 1 if planned is None else len(planned.members)
-            if planned is None or _step_of(rows[position : position + members]) != _bare(planned):
-                return f"{station.name}: event {position} logs {_short(row)}, replay plans {planned}"
-        elif row.event == "done":
-            if step is None or step.number != row.step:
-                return f"{station.name}: event {position} ends step {row.step}, replay runs {step}"
-            ended = rows[position : position + members]
-            outcomes = tuple(outcome_of(part) for part in ended)
-            station.handle(StepDone(row.step, outcomes, row.duration_s), row.time_s)
-        elif row.event != "killed":
-            station.handle(event_of(row), row.time_s)
-        position += members
+        try:
+            position += _repeat(station, rows, position)
+        except ValueError as error:  # also of inputs that no sound log contains, such as more accepted than drafted
+            return f"{station.name}: event {position}: {error}; {_story(rows, position)}"
     if station.running is not None:
         return f"{station.name}: the log ends while step {station.running.number} ({station.running.kind}) runs"
     return None
+
+
+def _repeat(station: Station, rows: list[Row], position: int) -> int:
+    """Let the station handle a row's event, or plan its step; return how many rows that has.
+
+    Raises ValueError if the station does something else.
+    """
+    row, step = rows[position], station.running
+    if row.event == "start":
+        plan = station.plan(row.time_s)
+        planned = plan.step if isinstance(plan, Start) else None
+        members = 1 if planned is None else len(planned.members)
+        if planned is None or _step_of(rows[position : position + members]) != _bare(planned):
+            raise ValueError(f"logs {_short(row)}, replay plans {planned}")
+        return members
+    if row.event == "done":
+        if step is None or step.number != row.step:
+            raise ValueError(f"ends step {row.step}, replay runs {step}")
+        ended = rows[position : position + len(step.members)]
+        station.handle(StepDone(row.step, tuple(map(outcome_of, ended)), row.duration_s), row.time_s)
+        return len(step.members)
+    if row.event != "killed":
+        station.handle(event_of(row), row.time_s)
+    return 1
+
+
+def _story(rows: list[Row], position: int) -> str:
+    """Return the last rows of a row's tag before it."""
+    tag = rows[position].tag
+    before = [row for row in rows[:position] if row.tag == tag][-TOLD:]
+    return f"tag {tag} before: {'; '.join(map(_short, before)) or 'nothing'}"
 
 
 def outcome_of(row: Row) -> Outcome:
@@ -93,4 +111,5 @@ def _bare(step: Step) -> tuple[object, ...]:
 
 
 def _short(row: Row) -> str:
-    return f"start of step {row.step} ({row.kind}) for tag {row.tag}, epoch {row.epoch}, base {row.base}"
+    what = f"{row.event} of step {row.step} ({row.kind})" if row.kind else row.event
+    return f"{what} for tag {row.tag}, request {row.request}, epoch {row.epoch}, base {row.base}, tokens {row.tokens}"

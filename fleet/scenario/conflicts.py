@@ -1,33 +1,18 @@
 """Conflicts within a scenario: unused keys, tables without effect, rules that would wait for ever.
 
-A key counts as set if its value differs from the default. A set key without effect is refused. Without a drafter, and
-with drafts on the targets' devices, all keys of drafters are refused but for those listed here, so that a new key is
-refused until it is listed.
+`readers.py` says which keys have no effect.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
-
-import msgspec
 
 from specfleet.fleet.policies.adaedl import AdaEdl
 from specfleet.fleet.policies.aligned import SameLength
 from specfleet.fleet.policies.goodput import Goodput
-from specfleet.fleet.policies.group import One
-from specfleet.fleet.policies.overlap import Ahead
-from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.faults import NodeFault
 from specfleet.fleet.scenario.names import drafter_name, verifier_name
-from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
-from specfleet.fleet.scenario.writing import changed
-
-Case = tuple[str, bool, Container[str]]
-"""A reason, whether it applies, and the keys that are then unused."""
-
-# A drafter's description may stay without one: `--set drafters.count=0` then gives the baseline.
-OF_A_PLACE = {"count", "depth", "shape", "place", "kind", "model", "profile"}
-OF_A_DRAFTER = {"count", "place", "depth", "shape", "kind", "model", "profile", "device"}
-OF_A_SHAPE = {"chain": set[str](), "tree": {"branching"}, "dynamic": {"width", "most"}}
+from specfleet.fleet.scenario.readers import FORMS, is_set, unread
+from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
 
 
 def conflicts(scenario: Scenario) -> Iterator[str]:
@@ -40,22 +25,23 @@ def conflicts(scenario: Scenario) -> Iterator[str]:
 
 def unused_keys(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Yield each set key without effect, and the reason."""
-    changed_keys = _given(scenario)
-    for reason, holds, unused in _cases(scenario, changed_keys):
-        if holds:
-            yield from ((key, reason) for key in changed_keys if key in unused)
+    for name, form in FORMS.items():
+        if form.holds(scenario):
+            yield from ((key, form.reason.format(scenario)) for key in unread(name) if is_set(scenario, key))
 
 
 def _unused_keys(scenario: Scenario) -> Iterator[str]:
     """Yield a line for each unused key: the reason, and what to do."""
     yield from (f"{reason}; leave {key} out" for key, reason in unused_keys(scenario))
     for side in ("drafters", "verifiers"):
-        tiers = getattr(scenario, side).tiers
+        tiers, count = getattr(scenario, side).tiers, getattr(scenario, side).count
         for tier in tiers:
             if tier.step is None and tier.link is None:
                 yield f"{side}.tiers: first = {tier.first} changes nothing; give step or link, or leave it out"
             if tier.link is not None and scenario.drafters.place == "target":
                 yield f"{side}.tiers: first = {tier.first}: drafters.place = 'target' has no links; leave link out"
+            if tier.first > count:
+                yield f"{side}.tiers: first = {tier.first} is beyond the fleet; allowed: up to {side}.count = {count}"
         for before, tier in pairwise(tiers):
             if tier.first <= before.first:
                 yield f"{side}.tiers: first = {tier.first} comes after first = {before.first}; allowed: first rises"
@@ -64,74 +50,13 @@ def _unused_keys(scenario: Scenario) -> Iterator[str]:
             yield f"devices.{name}: no station is on it; drafters.device and verifiers.device name it"
 
 
-def _given(scenario: Scenario) -> list[str]:
-    """Return the dotted names of keys that differ from their defaults, in the tables that can have unused keys."""
-    tables: dict[str, msgspec.Struct] = {
-        "drafters": scenario.drafters,
-        "verifiers": scenario.verifiers,
-        "workload": scenario.workload,
-        "drafters.shape": scenario.drafters.shape,
-    } | ({"acceptance": scenario.acceptance} if scenario.acceptance is not None else {})
-    names = [f"{table}.{key}" for table, keys in tables.items() for key in changed(keys)]
-    return names + [name for name in ("devices", "link", "faults") if getattr(scenario, name)]
-
-
-def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:
-    drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
-    shape = drafters.shape.kind
-    used = {f"drafters.{name}" for name in OF_A_DRAFTER}
-    yield "drafters.count = 0 decodes without a drafter", not drafters.count, {
-        "verifiers.allocate", "verifiers.patience_s", "verifiers.rejoin_s", "verifiers.late", "faults",
-        *(key for key in changed_keys if key.startswith("drafters.") and not key.startswith("drafters.shape.")),
-    } - used  # fmt: skip
-    beside = drafters.place == "target"
-    yield "drafters.place = 'target' drafts within the target's steps", beside, {
-        *(key for key in changed_keys if key.startswith("drafters.") and key.split(".")[1] not in OF_A_PLACE),
-        "link", "verifiers.late", "verifiers.patience_s", "verifiers.rejoin_s",
-        *(["drafters.count"] if drafters.count else []),
-    }  # fmt: skip
-    yield "verifiers.aligned keeps all rows of a batch in one rectangle", verifiers.aligned is not None, {
-        "verifiers.max_num_batched_tokens", "verifiers.kv_tokens", "verifiers.late", "verifiers.device",
-        "verifiers.prefill_first",
-    }  # fmt: skip
-    yield "drafters.overlap = 'ahead' drafts token by token", isinstance(drafters.overlap, Ahead), {
-        "drafters.depth", "drafters.shape", "drafters.limits_per_s", "verifiers.allocate", "verifiers.late",
-    }  # fmt: skip
-    unused = {f"drafters.shape.{name}" for names in OF_A_SHAPE.values() for name in names - OF_A_SHAPE[shape]}
-    yield f"drafters.shape.kind = {shape!r} has other keys", True, unused
-    yield "drafters.kind = 'lookup' drafts chains", drafters.kind == "lookup", {"drafters.shape"}
-    yield from _of_workload(workload)
-    is_batched = not isinstance(drafters.group, One)
-    yield "drafters.group = 'batch' takes all that wait, oldest first", is_batched, {"drafters.order"}
-    yield "drafters.group = 'batch' limits no target's rounds", is_batched, {"drafters.limits_per_s"}
-    order = drafters.order.__struct_config__.tag
-    yield f"drafters.order {order!r} looks at no priority", order != "priority", {"verifiers.priorities"}
-    is_patient = verifiers.patience_s > 0 or not drafters.count
-    yield "verifiers.patience_s = 0 gives no drafter up", not is_patient, {"verifiers.rejoin_s"}
-
-
-def _of_workload(workload: Workload) -> Iterator[Case]:
-    streams = {"workload.streams"}
-    yield "workload.arrivals makes every request a stream of its own", workload.arrivals is not None, streams
-    prompts, answers, lengths = "workload.prompt_tokens", "workload.new_tokens", "workload.lengths"
-    source = f"workload.lengths = {workload.lengths!r}"
-    if isinstance(workload.arrivals, Trace):
-        yield "the trace of workload.arrivals has the lengths", True, {prompts, answers, lengths}
-    elif workload.lengths:
-        yield f"{source} has the lengths", True, {prompts, answers}
-    sampling = {"workload.top_k", "workload.top_p"}
-    own_streams = workload.arrivals is not None or workload.streams >= workload.requests
-    yield "every request is a stream of its own, in a domain of its own", own_streams, {"acceptance.switch"}
-    yield "workload.temperature = 0 decodes greedily", not workload.temperature, sampling
-
-
 def _of_stations(scenario: Scenario) -> Iterator[str]:
     drafters, verifiers = scenario.drafters, scenario.verifiers
-    for side, own in (("drafters", drafters), ("verifiers", verifiers)):
-        if own.device and own.device not in scenario.devices:
+    for side, stations in (("drafters", drafters), ("verifiers", verifiers)):
+        if stations.device and stations.device not in scenario.devices:
             known = ", ".join(scenario.devices) or "none: add a table [devices.NAME]"
-            yield f"{side}.device = {own.device!r} is no device of [devices]; allowed: {known}"
-        if own.profile != "" and drafters.device == verifiers.device != "":
+            yield f"{side}.device = {stations.device!r} is no device of [devices]; allowed: {known}"
+        if stations.profile != "" and drafters.device == verifiers.device != "":
             yield (
                 f"{side}.profile is of a machine of that side's own, and both are on devices.{drafters.device}; give "
                 "`profile`, what was measured on one device, or leave the devices out"

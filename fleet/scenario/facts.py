@@ -5,7 +5,6 @@ from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Acceptance, Scenario, needs_of
-from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.fleet.times.profile import HardwareProfile
 
 
@@ -52,12 +51,6 @@ def devices_of(fleet: Fleet) -> tuple[int, int]:
     of_drafters, of_targets = fleet.drafters.device, fleet.verifiers.device
     drafters = fleet.drafters.stations if not of_drafters else int(of_drafters != of_targets)
     return drafters, 1 if of_targets else fleet.verifiers.count
-
-
-def middle_context(fleet: Fleet) -> float:
-    """Return the tokens in the middle of a text: the mean prompt and half of the mean answer."""
-    prompt, answer = mean_lengths(fleet.workload)
-    return prompt + answer / 2
 
 
 def plain_step_s(fleet: Fleet, context: float) -> float:

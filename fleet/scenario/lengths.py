@@ -74,6 +74,20 @@ def _law(mean: float, cv: float) -> tuple[Callable[[float], float], Callable[[Fl
     )
 
 
+class Lengths(msgspec.Struct, frozen=True):
+    """Tokens of a workload's texts, for any seed: the longest prompt with its answer, the longest answer, the means."""
+
+    longest_text: int
+    longest_answer: int
+    mean_prompt: float
+    mean_answer: float
+
+    @property
+    def middle(self) -> float:
+        """Tokens in the middle of a text: the mean prompt and half of the mean answer."""
+        return self.mean_prompt + self.mean_answer / 2
+
+
 class Texts(msgspec.Struct, frozen=True):
     """Lengths of a published workload. `source`: which numbers are published, and which assumed."""
 

@@ -11,6 +11,7 @@ from specfleet.fleet.policies.goodput import Goodput
 from specfleet.fleet.policies.liveness import Patience
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.route import Affinity
+from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.resolved import (
     Fleet,
     LocalDrafts,
@@ -23,7 +24,7 @@ from specfleet.fleet.scenario.resolved import (
 from specfleet.fleet.scenario.round_costs import round_costs
 from specfleet.fleet.scenario.scenario import LengthRule, Scenario, Tier, needs_of
 from specfleet.fleet.scenario.sides import Hardware, hardware_of, title_of
-from specfleet.fleet.scenario.workload import longest_of, mean_lengths, with_lengths
+from specfleet.fleet.scenario.workload import read_lengths, with_lengths
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.overhead import Overhead
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
@@ -38,14 +39,15 @@ def resolve(scenario: Scenario) -> Fleet:
     Raises:
         InputError: A tree has too many nodes, or a file of the workload cannot be read.
     """
-    hardware = hardware_of(scenario)
+    hardware, lengths = hardware_of(scenario), read_lengths(scenario.workload)
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
+    room = _room(scenario, lengths)
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     resolved_drafters = _alike(ResolvedDrafters, drafters) | {
         "targets": verifiers.count,
         "device": drafters.device if drafters.device in hardware.devices else "",
         "route": drafters.route if moves else None,
-        "positions": min((one.positions for one in hardware.profiles if one.positions), default=0),
+        "positions": min((side.positions for side in hardware.profiles if side.positions), default=0),
         "profile": title_of(drafters.profile),
         "times": tuple(_drafter_times(scenario, hardware)),
     }
@@ -57,12 +59,14 @@ def resolve(scenario: Scenario) -> Fleet:
         "drafts": LocalDrafts(drafters.depth, resolved_drafters["positions"], drafters.kind != "lookup")
         if drafters.place == "target" and drafters.count
         else None,
-        "batching": _batching(scenario, hardware),
+        "batching": _batching(scenario, hardware, lengths, room),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
         "times": tuple(_verifier_times(scenario, hardware)),
     }
-    resolved_verifiers["allocate"] = _priced(scenario, resolved_verifiers["times"], resolved_drafters["times"])
+    resolved_verifiers["allocate"] = _priced(
+        scenario, lengths.middle, resolved_verifiers["times"], resolved_drafters["times"]
+    )
     return Fleet(
         **_alike(Fleet, scenario)
         | hardware.together()
@@ -74,9 +78,10 @@ def resolve(scenario: Scenario) -> Fleet:
             "link_ranges": (_firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)),
             "streams": _streams(scenario),
             "workload": with_lengths(scenario.workload),
+            "lengths": lengths,
             "acceptance": scenario.acceptance or (profile.acceptance if profile else None),
             "needs": needs_of(scenario),
-            "room": room_of(scenario),
+            "room": room,
         }
     )
 
@@ -86,22 +91,23 @@ def _alike(resolved: type[msgspec.Struct], given: msgspec.Struct) -> dict[str, A
     return {name: getattr(given, name) for name in resolved.__struct_fields__ if name in given.__struct_fields__}
 
 
-def room_of(scenario: Scenario) -> Room:
+def _room(scenario: Scenario, lengths: Lengths) -> Room:
     """Return the cache places of streams: for their longest text, and for drafts beyond it.
 
     Raises:
-        InputError: A tree has too many nodes, or a file of the workload cannot be read.
+        InputError: A tree has too many nodes.
     """
-    longest_text, longest_answer = longest_of(scenario.workload)
+    if not scenario.drafters.count:
+        return Room(0, 0, lengths.longest_text)
     if isinstance(scenario.drafters.overlap, Ahead):  # a tail ends with its request, see `VerifierStation`
-        return Room(longest_answer, 0, longest_text)
+        return Room(lengths.longest_answer, 0, lengths.longest_text)
     rule = scenario.verifiers.allocate
     longest_draft = scenario.drafters.depth if rule is None else rule.longest
     try:
         overshoot = scenario.drafters.shape.room(longest_draft)
     except ValueError as error:
         raise InputError(f"scenario {scenario.name!r}: drafters.shape: {error}") from error
-    return Room(longest_draft, overshoot, longest_text + overshoot)
+    return Room(longest_draft, overshoot, lengths.longest_text + overshoot)
 
 
 def _streams(scenario: Scenario) -> int:
@@ -152,18 +158,17 @@ def _verifier_times(scenario: Scenario, hardware: Hardware) -> Iterator[Verifier
 
 
 def _priced(
-    scenario: Scenario, targets: Sequence[VerifierTimes], drafters: Sequence[DrafterTimes]
+    scenario: Scenario, context: float, targets: Sequence[VerifierTimes], drafters: Sequence[DrafterTimes]
 ) -> LengthRule | None:
     """The rule of speculation lengths; one that needs the times of rounds gets those of the profile."""
-    rule, lengths = scenario.verifiers.allocate, mean_lengths(with_lengths(scenario.workload))
+    rule, rows = scenario.verifiers.allocate, scenario.verifiers.max_num_seqs
     if not isinstance(rule, Goodput) or rule.costs is not None or not targets or not drafters:
         return rule
-    rows, context = scenario.verifiers.max_num_seqs, round(lengths[0] + lengths[1] / 2)
-    costs = round_costs(targets[0], drafters[0], scenario.drafters.shape, rows, rule.most, context)
+    costs = round_costs(targets[0], drafters[0], scenario.drafters.shape, rows, rule.most, round(context))
     return msgspec.structs.replace(rule, costs=costs)
 
 
-def _batching(scenario: Scenario, hardware: Hardware) -> ContinuousBatching:
+def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Room) -> ContinuousBatching:
     """The rule of a target's steps: its limits, and the places that drafts take.
 
     Heads and small models on the target's device keep `depth` places of each row; a small model's pass has a token more
@@ -174,7 +179,7 @@ def _batching(scenario: Scenario, hardware: Hardware) -> ContinuousBatching:
     """
     verifiers, drafters = scenario.verifiers, scenario.drafters
     beside = drafters.place == "target" and drafters.count > 0
-    depth = drafters.depth if verifiers.allocate is None else verifiers.allocate.longest
+    depth = drafters.overlap.least if isinstance(drafters.overlap, Ahead) else room.longest_draft
     has_cache = beside and drafters.kind != "lookup"
     slots = int(has_cache and drafters.kind != "eagle")
     kv, tokens = hardware.verifying.kv if hardware.verifying else None, verifiers.kv_tokens
@@ -189,7 +194,7 @@ def _batching(scenario: Scenario, hardware: Hardware) -> ContinuousBatching:
         slots=slots,
         prefill_first=verifiers.prefill_first,
     )
-    longest, _ = longest_of(scenario.workload)
+    longest = lengths.longest_text
     if (tokens or kv is not None) and not (batching.kv_blocks and batching.fits(longest + depth)):
         raise InputError(
             f"scenario {scenario.name!r}: a request of {longest} tokens and its draft do not fit into a KV cache of "

@@ -27,6 +27,7 @@ from specfleet.fleet.policies.shapes import CHAIN, Shape
 from specfleet.fleet.policies.warm_up import NoWarmUp, WarmUp
 from specfleet.fleet.scenario.cost import Cost
 from specfleet.fleet.scenario.faults import Fault
+from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.names import World, drafter_name
 from specfleet.fleet.scenario.scenario import (
     Acceptance,
@@ -74,7 +75,6 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     group: DraftGroup = One()
     overlap: Overlap = InTurn()
     route: Routing | None = None
-    limits_per_s: tuple[float, ...] = ()
     positions: int = 0
     lease_s: float = 0.0
     profile: str = ""
@@ -182,10 +182,10 @@ class Fleet(msgspec.Struct, frozen=True):
     precision: str
     drafters: ResolvedDrafters
     verifiers: ResolvedVerifiers
-    devices: dict[str, ResolvedDevice]
     links: tuple[tuple[ResolvedLink, ...], ...]
     streams: int
     workload: Workload
+    lengths: Lengths
     measure: Measure
     acceptance: Acceptance | None
     needs: Needs
@@ -196,6 +196,7 @@ class Fleet(msgspec.Struct, frozen=True):
     profile: str = ""
     profile_digest: str = ""
     basis: Basis | Literal[""] = ""
+    devices: dict[str, ResolvedDevice] = {}
     faults: tuple[Fault, ...] = ()
     link_ranges: tuple[tuple[int, ...], tuple[int, ...]] = ((0,), (0,))
     one_clock: bool = True

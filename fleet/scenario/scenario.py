@@ -94,8 +94,6 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         group: Which sessions share a draft step: one at a time, or a batch of all that wait.
         overlap: Whether drafting continues during verification.
         route: Which of several drafters drafts the next round of a session. A session that moves is prefilled anew.
-        limits_per_s (rounds/s): Maximum rate of draft requests of targets 1, 2, ... at each drafter; 0 is no limit, and
-            the last entry applies to all further targets.
         lease_s: Timeout after which a drafter ends the session of a target that does not answer, and frees its cache.
             0 is never.
         tiers: Groups of drafters that differ from the others.
@@ -115,7 +113,6 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: DraftGroup = One()
     overlap: Overlap = InTurn()
     route: Route = Affinity()
-    limits_per_s: tuple[Annotated[float, Meta(ge=0, le=1e9)], ...] = ()
     lease_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     tiers: tuple[Tier, ...] = ()
 
@@ -143,8 +140,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             its default below 70 GiB of memory (1,024 above). With 1 a target decodes one request after the other.
         max_num_batched_tokens (tokens): Most tokens of a step, drafts included; of trees, levels count. Running
             requests come first, and prompts take the rest, in chunks. vLLM's name, and its default below 70 GiB of
-            memory (8,192 above). Less than the longest draft, the token before it and, for a small model on the
-            target's device, one more is raised to that: no draft would fit.
+            memory (8,192 above). Less than the longest draft (of a tail that grows without a pause, the
+            shortest), the token before it and, for a small model on the target's device, one more is raised to that.
         prefill_first: Whether a step reads waiting prompts alone, and requests decode only while none fits: as
             SGLang's scheduler does.
         kv_tokens (tokens): Size of a target's KV cache; of trees, levels count. A request that does not fit waits; when

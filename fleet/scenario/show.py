@@ -21,7 +21,18 @@ from specfleet.fleet.times.step_time import LinkTime, StepTime
 Row = tuple[str, str, str]
 MANY = 6  # longest list of a parameter's values that is printed in full
 OF_PLACES = ("name", "seed", "profile", "drafters", "verifiers", "devices", "faults", "cost")
-OF_WORLDS = ("links", "link_ranges", "one_clock", "measure", "profile_digest", "basis", "needs", "workload", "room")
+OF_WORLDS = (
+    "links",
+    "link_ranges",
+    "one_clock",
+    "measure",
+    "profile_digest",
+    "basis",
+    "needs",
+    "workload",
+    "lengths",
+    "room",
+)
 
 
 def describe_fleet(fleet: Fleet) -> list[Row]:
@@ -73,8 +84,8 @@ def _links(fleet: Fleet) -> Iterator[Row]:
         drafters = _ranges(fleet.drafters.times, fleet.drafters.count)
         for row, (first, last, _) in zip(fleet.links, drafters, strict=False):
             for link, (low, high, _) in zip(row, targets, strict=False):
-                one = _span(fleet.drafter_name(first), fleet.drafter_name(last))
-                yield f"{one} - {_span(verifier_name(low), verifier_name(high))}", "link, one way", _text("", link)
+                drafting = _span(fleet.drafter_name(first), fleet.drafter_name(last))
+                yield f"{drafting} - {_span(verifier_name(low), verifier_name(high))}", "link, one way", _text("", link)
 
 
 def _keys(place: str, struct: msgspec.Struct | None, left_out: Sequence[str] = ()) -> Iterator[Row]:

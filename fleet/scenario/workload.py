@@ -1,7 +1,6 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import chain, cycle, islice, repeat
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -12,9 +11,9 @@ import numpy as np
 from specfleet.fleet.acceptance.sources import uniform_blocks
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
-from specfleet.fleet.inputs.text import is_file, parsed, read_csv
+from specfleet.fleet.inputs.text import parsed, read_csv
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
-from specfleet.fleet.scenario.lengths import TEXTS, Between, Tokens, mean_tokens
+from specfleet.fleet.scenario.lengths import TEXTS, Between, Lengths, Tokens, mean_tokens
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Workload
 from specfleet.fleet.times.step_time import Seconds
@@ -101,43 +100,27 @@ def with_arrivals(workload: Workload, arrivals: Poisson | None) -> Workload:
     return msgspec.structs.replace(workload, arrivals=arrivals, lengths=lengths)
 
 
-def longest_of(workload: Workload) -> tuple[int, int]:
-    """Return the longest text, prompt and answer together, and the longest answer, in tokens, for any seed.
-
-    Raises InputError if a file of the workload cannot be read.
-    """
+def read_lengths(workload: Workload) -> Lengths:
+    """Return the longest and the mean lengths, by scenario or file; InputError if a file cannot be read."""
     if has_file(workload):
-        return _longest_and_means(workload)[0]
-    lengths = with_lengths(workload)
-    prompt, new = (one if isinstance(one, int) else one.high for one in (lengths.prompt_tokens, lengths.new_tokens))
-    return prompt + new, new
+        texts = list(_of_file(workload)) or [(0, 0)]
+        prompts, answers = zip(*texts, strict=True)
+        return Lengths(max(map(sum, texts)), max(answers), sum(prompts) / len(texts), sum(answers) / len(texts))
+    workload = with_lengths(workload)
+    lengths = workload.prompt_tokens, workload.new_tokens
+    prompt, answer = (tokens if isinstance(tokens, int) else tokens.high for tokens in lengths)
+    return Lengths(prompt + answer, answer, *map(mean_tokens, lengths))
 
 
 def mean_lengths(workload: Workload) -> tuple[float, float]:
-    """Return the mean tokens of prompts and of answers, by scenario or file; InputError as `longest_of`."""
-    if has_file(workload):
-        return _longest_and_means(workload)[1]
-    lengths = with_lengths(workload)
-    return mean_tokens(lengths.prompt_tokens), mean_tokens(lengths.new_tokens)
+    """Return the mean tokens of prompts and of answers of a workload that is not resolved."""
+    lengths = read_lengths(workload)
+    return lengths.mean_prompt, lengths.mean_answer
 
 
 def has_file(workload: Workload) -> bool:
     """Return whether requests come from a file; a trace may end before `workload.requests`."""
     return workload.lengths not in ("", *TEXTS) or isinstance(workload.arrivals, Trace)
-
-
-def _longest_and_means(workload: Workload) -> tuple[Texts, tuple[float, float]]:
-    """Return what `longest_of` and `mean_lengths` say of a file, which is read again only after it changed."""
-    path = Path(workload.arrivals.file if isinstance(workload.arrivals, Trace) else workload.lengths)
-    state = path.stat() if is_file(path) else None
-    return _read_longest_and_means(workload, (state.st_ino, state.st_mtime_ns, state.st_size) if state else ())
-
-
-@lru_cache
-def _read_longest_and_means(workload: Workload, _state: tuple[int, ...]) -> tuple[Texts, tuple[float, float]]:
-    texts = list(_of_file(workload)) or [(0, 0)]
-    prompts, answers = zip(*texts, strict=True)
-    return (max(map(sum, texts)), max(answers)), (sum(prompts) / len(texts), sum(answers) / len(texts))
 
 
 def _texts_of(workload: Workload, seed: int, rng: np.random.Generator) -> Iterator[Texts]:

@@ -1,21 +1,16 @@
 """Rate limits and virtual times of a drafter's targets."""
 
-from collections.abc import Sequence
-
-from specfleet.fleet.policies.order import Order, Weighted
+from specfleet.fleet.policies.order import Order, Weighted, rate_limits
 
 
 class Discipline:
-    """Stamps requests on arrival. Stream t belongs to target t mod `targets`, or is its own target if that is 0.
+    """Stamps requests on arrival. Stream t belongs to target t mod `targets`, or is its own target if that is 0."""
 
-    - `limits_per_s`: maximum rounds a second of targets 1, 2, ...; 0 for no limit. The last one applies to the rest.
-    """
-
-    def __init__(self, order: Order, limits_per_s: Sequence[float] = (), targets: int = 0) -> None:
+    def __init__(self, order: Order, targets: int = 0) -> None:
         self.weights = order if isinstance(order, Weighted) else None
-        self.limits_per_s = limits_per_s
+        self.limits_per_s = rate_limits(order)
         self.targets = targets
-        self.limited = any(limit > 0 for limit in limits_per_s)
+        self.limited = bool(self.limits_per_s)
         self.plain = self.weights is None and not self.limited  # nothing to stamp
         self.allowed_s: dict[int, float] = {}  # earliest start of a limited target's next round
         self.ends: dict[int, float] = {}  # virtual time at which a target's last round ends

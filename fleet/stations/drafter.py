@@ -48,7 +48,7 @@ class DrafterStation(Station):
         self.ahead = isinstance(drafters.overlap, Ahead)
         self.depth = drafters.depth
         self.positions = drafters.positions
-        self.discipline = Discipline(drafters.order, drafters.limits_per_s, drafters.targets)
+        self.discipline = Discipline(drafters.order, drafters.targets)
         self.timed = self.discipline.limited
         self._singly = self._singly and not self.timed
         self.cold: set[int] = set()  # tags of the sessions whose prefix is not in the cache

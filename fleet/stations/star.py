@@ -6,7 +6,7 @@ from specfleet.fleet.acceptance.models import survival
 from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.admit import Admission, AtMost, N_max
-from specfleet.fleet.scenario.facts import middle_context, plain_step_s
+from specfleet.fleet.scenario.facts import plain_step_s
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Draft, DraftRequest
 from specfleet.fleet.stations.payload import sizes_of
@@ -41,7 +41,7 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     """Return the inputs for one target: equations (5) and (6), with the overhead."""
     depth, shape = fleet.drafters.depth, fleet.drafters.shape
     times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
-    context = middle_context(fleet)
+    context = fleet.lengths.middle
     reached = survival(fleet.length_model(), depth)
     accepted = float(reached.sum())
     size_of = sizes_of(fleet)

@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from typing import Literal, get_args
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.scenario.lengths import mean_tokens
 from specfleet.fleet.scenario.names import SimPath
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.plain import unsupported_in
@@ -33,7 +32,7 @@ def choose_path(fleet: Fleet, path: SimPath, played: bool = False) -> Literal["s
     workload = fleet.workload
     reason = reason_against(fleet, played)
     if path == "auto" and not reason:
-        spent["tokens"] += workload.requests * mean_tokens(workload.new_tokens)
+        spent["tokens"] += workload.requests * fleet.lengths.mean_answer
     wanted = path == "fast" or (not reason and spent["tokens"] >= WORTH_LOADING_TOKENS)
     if wanted and not reason:
         reason = import_failure()

@@ -105,9 +105,9 @@ def _with_room(part: Array, used: int) -> Array:
 
 def _more_lengths(state: Lengths, stream: int) -> Lengths:
     """Draw acceptance lengths for the open request of a stream."""
-    one, lengths = state.streams[stream], state.lengths
+    row, lengths = state.streams[stream], state.lengths
     assert lengths is not None
-    request = state.requests[one["request"]]
+    request = state.requests[row["request"]]
     drawn = int(request["lengths_to"] - request["lengths_from"])
-    one["length"], one["lengths_to"] = lengths.more(int(request["number"]), drawn)
+    row["length"], row["lengths_to"] = lengths.more(int(request["number"]), drawn)
     return state._replace(numbers=state.numbers._replace(lengths=lengths.pool.array))

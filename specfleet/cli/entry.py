@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 from specfleet.cli.calibrate import calibrate, demo
 from specfleet.cli.imports import export, import_
 from specfleet.cli.meaning import explain, init, profiles, scenarios
-from specfleet.cli.nodes import drafter, join, keys, router, verifier
+from specfleet.cli.nodes import join, keys, node
 from specfleet.cli.plan import plan
 from specfleet.cli.profile import estimate
 from specfleet.cli.run import analytic, run, show, simulate
@@ -19,7 +19,7 @@ from specfleet.fleet.errors import InputError
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Plan and simulate": (plan, scenarios, init, show, analytic, simulate, sweep),
-    "Measure": (calibrate, run, import_, export, keys, drafter, router, verifier, join),
+    "Measure": (calibrate, run, import_, export, keys, node, join),
     "Results": (compare, figure, report),
     "Other": (explain, profiles, demo, reproduce),
 }
@@ -33,7 +33,7 @@ class Panels(TyperGroup):
         """Write the commands of each panel, with a line of what each does."""
         width = formatter.width - 6 - max(map(len, self.commands))
         for panel in PANELS:
-            listed = [command for command in self.commands.values() if command.rich_help_panel == panel]
+            listed = [command for command in self.commands.values() if getattr(command, "rich_help_panel", "") == panel]
             with formatter.section(panel):
                 formatter.write_dl([(command.name, command.get_short_help_str(width)) for command in listed])
 

@@ -21,7 +21,7 @@ def import_(
         typer.Argument(
             metavar="KIND",
             help="vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp, llama-cpp-log, llama-cpp-metrics, sglang, "
-            "sglang-log, sglang-bench, aiperf, specdecode-bench or amusd.",
+            "sglang-log, sglang-bench or aiperf.",
         ),
     ],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="What the engine printed or recorded.")],
@@ -38,16 +38,21 @@ def import_(
         str,
         typer.Option(metavar="MODEL", help="With --target: the drafter on its device, or lookup.", show_default="none"),
     ] = "",
+    depth: Annotated[
+        int | None, typer.Option(min=1, help="Depth of the scenario's drafts.", show_default="as recorded")
+    ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(help="Time between two scrapes of vllm-metrics.", show_default="by samples, else by files"),
+        typer.Option(help="Of vllm-metrics: time between two scrapes.", show_default="by samples, else by files"),
     ] = None,
-    depth: Annotated[
+    in_flight: Annotated[
         int | None,
-        typer.Option(min=1, help="Depth of the scenario's drafts.", show_default="as recorded; 5 of specdecode-bench"),
+        typer.Option(
+            min=0,
+            help="Of clients: requests that they kept in flight, 0 if these arrived.",
+            show_default="by their settings",
+        ),
     ] = None,
-    method: Annotated[str, typer.Option(help="Of specdecode-bench: eagle or ngram.", show_default="eagle")] = "",
-    dataset: Annotated[str, typer.Option(help="Of specdecode-bench in Parquet: one dataset.", show_default="all")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Make a scenario of another engine's records: acceptance, and the load where they have it.
@@ -63,7 +68,7 @@ def import_(
     with keeping(out):
         imported = import_record(
             kind, files, out, draft_ms=draft_ms, verify_ms=verify_ms, profile=profile, target=target, draft=draft,
-            seconds=seconds, depth=depth, method=method, dataset=dataset,
+            depth=depth, seconds=seconds, in_flight=in_flight,
         )  # fmt: skip
     if not as_json:
         print_imported(imported)

@@ -1,15 +1,13 @@
-"""drafter, verifier, router, join, keys: nodes of a fleet over several hosts, their records and their keys."""
+"""node, join, keys: nodes of a fleet that are started by hand, their records and their keys."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from specfleet.cli.options import (
     Changes,
-    MetricsHost,
-    MetricsPort,
     Power,
     RunFile,
     ScenarioFile,
@@ -24,33 +22,17 @@ from specfleet.fleet.errors import InputError
 if TYPE_CHECKING:
     from specfleet.engine.net.keys import Keys
 
-EVERYWHERE, HERE = "0.0.0.0", "127.0.0.1"  # noqa: S104  (a drafter serves other hosts only with keys)
+Role = Literal["drafter", "router", "target"]
+WITHOUT_EFFECT = {
+    "drafter": ("--connect", "--server-key"),
+    "router": ("--number",),
+    "target": ("--at", "--allowed"),
+}
 MEANT = {
     "--key": "this node's secret key",
     "--allowed": "the folder of allowed public keys",
     "--server-key": "the public key of the node at the other end",
 }
-Key = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="This node's secret key: NAME.secret, as specfleet keys writes it.")
-]
-Host = Annotated[
-    str | None,
-    typer.Option(
-        help="Address to bind; without keys only one of this host alone.",
-        show_default=f"{EVERYWHERE} with keys, else {HERE}",
-    ),
-]
-Allowed = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder with the public keys (NAME.public) of those who may connect."),
-]
-ServerKey = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE,...",
-        help="Public key (NAME.public) of the other end: one for all addresses, or one for each in their order.",
-    ),
-]
 
 
 def keys(
@@ -69,104 +51,72 @@ def keys(
     print(f"{public}: give it to the others; a target's for the drafter's --allowed, the drafter's for --server-key")
 
 
-def drafter(
+def node(
+    role: Annotated[Role, typer.Argument(metavar="ROLE", help="drafter, router, or target.")],
     scenario: ScenarioFile,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Public port; 0 for any free one.")] = 5555,
-    host: Host = None,
-    number: Annotated[int, typer.Option(min=1, help="This drafter's number in the fleet, from 1.")] = 1,
-    key: Key = None,
-    allowed: Allowed = None,
-    changes: Changes = None,
-    out: RunFile = None,
-    power: Power = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = HERE,
-) -> None:
-    """Start a drafter of a fleet over several hosts.
-
-    It ends with Ctrl-C, and then writes its records. Other hosts reach it only with --key and --allowed; then every
-    message is encrypted, and a client without an allowed key is refused.
-    """
-    from specfleet import scenario_of
-    from specfleet.cli.watching import watched
-    from specfleet.engine.launch.by_hand import serve_drafter
-
-    own = _keys_of({"--key": key, "--allowed": allowed})
-    where = host or (HERE if own is None else EVERYWHERE)
-    chosen = scenario_of(scenario, settings(changes))
-    name = f"drafter {number}" if chosen.drafters.count > 1 else "drafter"
-    with watched(name, chosen, (), metrics_port, metrics_host) as watch:
-        serve_drafter(chosen, where, port, out, own, number - 1, watch, power)
-
-
-def router(
-    scenario: ScenarioFile,
-    drafters: Annotated[
-        str, typer.Option(metavar="HOST:PORT,...", help="Public ports of all drafters, in the order of their numbers.")
-    ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Public port; 0 for any free one.")] = 5554,
-    host: Host = None,
-    key: Key = None,
-    allowed: Allowed = None,
-    server_key: ServerKey = None,
-    changes: Changes = None,
-    out: RunFile = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = HERE,
-) -> None:
-    """Start the router between several drafters and their targets, in a fleet over several hosts.
-
-    Targets connect to it instead of the drafters. It ends with Ctrl-C, and then writes its records. Between hosts it
-    needs --key, --allowed (keys of the targets it serves) and --server-key (the drafters').
-    """
-    from specfleet import scenario_of
-    from specfleet.cli.watching import watched
-    from specfleet.engine.launch.by_hand import serve_router
-    from specfleet.engine.net.addresses import addresses_of
-
-    addresses = addresses_of("--drafters", drafters)
-    own = _keys_of({"--key": key, "--allowed": allowed, "--server-key": server_key}, addresses)
-    where = host or (HERE if own is None else EVERYWHERE)
-    chosen = scenario_of(scenario, settings(changes))
-    with watched("router", chosen, (), metrics_port, metrics_host) as watch:
-        serve_router(chosen, addresses, where, port, out, own, watch)
-
-
-def verifier(
-    scenario: ScenarioFile,
-    connect: Annotated[
-        str,
+    number: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Number of the drafter or target, from 1; several replayed targets as 1-4."),
+    ] = None,
+    at: Annotated[
+        str | None,
         typer.Option(
-            metavar="HOST:PORT,...",
-            help="Public port of the drafter; of all drafters, in the order of their numbers; or of the router.",
+            metavar="ADDRESS",
+            help="Listen here: HOST:PORT with keys, port 0 for any free one; without keys the path of a socket file.",
         ),
-    ] = f"{HERE}:5555",
-    target: Annotated[
-        str, typer.Option(metavar="N", help="This target's number in the fleet, from 1; several replayed ones as 1-4.")
-    ] = "1",
-    key: Key = None,
-    server_key: ServerKey = None,
+    ] = None,
+    connect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS,...", help="Call these: all drafters, in the order of their numbers, or the router."
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="This node's secret key: NAME.secret, as specfleet keys writes it."),
+    ] = None,
+    allowed: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder with the public keys (NAME.public) of those who may connect."),
+    ] = None,
+    server_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE,...",
+            help="Public key (NAME.public) of the other end: one for all addresses, or one for each in their order.",
+        ),
+    ] = None,
     changes: Changes = None,
     out: RunFile = None,
     power: Power = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = HERE,
 ) -> None:
-    """Start one target of a fleet over several hosts.
+    """Start one node of a fleet: a drafter, the router, or a target.
 
-    It decodes its share of the requests. A drafter on another host needs --key and --server-key.
+    A target decodes its share of the requests and ends; a drafter and a router end with Ctrl-C. Then they write their
+    records. Nodes on one host need no keys: they talk through socket files, which only their user can reach. Between
+    hosts every message is encrypted, and a node without an allowed key is refused: a drafter needs --key and
+    --allowed, a target --key and --server-key, a router all three.
     """
     from specfleet import scenario_of
     from specfleet.cli.watching import watched
-    from specfleet.engine.launch.by_hand import serve_verifier
-    from specfleet.engine.net.addresses import addresses_of, targets_of
+    from specfleet.engine.launch.by_hand import node_name, serve_node
+    from specfleet.engine.net.addresses import address_of, addresses_of, numbers_of
+    from specfleet.fleet.scenario.resolve import resolve
 
-    addresses = addresses_of("--connect", connect)
-    own = _keys_of({"--key": key, "--server-key": server_key}, addresses)
+    options = {"--at": at, "--connect": connect, "--number": number, "--allowed": allowed, "--server-key": server_key}
+    for name in WITHOUT_EFFECT[role]:
+        if options[name] is not None:
+            raise InputError(f"{name} {options[name]}: has no effect on a {role}; leave it out")
+    addresses = None if connect is None else addresses_of("--connect", connect)
+    where = None if at is None else address_of(f"--at {at}", at, 0)
+    named = {"--key": key, "--allowed": allowed, "--server-key": server_key}
+    own = _keys_of({name: value for name, value in named.items() if name not in WITHOUT_EFFECT[role]}, addresses)
     chosen = scenario_of(scenario, settings(changes))
-    targets = targets_of("--target", target, chosen.verifiers.count)
-    with watched(f"target {target}", chosen, targets, metrics_port, metrics_host) as watch:
-        serve_verifier(chosen, addresses, targets, out, own, watch, power)
+    side = "drafters" if role == "drafter" else "verifiers"
+    numbers = numbers_of("--number", number or "1", f"{side}.count", getattr(chosen, side).count)
+    title = node_name(resolve(chosen), role, numbers)
+    with watched(title, chosen, numbers if role == "target" else ()) as watch:
+        serve_node(chosen, role, numbers, where, addresses, own, out, watch, power)
 
 
 def join(
@@ -197,7 +147,7 @@ def join(
         show_run(Result(joined.run), False, out)
 
 
-def _keys_of(options: Mapping[str, Path | str | None], addresses: Sequence[str] = ()) -> "Keys | None":
+def _keys_of(options: Mapping[str, Path | str | None], addresses: Sequence[str] | None) -> "Keys | None":
     """Return the keys that a node's options name, those of servers by address; None without any of the options.
 
     InputError unless all are given, and --server-key names one key for all addresses, or one for each.
@@ -211,6 +161,9 @@ def _keys_of(options: Mapping[str, Path | str | None], addresses: Sequence[str] 
             raise InputError(f"{', '.join(names)} and {last} belong together: {meant}")
         return None
     key, allowed, named = (options.get(name) for name in ("--key", "--allowed", "--server-key"))
+    if named and not addresses:
+        raise InputError(f"--server-key {named}: needs --connect, the addresses of the nodes with that key")
+    addresses = addresses or ()
     files = [Path(part.strip()) for part in str(named).split(",")] if named else []
     if len(files) == 1:
         files *= len(addresses)

@@ -17,10 +17,16 @@ PathOption = Annotated[
 
 
 def settings(changes: list[str] | None) -> dict[str, Any]:
-    """Read what `--set` says, as values by dotted key; InputError where a text sets nothing."""
+    """Read what `--set` says, as values by dotted key; InputError where a text sets nothing, or a key again."""
+    from specfleet.fleet.errors import InputError
     from specfleet.fleet.scenario.changes import pairs_of
 
-    return dict(pairs_of(changes or ()))
+    values: dict[str, Any] = {}
+    for key, value in pairs_of(changes or ()):
+        if key in values:
+            raise InputError(f"--set {key}: stands twice; give it once")
+        values[key] = value
+    return values
 
 
 def file_option(*names: str, metavar: str, help: str, **more: Any) -> Any:  # noqa: A002  (as typer calls it)
@@ -57,13 +63,6 @@ EngineName = Annotated[
     Engine | None,
     typer.Option("--engine", help="Use this engine in place of our own; see docs/outside.md."),
 ]
-MetricsPort = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=65535, metavar="PORT", help="Serve metrics for Prometheus at this port; see --metrics-host."
-    ),
-]
-MetricsHost = Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that port; any host there can read it.")]
 Power = Annotated[
     Path | None,
     file_option("--power", metavar="FILE", help="Measure the devices' clock, power, load and memory (Parquet)."),

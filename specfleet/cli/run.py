@@ -11,8 +11,6 @@ from specfleet.cli.options import (
     Changes,
     EngineName,
     Everything,
-    MetricsHost,
-    MetricsPort,
     Part,
     PathOption,
     Power,
@@ -106,8 +104,6 @@ def run(
     server: Annotated[
         str | None, typer.Option(metavar="URL", help="Send the requests to this OpenAI-compatible server instead.")
     ] = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Run the same scenario on the real engine, on this host.
 
@@ -120,11 +116,9 @@ def run(
     with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything, by)):
         chosen = scenario_of(scenario, settings(changes))
         if engine is not None or server is not None:
-            if metrics_port is not None:
-                raise InputError(f"--metrics-port {metrics_port}: only our own engine has counters; leave it out")
             result = run(chosen, signals=signals, power=power, engine=engine, server=server, report=remark)
         else:
-            with watched(chosen.name, chosen, None, metrics_port, metrics_host) as watch:
+            with watched(chosen.name, chosen, None) as watch:
                 result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         show_run(result, as_json, out, everything, by)
 
@@ -133,18 +127,18 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
     """Evaluate the equations: S, Z, N_full, N_max, throughput."""
     from specfleet import analytic
     from specfleet.experiments.console.headline import acceptance_text
-    from specfleet.meaning.entries import described_keys
-    from specfleet.sim.analytic import StarPrediction, Throughput
+    from specfleet.meaning.entries import meanings
 
     prediction = analytic(scenario, settings(changes))
     if as_json:
         print_json(prediction)
         return
-    meanings = {name: what for struct in (Throughput, StarPrediction) for name, what in described_keys(struct).items()}
+    tables = meanings().tables
+    facts = {key.name: key.facts for name in ("Throughput", "StarPrediction") for key in tables[name].keys}
     rows = []
     for name, value in prediction.frame().itertuples(index=False):
         first, *_, last = name.split(".") * 2  # a number, or one of several below a symbol of their own
-        rows.append((name, meanings[first][2], value_text(value), meanings[last][1]))
+        rows.append((name, facts[first].get("symbol", ""), value_text(value), facts[last].get("unit", "")))
     title = f"analytic model of {scenario}: constant times, prefill left out"
     print_table(title, ("quantity", "symbol", "value", "unit"), rows, texts=2)
     say(acceptance_text(prediction.mean_acceptance_length))

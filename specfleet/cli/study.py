@@ -212,9 +212,9 @@ def error_text(row: "PaperRow") -> str | None:
 
 
 def figure(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="sweep, devices, timeline, plan or methods.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="sweep, devices, timeline or plan.")],
     results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="A sweep's folder, a run (Parquet), a plan or methods (JSON).")
+        Path, typer.Argument(metavar="RESULTS", help="A sweep's folder, a run (Parquet), a plan (JSON).")
     ],
     out: Annotated[
         Path, file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png.")

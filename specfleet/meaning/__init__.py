@@ -1,1 +1,1 @@
-"""What things mean, read from the code: for `explain`, for `init`, and for the pages of `tools/reference`."""
+"""What things mean, for `explain`, `init` and `analytic`; and what ships."""

@@ -12,9 +12,8 @@ from specfleet.fleet.data.shipped import shipped_scenarios
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
 from specfleet.fleet.inputs.text import shortened
-from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.writing import tag_of, toml
-from specfleet.meaning.entries import LEFT_OUT, OF_ITS_KEYS, REQUIRED, Entry, Key, keys_of, prose_of
+from specfleet.fleet.scenario.writing import toml
+from specfleet.meaning.entries import LEFT_OUT, OF_ITS_KEYS, REQUIRED, Described, DescribedKey, Entry, meanings
 from specfleet.meaning.shipped import first_comment
 
 WIDTH, COMMENT_WIDTH, INDENT = 100, 110, " " * 4
@@ -49,8 +48,8 @@ def template(kind: str) -> str:
     if kind not in files:
         raise InputError(f"scenario {shortened(kind, quoted=False)}: does not ship; allowed: {', '.join(files)}")
     text = files[kind].read_text()
-    content, comments, keys = tomllib.loads(text), dict(HEADER.findall(text)), keys_of(Scenario)
-    tables = [key for key in keys if key.structs and not isinstance(content.get(key.name), str)]
+    content, comments, keys = tomllib.loads(text), dict(HEADER.findall(text)), meanings().tables["Scenario"].keys
+    tables = [key for key in keys if key.tables and not isinstance(content.get(key.name), str)]
     parts = [[*_comment(first_comment(text)), *_comment("`specfleet explain KEY` says more of any key.")]]
     parts += [list(_key_lines(key, content)) for key in keys if key not in tables]
     absent = _comment("Tables that this scenario leaves out:")
@@ -65,49 +64,53 @@ def template(kind: str) -> str:
     return "\n\n".join("\n".join(part) for part in [*parts, absent]) + "\n"
 
 
-def _table_lines(key: Key, content: Mapping[str, Any], comment: str, heading: str) -> Iterator[list[str]]:
+def _table_lines(key: DescribedKey, content: Mapping[str, Any], comment: str, heading: str) -> Iterator[list[str]]:
     """Yield the heading of a table, then each of its keys; of a profile only the keys that it has."""
-    named = (struct for struct in key.structs if content.get(tag_of(struct)[0], "") == tag_of(struct)[1])
-    struct = next(named, key.structs[0])
-    field, name = tag_of(struct)
+    tables = _tables(key)
+    table = next((one for one in tables if content.get(one.tag_field, "") == one.tag), tables[0])
+    field = table.tag_field
     yield [*_comment(key.what), *_comment(comment), heading]
     if field and field in content:
-        yield [*_comment(f"{field}: {key.facts['allowed']}."), *_named(struct), f"{field} = {toml(name)}"]
-    for inner in keys_of(struct):
+        yield [*_comment(f"{field}: {key.facts['allowed']}."), *_named(table), f"{field} = {toml(table.tag)}"]
+    for inner in table.keys:
         if inner.name in content or key.name != "profile":
             yield list(_key_lines(inner, content))
 
 
-def _key_lines(key: Key, content: Mapping[str, Any]) -> Iterator[str]:
+def _key_lines(key: DescribedKey, content: Mapping[str, Any]) -> Iterator[str]:
     """Yield a key's meaning, that of the policy or model which it names, and its line."""
     yield from _comment(_said(key))
     value = content.get(key.name)
-    for struct in key.structs:
-        field, name = tag_of(struct)
-        if field and name == (value.get(field) if isinstance(value, Mapping) else value):
-            yield from _named(struct)
-            for inner in keys_of(struct):
+    for table in _tables(key):
+        given = value.get(table.tag_field) if isinstance(value, Mapping) else value
+        if table.tag_field and table.tag == given:
+            yield from _named(table)
+            for inner in table.keys:
                 yield from _comment(_said(inner), 8)
     default = key.facts["default"]
     if key.name in content:
         line = f"{key.name} = {toml(value)}"
         if len(line) > COMMENT_WIDTH and isinstance(value, list):
-            yield from (f"{key.name} = [", *(f"    {toml(one)}," for one in value), "]")
+            yield from (f"{key.name} = [", *(f"    {toml(entry)}," for entry in value), "]")
         else:
             yield line
     elif default not in NO_VALUE:
         yield f"#{key.name} = {default}"
 
 
-def _said(key: Key) -> str:
+def _said(key: DescribedKey) -> str:
     default = key.facts["default"]
     said = "left out unless set" if default == LEFT_OUT else "" if default in NO_VALUE else f"default {default}"
     facts = [fact for fact in (key.facts.get("unit"), key.facts.get("allowed"), said) if fact]
     return f"{key.name} ({'; '.join(facts)}): {key.what}" if facts else f"{key.name}: {key.what}"
 
 
-def _named(struct: type) -> list[str]:
-    return _comment(f'"{tag_of(struct)[1]}": {prose_of(struct)[0]}', 4)
+def _named(table: Described) -> list[str]:
+    return _comment(f'"{table.tag}": {table.first}', 4)
+
+
+def _tables(key: DescribedKey) -> list[Described]:
+    return [meanings().tables[name] for name in key.tables]
 
 
 def _comment(text: str, indent: int = 0) -> list[str]:

@@ -12,10 +12,10 @@ def test_questions_are_repeatable_and_of_every_kind() -> None:
     made = [question_of(number) for number in range(6)]
     assert made[:2] == [question_of(number) for number in range(2)]
     assert {bool(one.load.in_flight) for one in made} == {True, False}
-    assert sum(one.by_cost for one in made) == 2
+    assert sum(one.aim == "hour" for one in made) == 2
 
 
-@pytest.mark.parametrize("number", [slow(number) for number in (1, 2, 3, 5, 8)])
+@pytest.mark.parametrize("number", [slow(number) for number in (1, 2, 3)])
 def test_the_answer_is_the_grids_best(number: int) -> None:
     row = compared(number)
     assert row["verdict"] != "WORSE", row

@@ -10,16 +10,16 @@ from specfleet.calibration.readers.llama_cpp_metrics import read_llama_cpp_metri
 from specfleet.fleet.acceptance.models import PerPosition
 from specfleet.fleet.errors import InputError
 from tests.helpers.readings import LLAMA_CPP as SCRAPE
-from tests.helpers.readings import write
+from tests.helpers.readings import counted, write
 
 PLAIN = re.sub(r"llamacpp:spec_decode.*\n", "", SCRAPE)
 
 
 def test_a_real_scrape_has_acceptance_and_the_time_of_a_token(tmp_path: Path) -> None:
     recording = read_llama_cpp_metrics([write(tmp_path / "metrics.txt", SCRAPE)])
-    assert (recording.rounds, recording.accepted, recording.depth) == (155, 210, 4)
-    assert isinstance(recording.acceptance, PerPosition)
-    assert recording.acceptance.histogram == (83, 15, 14, 5, 38)
+    assert counted(recording) == (155, 210, 4)
+    assert isinstance(recording.counts.acceptance, PerPosition)
+    assert recording.counts.acceptance.histogram == (83, 15, 14, 5, 38)
     assert recording.load is not None
     assert recording.load.round_s == pytest.approx(0.999141 / 384 * (1 + 210 / 155))
     assert recording.load.notes == (
@@ -31,7 +31,7 @@ def test_counts_between_two_scrapes_are_differences(tmp_path: Path) -> None:
     before, after = write(tmp_path / "before.txt", SCRAPE), re.sub(r"(_total\S* )([\d.]+)", _doubled, SCRAPE)
     after = after.replace("n_busy_slots_per_decode 1", "n_busy_slots_per_decode 2.5")  # a mean since the start
     recording = read_llama_cpp_metrics([before, write(tmp_path / "after.txt", after)])
-    assert (recording.rounds, recording.accepted) == (155, 210)
+    assert counted(recording)[:2] == (155, 210)
     assert recording.load is not None
     assert recording.load.running == 4
     with pytest.raises(InputError, match="a restart"):
@@ -44,7 +44,7 @@ def _doubled(found: re.Match[str]) -> str:
 
 def test_a_server_without_drafts_has_a_load_only(tmp_path: Path) -> None:
     recording = read_llama_cpp_metrics([write(tmp_path / "metrics.txt", PLAIN)])
-    assert recording.acceptance is None
+    assert recording.counts is None
     assert recording.load is not None
     assert recording.load.round_s == pytest.approx(0.999141 / 384)
 

@@ -12,7 +12,7 @@ import specfleet
 from specfleet.calibration.readers.llama_cpp import read_llama_cpp, read_llama_cpp_log
 from specfleet.fleet.acceptance.models import PerPosition
 from specfleet.fleet.errors import InputError
-from tests.helpers.readings import write
+from tests.helpers.readings import counted, write
 
 DATA = Path(__file__).parent / "data"
 ANSWERS, LOG = DATA / "llama-cpp.jsonl", DATA / "llama-cpp.log"
@@ -33,8 +33,8 @@ slot print_timing: id  1 | task 7 | draft acceptance = 0.73100 (10234 accepted /
 
 def test_answers_and_log_agree_with_the_counters(tmp_path: Path) -> None:
     by_answers, by_log = read_llama_cpp([ANSWERS], depth=4), read_llama_cpp_log([LOG], depth=4)
-    assert (by_answers.rounds, by_answers.accepted) == (256 + 30, 278) == (by_log.rounds, by_log.accepted)
-    assert by_answers.acceptance == by_log.acceptance
+    assert counted(by_answers)[:2] == (256 + 30, 278) == counted(by_log)[:2]
+    assert by_answers.counts.acceptance == by_log.counts.acceptance
     assert sorted(by_answers.lengths) == sorted(by_log.lengths)
     assert by_log.load is not None
     assert (by_log.load.in_flight, by_log.load.max_num_seqs) == (3, 4)
@@ -54,14 +54,14 @@ def test_logs_of_several_servers_follow_each_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [BY_PLACE, BY_PLACE_APART])
 def test_rates_per_position_are_read(tmp_path: Path, text: str) -> None:
     recording = read_llama_cpp_log([write(tmp_path / "server.log", text)])
-    assert isinstance(recording.acceptance, PerPosition)  # 87 drafts, of which 70, 55, 42 passed each place
-    assert recording.acceptance.histogram == (17 + 1, 15, 13, 42)
-    assert (recording.rounds, recording.accepted) == (87 + 1, 167)
+    assert isinstance(recording.counts.acceptance, PerPosition)  # 87 drafts, of which 70, 55, 42 passed each place
+    assert recording.counts.acceptance.histogram == (17 + 1, 15, 13, 42)
+    assert counted(recording)[:2] == (87 + 1, 167)
 
 
 def test_counts_of_five_digits_are_read(tmp_path: Path) -> None:
     recording = read_llama_cpp_log([write(tmp_path / "server.log", LONG)], depth=4)
-    assert (recording.rounds, recording.accepted) == (13735 - 1 - 10234, 10234)
+    assert counted(recording)[:2] == (13735 - 1 - 10234, 10234)
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_a_logs_prompts_are_those_that_were_read(tmp_path: Path, said: str, note
 
 def test_without_a_depth_it_is_the_least_that_fits_and_said() -> None:
     recording = read_llama_cpp([ANSWERS])
-    assert recording.depth == 4
-    assert "--depth states it" in recording.notes[0]
+    assert recording.counts.depth == 4
+    assert "--depth states it" in recording.counts.notes[0]
 
 
 def test_answers_without_drafts_have_a_load_only(tmp_path: Path) -> None:
     plain = ANSWERS.read_text().replace('"draft_n": ', '"before": ').replace('"draft_n_accepted": ', '"others": ')
     recording = read_llama_cpp([write(tmp_path / "plain.jsonl", plain)])
-    assert recording.acceptance is None
+    assert recording.counts is None
     assert recording.load is not None
     assert recording.load.requests == 12
 
@@ -98,7 +98,7 @@ def test_a_stop_within_a_draft_cuts_off_accepted_tokens(tmp_path: Path) -> None:
     stopped = '{"timings": {"prompt_n": 9, "prompt_ms": 1, "predicted_n": 4, "predicted_ms": 3, "draft_n": 4, '
     text = stopped + '"draft_n_accepted": 4}, "stop_type": "eos"}'
     recording = read_llama_cpp([write(tmp_path / "one.json", text)], depth=4)
-    assert (recording.rounds, recording.accepted) == (1, 4)
+    assert counted(recording)[:2] == (1, 4)
     with pytest.raises(InputError, match=r"2 \+ draft_n_accepted = 6 exceeds predicted_n \+ cut off = 4"):
         read_llama_cpp([write(tmp_path / "one.json", text.replace("eos", "limit"))], depth=4)
 

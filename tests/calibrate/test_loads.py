@@ -9,11 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 import specfleet
+from specfleet.calibration.readers.bench import read_bench
 from specfleet.calibration.readers.load import Load, Spread, Way
+from specfleet.calibration.readers.prometheus import read_scrapes
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.responses import read_aiperf
 from specfleet.calibration.readers.served import inferred_profile
-from specfleet.calibration.readers.vllm_bench import read_vllm_bench
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
 from specfleet.fleet.errors import InputError
@@ -51,8 +52,8 @@ def of_metrics(folder: Path) -> Recording:
 
 READ: dict[str, Callable[[Path], Recording]] = {
     "vLLM's metrics": of_metrics,
-    "vllm bench serve": lambda folder: read_vllm_bench([write(folder / "bench.json", bench_text(KNOWN))]),
-    "AIPerf": lambda folder: read_aiperf([write(folder / "export.jsonl", aiperf_text([KNOWN[0], *KNOWN]))]),
+    "vllm bench serve": lambda folder: read_bench([write(folder / "bench.json", bench_text(KNOWN))]),
+    "AIPerf": lambda folder: read_aiperf([write(folder / "export.jsonl", aiperf_text([KNOWN[0], *KNOWN]))], 4),
 }
 
 
@@ -62,7 +63,7 @@ def test_rates_and_times_are_those_of_the_requests(tmp_path: Path, name: str) ->
     load = load_in(recording)
     gaps_s = [gap for one in KNOWN for gap in one.gaps_s]
     assert load.requests == len(KNOWN)
-    assert recording.rounds == len(gaps_s)
+    assert recording.counts.rounds == len(gaps_s)
     assert load.tokens_per_s == pytest.approx(
         sum(one.answer for one in KNOWN) / max(one.end_s for one in KNOWN), rel=0.04
     )
@@ -123,7 +124,8 @@ def test_a_server_is_simulated_as_it_was(tmp_path: Path, kind: str, speculates: 
     depth = DEPTH if speculates else 0
     each = served(depth=depth, prefill_first=kind == "sglang-bench")
     text = TEXTS[kind](each, depth)
-    made = specfleet.import_record(kind, write(tmp_path / "record.json", text), tmp_path / "made.toml")
+    stated = {"in_flight": 4} if kind == "aiperf" else {}
+    made = specfleet.import_record(kind, write(tmp_path / "record.json", text), tmp_path / "made.toml", **stated)
     drafters, workload = made.scenario.drafters, made.scenario.workload
     assert (drafters.count, drafters.place) == ((1, "target") if speculates else (0, "own"))
     assert (workload.streams, workload.arrivals) == (4, None)
@@ -139,9 +141,9 @@ def test_a_server_is_simulated_as_it_was(tmp_path: Path, kind: str, speculates: 
 
 
 def test_requests_that_arrive_by_themselves_are_a_trace(tmp_path: Path) -> None:
-    arrivals = {"process": "poisson", "per_s": 1.5}
-    each = served(requests=60, arrivals=arrivals)
-    made = specfleet.import_record("vllm-bench", write(tmp_path / "b.json", bench_text(each)), tmp_path / "made.toml")
+    each = served(requests=60, arrivals={"process": "poisson", "per_s": 1.5})
+    text = bench_text(each, request_rate=1.5, max_concurrency=None)
+    made = specfleet.import_record("vllm-bench", write(tmp_path / "b.json", text), tmp_path / "made.toml")
     trace = (tmp_path / "made-trace.csv").read_text().splitlines()
     assert trace[0] == "arrived_at,num_prefill_tokens,num_decode_tokens"
     assert float(trace[5].split(",")[0]) == pytest.approx(each[4].start_s - each[0].start_s)
@@ -150,6 +152,12 @@ def test_requests_that_arrive_by_themselves_are_a_trace(tmp_path: Path) -> None:
     assert comparison is not None
     in_flight = next(row for row in comparison.rows if row.quantity == "in flight")
     assert (in_flight.kind, in_flight.error) == ("predicted", pytest.approx(0, abs=0.2))
+
+
+def test_an_exemplar_is_no_value(tmp_path: Path) -> None:
+    file = write(tmp_path / "metrics.txt", 'vllm:x_total{a="b}"} 3 # {trace_id="1"} 1.0\n')
+    (one,) = read_scrapes([file], "vllm:")[0]
+    assert (one.value, one.labels, one.at_ms) == ("3", {"a": "b}"}, None)
 
 
 def test_older_versions_names_are_read(tmp_path: Path) -> None:
@@ -218,10 +226,10 @@ def test_servers_without_speculation_have_a_load_only(tmp_path: Path) -> None:
     for recording in (
         read_vllm_metrics([write(tmp_path / "m.txt", metrics_text(PLAIN, depth=0))]),
         read_vllm_log([write(tmp_path / "s.log", log_text([4, 4, 4], depth=0))]),
-        read_vllm_bench([write(tmp_path / "b.json", bench_text(PLAIN, depth=0))]),
+        read_bench([write(tmp_path / "b.json", bench_text(PLAIN, depth=0))]),
         read_aiperf([write(tmp_path / "a.jsonl", aiperf_text(PLAIN, depth=0))]),
     ):
-        assert recording.acceptance is None
+        assert recording.counts is None
         assert load_in(recording).tokens_per_round == 1.0
         assert load_in(recording).round_s
 
@@ -278,6 +286,7 @@ def test_what_a_scrape_lacks_is_left_out(tmp_path: Path) -> None:
         ({"target": "llama-3.1-8b@h100", "draft": "lookup", "verify_ms": 3, "draft_ms": 1}, "leave --draft-ms"),
         ({"draft": "lookup"}, "needs --target MODEL@DEVICE"),
         ({"seconds": 0.0}, "--seconds 0.0: needs a time above 0"),
+        ({"in_flight": 4}, "--in-flight: import vllm-metrics does not read it; it reads .*, --depth, --seconds"),
         ({"target": "llama-3.1-8b@abacus", "draft": "lookup"}, "does not ship"),
     ],
 )

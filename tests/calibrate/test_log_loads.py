@@ -11,7 +11,7 @@ from specfleet.calibration.readers.sglang_log import read_sglang_log
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.fleet.errors import InputError
 from tests.helpers.loads import DEPTH, load_in, log_text, sglang_log_text
-from tests.helpers.readings import mean_of, write
+from tests.helpers.readings import counted, mean_of, write
 
 LOGS: dict[str, tuple[Callable[[Sequence[Path]], Recording], str, str]] = {
     "vLLM": (read_vllm_log, log_text([4, 4, 4], 400.0), log_text([2, 2, 2], 200.0, engine=1)),
@@ -71,9 +71,9 @@ def test_a_logs_steps_without_a_draft_accept_nothing(tmp_path: Path) -> None:
             drafting = drafting.replace("Accepted throughput: 240", "Accepted throughput: 120", 1)
         recording = read_vllm_log([write(tmp_path / "s.log", waiting + drafting)])
         steps = 30 * steps_per_s + 2000 * idle
-        assert (recording.rounds, recording.accepted) == (steps, 3 * 2400)
+        assert counted(recording)[:2] == (steps, 3 * 2400)
         assert mean_of(recording) == pytest.approx(1 + 3 * 2400 / steps, rel=1e-3)
-        assert len(recording.notes) == (plain_per_s > 100)  # few may be first tokens of answers
+        assert len(recording.counts.notes) == (plain_per_s > 100)  # few may be first tokens of answers
         assert load_in(recording).round_s == pytest.approx(4 / steps_per_s, rel=1e-3)
 
 

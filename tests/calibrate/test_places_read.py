@@ -1,4 +1,4 @@
-"""Readers of acceptance by place: SpecDecode-Bench's recordings, and AMUSD's run files as recordings."""
+"""The reader of acceptance by place: SpecDecode-Bench's recordings."""
 
 import os
 from pathlib import Path
@@ -8,15 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import specfleet
-from specfleet.calibration.readers.amusd import read_amusd
 from specfleet.calibration.readers.specdecode_bench import DRAFTED, Method, read_specdecode_bench
-from specfleet.fleet.acceptance.tokens import Agreement
 from specfleet.fleet.errors import InputError
 from tests.helpers import engines
 from tests.helpers.marks import slow
 from tests.helpers.places import repeatable, texts_of, tokens_and_steps
-from tests.sim.test_amusd import trace
 
 METHODS: tuple[Method, ...] = ("eagle", "ngram")
 
@@ -103,33 +99,7 @@ CASES = [*[slow(*case) for case in PUBLIC if case != ("gsm8k", "eagle")], ("gsm8
 
 @pytest.mark.skipif(not RECORDING.is_file(), reason="SPECFLEET_SPECDECODE_BENCH names no recording; it is not ours")
 @pytest.mark.parametrize(("dataset", "method"), CASES)
-def test_real_texts_give_their_known_means_at_every_depth(dataset: str, method: Method, tmp_path: Path) -> None:
+def test_real_texts_give_their_known_means_at_every_depth(dataset: str, method: Method) -> None:
     for depth, expected in zip(DEPTHS, PUBLIC[dataset, method], strict=True):
-        made = specfleet.import_record(
-            "specdecode-bench", RECORDING, tmp_path / "real.toml", draft_ms=1, verify_ms=9, dataset=dataset,
-            method=method, depth=depth,
-        )  # fmt: skip
-        assert made.mean_acceptance_length == pytest.approx(expected, abs=5e-4)
-        assert made.modelled == pytest.approx(made.mean_acceptance_length, rel=1e-12)
-    run = specfleet.simulate(made.scenario, measure={"warm_up_share": 0.0})
-    assert run.metrics["mean_acceptance_length"].value == pytest.approx(expected, abs=5e-4)
-
-
-def test_amusds_sd_run_gives_agreement_and_step_times(tmp_path: Path) -> None:
-    recording = read_amusd([trace(tmp_path)])
-    assert (recording.rounds, recording.accepted, recording.depth, recording.stated) == (200, 760, 5, 4.8)
-    assert isinstance(recording.acceptance, Agreement)
-    assert recording.acceptance.sessions == ("11111?11111?11011111?011111?11111?11111?1011111?" * 20,)
-    profile = recording.profile
-    assert profile is not None
-    assert (profile.draft.per_token_s, profile.verify.base_s) == pytest.approx((0.01, 0.03))
-    assert profile.decode.base_s == pytest.approx((21.0 - 0.04) / 959)
-    made = specfleet.import_record("amusd", tmp_path / "runs.json", tmp_path / "amusd.toml")
-    run = specfleet.simulate(made.scenario, workload={"requests": 2, "new_tokens": 60})
-    assert run.metrics["mean_acceptance_length"].value > 2
-
-
-def test_a_time_a_token_that_contradicts_the_total_is_refused(tmp_path: Path) -> None:
-    says = r"runs.json: entry 1 \(sd\): time_per_token = 0.04 contradicts total_time / tokens_generated = 0.01"
-    with pytest.raises(InputError, match=says):
-        read_amusd([trace(tmp_path, sd={"time_per_token": 0.04})])
+        read = read_specdecode_bench([RECORDING], method, dataset, depth)
+        assert 1 + read.accepted / read.rounds == pytest.approx(expected, abs=5e-4)

@@ -21,6 +21,7 @@ from tests.helpers.readings import (
     WITH_PLAIN_STEPS,
     Sessions,
     aiperf,
+    counted,
     full,
     mean_of,
     mixed,
@@ -43,18 +44,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_full_drafts_come_back_as_they_were_recorded(folder: Path, name: str, sessions: Sessions) -> None:
     recording = READ[name](folder, sessions)
     together = [accepted for session in sessions for _, accepted in session]
-    assert (recording.rounds, recording.accepted, recording.depth) == (len(together), sum(together), DEPTH)
+    assert counted(recording) == (len(together), sum(together), DEPTH)
     assert mean_of(recording) == pytest.approx(1 + sum(together) / len(together), rel=1e-12)
-    assert recording.stated is None or recording.stated == pytest.approx(1 + sum(together) / len(together), abs=1e-4)
-    if isinstance(recording.acceptance, PerPosition):
-        assert recording.acceptance.histogram == tuple(engines.histogram_of([(0, k) for k in together], DEPTH))
+    assert recording.counts.stated in (None, pytest.approx(1 + sum(together) / len(together), abs=1e-4))
+    if isinstance(recording.counts.acceptance, PerPosition):
+        assert recording.counts.acceptance.histogram == tuple(engines.histogram_of([(0, k) for k in together], DEPTH))
 
 
 @repeatable
 @given(sessions=full)
 def test_steps_in_order_are_played_back_in_order(folder: Path, sessions: Sessions) -> None:
     recording = vllm(folder, sessions, "detailed")
-    assert recording.acceptance == Recorded(DEPTH, tuple(tuple(k for _, k in session) for session in sessions))
+    assert recording.counts.acceptance == Recorded(DEPTH, tuple(tuple(k for _, k in session) for session in sessions))
 
 
 @pytest.mark.parametrize("name", TELL_DRAFTS)
@@ -63,8 +64,8 @@ def test_steps_in_order_are_played_back_in_order(folder: Path, sessions: Session
 def test_rates_count_drafts_that_reached_the_place(folder: Path, name: str, sessions: Sessions) -> None:
     recording = READ[name](folder, sessions)
     rounds = [pair for session in sessions for pair in session]
-    assert (recording.rounds, recording.accepted) == (len(rounds), sum(k for _, k in rounds))
-    model = recording.acceptance
+    assert counted(recording)[:2] == (len(rounds), sum(k for _, k in rounds))
+    model = recording.counts.acceptance
     assert isinstance(model, PerPosition | Recorded)
     if isinstance(model, PerPosition) and model.survival is not None:
         share = 1.0
@@ -80,17 +81,18 @@ def test_rates_count_drafts_that_reached_the_place(folder: Path, name: str, sess
 def test_no_true_record_is_refused(folder: Path, name: str, sessions: Sessions) -> None:
     recording = (READ | {"vLLM, log": vllm_log})[name](folder, sessions)
     rounds = [pair for session in sessions for pair in session]
-    assert recording.accepted == sum(k for _, k in rounds)
-    if recording.stated is not None and name != "vLLM, log":  # whose lines do not tell how many rounds accepted nothing
-        assert recording.stated == pytest.approx(1 + recording.accepted / len(rounds), abs=1e-4)
+    assert recording.counts.accepted == sum(k for _, k in rounds)
+    stated = recording.counts.stated
+    if stated is not None and name != "vLLM, log":  # whose lines do not tell how many rounds accepted nothing
+        assert stated == pytest.approx(1 + recording.counts.accepted / len(rounds), abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["vLLM, summary", "AIPerf", "SGLang", "vLLM, a scrape"])
 def test_short_drafts_of_unknown_length_leave_a_note(folder: Path, name: str) -> None:
     recording = READ[name](folder, [[(4, 4), (4, 1), (2, 1), (4, 0)]])
-    assert recording.depth == DEPTH
-    assert len(recording.notes) == 1
-    assert READ[name](folder, [[(4, 4), (4, 1)]]).notes == ()
+    assert recording.counts.depth == DEPTH
+    assert len(recording.counts.notes) == 1
+    assert READ[name](folder, [[(4, 4), (4, 1)]]).counts.notes == ()
 
 
 # As printed by their engines; vLLM's response is the example of `import_record`.
@@ -107,8 +109,8 @@ def test_the_documented_example_of_sglang(tmp_path: Path) -> None:
     ]
     for answer in answers:
         recording = read_sglang([write(tmp_path / "answer.json", json.dumps(answer))])
-        assert (recording.rounds, recording.accepted, recording.depth) == (43, 63, 5)
-        assert recording.stated == pytest.approx(2.4651)
+        assert counted(recording) == (43, 63, 5)
+        assert recording.counts.stated == pytest.approx(2.4651)
         assert recording.lengths == ((9, 106),)
     wrong = json.dumps({"meta_info": {**meta, "completion_tokens": 107}})
     with pytest.raises(InputError, match=r"spec_accept_length = 2\.4651 contradicts completion_tokens / .* = 2\.48837"):
@@ -122,15 +124,15 @@ def test_older_answers_of_sglang_share_a_depth(tmp_path: Path, drafted: int | No
         for histogram in ([10, 10, 10], [5, 5, 5, 5, 5, 5])
     ]
     recording = read_sglang([engines.write_lines(tmp_path / "answers.jsonl", answers)])
-    assert (recording.rounds, recording.accepted, recording.depth) == (60, 105, 5)
+    assert counted(recording) == (60, 105, 5)
     assert mean_of(recording) == pytest.approx(2.75)
     note = "2 of 2 requests do not say how many tokens they drafted: all are taken to have drafted 5, "
-    assert recording.notes == (() if drafted else (f"{note}the longest draft that is known",))
+    assert recording.counts.notes == (() if drafted else (f"{note}the longest draft that is known",))
 
 
 def test_the_documented_line_of_vllms_log(tmp_path: Path) -> None:
     recording = read_vllm_log([write(tmp_path / "server.log", "INFO something else\n" + LOG)])
-    assert (recording.rounds, recording.accepted, recording.depth, recording.stated) == (207, 464, 4, 3.24)
+    assert (counted(recording), recording.counts.stated) == ((207, 464, 4), 3.24)
     assert mean_of(recording) == pytest.approx(3.241)
 
 
@@ -139,7 +141,7 @@ def test_the_documented_line_of_vllms_log(tmp_path: Path) -> None:
 def test_lines_of_a_log_are_weighted_by_their_drafts(folder: Path, sessions: Sessions) -> None:
     recording = vllm_log(folder, sessions)
     together = [k for session in sessions for _, k in session]
-    assert (recording.rounds, recording.accepted) == (len(together), sum(together))
+    assert counted(recording)[:2] == (len(together), sum(together))
     assert mean_of(recording) == pytest.approx(1 + sum(together) / len(together), abs=DEPTH * 0.0005 + 1e-9)
 
 
@@ -150,10 +152,10 @@ def test_aiperfs_pooled_histogram_is_read_too(tmp_path: Path) -> None:
         "total_spec_decode_steps": {"unit": "count", "avg": 72},
     }
     recording = read_aiperf([write(tmp_path / "profile_export_aiperf.json", json.dumps(content, indent=1))])
-    assert (recording.rounds, recording.accepted, recording.depth) == (72, 70, 3)
+    assert counted(recording) == (72, 70, 3)
     totals = {"total_accepted_draft_tokens": {"avg": 70.0}, "total_draft_tokens": {"avg": 5.0 * 72}}
     recording = read_aiperf([write(tmp_path / "all.json", json.dumps(content | totals, indent=1))])
-    assert (recording.rounds, recording.accepted, recording.depth, recording.notes) == (72, 70, 5, ())
+    assert (counted(recording), recording.counts.notes) == ((72, 70, 5), ())
     for steps in (73, {"avg": 71.0}):
         file = write(tmp_path / "wrong.json", json.dumps(content | {"total_spec_decode_steps": steps}, indent=1))
         with pytest.raises(InputError, match=r"wrong.json: total_spec_decode_steps = 7[13] contradicts .* = 72"):
@@ -174,14 +176,14 @@ def test_lengths_are_those_of_the_answers(folder: Path) -> None:
 @pytest.mark.parametrize("name", WITH_PLAIN_STEPS)
 def test_steps_without_a_draft_are_rounds_that_accept_nothing(tmp_path: Path, name: str) -> None:
     recording = WITH_PLAIN_STEPS[name](tmp_path, [(4, 4), (4, 1), (4, 0)], 6)
-    assert (recording.rounds, recording.accepted, recording.depth) == (9, 5, DEPTH)
+    assert counted(recording) == (9, 5, DEPTH)
     assert mean_of(recording) == pytest.approx(1 + 5 / 9)
-    assert any("6 of 9 steps had no draft" in note for note in recording.notes)
+    assert any("6 of 9 steps had no draft" in note for note in recording.counts.notes)
 
 
 @pytest.mark.parametrize("name", WITH_PLAIN_STEPS)
 def test_answers_end_within_their_last_round(tmp_path: Path, name: str) -> None:
-    assert WITH_PLAIN_STEPS[name](tmp_path, [(4, 4), (4, 1), (4, 0)], -DEPTH).rounds == 3
+    assert WITH_PLAIN_STEPS[name](tmp_path, [(4, 4), (4, 1), (4, 0)], -DEPTH).counts.rounds == 3
     with pytest.raises(InputError, match=r"= 4 contradicts first tokens \+ rounds \+ accepted = 1 \+ 3 \+ 5, of which"):
         WITH_PLAIN_STEPS[name](tmp_path, [(4, 4), (4, 1), (4, 0)], -DEPTH - 1)
 
@@ -191,7 +193,7 @@ def test_answers_by_the_clients_tokenizer_leave_a_note(tmp_path: Path) -> None:
     line["spec_decode_acceptance"]["completion_tokens"] = None
     line["metrics"]["output_sequence_length"]["value"] = 97
     recording = read_aiperf([engines.write_lines(tmp_path / "a.jsonl", [line])])
-    assert (recording.rounds, recording.lengths) == (63, ((20, 97),))
+    assert (recording.counts.rounds, recording.lengths) == (63, ((20, 97),))
     assert "1 answers have no completion_tokens of the server" in recording.notes[0]
     line["metrics"]["usage_completion_tokens"] = {"value": 64}
     recording = read_aiperf([engines.write_lines(tmp_path / "a.jsonl", [line])])
@@ -201,7 +203,7 @@ def test_answers_by_the_clients_tokenizer_leave_a_note(tmp_path: Path) -> None:
 def test_answers_without_counts_are_left_out_with_a_note(tmp_path: Path) -> None:
     answers = [{"metrics": {"speculative_decoding": None}}, engines.vllm_answer(engines.vllm_stats([(4, 2)], 4))]
     recording = read_vllm([engines.write_lines(tmp_path / "a.jsonl", answers)])
-    assert recording.rounds == 1
-    assert "1 entries have no counts" in recording.notes[0]
+    assert recording.counts.rounds == 1
+    assert "1 entries have no counts" in recording.counts.notes[0]
     with pytest.raises(InputError, match=r"a.jsonl: holds no request with speculative decoding's counts"):
         read_vllm([engines.write_lines(tmp_path / "a.jsonl", answers[:1])])

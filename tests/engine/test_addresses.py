@@ -1,8 +1,8 @@
-"""Addresses and target numbers, as users write them."""
+"""Addresses and numbers of nodes, as users write them."""
 
 import pytest
 
-from specfleet.engine.net.addresses import addresses_of, called_by_targets, drafters_at, targets_of
+from specfleet.engine.net.addresses import address_of, addresses_of, called_by_targets, drafters_at, numbers_of, shown
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
@@ -14,7 +14,10 @@ def fleet_of(drafters: int, targets: int, route: str = "affinity") -> Fleet:
 
 
 def test_addresses_are_read_in_their_order() -> None:
-    assert addresses_of("--connect", "b:5555, a:05556,[::1]:7") == ["tcp://b:5555", "tcp://a:5556", "tcp://[::1]:7"]
+    found = ["tcp://b:5555", "tcp://a:5556", "tcp://[::1]:7", "ipc://./drafter", "ipc:///run/a:1"]
+    assert addresses_of("--connect", "b:5555, a:05556,[::1]:7,./drafter, /run/a:1") == found
+    assert shown(found) == "b:5555, a:5556, [::1]:7, ./drafter, /run/a:1"
+    assert address_of("--at", "a:0", least=0) == "tcp://a:0"
 
 
 def test_a_repeated_address_is_refused() -> None:
@@ -23,13 +26,26 @@ def test_a_repeated_address_is_refused() -> None:
 
 
 def test_targets_are_one_number_or_a_range() -> None:
-    assert targets_of("--target", "3", 4) == [2]
-    assert targets_of("--target", "2-4", 4) == [1, 2, 3]
+    assert numbers_of("--number", "3", COUNT, 4) == [2]
+    assert numbers_of("--number", "2-4", COUNT, 4) == [1, 2, 3]
 
 
-NO_ADDRESS, NO_TARGET = "write HOST:PORT, for example", "write a target's number, from 1, or several as 1-4"
+COUNT = "verifiers.count"
+NO_ADDRESS, NO_TARGET = "write HOST:PORT, for example", "write a number, from 1, or several as 1-4"
 BAD = {
-    NO_ADDRESS: ["", "alpha", "alpha:", ":5555", "alpha:0", "alpha:65536", "a:1,", "a:-1", "tcp://a:1", "::1:7"],
+    NO_ADDRESS: [
+        "",
+        "alpha",
+        "ipc://a",
+        "alpha:",
+        ":5555",
+        "alpha:0",
+        "alpha:65536",
+        "a:1,",
+        "a:-1",
+        "tcp://a:1",
+        "::1:7",
+    ],
     NO_TARGET: ["0", "", "two", "3-2", "-1", "1-", "1,2", "0-2"],
     "the scenario has verifiers.count = 4": ["5", "1-5"],
 }
@@ -38,7 +54,7 @@ BAD = {
 @pytest.mark.parametrize(("message", "text"), [(message, text) for message, texts in BAD.items() for text in texts])
 def test_a_bad_address_or_target_is_refused_with_advice(message: str, text: str) -> None:
     with pytest.raises(InputError, match=rf"--option .*: {message}"):
-        addresses_of("--option", text) if message == NO_ADDRESS else targets_of("--option", text, 4)
+        addresses_of("--option", text) if message == NO_ADDRESS else numbers_of("--option", text, COUNT, 4)
 
 
 def test_each_drafter_has_one_address() -> None:

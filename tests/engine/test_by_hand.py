@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from specfleet.engine.launch.by_hand import serve_drafter, serve_router, serve_verifier
+from specfleet.engine.launch.by_hand import serve_node
 from specfleet.engine.launch.runnable import check_by_hand
 from specfleet.engine.net.actions import SERVER_PORT
+from specfleet.engine.net.addresses import shown
 from specfleet.engine.net.client import ClientEnd
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.server import ServerEnd
-from specfleet.engine.node.node import LOOPBACK, Node, Site
+from specfleet.engine.node.node import Node, Site
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.engine.node.real import drafter_node, verifier_node
 from specfleet.engine.node.router import router_node
@@ -30,7 +31,7 @@ from tests.helpers.stars import star
 from tests.helpers.threads import Started, Threads
 
 PATIENCE_S = 30.0
-CALLED = ["tcp://127.0.0.1:1"]
+CALLED = ["ipc:///nowhere"]
 
 
 def fleet_by_hand(folder: Path, **drafters: Any) -> Scenario:
@@ -68,7 +69,7 @@ def check(scenario: Scenario, servers: list[Node], target: Node) -> Any:
 
 
 def addresses(drafters: list[Node]) -> dict[int, str]:
-    return {number: f"{LOOPBACK}:{node.port}" for number, node in enumerate(drafters)}
+    return {number: node.address for number, node in enumerate(drafters)}
 
 
 def test_a_router_answers_once_all_drafters_have_answered(tiny: Path) -> None:
@@ -77,11 +78,11 @@ def test_a_router_answers_once_all_drafters_have_answered(tiny: Path) -> None:
     fleet = resolve(scenario)
     drafters = [drafter_node(fleet, number) for number in range(2)]
     router = router_node(fleet, addresses(drafters), 40)
-    target = verifier_node(fleet, 0, prompts_of(fleet), {0: f"{LOOPBACK}:{router.port}"})
+    target = verifier_node(fleet, 0, prompts_of(fleet), {0: router.address})
     assert router.socket_thread is not None
     assert target.socket_thread is not None
-    assert router.socket_thread.connections.missing().startswith("drafters at 127.0.0.1:")
-    assert target.socket_thread.connections.missing() == f"the router at 127.0.0.1:{router.port}"
+    assert router.socket_thread.connections.missing().startswith("drafters at /")
+    assert target.socket_thread.connections.missing() == f"the router at {shown([router.address])}"
     hello = ClientEnd(fleet, 0, 1).tick(0.0)[0]
     assert router.socket_thread.connections.receive(SERVER_PORT, b"early", hello.frame, 0.0) == []  # type: ignore[union-attr]
     frame = check(scenario, [*drafters, router], target)
@@ -97,7 +98,7 @@ def test_replayed_targets_say_that_they_have_lost_their_drafter() -> None:
     targets.wait_for_welcomes(PATIENCE_S)
     drafter.close()
     targets.serve(now_s())
-    said = [f"127.0.0.1:{drafter.port} {how}" for how in ("has ended", "is gone")]
+    said = [f"{shown([drafter.address])} {how}" for how in ("has ended", "is gone")]
     assert lines in ([said[0]], [said[1]], said)  # its farewell may come before its connection ends
 
 
@@ -131,7 +132,7 @@ def test_replayed_targets_call_a_router(shares: list[list[int]]) -> None:
     fleet = resolve(scenario)
     servers: list[Node] = [replayed_drafter_node(fleet, number) for number in range(2)]
     servers.append(router := router_node(fleet, addresses(servers)))
-    called = {0: f"{LOOPBACK}:{router.port}"}
+    called = {0: router.address}
     targets = [ReplayedFleet(fleet, called, numbers) for numbers in shares]
 
     def decode(several: ReplayedFleet) -> Log:
@@ -205,16 +206,18 @@ def test_nodes_that_are_started_by_hand_take_no_turns() -> None:
 
 def test_options_that_contradict_the_scenario_are_refused() -> None:
     dealt, routed = (star(drafters={"count": 2, "route": route}) for route in ("affinity", "round-robin"))
-    here = "127.0.0.1", 0, None
-    refused = {
-        r"--number 3: the scenario has drafters\.count = 2": lambda: serve_drafter(dealt, *here, number=2),
-        r"nothing is to be routed; a router needs drafters\.count": lambda: serve_router(dealt, CALLED, *here),
-        r"--drafters: 1 address, and scenario": lambda: serve_router(routed, CALLED, *here),
-        r"--connect: 1 address, and scenario": lambda: serve_verifier(dealt, CALLED, [0], None),
-        r"--connect: 2 addresses, and with drafters\.route targets call the router alone": lambda: serve_verifier(
-            routed, ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], [0], None
+    alone = star(drafters={"place": "target"})
+    refused: dict[str, Any] = {
+        r"drafters\.place = 'target': targets draft themselves": lambda: serve_node(alone, "drafter"),
+        r"nothing is to be routed; a router needs drafters\.count": lambda: serve_node(dealt, "router"),
+        r"--connect: 1 address, and scenario": lambda: serve_node(routed, "router", connect=CALLED),
+        r"--connect: 1 address, and scenario 'unnamed' has": lambda: serve_node(dealt, "target", connect=CALLED),
+        r"--connect: 2 addresses, and with drafters\.route targets call the router alone": lambda: serve_node(
+            routed, "target", connect=[*CALLED, "ipc:///elsewhere"]
         ),
-        r"--target 1-2: a real target has a process of its own": lambda: serve_verifier(routed, CALLED, [0, 1], None),
+        r"--number 1-2: a drafter or a real target has a process of its own": lambda: serve_node(
+            routed, "target", [0, 1]
+        ),
     }
     for message, start in refused.items():
         with pytest.raises(InputError, match=message):

@@ -43,7 +43,7 @@ def test_a_node_by_hand_keeps_its_devices_counters(
 ) -> None:
     monkeypatch.setattr(by_hand, "measured_here", lambda _say: meter)
     records, samples = tmp_path / "drafter.parquet", tmp_path / "power.parquet"
-    by_hand._serve(DrafterNode(resolve(SCENARIO)), SCENARIO, "", records, None, lambda _line: None, samples)
+    by_hand.serve_and_keep(DrafterNode(resolve(SCENARIO)), SCENARIO, records, None, lambda _line: None, samples)
     devices = read_run(records).header.devices
     assert samples.exists() == (meter is not None)
     if meter is not None:
@@ -59,5 +59,5 @@ def test_a_node_by_hand_keeps_its_devices_counters(
 def test_gpus_of_a_node_by_hand_are_numbered_as_its_meters(own: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {"CUDA_DEVICE_ORDER": own} if own else {}
     monkeypatch.setattr("os.environ", environment)
-    by_hand._prepare(None)
+    by_hand.prepare_device()
     assert environment == {"CUDA_DEVICE_ORDER": own or "PCI_BUS_ID"}

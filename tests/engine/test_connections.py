@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from specfleet.engine.net.actions import LEASE_S, Action, Cut, Deliver, Lost, Opened, Rejected, Send
+from specfleet.engine.net.actions import LEASE_S, Action, Lost, Opened, Rejected, Send
 from specfleet.engine.net.client import PATIENCE_S, TAKEN_S, ClientEnd
 from specfleet.engine.net.content import NOTHING, Content
 from specfleet.engine.net.frames import VERSION, pack, parse
 from specfleet.engine.net.handshake import LIVES, Alive, Bye, Denied, Unknown, Welcome
-from specfleet.engine.net.server import IDLE, JOINS, MAX_BAD, STRANGERS, ServerEnd
+from specfleet.engine.net.server import ServerEnd
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
 from tests.helpers.connecting import connected, content_of, delivered, frame_of, said, welcomed
@@ -20,10 +20,8 @@ FLEET = toy_fleet()
 OPENING = DraftRequest(0, 0, 1, 9, opening=True)
 
 
-def asks(
-    server: ServerEnd, client: ClientEnd, peer: bytes, message: DraftRequest | Leave, user: str = ""
-) -> list[Action]:
-    return server.receive(peer, frame_of(client.send(message, content_of(message), 0.0)), 0.0, user)
+def asks(server: ServerEnd, client: ClientEnd, peer: bytes, message: DraftRequest | Leave) -> list[Action]:
+    return server.receive(peer, frame_of(client.send(message, content_of(message), 0.0)), 0.0)
 
 
 def test_messages_pass_under_tags_of_the_fleet() -> None:
@@ -77,24 +75,41 @@ def test_another_version_of_the_protocol_is_rejected_in_one_line() -> None:
     assert isinstance(rejected, Rejected)
 
 
-def test_a_peer_cannot_use_the_tags_of_another() -> None:
-    server = ServerEnd(FLEET, 1)
-    connected(FLEET, server)
-    actions: list[Action] = []
-    for tag in range(FLEET.workload.requests, FLEET.workload.requests + MAX_BAD):
-        assert actions == []
-        actions = server.receive(b"peer", pack(replace(OPENING, tag=tag)), 0.0)
-    assert actions == [Cut(b"peer")]
-    assert server.receive(b"peer", pack(OPENING), 0.0) == []  # still in flight before the disconnection
-    assert server.counts["cut"] == 1
-
-
 @pytest.mark.parametrize("message", [Draft(0, 0, 1, 9, 4), Refusal(0, 0, "no"), Welcome(0, 0)], ids=str)
 def test_a_server_takes_no_messages_of_drafters(message: Any) -> None:
     server = ServerEnd(FLEET, 1)
     connected(FLEET, server)
     assert server.receive(b"peer", pack(message), 0.0) == []
     assert server.counts["out of place"] == 1
+
+
+@pytest.mark.parametrize(
+    ("frame", "what", "line"),
+    [
+        (b"no frame at all", "malformed", "malformed, 15 bytes are less than a header"),
+        (pack(replace(OPENING, tag=FLEET.workload.requests)), "out of place", "out of place, tag 10"),
+        (pack(OPENING, Content([1] * 8)), "malformed", "malformed, number of tokens"),
+        (pack(Denied(0, "\x1b[2J")), "out of place", "out of place, Denied"),
+    ],
+)
+def test_what_a_server_cannot_use_is_dropped_counted_and_logged(frame: bytes, what: str, line: str) -> None:
+    server, lines = ServerEnd(FLEET, 1), list[str]()
+    client = connected(FLEET, server)
+    server.log = lines.append
+    for _ in range(100):  # a peer may be broken, but is not put out
+        assert server.receive(b"peer", frame, 0.0) == []
+    assert server.counts[what] == 100
+    assert lines == [f"dropped what target 1 sends: {line}"] * 100
+    assert delivered(asks(server, client, b"peer", OPENING)) == [OPENING]
+
+
+@pytest.mark.parametrize("frame", [b"no frame at all", pack(Draft(77, 0, 1, 9, 4)), pack(View(0, 1, 0))])
+def test_what_a_client_cannot_use_is_dropped_and_logged(frame: bytes) -> None:
+    client = connected(FLEET, ServerEnd(FLEET, 1))
+    (lost,) = client.receive(frame, 0.0)
+    assert isinstance(lost, Lost)
+    assert lost.reason.startswith("the drafter sends what is dropped: ")
+    assert client.state == "open"
 
 
 def test_a_taken_number_is_refused_unless_its_peer_is_silent() -> None:
@@ -109,17 +124,20 @@ def test_a_taken_number_is_refused_unless_its_peer_is_silent() -> None:
     assert welcomed(server, later, TAKEN_S + 2.0, b"later") == [Opened()]
 
 
-def test_only_a_newer_incarnation_takes_over_a_seat() -> None:
-    server, clients = ServerEnd(FLEET, 1), [ClientEnd(FLEET, 0, life) for life in (5, 6, 4)]
-    clients[0].receive(frame_of(server.receive(b"a", frame_of(clients[0].tick(0.0)), 0.0, "key")), 0.0)
-    asks(server, clients[0], b"a", OPENING, "key")
-    newer = server.receive(b"b", frame_of(clients[1].tick(0.0)), 0.0, "key")
-    assert delivered(newer) == [Leave(0, 0, 1)]
-    assert said(newer) == [Welcome(0, 1)]
-    (denied,) = said(server.receive(b"c", frame_of(clients[2].tick(0.0)), 0.0, "key"))
-    assert denied.reason == "verifier 1 has been started again since"
-    assert said(server.receive(b"d", frame_of(ClientEnd(FLEET, 0, 9).tick(0.0)), 0.0, "another key"))[0].later
-    assert list(server.peers) == [b"b"]
+def test_only_the_process_that_has_a_seat_takes_it_over() -> None:
+    """Over a new connection, before the end of the old one is noticed."""
+    server, client, other = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 5), ClientEnd(FLEET, 0, 6)
+    welcomed(server, client, 0.0, b"a")
+    asks(server, client, b"a", OPENING)
+    (denied,) = said(server.receive(b"b", frame_of(other.tick(0.0)), 0.0))
+    assert denied == Denied(0, "verifier 1 is connected already; give each a number of its own", later=True)
+    early = pack(client.hello)
+    client.lost(1.0)
+    again = server.receive(b"c", frame_of(client.tick(9.0)), 9.0)
+    assert delivered(again) == [Leave(0, 0, 1)]
+    assert said(again) == [Welcome(1, 1)]
+    assert said(server.receive(b"a", early, 9.0)) == [Denied(0, "verifier 1 has connected again since")]
+    assert list(server.peers) == [b"c"]
 
 
 def test_a_restarted_target_has_tags_behind_a_router_too() -> None:
@@ -165,43 +183,6 @@ def test_an_opening_lets_the_open_session_leave_first() -> None:
     server.send(Draft(0, 3, 1, 9, 0), NOTHING)
     again = replace(later, epoch=4)
     assert delivered(asks(server, client, b"peer", again)) == [Leave(0, 3, 1), again]
-
-
-def test_a_router_is_not_cut_for_what_a_target_of_it_asks() -> None:
-    fleet = toy_fleet(drafters={"count": 2, "route": "round-robin"})
-    server, router = ServerEnd(fleet, 1, vocabulary=9), ClientEnd(fleet, 0, 1, "router")
-    welcomed(server, router)
-    asks(server, router, b"peer", replace(OPENING, tag=1))
-    server.send(Draft(1, 0, 1, 9, 0), NOTHING)
-    for request in range(1, 2 + MAX_BAD):
-        bad = replace(OPENING, tag=1, request=request)
-        actions = server.receive(b"peer", frame_of(router.send(bad, Content([9] * 9), 0.0)), 0.0)
-        assert delivered(actions) == ([Leave(1, 0, 1)] if request == 1 else [])
-        assert delivered(router.receive(pack(*said(actions)), 0.0)) == [Refusal(1, request, "an inadmissible request")]
-    assert delivered(asks(server, router, b"peer", OPENING)) == [OPENING]
-
-
-FLOODS = (Alive(), Draft(0, 0, 7, 9, 4), Refusal(0, 9, "no"))
-
-
-@pytest.mark.parametrize("message", FLOODS, ids=lambda message: type(message).__name__)
-def test_a_drafter_that_says_too_much_is_lost(message: Any) -> None:
-    client = connected(FLEET, ServerEnd(FLEET, 1))
-    answers: list[Action] = []
-    for number in range(2000):  # an honest one may answer each sign of life
-        client.tick(number / 4)
-        assert not any(isinstance(action, Lost) for action in client.receive(pack(Alive()), number / 4))
-    frames = 0
-    while not any(isinstance(action, Lost) for action in answers):
-        frames += 1
-        answers = client.receive(pack(message), 500.0)
-    assert answers[0] == Lost("the drafter says too much")
-    assert frames < 200
-
-
-def test_a_target_takes_no_loads_of_drafters() -> None:
-    client = connected(FLEET, ServerEnd(FLEET, 1))
-    assert client.receive(pack(View(0, 1, 0)), 0.0) == []
 
 
 def test_a_session_with_a_malformed_draft_decodes_alone_at_once() -> None:
@@ -289,72 +270,13 @@ def test_a_welcome_of_an_earlier_attempt_opens_nothing() -> None:
     assert client.state == "calling"
 
 
-def alive(server: ServerEnd, peer: bytes, count: int, every_s: float) -> list[Action]:
-    """The server's answer to the last of so many Alive messages."""
-    actions: list[Action] = []
-    for number in range(count):
-        actions = server.receive(peer, pack(Alive()), number * every_s)
-    return actions
-
-
-@pytest.mark.parametrize("welcome", [True, False])
-def test_only_floods_of_useless_frames_are_cut(welcome: bool) -> None:
-    server = ServerEnd(FLEET, 1)
-    if welcome:
-        connected(FLEET, server)
-    assert not any(isinstance(action, Cut) for action in alive(server, b"peer", 1000, every_s=0.5))
-    assert alive(server, b"other", IDLE, every_s=0.0) == [Send(-1, b"other", pack(Unknown()))]
-    assert alive(server, b"other", 1, every_s=0.0) == [Cut(b"other")]
-    assert (server.counts["too many"], server.counts["cut"]) == (1, 1)
-    assert (b"peer" in server.peers) == welcome
-
-
-def test_endlessly_repeated_requests_are_cut() -> None:
-    server = ServerEnd(FLEET, 1)
-    client = connected(FLEET, server)
-    asks(server, client, b"peer", OPENING)
-    repeated = [asks(server, client, b"peer", OPENING) for _ in range(IDLE + 1)]
-    assert repeated[:-1] == [[]] * IDLE
-    assert repeated[-1] == [Deliver(Leave(0, 0, 1)), Cut(b"peer")]
-
-
-def test_a_seat_is_assigned_a_limited_number_of_times() -> None:
-    """Each life has tags of its own, and a station keeps tags."""
-    server, now_s = ServerEnd(FLEET, 1), 0.0
-    for life in range(JOINS):
-        (welcome,) = said(
-            server.receive(b"peer %d" % life, frame_of(ClientEnd(FLEET, 0, life + 1).tick(0.0)), now_s, "key")
-        )
-        assert isinstance(welcome, Welcome)
-    (denied,) = said(server.receive(b"more", frame_of(ClientEnd(FLEET, 0, 100).tick(0.0)), now_s, "key"))
-    assert denied == Denied(0, "verifier 1 has been started too often just now", later=True)
-    (welcome,) = said(server.receive(b"more", frame_of(ClientEnd(FLEET, 0, 100).tick(0.0)), now_s + TAKEN_S, "key"))
-    assert isinstance(welcome, Welcome)
-
-
-def test_strangers_have_tables_of_fixed_size() -> None:
-    server = ServerEnd(FLEET, 1)
-    for number in range(3 * STRANGERS):
-        server.receive(b"stranger %d" % number, pack(Alive()), 0.0)
-        server.receive(b"junk %d" % number, b"", 0.0)
-    assert len(server.strangers.by_key) == len(server.were_cut.by_key) == STRANGERS
-
-
-def test_another_user_under_a_known_routing_id_is_a_stranger() -> None:
-    server, client = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1)
-    server.receive(b"peer", frame_of(client.tick(0.0)), 0.0, "alice")
-    (said_to_it,) = said(server.receive(b"peer", pack(OPENING, Content([1] * 9)), 0.0, "mallory"))
-    assert said_to_it == Unknown()
-    assert not server.peers
-
-
 def test_joins_and_leaves_are_logged_without_control_characters() -> None:
     server, client, lines = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1), list[str]()
-    server.log = lines.append
-    server.receive(b"peer", frame_of(client.tick(0.0)), 0.0, "alice")
-    server.receive(b"peer", pack(Bye()), 0.0, "alice")
+    server.log, server.names = lines.append, {b"peer": "192.0.2.7, key alice"}
+    server.receive(b"peer", frame_of(client.tick(0.0)), 0.0)
+    server.receive(b"peer", pack(Bye()), 0.0)
     other = ClientEnd(FLEET, 1, 1)
     other.hello = replace(other.hello, terms={**other.hello.terms, "seed": "\x1b[2J\nbad"})
     server.receive(b"other", frame_of(other.tick(0.0)), 0.0)
-    assert lines[:2] == ["target 1 (key alice) joins", "target 1 (key alice) is gone: it has ended"]
+    assert lines[:2] == [f"target 1 (192.0.2.7, key alice) {how}" for how in ("joins", "is gone: it has ended")]
     assert lines[2].startswith("target 2 is refused: seed is 0 at the drafter and ?[2J bad at the verifier")

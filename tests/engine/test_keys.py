@@ -1,4 +1,4 @@
-"""Files of keys: their permissions, their contents, and messages that need them."""
+"""Files of keys: their permissions and their contents."""
 
 import stat
 from pathlib import Path
@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from specfleet.engine.net.keys import allowed_keys, check_bind_host, check_connect_host, new_pair, read_keys
-from specfleet.engine.net.sockets import Sockets
+from specfleet.engine.net.keys import allowed_keys, new_pair, read_keys
 from specfleet.fleet.errors import InputError
 
 
@@ -62,26 +61,3 @@ def test_swapped_key_files_are_named(tmp_path: Path) -> None:
         read_keys(tmp_path / "two.secret", public)
     with pytest.raises(InputError, match=r"nowhere: is no folder"):
         read_keys(secret, allowed=tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "*", "192.0.2.7", "eth0", "example.org", "::", "10.0.0.1"])  # noqa: S104
-def test_addresses_beyond_this_host_need_keys(host: str) -> None:
-    for refused in (
-        lambda: check_bind_host(host, None),
-        lambda: Sockets(f"tcp://{host}:0"),
-        lambda: check_connect_host(host, None),
-        lambda: Sockets(connect={0: f"tcp://{host}:5555"}),
-    ):
-        with pytest.raises(InputError, match=r"^\S+: .* give --key and --\S+ \(see specfleet keys --help\)"):
-            refused()
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1.2.3", "[::1]"])
-def test_on_this_host_keys_are_not_needed(host: str) -> None:
-    check_bind_host(host, None)
-    check_connect_host(host, None)
-
-
-def test_with_keys_every_address_can_be_bound(tmp_path: Path) -> None:
-    secret, _ = new_pair("drafter", tmp_path)
-    Sockets("tcp://0.0.0.0:0", keys=read_keys(secret, allowed=tmp_path)).close()

@@ -7,9 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from specfleet.engine.net.content import NOTHING, Content, states_sent
-from specfleet.engine.net.handshake import Ping
 from specfleet.engine.net.limits import (
-    AGAIN_S,
+    REPEATED,
     MessageLimits,
     Sessions,
     SessionState,
@@ -62,7 +61,7 @@ def states(rows: int, numbers: int = STATES, fill: float = 1.0) -> np.ndarray:
         ("", replace(LATER, tokens=25), Content([7]), SESSION, AHEAD),
         ("grant", replace(LATER, tokens=26), Content([7]), SESSION, AHEAD),  # it would draft beyond the text
         ("grant", LATER, Content([7]), SESSION, AHEAD),  # it would draft without end
-        ("priority", replace(LATER, priority=9), Content([7]), SESSION, CHAIN),
+        ("before its answer", LATER, Content([7]), replace(SESSION, waits=True), CHAIN),
         ("not open", LATER, Content([7]), None, CHAIN),
         ("number of tokens", OPENING, Content([1] * 8), None, CHAIN),
         ("number of tokens", LATER, Content([7, 7]), SESSION, CHAIN),
@@ -88,7 +87,7 @@ def states(rows: int, numbers: int = STATES, fill: float = 1.0) -> np.ndarray:
 def test_only_requests_of_honest_targets_are_admissible(
     what: str, message: Any, content: Any, session: Any, bounds: Any
 ) -> None:
-    refused = request_refused(message, content, session, bounds, 0)
+    refused = request_refused(message, content, session, bounds)
     assert what in refused
     assert bool(what) == bool(refused)
 
@@ -145,33 +144,20 @@ def test_no_request_reaches_beyond_the_longest_text() -> None:
 
 def test_a_repeated_draft_has_no_more_nodes() -> None:
     """A link may repeat it; more nodes than parents would be a path to nowhere."""
-    sessions = Sessions(replace(TREE, in_turn=True), 0)
-    sessions.judge(OPENING, Content([1] * 9), 0.0)
+    sessions = Sessions(TREE)
+    sessions.judge(OPENING, Content([1] * 9))
     for _ in range(2):
         sessions.sent(Draft(0, 2, 1, 9, 2), Content([1, 2], [0, 0]))
-    assert sessions.judge(replace(LATER, epoch=2, base=11), Content([1], [4]), 0.0)[0] == "inadmissible"
+    assert sessions.judge(replace(LATER, epoch=2, base=11), Content([1], [4])) == ([], "path")
 
 
-def test_one_request_per_session_and_one_ping_are_in_flight() -> None:
-    sessions = Sessions(bounds_of(toy_fleet()), 0)
-    assert sessions.judge(OPENING, Content([1] * 9), 0.0) == ("new", [])
-    assert sessions.judge(OPENING, Content([1] * 9), 0.0)[0] == "repeated"
-    assert sessions.judge(replace(LATER, epoch=2, base=10), Content([1]), 0.0)[0] == "inadmissible"
+def test_a_session_has_one_open_request_and_repeats_change_nothing() -> None:
+    sessions = Sessions(replace(CHAIN, vocabulary=VOCABULARY))
+    assert sessions.judge(OPENING, Content([1] * 9)) == ([], "")
+    assert sessions.judge(OPENING, Content([1] * 9)) == ([], REPEATED)
+    assert sessions.judge(replace(LATER, epoch=2, base=10), Content([1])) == ([], "request before its answer")
     sessions.sent(Draft(0, 2, 1, 9, 4), Content([1] * 4))
-    assert sessions.judge(replace(LATER, epoch=2, base=14), Content([1]), 0.0)[0] == "new"
-    assert sessions.judge(Ping(0, 1), Content(), 0.0)[0] == "new"
-    assert sessions.judge(Ping(0, 2), Content(), 0.0)[0] == "repeated"
-    sessions.sent(Ping(0, 1), Content())
-    assert sessions.judge(Ping(0, 3), Content(), 0.0)[0] == "new"
-
-
-def test_openings_of_a_stream_do_not_pile_up() -> None:
-    sessions = Sessions(bounds_of(toy_fleet()), 0)
-    opening = replace(OPENING, request=0)
-    assert sessions.judge(opening, Content([1] * 9), 0.0)[0] == "new"
-    assert sessions.judge(replace(opening, request=1), Content([1] * 9), 0.1)[0] == "repeated"
-    assert sessions.judge(Leave(0, 0), NOTHING, 0.2)[0] == "new"
-    assert sessions.judge(replace(opening, request=1), Content([1] * 9), 0.3)[0] == "repeated"
-    assert sessions.judge(replace(opening, request=1), Content([1] * 9), AGAIN_S + 0.1) == ("new", [])
-    sessions.sent(Draft(0, 1, 1, 9, 0), NOTHING)
-    assert sessions.judge(replace(opening, request=2), Content([1] * 9), AGAIN_S + 0.2) == ("new", [Leave(0, 1, 1)])
+    assert sessions.judge(replace(LATER, epoch=2, base=14), Content([1])) == ([], "")
+    assert sessions.judge(replace(OPENING, request=3), Content([1] * 9)) == ([Leave(0, 2, 2)], "")
+    assert sessions.judge(Leave(0, 2), NOTHING) == ([], REPEATED)
+    assert sessions.judge(Leave(0, 3), NOTHING) == ([], "")

@@ -4,17 +4,18 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from specfleet.engine.net.addresses import FREE
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.connections import ConnectionTable
 from specfleet.engine.net.content import NOTHING
 from specfleet.engine.net.socket_thread import SocketThread
 from specfleet.engine.net.sockets import Sockets
-from specfleet.engine.node.node import HERE, LOOPBACK, Node, Site, clients_of_drafters, drafting_node
-from specfleet.engine.node.write_ahead_log import Life
+from specfleet.engine.node.node import HERE, Node, Site, clients_of_drafters, drafting_node
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.recorder import RecordedStation
@@ -30,22 +31,15 @@ FLEET = toy_fleet()
 PATIENCE_S = 30.0
 
 
-def toy_drafter(fleet: Fleet, executor: ToyDrafter | None = None, port: int = 0) -> Node:
-    return drafting_node(fleet, 0, executor or ToyDrafter(), "replayed", Site(life=Life(port=port)))
+def toy_drafter(fleet: Fleet, executor: ToyDrafter | None = None, address: str = FREE) -> Node:
+    return drafting_node(fleet, 0, executor or ToyDrafter(), "replayed", Site(address))
 
 
-def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None = None, site: Site = HERE) -> Node:
-    ends = clients_of_drafters(fleet, [target], {0: f"{LOOPBACK}:{port}"}, site)
+def toy_target(fleet: Fleet, target: int, address: str, executor: ToyTarget | None = None, site: Site = HERE) -> Node:
+    ends = clients_of_drafters(fleet, [target], {0: address}, site)
     station = RecordedStation(verifier_station(fleet, target), "replayed")
     requests = {target: streams_of(fleet).get(target, [])}
     return Node(fleet, station, executor or ToyTarget(), *ends, requests)
-
-
-def free_port() -> int:
-    probe = Sockets("tcp://127.0.0.1:0")
-    port = probe.bound_port
-    probe.close()
-    return port
 
 
 def serve(drafter: Node, *targets: Node) -> list[dict[int, list[int]]]:
@@ -62,12 +56,12 @@ def serve(drafter: Node, *targets: Node) -> list[dict[int, list[int]]]:
     return [node.worker.executor.outputs for node in targets]  # type: ignore[attr-defined]
 
 
-def test_targets_may_start_before_their_drafter() -> None:
-    port = free_port()
-    targets = [toy_target(FLEET, number, port) for number in range(2)]
+def test_targets_may_start_before_their_drafter(tmp_path: Path) -> None:
+    address = f"ipc://{tmp_path}/own/drafter"
+    targets = [toy_target(FLEET, number, address) for number in range(2)]
     for node in targets:
         node.open()
-    drafter = toy_drafter(FLEET, port=port)
+    drafter = toy_drafter(FLEET, address=address)
     drafter.open()
     check_texts(FLEET, serve(drafter, *targets))
     assert drafter.worker.recorded.log.count("draft-request") > 10
@@ -84,7 +78,7 @@ def test_targets_decode_alone_when_the_drafter_ends() -> None:
                 drafter.stop()
             return super().run(step)
 
-    targets = [toy_target(FLEET, 0, drafter.port, Ending()), toy_target(FLEET, 1, drafter.port)]
+    targets = [toy_target(FLEET, 0, drafter.address, Ending()), toy_target(FLEET, 1, drafter.address)]
     for node in targets:
         node.open()
     check_texts(FLEET, serve(drafter, *targets))
@@ -100,7 +94,7 @@ def test_a_node_stopped_during_a_step_ends_after_it() -> None:
             node.stop()
             return super().run(step)
 
-    node = toy_target(FLEET, 0, drafter.port, Stopping())
+    node = toy_target(FLEET, 0, drafter.address, Stopping())
     node.open()
     serve(drafter, node)
     assert node.worker.recorded.log.count("done") == 1
@@ -128,16 +122,16 @@ def test_a_stopped_target_with_work_left_ends_after_its_step() -> None:
 def test_a_target_with_another_scenario_is_rejected(fleet: Fleet, said: str) -> None:
     drafter = toy_drafter(fleet)
     drafter.open()
-    node = toy_target(FLEET, 0, drafter.port)
+    node = toy_target(FLEET, 0, drafter.address)
     node.open()
     with pytest.raises(InputError, match=said):
         node.wait_for_welcomes(PATIENCE_S)
     drafter.close()
 
 
-def test_a_wait_for_a_drafter_is_reported_once() -> None:
-    lines, port = list[str](), free_port()
-    node = toy_target(FLEET, 0, port)
+def test_a_wait_for_a_drafter_is_reported_once(tmp_path: Path) -> None:
+    lines, address = list[str](), f"ipc://{tmp_path}/own/drafter"
+    node = toy_target(FLEET, 0, address)
     assert node.socket_thread is not None
     node.socket_thread.say = lines.append
     node.open()
@@ -145,19 +139,12 @@ def test_a_wait_for_a_drafter_is_reported_once() -> None:
         waiting = threads.start(lambda: node.wait_for_welcomes(PATIENCE_S))
         while not lines:
             time.sleep(0.01)
-        drafter = toy_drafter(FLEET, port=port)
+        drafter = toy_drafter(FLEET, address=address)
         drafter.open()
         waiting.result()
-    assert lines == [f"waits for a drafter at 127.0.0.1:{port}"]
+    assert lines == [f"waits for a drafter at {tmp_path}/own/drafter"]
     node.close()
     drafter.close()
-
-
-def test_a_taken_address_is_reported_in_one_line() -> None:
-    first = Sockets("tcp://127.0.0.1:0")
-    with pytest.raises(InputError, match=f"tcp://127.0.0.1:{first.bound_port}: Address already in use"):
-        Sockets(f"tcp://127.0.0.1:{first.bound_port}")
-    first.close()
 
 
 def test_a_wake_ends_a_waiting_poll() -> None:
@@ -219,4 +206,4 @@ def test_a_node_can_end_while_its_thread_is_ending() -> None:
 
 def test_too_many_connections_of_a_process_are_refused() -> None:
     with pytest.raises(InputError, match=r"1100 connections of one process: .*; start its targets in several"):
-        Sockets(connect=dict.fromkeys(range(1100), f"{LOOPBACK}:1"))
+        Sockets(connect=dict.fromkeys(range(1100), "ipc:///nowhere"))

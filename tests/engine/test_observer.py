@@ -9,15 +9,16 @@ from types import SimpleNamespace
 import pytest
 
 from specfleet.engine.launch.bodies import PROGRESS, LauncherPipe
+from specfleet.engine.launch.places import Place
 from specfleet.engine.launch.processes import NodeProcess
 from specfleet.engine.launch.serve import serve
-from specfleet.engine.launch.supervisor import Place, Supervisor, watched
+from specfleet.engine.launch.supervisor import Supervisor, watched
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.node.observer import LOOK_S, PIECE, Observer, observed
 from specfleet.engine.node.write_ahead_log import Life, WriteAheadLog
 from specfleet.fleet.errors import NodeDiedError
-from specfleet.fleet.records.metrics.counters import Counters
 from specfleet.fleet.records.metrics.tables import commits_of
+from specfleet.fleet.records.progress import Progress
 from specfleet.fleet.records.recorder import Log, ReportedRows
 from specfleet.fleet.records.run import make_run
 from specfleet.fleet.records.schema import WIDTH
@@ -28,7 +29,6 @@ from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star
 
 SCENARIO = star()
-FLEET = resolve(SCENARIO)
 LOG = log_of_run(simulate(SCENARIO))
 COMMITTED = commits_of(make_run(SCENARIO, "sim", LOG, resolve(SCENARIO)).columns()).committed.sum()
 
@@ -38,18 +38,18 @@ def looks(*observed_logs: Log, take: object = None) -> Observer:
 
 
 def test_the_last_report_completes_the_log() -> None:
-    seen: list[Counters] = []
-    with watched(FLEET, seen.append) as take, observed(lambda: [SimpleNamespace(log=LOG)], now_s(), take):  # type: ignore[list-item]
+    seen: list[Progress] = []
+    with watched(seen.append) as take, observed(lambda: [SimpleNamespace(log=LOG)], now_s(), take):  # type: ignore[list-item]
         pass
-    assert seen[-1].committed == COMMITTED > 0
-    assert sum(one.finished for one in seen[-1].verifying.values()) == SCENARIO.workload.requests
+    assert seen[-1].tokens == COMMITTED > 0
+    assert not seen[-1].goals
 
 
 def test_a_log_that_stations_share_is_read_once() -> None:
-    shared, apart = Counters(FLEET), Counters(FLEET)
+    shared, apart = Progress(), Progress()
     looks(LOG, LOG, take=lambda report: shared.take(report) or True).end()
     looks(LOG, list(LOG), take=lambda report: apart.take(report) or True).end()
-    assert shared.committed == COMMITTED
+    assert shared.tokens == COMMITTED
     assert apart.rounds > shared.rounds
 
 
@@ -94,7 +94,7 @@ def test_an_unwatched_node_is_not_observed() -> None:
 def test_a_watch_is_called_periodically_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     time_s, called = 0.0, []
     monkeypatch.setattr("specfleet.engine.launch.supervisor.now_s", lambda: time_s)
-    with watched(FLEET, lambda counters: called.append(counters.time_s)) as take:
+    with watched(lambda progress: called.append(progress.time_s)) as take:
         assert take is not None
         for number in range(1, 41):
             time_s = 0.05 * number
@@ -156,43 +156,39 @@ def test_reports_of_a_dead_node_precede_its_error_and_messages_to_it_are_lost() 
     assert reports_seen == [1]
 
 
-def test_counters_of_a_killed_process_have_its_last_rows(tmp_path: Path) -> None:
+def test_progress_of_a_killed_process_have_its_last_rows(tmp_path: Path) -> None:
     log = [value for row in zip(*[iter(LOG)] * WIDTH, strict=True) if row[1] == "drafter" for value in row]
     begun = next(place for place in range(3, len(log), WIDTH) if log[place] == "start") // WIDTH + 1
     wal = WriteAheadLog(tmp_path / "drafter.1.wal")
     wal += log[: begun * WIDTH]
-    counters, whole = Counters(FLEET), Counters(FLEET)
+    progress, whole = Progress(), Progress()
     whole.take(ReportedRows(0.0, log[: begun * WIDTH]))
-    place = Place("drafter", "drafter", lambda: None, watch=lambda report: counters.take(report) or True)
+    place = Place("drafter", "drafter", lambda: None, watch=lambda report: progress.take(report) or True)
     place.life, place.state = Life(wal=tmp_path / "drafter.1.wal"), "serving"
     place.node = SimpleNamespace(kill=lambda: None)  # type: ignore[assignment]
     place.report(ReportedRows(0.0, log[:WIDTH]))
     Supervisor([place], lambda _place: None, [], now_s())._kill(place)
-    assert counters.drafting == whole.drafting
-    assert (whole.stations["drafter"].step, counters.stations["drafter"].step) == (1, -1)
-    assert not counters.stations["drafter"].texts
+    assert (progress.drafts, set(whole.running), set(progress.running)) == (whole.drafts, {"drafter"}, set())
+    assert whole.sessions
+    assert not progress.sessions
 
 
 def test_a_watched_run_reports_all_its_records() -> None:
     reports_seen: list[tuple[float, float, int]] = []
-    last: list[Counters] = []
+    last: list[Progress] = []
 
-    def watch(counters: Counters) -> None:
-        reports_seen.append((now_s(), counters.time_s, counters.committed))
-        last[:] = [counters]
+    def watch(progress: Progress) -> None:
+        reports_seen.append((now_s(), progress.time_s, progress.tokens))
+        last[:] = [progress]
 
     replayed = {"kind": "replayed"}
     profile = {"draft": {"base_s": 0.002}, "verify": {"base_s": 0.01}}
     scenario = star(drafters=replayed, verifiers=replayed, profile=profile, workload={"requests": 12})
     run = serve(scenario, watch=watch).run
-    rows, (counters,) = run.frame(), last
-    commits = commits_of(run.columns()).frame()
-    assert counters.committed == commits.committed.sum()
-    per_target = {target: one.committed for target, one in counters.verifying.items()}
-    assert per_target == commits.groupby("tag").committed.sum().to_dict()
-    for name, station in counters.stations.items():
-        steps = rows[(rows.station == name) & (rows.event == "done")].groupby("kind").step.nunique()
-        assert {kind: number for kind, (number, _) in station.steps.items()} == steps.to_dict()
+    rows, (progress,) = run.frame(), last
+    assert progress.tokens == commits_of(run.columns()).committed.sum()
+    assert progress.rounds == ((rows.event == "done") & (rows.kind == "verify")).sum()
+    assert not progress.goals
     for (_, before_s, before), (_, after_s, after) in pairwise(reports_seen):
         assert after >= before
         assert after_s >= before_s

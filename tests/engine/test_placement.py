@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from specfleet.engine.launch.bodies import LauncherPipe
 from specfleet.engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
+from specfleet.engine.launch.places import Place
 from specfleet.engine.launch.processes import NodeProcess
 from specfleet.engine.launch.serve import Launch, serve
-from specfleet.engine.launch.supervisor import Place
 from specfleet.engine.node.write_ahead_log import Life, Served
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario
 from specfleet.fleet.scenario.resolve import resolve

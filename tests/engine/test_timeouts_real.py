@@ -2,16 +2,19 @@
 
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from specfleet.engine.net.actions import Deliver, Opened, Send
+from specfleet.engine.net.addresses import FREE
 from specfleet.engine.net.client import ClientEnd
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.content import NOTHING, Content
 from specfleet.engine.net.handshake import Hello
+from specfleet.engine.net.keys import new_pair, read_keys
 from specfleet.engine.net.server import ServerEnd
 from specfleet.engine.net.sockets import Sockets
 from specfleet.engine.node import worker as workers
@@ -81,10 +84,12 @@ def test_a_leave_overtaken_by_its_sessions_return_is_dropped() -> None:
     assert server.send(Draft(0, 0, PROBE.epoch, 12, 0), NOTHING), "its session is still known"
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
-def test_the_end_of_a_peers_process_is_noticed(host: str) -> None:
-    server = Sockets(f"tcp://{host}:0")
-    client = Sockets(connect={0: f"tcp://{host}:{server.bound_port}"})
+@pytest.mark.parametrize("address", [FREE, "tcp://127.0.0.1:0", "tcp://[::1]:0"])
+def test_the_end_of_a_peers_process_is_noticed(address: str, tmp_path: Path) -> None:
+    secret, public = new_pair("node", tmp_path)
+    keys = None if address == FREE else read_keys(secret, public, tmp_path)
+    server = Sockets(address, keys=keys)
+    client = Sockets(connect={0: server.bound}, keys=keys)
     peers: list[bytes] = []
     until_s = now_s() + 30.0
     while not peers and now_s() < until_s:

@@ -35,7 +35,8 @@ def test_a_server_that_is_simulated_exactly_has_no_error(tmp_path: Path, client:
 
 def test_another_load_is_named(tmp_path: Path) -> None:
     file = tmp_path / "client.json"
-    file.write_text(bench_text(served_in(specfleet.simulate(scenario_of_server(streams=8)).run)))
+    eight = served_in(specfleet.simulate(scenario_of_server(streams=8)).run)
+    file.write_text(bench_text(eight, max_concurrency=8))
     apart = specfleet.compare(specfleet.simulate(scenario_of_server(prompt_tokens=100)), file).differences
     assert [line.partition(":")[0] for line in apart] == ["prompts, tokens", "requests in flight"]
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch")  # the demo calibrates
 
-from specfleet.experiments.compare.compare import Comparison, Reruns, compare_reruns, simulated_reruns, summarise
+from specfleet.experiments.compare.compare import Comparison, Reruns, compare_metrics, simulated_reruns, summarise
 from specfleet.experiments.demo.cells import FULL, SHORT, DemoEffort, calibration_scenario, in_pass, planned_cells
 from specfleet.experiments.demo.findings import AS_GOOD, Errors, findings, verdict
 from specfleet.experiments.demo.run import draw_figures, measured_cell
@@ -55,7 +55,7 @@ def demo_of(profile: HardwareProfile, *slowness: float) -> Demo:
     reruns = [simulated_reruns(one, of_cell) for (_, one), of_cell in zip(cells, runs, strict=True)]
     measured = list(map(measured_cell, simulated, reruns))
     rows = [row for one, other in zip(simulated, reruns, strict=True)
-            for row in compare_reruns(one.cell, one.metrics, other)]  # fmt: skip
+            for row in compare_metrics(one.cell, one.metrics, other)]  # fmt: skip
     return Demo(simulated, measured, runs, summarise(rows))
 
 

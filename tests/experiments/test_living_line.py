@@ -1,9 +1,7 @@
 """The line of a run while it works: what it says, on a terminal and without one."""
 
 import io
-import math
 import re
-from collections import Counter
 from contextlib import redirect_stderr
 
 import pytest
@@ -12,38 +10,33 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from specfleet.experiments.watching.line import MINUTE_S, duration_text, line_of, living_line, parts_of, tokens_of
-from specfleet.fleet.records.metrics.counters import Counters, OpenText, TargetCounters
+from specfleet.fleet.records.progress import Progress
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.workload import streams_of
 from tests.helpers.stars import star
 
-FLEET = resolve(star())
 DRAFTED, ACCEPTED, COMMITTED, LOAD = 5, 3, 4, 0.7  # tokens of each round; load of the drafter
 
 
-def counters_at(time_s: float, rounds: int) -> Counters:
-    """Of a drafter, after so many rounds of one target, evenly spread over its time; of two sessions one waits."""
-    counters = Counters(FLEET)
-    counters.time_s = time_s
-    counters.drafting[0] = TargetCounters(
-        rounds, rounds * DRAFTED, Counter({ACCEPTED: rounds}), rounds * COMMITTED, requests={0, 1}
-    )
-    tags = [tag for tag in range(100) if FLEET.target_of(tag) == 0][:2]
-    waits = OpenText(1, 0.0, math.nan), OpenText(1, 0.0, time_s)
-    counters.stations["drafter"].texts.update(zip(tags, waits, strict=True))
+def progress_at(time_s: float, rounds: int) -> Progress:
+    """After so many rounds of one target, evenly spread over its time; of two sessions one waits."""
+    progress = Progress()
+    progress.time_s, progress.rounds, progress.tokens = time_s, rounds, rounds * COMMITTED
+    progress.goals = {("verifier.1", 0): 99, ("verifier.2", 1): 99}
+    progress.drafters, progress.waiting = {"drafter"}, {("drafter", 1)}
     for number in range(1, rounds + 1):
         end_s, service_s = time_s * number / rounds, LOAD * time_s / rounds
-        counters.recent_learned.append((end_s, COMMITTED, DRAFTED, ACCEPTED))
-        counters.recent_steps.append((end_s, end_s - service_s))
-    return counters
+        progress.commits.append((end_s, COMMITTED, DRAFTED, ACCEPTED))
+        progress.steps.append((end_s, end_s - service_s))
+    return progress
 
 
-def said(counters: Counters, tokens: int = 0, width: int | None = None) -> str:
-    return line_of("star", parts_of(counters, tokens), width)
+def said(progress: Progress, tokens: int = 0, width: int | None = None) -> str:
+    return line_of("star", parts_of(progress, tokens), width)
 
 
 def test_the_line_says_what_matters_most_first() -> None:
-    now = counters_at(20.0, 200)
+    now = progress_at(20.0, 200)
     whole = "star: 200 of ~300 rounds, 0:10 left, 40 tokens/s, load 70%, 1 waiting, 60% accepted, 2 sessions"
     assert said(now, 1200) == whole
     assert said(now, 1200, width=len(whole)) == whole
@@ -52,13 +45,20 @@ def test_the_line_says_what_matters_most_first() -> None:
 
 
 def test_a_run_without_drafts_counts_tokens() -> None:
-    before, alone = Counters(FLEET), Counters(FLEET)
-    alone.time_s = 4.0
-    alone.verifying[0].committed = 8
-    alone.recent_rounds.append((3.0, 8, 0, 0))
+    before, alone = Progress(), Progress()
+    alone.time_s, alone.tokens = 4.0, 8
+    alone.commits.append((3.0, 8, 0, 0))
     assert said(alone, 16) == "star: 8 of 16 tokens, 0:04 left, 2 tokens/s, 0 sessions"
     assert said(alone) == "star: 8 tokens, 2 tokens/s, 0 sessions"
     assert said(before, 16) == "star: 0 of 16 tokens, 0 tokens/s, 0 sessions"
+
+
+def test_a_drafter_alone_counts_drafts() -> None:
+    drafter = Progress()
+    drafter.time_s, drafter.drafts, drafter.drafters = 10.0, 7, {"drafter"}
+    drafter.steps.append((9.0, 4.0))
+    drafter.sessions = {("drafter", 3)}
+    assert said(drafter) == "star: 7 drafts, load 50%, 0 waiting, 1 session"
 
 
 @given(st.integers(0, 10**6))
@@ -79,8 +79,8 @@ def test_a_terminal_line_is_redrawn_and_removed(width: int) -> None:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=True, legacy_windows=False)
     with living_line("star", 1200, console=console) as watch:
-        watch(counters_at(10.0, 100))
-        watch(counters_at(20.0, 200))
+        watch(progress_at(10.0, 100))
+        watch(progress_at(20.0, 200))
     drawn = stream.getvalue()
     assert "star: starting" in drawn
     assert "star: 200 of ~300 rounds" in drawn
@@ -97,10 +97,10 @@ def test_a_log_gets_one_line_each_minute() -> None:
         said = []
         for half_second in range(1, 2 * 60 * 5 + 1):
             now_s = half_second / 2
-            watch(counters_at(now_s, half_second))
+            watch(progress_at(now_s, half_second))
             said.append(stream.getvalue().count("\n"))
         for now_s in (1000.0, 1000.5, 1001.0):  # after a pause, no line is made up for
-            watch(counters_at(now_s, 5))
+            watch(progress_at(now_s, 5))
     assert said[2 * int(MINUTE_S) - 2] == 0
     assert said[2 * int(MINUTE_S) - 1] == 1
     assert said[-1] == 5

@@ -9,7 +9,7 @@ import msgspec
 import pandas as pd
 import pytest
 
-from specfleet.experiments.sweep.cell import ANALYTIC, CellResult
+from specfleet.experiments.sweep.cell import ANALYTIC, CellResult, run_cell
 from specfleet.experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, vary_of, wide_table
 from specfleet.fleet.acceptance.signals import write_signals
 from specfleet.fleet.acceptance.token import Token
@@ -62,22 +62,19 @@ def test_results_do_not_depend_on_the_number_of_processes(tmp_path: Path) -> Non
     assert msgspec.json.encode(one) == msgspec.json.encode(two)
 
 
-def test_a_rerun_computes_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_computes_only_what_is_missing_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[object] = []
-    first = swept([1, 2, 3], tmp_path / "out")
-    cell_file(tmp_path / "out", {"verifiers.count": 2}).unlink()
 
     def counted(cell: dict[str, object], *rest: object) -> CellResult:
         ran.append(cell)
-        return original(cell, *rest)
+        return run_cell(cell, *rest)
 
-    import specfleet.experiments.sweep.sweep as module
-
-    original = module.run_cell
-    monkeypatch.setattr(module, "run_cell", counted)
-    second = swept([1, 2, 3], tmp_path / "out")
-    assert ran == [{"verifiers.count": 2}]
-    assert sorted(map(repr, first)) == sorted(map(repr, second))
+    monkeypatch.setattr("specfleet.experiments.sweep.sweep.run_cell", counted)
+    swept([2], tmp_path / "out")
+    results = swept([1, 2, 3], tmp_path / "out")
+    assert ran == [{"verifiers.count": N} for N in (2, 1, 3)]
+    assert repr(results) == repr(swept([1, 2, 3], tmp_path / "fresh"))
+    assert list(pd.read_csv(tmp_path / "out" / "sweep.csv")["verifiers.count"].unique()) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("place", ["sweep.csv", "sweep.json", "cells/verifiers.count=2.json"])
@@ -97,13 +94,6 @@ def test_a_stopped_sweep_keeps_its_own_scenario(tmp_path: Path) -> None:
         swept([2], tmp_path, done=stop)
     kept = msgspec.json.decode((tmp_path / "sweep.json").read_bytes())["scenario"]
     assert kept["verifiers"]["count"] == 2
-
-
-def test_results_have_the_order_of_cells(tmp_path: Path) -> None:
-    swept([2], tmp_path / "out")
-    results = swept([1, 2, 3], tmp_path / "out")
-    assert [result.cell["verifiers.count"] for result in results] == [1, 2, 3]
-    assert list(pd.read_csv(tmp_path / "out" / "sweep.csv")["verifiers.count"].unique()) == [1, 2, 3]
 
 
 def test_names_beyond_what_file_systems_take_are_shortened(tmp_path: Path) -> None:

@@ -73,13 +73,6 @@ def test_the_knee_as_run_stands_beside_the_equations() -> None:
     assert findings(cells[:3])[-1].endswith(few)
 
 
-def test_without_intervals_n_max_is_any_count() -> None:
-    cells = [star(N, 10.0 * N, standalone_tokens_per_s=15.0) for N in (1, 2)]
-    for one in cells:
-        one.metrics["throughput_per_target"] = Metric(20.0)
-    assert "N_max = 4 by the equations, 2 (0 to 2) as run" in findings(cells)[-1]
-
-
 def test_without_a_plain_rate_n_max_is_the_equations_alone() -> None:
     cells = [star(N, 10.0) for N in (1, 2, 3)]
     assert findings(cells)[-1] == "knee: N_full = 3 by equation (12), 1 as run (1 to 1); N_max = 4 by the equations"

@@ -14,7 +14,6 @@ from specfleet.experiments.compare.compare import (
     ComparedQuantity,
     Reruns,
     compare_metrics,
-    compare_reruns,
     summarise,
     worst,
 )
@@ -93,7 +92,7 @@ def metrics(value: float) -> dict[str, Metric]:
 
 def rows_of(predicted: float, runs: list[float]) -> ComparedQuantity:
     reruns = Reruns([metrics(value) for value in runs], [metrics(1.01 * value) for value in runs])
-    return compare_reruns({"N": 1}, metrics(predicted), reruns)[0]
+    return compare_metrics({"N": 1}, metrics(predicted), reruns)[0]
 
 
 def test_the_host_error_compares_runs_with_each_other() -> None:
@@ -129,7 +128,7 @@ def test_reruns_that_disagree_more_than_the_error_are_unsteady(
     [(2.0, 4.0, 0.5), (0.0, 4.0, 1.0), (0.0, 0.0, 0.0), (3.0, 0.0, math.inf), (math.nan, 4.0, math.inf)],
 )
 def test_zero_against_another_value_is_beyond_any_tolerance(predicted: float, run: float, off: float) -> None:
-    comparison = summarise(compare_metrics({}, metrics(predicted), metrics(run)))
+    comparison = summarise(compare_metrics({}, metrics(predicted), Reruns([metrics(run)])))
     assert worst(comparison, "rounds_per_s") == off
 
 

@@ -22,7 +22,7 @@ class FakeNetwork:
     - `notices`: whether a server learns of the end of a connection, as from the kernel of a running host.
 
     `connect` connects a client to the server of another node. A connection ends, and a new one begins, when one of its
-    nodes is killed or its server cuts it.
+    nodes is killed.
     """
 
     def __init__(self, seed: int, way_s: float = 0.001, faults: Sequence[Fault] = (), notices: bool = True) -> None:
@@ -69,12 +69,6 @@ class FakeNetwork:
         """Resume a node: pending frames and work follow now, in order."""
         for work in self.stalled.pop(name, []):
             self.at(self.now_s, work)
-
-    def cut(self, server: str, peer: bytes) -> None:
-        """Close a connection of a server."""
-        for (client, port), life in self.lives.items():
-            if self.servers[client, port] == server and _peer(client, port, life) == peer:
-                self.lives[client, port] += 1
 
     def at(self, time_s: float, work: Callable[[], object]) -> None:
         """Schedule work at a time; work of the same time runs in the order of these calls."""

@@ -29,9 +29,6 @@ class Network(Protocol):
     def send(self, name: str, send: Send) -> bool:
         """Carry a frame from a node; False if the connection is gone."""
 
-    def cut(self, server: str, peer: bytes) -> None:
-        """Close a connection of a server."""
-
 
 class FakeNode:
     """A node with steps of `seconds_of(step)`. It is the transport of its own connections.
@@ -78,16 +75,12 @@ class FakeNode:
     def arrive(self, arrived: ReceivedFrame) -> None:
         """Take a frame."""
         time_s = self.network.now_s
-        self._carry_out(self.connections.receive(arrived.port, arrived.peer, arrived.frame, time_s, arrived.user))
+        self._carry_out(self.connections.receive(arrived.port, arrived.peer, arrived.frame, time_s))
         self._go_on()
 
     def send(self, send: Send) -> bool:
         """As `Sockets.send`."""
         return self.network.send(self.name, send)
-
-    def cut(self, peer: bytes) -> None:
-        """As `Sockets.cut`."""
-        self.network.cut(self.name, peer)
 
     def _tick(self) -> None:
         left, self.left = self.left, []

@@ -11,10 +11,10 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.writing import fields_of, tag_of
-from specfleet.meaning.entries import KeyTable, arms, keys_of, tables_from
 from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 from tests.helpers.values import values_of
+from tools.reference.entries import KeyTable, arms, keys_of, tables_from
 
 ROOMS = ("specfleet.fleet.scenario", "specfleet.fleet.policies", "specfleet.fleet.acceptance")
 OWN = [t for t in tables_from(Scenario) if not t.is_of_profile and t.struct.__module__.startswith(ROOMS)]

@@ -6,7 +6,9 @@ import pytest
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import measure, measure_targets
+from specfleet.fleet.scenario.readers import FORMS, UNREAD
 from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim.run import simulate
 
 PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
@@ -43,7 +45,11 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
             },
             "verifiers.aligned.window = 2 must hold at least verifiers.max_num_seqs = 4 rows",
         ),
-        ({"drafters": {"overlap": "ahead", "limits_per_s": [1.0]}}, "leave drafters.limits_per_s out"),
+        (
+            {"drafters": {"overlap": "ahead", "order": {"policy": "fifo", "limits_per_s": [1.0]}}},
+            "leave drafters.order.limits_per_s out",
+        ),
+        ({"drafters": {"order": {"policy": "fifo", "limits_per_s": [0.0]}}}, "limits_per_s limits no target"),
         (
             {"drafters": {"overlap": "ahead"}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}},
             "leave verifiers.allocate out",
@@ -75,6 +81,13 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
         (SWITCH | {"workload": {"requests": 5, "streams": 5}}, "in a domain of its own; leave acceptance.switch out"),
         (SWITCH | {"workload": {"arrivals": POISSON}}, "in a domain of its own; leave acceptance.switch out"),
         ({"drafters": {"tiers": [{"first": 5}]}}, "drafters.tiers: first = 5 changes nothing; give step or link"),
+        ({"drafters": {"tiers": [{"first": 2} | LINK]}}, "first = 2 is beyond the fleet; .* drafters.count = 1"),
+        ({"verifiers": {"count": 4, "tiers": [{"first": 99} | LINK]}}, "first = 99 .* up to verifiers.count = 4"),
+        (
+            {"drafters": {"depth": 3}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}},
+            "verifiers.allocate has the speculation lengths; leave drafters.depth out",
+        ),
+        ({"workload": {"seed": 3}}, "no length and no arrival is drawn; leave workload.seed out"),
         ({"verifiers": {"priorities": [2, 1]}}, "drafters.order 'fifo' .* leave verifiers.priorities out"),
         ({"drafters": {"lease_s": 3.0}}, "verifiers.patience_s = 0"),
         ({"verifiers": {"rejoin_s": 3.0}}, "leave verifiers.rejoin_s"),
@@ -108,6 +121,13 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
 def test_what_does_not_go_together_is_named(tables: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_scenario(tables)
+
+
+def test_each_key_says_who_reads_it() -> None:
+    tables = {name: getattr(Scenario(), name) for name in ("drafters", "verifiers", "workload", "measure")}
+    keys = {f"{name}.{key}" for name, table in tables.items() for key in table.__struct_fields__}
+    assert keys | {name for name in Scenario.__struct_fields__ if name not in tables} <= UNREAD.keys()
+    assert frozenset().union(*UNREAD.values()) == {*FORMS, "loop", "equations", "recorded"}
 
 
 def scenario(**tables: Any) -> Any:

@@ -1,6 +1,6 @@
 """Start of a target's next round: rate limits, weights in virtual time, and a drafter's views."""
 
-from specfleet.fleet.policies.order import Weighted
+from specfleet.fleet.policies.order import Fifo, Weighted
 from specfleet.fleet.policies.route import RoundRobin
 from specfleet.fleet.scenario.resolved import ResolvedDrafters
 from specfleet.fleet.stations.discipline import Discipline
@@ -20,7 +20,7 @@ def test_without_weights_and_limits_everybody_may_start_at_once() -> None:
 
 def test_rate_limits_space_the_rounds_of_limited_targets_only() -> None:
     """Targets 0 and 1 have their own limits; the last entry, no limit, applies to all further ones."""
-    held = Discipline(ResolvedDrafters().order, (0.5, 4.0, 0.0))
+    held = Discipline(Fifo(limits_per_s=(0.5, 4.0, 0.0)))
     assert held.limited
     assert [held.not_before_s(0, now_s) for now_s in (1.0, 1.5, 9.0, 9.0)] == [1.0, 3.0, 9.0, 11.0]
     assert [held.not_before_s(1, 1.0) for _ in range(3)] == [1.0, 1.25, 1.5]

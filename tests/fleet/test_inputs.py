@@ -17,6 +17,7 @@ from specfleet.fleet.inputs.parquet import read_table
 from specfleet.fleet.inputs.quantities import DATA_RATES, RATES, SHARES, TIMES, quantity
 from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import read_csv, read_json, read_json_lines, read_text, read_toml
+from specfleet.fleet.policies.order import rate_limits
 from specfleet.fleet.scenario.changes import parse_value, parts_of
 from specfleet.fleet.scenario.reading import make_scenario, read_scenario
 from specfleet.fleet.scenario.scenario import Scenario
@@ -101,9 +102,10 @@ def test_units_hold_in_files_and_in_changes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["0.5,1", "[0.5, 1]", " 30/min , 1/s", "[30/min,1/s]"])
 def test_lists_may_stand_without_brackets_behind_a_key(text: str) -> None:
-    made = read_scenario_with(f"drafters.limits_per_s={text}")
-    assert made.drafters.limits_per_s == (0.5, 1.0)
-    assert read_scenario_with("drafters.limits_per_s=3").drafters.limits_per_s == (3.0,)
+    made = read_scenario_with("drafters.order=fifo", f"drafters.order.limits_per_s={text}")
+    assert rate_limits(made.drafters.order) == (0.5, 1.0)
+    one = read_scenario_with("drafters.order=fifo", "drafters.order.limits_per_s=3")
+    assert rate_limits(one.drafters.order) == (3.0,)
     farther = "verifiers.tiers={first = 2, link.latency_s = 1},{first = 3, link.latency_s = 2}"
     assert read_scenario_with(farther, "verifiers.count=3").verifiers.tiers[1].first == 3
     assert read_scenario_with("name=a,b").name == "a,b"

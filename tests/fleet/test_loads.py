@@ -18,7 +18,7 @@ from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Workload
 from specfleet.fleet.scenario.show import describe_fleet
-from specfleet.fleet.scenario.workload import Request, longest_of, mean_lengths, streams_of
+from specfleet.fleet.scenario.workload import Request, mean_lengths, streams_of
 from specfleet.fleet.scenario.writing import scenario_lines
 from specfleet.sim.run import simulate
 from tests.helpers.stars import TABLES, star
@@ -85,7 +85,7 @@ def test_a_published_workload_is_drawn_and_shown() -> None:
     rows = {what: value for _, what, value in describe_fleet(fleet)}
     assert "cv = 1.1" in rows["prompt_tokens"]
     assert rows["lengths"] == "chat"
-    assert longest_of(fleet.workload) == (32768 + 8192, 8192)
+    assert (fleet.lengths.longest_text, fleet.lengths.longest_answer) == (32768 + 8192, 8192)
 
 
 def test_shown_lengths_are_those_of_the_requests(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_shown_lengths_are_those_of_the_requests(tmp_path: Path) -> None:
         return {what: value for _, what, value in describe_fleet(fleet)}
 
     cut = resolved(prompt_tokens=LOGNORMAL | {"high": 250})
-    assert shown(cut)["prompt_tokens"].endswith(f"is {mean_lengths(cut.workload)[0]:.4g}")
+    assert shown(cut)["prompt_tokens"].endswith(f"is {cut.lengths.mean_prompt:.4g}")
     (tmp_path / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n5,6\n")
     assert not shown(resolved(lengths=str(tmp_path / "lengths.csv"))).keys() & {"prompt_tokens", "new_tokens"}
 

@@ -10,7 +10,7 @@ import pytest
 from specfleet.fleet.scenario.named_files import DEMO_PROMPTS, absolute, with_files
 from specfleet.fleet.scenario.reading import make_scenario, read_scenario
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.meaning.entries import described_keys
+from tools.reference.entries import described_keys
 
 RUN = {"model": "signals", "file": "sub/x"}
 NAMED: dict[str, dict[str, Any]] = {

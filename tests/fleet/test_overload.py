@@ -175,7 +175,7 @@ def test_capacity_of_groups_and_of_several_drafters_is_that_when_full() -> None:
 )
 def test_a_rate_limit_at_each_drafter_is_a_bottleneck_of_its_own(drafters: dict[str, Any], used: int) -> None:
     for load, overloaded in ((0.8, False), (1.3, True)):
-        limited = STAR | {"drafters": {"limits_per_s": [0.0] * 7 + [2.0]} | drafters}
+        limited = STAR | {"drafters": {"order": {"policy": "fifo", "limits_per_s": [0.0] * 7 + [2.0]}} | drafters}
         called = verdict_of(arriving(limited, load * 8 * 2.0 * used / ROUNDS, 200))
         assert (called.bottleneck if called else None) == ("the rate limit of target 8 is" if overloaded else None)
 

@@ -55,7 +55,10 @@ def test_a_changed_outcome_is_found() -> None:
     rows = LOG.table.to_pylist()
     changed = next(row for row in rows if row["kind"] == "verify" and row["event"] == "done" and row["accepted"] > 0)
     changed["accepted"] -= 1
-    assert replay(Run(LOG.header, pa.Table.from_pylist(rows, schema=LOG.table.schema))) != []
+    (line,) = replay(Run(LOG.header, pa.Table.from_pylist(rows, schema=LOG.table.schema)))
+    told = line.partition(f"; tag {changed['tag']} before: ")[2].split("; ")  # what had led there
+    assert any(row.startswith(f"done of step {changed['step']} (verify) for tag {changed['tag']}, ") for row in told)
+    assert len(told) == 4
 
 
 def test_a_log_of_another_fleet_is_refused() -> None:

@@ -50,8 +50,9 @@ def test_a_change_that_is_a_table_merges_or_replaces(changes: Any, expected: tup
     [(np.int64(3), (3,)), (np.arange(2), (0, 1)), (range(1, 3), (1, 2)), ([5], (5,))],
 )
 def test_changes_may_be_what_python_computes_with(value: Any, expected: tuple[int, ...]) -> None:
-    limits = [value] if isinstance(value, np.int64) else value
-    assert change_scenario(star(), {"drafters.limits_per_s": limits}).drafters.limits_per_s == expected
+    numbers = [value] if isinstance(value, np.int64) else value
+    changes = {"drafters.order": "priority", "verifiers.priorities": numbers}
+    assert change_scenario(star(), changes).verifiers.priorities == expected
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.workload import longest_of, mean_lengths, streams_of, with_arrivals
+from specfleet.fleet.scenario.workload import mean_lengths, read_lengths, streams_of, with_arrivals
 
 PROFILE = {"name": "p", "draft": {"base_s": 0.1}, "verify": {"base_s": 0.4}}
 
@@ -75,7 +75,8 @@ def test_files_of_lengths_serve_closed_and_open_loops(tmp_path: Path) -> None:
     assert [r.new_tokens for requests in arriving.values() for r in requests] == [44, 109]
     in_all = resolved(workload | {"requests": 9}, tmp_path).workload
     assert mean_lengths(in_all) == pytest.approx((790 / 3, 160 / 3))
-    assert longest_of(in_all) == (505, 109)
+    lengths = read_lengths(in_all)
+    assert (lengths.longest_text, lengths.longest_answer) == (505, 109)
     (tmp_path / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n5,6\n")
     assert mean_lengths(in_all) == (5, 6)  # a changed file is read again
     assert mean_lengths(resolved({"prompt_tokens": {"low": 2, "high": 5}}, tmp_path).workload) == (3.5, 96)

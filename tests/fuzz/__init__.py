@@ -1,1 +1,1 @@
-"""Messages of strangers and dishonest peers to a server with honest targets. `make fuzz` sends a million."""
+"""Frames of broken peers at a drafter with sound targets. `make fuzz` sends a million."""

@@ -1,4 +1,4 @@
-"""Frames that no honest target sends: junk, damage, and well-formed but wrong ones."""
+"""Frames that no sound target sends: junk, damage, and well-formed but wrong ones."""
 
 from collections.abc import Callable
 

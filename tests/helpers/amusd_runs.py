@@ -37,7 +37,6 @@ class Machine:
     monitor: float = 1.8
     interval: float = 0.52
     agrees: tuple[float, float] = (0.97, 0.75)
-    samples: int = 1
     text: list[bool] = field(default_factory=list)
 
     def jitter(self, time_s: float) -> float:
@@ -69,18 +68,15 @@ def any_machine(seed: int, **fixed: Any) -> Machine:
 
 
 def run_file(machine: Machine) -> list[dict[str, Any]]:
-    """Return a run file's entries: all samples greedily, then by sd, then by amusd."""
-    texts = [draw_text(machine) for _ in range(machine.samples)]
+    """Return a run file's entries: a sample greedily, by sd, and by amusd."""
     entries = []
+    machine.text = draw_text(machine)
     for strategy, decode in (("greedy", greedy), ("sd", synchronous), ("amusd", asynchronous)):
-        for index, text in enumerate(texts):
-            machine.text = text
-            cold_s = machine.cold if index == 0 else 0.0
-            monitor_s, total_s, metrics = decode(machine, cold_s)
-            metrics |= {"total_time": total_s, "tokens_generated": machine.tokens}
-            metrics["time_per_token"] = total_s / machine.tokens
-            metrics["gpustats"] = looks(machine, monitor_s + total_s)
-            entries.append({"sample_index": index, "strategy": strategy, "metrics": metrics})
+        monitor_s, total_s, metrics = decode(machine, machine.cold)
+        metrics |= {"total_time": total_s, "tokens_generated": machine.tokens}
+        metrics["time_per_token"] = total_s / machine.tokens
+        metrics["gpustats"] = looks(machine, monitor_s + total_s)
+        entries.append({"sample_index": 0, "strategy": strategy, "metrics": metrics})
     return entries
 
 

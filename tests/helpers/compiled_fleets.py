@@ -23,6 +23,13 @@ SLOWER_DRAFTERS = [{"first": 2, "step": {"base_s": 0.75}}]
 SLOWER_TARGETS = [{"first": 2, "step": {"base_s": 1.5, "per_row_s": 0.25, "spread": "exponential"}}]
 FARTHER_TARGETS = [{"first": 3, "step": {"base_s": 1.5, "spread": "exponential"}, "link": {"latency_s": 0.5}}]
 
+
+def fitting(side: dict[str, Any]) -> dict[str, Any]:
+    """Return a side without the tiers beyond its stations."""
+    tiers = [tier for tier in side.get("tiers", []) if tier["first"] <= side["count"]]
+    return side | {"tiers": tiers}
+
+
 steps = st.fixed_dictionaries(
     {"base_s": seconds},
     optional={
@@ -77,13 +84,13 @@ drafters = st.fixed_dictionaries(
         "kind": st.sampled_from(["model", "eagle", "lookup"]),
         "tiers": st.just(SLOWER_DRAFTERS),
     },
-)
+).map(fitting)
 verifiers = st.fixed_dictionaries(
     {"count": st.integers(1, 9)},
     optional={
         "tiers": st.just(FARTHER_TARGETS),
     },
-)
+).map(fitting)
 
 
 def within_positions(tables: dict[str, Any]) -> Scenario:
@@ -150,7 +157,7 @@ serving_targets = st.fixed_dictionaries(
         "prefill_first": st.booleans(),
         "tiers": st.just(SLOWER_TARGETS),
     },
-)
+).map(fitting)
 loads = st.fixed_dictionaries({"streams": st.integers(1, 12)}) | st.builds(
     lambda process, per_s: {"arrivals": process | {"per_s": per_s}},
     st.sampled_from([{"process": "poisson"}, {"process": "gamma", "burstiness": 0.5}]),
@@ -178,7 +185,7 @@ batches = st.just({"policy": "one"}) | st.builds(lambda most: {"policy": "batch"
 grouped_drafters = st.fixed_dictionaries(
     {"count": st.integers(1, 3), "depth": st.integers(1, 8), "group": batches},
     optional={"kind": st.sampled_from(["model", "eagle", "lookup"]), "tiers": st.just(SLOWER_DRAFTERS)},
-)
+).map(fitting)
 asking_targets = st.fixed_dictionaries(
     {"count": st.integers(1, 3), "late": st.sampled_from(["skip", "decode", "wait"])},
     optional={
@@ -187,7 +194,7 @@ asking_targets = st.fixed_dictionaries(
         "prefill_first": st.booleans(),
         "tiers": st.sampled_from([SLOWER_TARGETS, FARTHER_TARGETS]),
     },
-)
+).map(fitting)
 two_sided_profiles = st.builds(
     lambda profile, serving: profile | serving,
     profiles,

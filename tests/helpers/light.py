@@ -10,13 +10,12 @@ from specfleet.fleet.scenario.resolved import Fleet
 
 def modules_of_a_replayed_pair(_pipe: Connection, fleet: Fleet) -> list[str]:
     """Build a replayed drafter and its targets in this process; return the names of all loaded modules."""
-    from specfleet.engine.node.node import LOOPBACK
     from specfleet.engine.replayed.drafter import replayed_drafter_node
     from specfleet.engine.replayed.targets import ReplayedFleet
 
     node = replayed_drafter_node(fleet)
     node.open()
-    ReplayedFleet(fleet, {0: f"{LOOPBACK}:{node.port}"})
+    ReplayedFleet(fleet, {0: node.address})
     node.close()
     return list(sys.modules)
 

@@ -121,11 +121,12 @@ def metrics_text(each: Sequence[Served], depth: int = DEPTH, older: bool = False
     return "\n".join(lines) + "\n" + spec
 
 
-def bench_text(each: Sequence[Served], depth: int = DEPTH) -> str:
-    """The file of `vllm bench serve --save-result --save-detailed`."""
+def bench_text(each: Sequence[Served], depth: int = DEPTH, **more: Any) -> str:
+    """The file of `vllm bench serve --save-result --save-detailed`; `more`: other settings."""
     rounds = [pair for one in each for pair in one.session]
     content: dict[str, Any] = {
         "completed": len(each),
+        "request_rate": "inf",
         "max_concurrency": 4,
         "input_lens": [one.prompt for one in each],
         "output_lens": [one.answer for one in each],
@@ -143,7 +144,7 @@ def bench_text(each: Sequence[Served], depth: int = DEPTH) -> str:
             "spec_decode_acceptance_length": 1 + sum(passed) / len(rounds),
             "spec_decode_per_position_acceptance_rates": [one / len(rounds) for one in passed],
         }
-    return json.dumps(content, indent=1)
+    return json.dumps(content | more, indent=1)
 
 
 def sglang_bench_text(each: Sequence[Served], depth: int = DEPTH, **more: Any) -> str:

@@ -7,16 +7,17 @@ from typing import Any
 from specfleet.cli import main
 from specfleet.engine.launch import by_hand
 
-serve = by_hand.serve_verifier
+serve = by_hand.serve_node
 
 
 def serve_and_print(*arguments: Any, **named: Any) -> dict[int, list[int]]:
-    """As `serve_verifier`."""
+    """As `serve_node`."""
     outputs = serve(*arguments, **named)
-    sys.stdout.write(json.dumps(outputs))
+    if arguments[1] == "target":
+        sys.stdout.write(json.dumps(outputs))
     return outputs
 
 
 if __name__ == "__main__":
-    by_hand.serve_verifier = serve_and_print
+    by_hand.serve_node = serve_and_print
     main()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from specfleet.calibration.readers.bench import read_bench
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.responses import read_aiperf, read_sglang, read_vllm
-from specfleet.calibration.readers.vllm_bench import read_vllm_bench
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
 from specfleet.fleet.acceptance.models import LengthModel, expected_committed
@@ -112,7 +112,7 @@ def _bench_plain(folder: Path, session: list[tuple[int, int]], more: int) -> Rec
         "spec_decode_draft_tokens": DEPTH * len(session), "spec_decode_accepted_tokens": accepted,
         "spec_decode_per_position_acceptance_rates": [count / len(session) for count in passed],
     }  # fmt: skip
-    return read_vllm_bench([write(folder / "bench.json", json.dumps(content))])
+    return read_bench([write(folder / "bench.json", json.dumps(content))])
 
 
 WITH_PLAIN_STEPS: dict[str, Callable[[Path, list[tuple[int, int]], int], Recording]] = {
@@ -124,10 +124,15 @@ WITH_PLAIN_STEPS: dict[str, Callable[[Path, list[tuple[int, int]], int], Recordi
 """A record of one answer, with so many tokens more than its rounds have."""
 
 
+def counted(recording: Recording) -> tuple[int, int, int]:
+    """Rounds, accepted draft tokens, and the depth of the drafts."""
+    return recording.counts.rounds, recording.counts.accepted, recording.counts.depth
+
+
 def mean_of(recording: Recording) -> float:
-    model = recording.acceptance
+    model = recording.counts.acceptance
     assert isinstance(model, LengthModel)
-    return expected_committed(model, recording.depth)
+    return expected_committed(model, recording.counts.depth)
 
 
 LOG = (

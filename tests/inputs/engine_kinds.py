@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from specfleet.engine.launch.places import Place
 from specfleet.engine.launch.serve import Launch
-from specfleet.engine.launch.supervisor import Place
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.node.node import Site
 from specfleet.engine.node.write_ahead_log import Served

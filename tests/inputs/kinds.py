@@ -126,10 +126,7 @@ KINDS: dict[str, Kind] = {
     ),
     "AMUSD run": Kind(
         write_amusd, ("runs.json",), "json",
-        (
-            ("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),
-            ("import", "amusd", "runs.json", "-o", "made.toml", "--json"),
-        ),
+        (("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),),
         stand_ins={"specfleet.experiments.reproduce.amusd.SEEDS": 2},
     ),
 }  # fmt: skip

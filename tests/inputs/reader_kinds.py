@@ -9,19 +9,12 @@ from tests.inputs.kinds import Kind
 
 CALIBRATE_DATA = Path(__file__).parents[1] / "calibrate" / "data"
 ROUNDS = [[(4, 4), (4, 1), (4, 0), (4, 1)], [(4, 2), (4, 3)], [(4, 0)]]  # of three requests: drafted, accepted
-TEXTS = [[3, 0, 1, 20, 2, 0, 0], [0, 0, 5, 4, 1]]
 
 
-def imported(kind: str, file: str, form: str, content: Callable[[], str]) -> Kind:
+def imported(kind: str, file: str, form: str, content: Callable[[], str], *options: str) -> Kind:
     """Return the kind of another engine's records, which `import` reads."""
-    command = ("import", kind, file, "-o", "made.toml", "--json", "--draft-ms", "2", "--verify-ms", "25")
+    command = ("import", kind, file, "-o", "made.toml", "--json", "--draft-ms", "2", "--verify-ms", "25", *options)
     return Kind(lambda folder: write_text(folder / file, content()), (file,), form, (command,))
-
-
-def write_recordings(folder: Path) -> None:
-    """Write recordings of SpecDecode-Bench as one table."""
-    rows = [("a", str(number), 9, 5, [1, 3, 1, 21, 1], [1] * 5) for number in range(4)]
-    engines.write_specdecode_bench(folder / "all.parquet", rows)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -65,14 +58,10 @@ READER_KINDS: dict[str, Kind] = {
     "SGLang's log": imported("sglang-log", "sglang.log", "bytes", lambda: loads.sglang_log_text([3, 4, 4])),
     "vLLM's benchmark": imported("vllm-bench", "bench.json", "json", lambda: loads.bench_text(loads.served(12))),
     "SGLang's benchmark": imported(
-        "sglang-bench", "sglang.jsonl", "json", lambda: loads.sglang_bench_text(loads.served(12), request_rate=2.5)
+        "sglang-bench", "sglang.jsonl", "json",
+        lambda: loads.sglang_bench_text(loads.served(12), request_rate=2.5, max_concurrency=None),
     ),
-    "AIPerf's load": imported("aiperf", "load.jsonl", "jsonl", lambda: loads.aiperf_text(loads.served(12))),
-    "SpecDecode-Bench's answers": imported(
-        "specdecode-bench", "answers.jsonl", "jsonl", lambda: engines.specdecode_bench(TEXTS)
-    ),
-    "SpecDecode-Bench's table": Kind(
-        write_recordings, ("all.parquet",), "parquet",
-        (("import", "specdecode-bench", "all.parquet", "-o", "made.toml", "--json"),),
+    "AIPerf's load": imported(
+        "aiperf", "load.jsonl", "jsonl", lambda: loads.aiperf_text(loads.served(12)), "--in-flight", "4"
     ),
 }  # fmt: skip

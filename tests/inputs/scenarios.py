@@ -30,7 +30,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "drafters": {
             "depth": 4, "warm_up": {"policy": "after-idle", "idle_gap_s": 0.01, "tokens": 2},
             "admit": {"policy": "at-most", "sessions": 3},
-            "limits_per_s": [0.0, 30.0], "order": {"policy": "weighted", "weights": [1.0, 2.0]},
+            "order": {"policy": "weighted", "weights": [1.0, 2.0], "limits_per_s": [0.0, 30.0]},
         },
         "verifiers": {"count": 3, "tiers": [{"first": 2, "step": {"base_s": 0.03}}]},
         "acceptance": {"model": "beta-geometric", "a": 3.0, "b": 1.5},

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from specfleet.calibration.readers.amusd import agreement_of, catch_up_s, depth_of, read_runs
 from specfleet.experiments.reproduce import REPRODUCTIONS, amusd
+from specfleet.experiments.reproduce.amusd_runs import agreement_of, catch_up_s, depth_of, read_sample
 from specfleet.experiments.reproduce.rows import Inputs
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.outcome import Outcome
@@ -142,17 +142,16 @@ def trace(tmp_path: Path, **changes: Any) -> Path:
     }
     for strategy, change in changes.items():
         runs[strategy] |= change
-    content = [
-        {"sample_index": 0, "strategy": name, "metrics": {"tokens_generated": 960, "time_per_token": 0.0} | metrics}
-        for name, metrics in runs.items()
-    ]
+    looks = [{"timestamp": float(second), "gpu_powers": [220.0, 50.0]} for second in range(10)]
+    whole = {"tokens_generated": 960, "time_per_token": 0.0, "gpustats": looks}
+    content = [{"sample_index": 0, "strategy": name, "metrics": whole | metrics} for name, metrics in runs.items()]
     file = tmp_path / "runs.json"
     file.write_text(json.dumps(content))
     return file
 
 
 def test_the_reader_finds_depth_agreement_and_the_extra_draft(tmp_path: Path) -> None:
-    sd = read_runs(trace(tmp_path))[0]["sd"]
+    sd = read_sample(trace(tmp_path)).sd
     assert depth_of(sd) == 5
     agreement = agreement_of(sd)
     assert agreement.sessions[0].startswith("11111?11111?11011111?0")
@@ -170,7 +169,8 @@ def test_predictions_ignore_the_measured_amusd_run(tmp_path: Path, monkeypatch: 
     )
     predicted = [(old, new) for old, new in zip(before, after, strict=True) if old.kind == "predicted"]
     assert {old.case["from"] for old, _ in predicted} == {"(a) sd alone"}
-    assert {old.quantity for old, new in predicted if old.paper != new.paper} == {"total_s", "accepted a verification"}
+    measured = {old.quantity for old, new in predicted if old.paper != new.paper}
+    assert measured == {"total_s", "accepted a verification", "energy, J/token"}
     assert [new.ours for _, new in predicted] == [old.ours for old, _ in predicted]
 
 
@@ -179,7 +179,7 @@ def test_predictions_ignore_the_measured_amusd_run(tmp_path: Path, monkeypatch: 
     [
         ("{", "not JSON"),
         ("{}", "needs a list"),
-        ("[]", "holds no run"),
+        ("[]", "holds the runs none"),
         ('[{"sample_index": 0, "strategy": "sd"}]', "entry 0: .*`metrics`"),
         (
             '[{"sample_index": 0, "strategy": "x", "metrics": {"total_time": 1, "tokens_generated": 1}}]',
@@ -191,26 +191,17 @@ def test_a_bad_run_file_is_one_clear_line(tmp_path: Path, content: str, message:
     file = tmp_path / "bad.json"
     file.write_text(content)
     with pytest.raises(InputError, match=message):
-        read_runs(file)
+        read_sample(file)
 
 
-def test_a_missing_sd_run_is_named(tmp_path: Path) -> None:
+def test_a_missing_run_is_named(tmp_path: Path) -> None:
     file = trace(tmp_path)
     entries = json.loads(file.read_text())
     file.write_text(json.dumps([entries[0], entries[2]]))
-    with pytest.raises(InputError, match="sample 0 has no run of sd"):
-        read_runs(file)
-
-
-def test_missing_strategies_leave_out_only_their_rows(tmp_path: Path) -> None:
-    file = trace(tmp_path)
-    entries = json.loads(file.read_text())
-    file.write_text(json.dumps([*entries[1:2], entries[1] | {"sample_index": 7}]))
-    rows = REPRODUCTIONS["amusd-a100"](Inputs(trace=str(file))).rows
-    assert {row.case["sample"] for row in rows} == {0, 7}
-    assert {row.case.get("strategy", "sd") for row in rows} == {"sd"}
+    with pytest.raises(InputError, match="holds the runs greedy, amusd; needs greedy, sd and amusd of one sample"):
+        read_sample(file)
 
 
 def test_draft_steps_give_the_depth_without_full_rounds(tmp_path: Path) -> None:
     sd = {"accepted_tokens": [2, 3, 1], "draft_times": [0.01] * 15, "verify_times": [0.03] * 3, "total_time": 0.3}
-    assert depth_of(read_runs(trace(tmp_path, sd=sd))[0]["sd"]) == 5
+    assert depth_of(read_sample(trace(tmp_path, sd=sd)).sd) == 5

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from specfleet.fleet.policies.order import rate_limits
 from specfleet.fleet.records.metrics.measure import measure_targets
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.scenario.resolve import resolve
@@ -27,7 +28,7 @@ def test_weighted_targets_get_rounds_in_proportion() -> None:
 
 
 def test_a_limited_target_stays_at_its_limit() -> None:
-    run = simulate(crowded(drafters={"limits_per_s": [0.05, 0]}))
+    run = simulate(crowded(drafters={"order": {"policy": "fifo", "limits_per_s": [0.05, 0]}}))
     rates = measure_targets(run).rounds_per_s
     assert rates[0] == pytest.approx(0.05, rel=0.05)
     assert rates[1:].min() > 0.08
@@ -38,12 +39,13 @@ def test_a_limited_target_stays_at_its_limit() -> None:
 def test_a_target_alone_keeps_its_times(route: str, drafters: int) -> None:
     """Its second tier has the step of the first, too. Behind a router it may use every drafter."""
     tiers = [{"first": 2, "step": {"base_s": 9.0}}, {"first": 3, "link": {"latency_s": 0.5}}]
-    own = {"count": 2, "route": route, "tiers": [{"first": 2, "step": {"base_s": 2.0}}], "limits_per_s": [0.1, 0.2]}
+    order = {"policy": "fifo", "limits_per_s": [0.1, 0.2]}
+    own = {"count": 2, "route": route, "tiers": [{"first": 2, "step": {"base_s": 2.0}}], "order": order}
     scenario = star(drafters=own, verifiers={"tiers": tiers})
     fleet, limits = resolve(scenario), (0.1, 0.2, 0.2)
     for target in range(3):
         only, drafter = resolve(alone(scenario, target)), fleet.drafter_of(target) if drafters == 1 else 0
-        assert (only.drafters.count, only.drafters.limits_per_s) == (drafters, (limits[target],))
+        assert (only.drafters.count, rate_limits(only.drafters.order)) == (drafters, (limits[target],))
         assert only.drafter_times(0).draft == fleet.drafter_times(drafter).draft
         assert only.verifier_times(0).verify == fleet.verifier_times(target).verify
         assert only.link(0) == fleet.link(target, drafter)

@@ -19,7 +19,7 @@ from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.sim.fast import choice, layout
 from specfleet.sim.fast.compiled import COMPILING, compiled_loop
-from specfleet.sim.fast.plain import SUPPORTED, unsupported_in
+from specfleet.sim.fast.plain import unsupported_in
 from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.stars import star
@@ -31,11 +31,6 @@ from tests.sim.test_keys import CORNERS, EXAMPLES, corner
 def test_plain_decoding_draws_no_acceptance(acceptance: dict[str, Any] | None) -> None:
     scenario = change_scenario(star(drafters={"count": 0}, workload={"streams": 8}), {"acceptance": acceptance})
     assert simulate(scenario, path="fast").digest() == simulate(scenario, path="simpy").digest()
-
-
-def test_supported_fields_exist() -> None:
-    for struct, names in SUPPORTED.items():
-        assert names <= {field.name for field in msgspec.structs.fields(struct)}, struct
 
 
 @pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])

@@ -79,7 +79,7 @@ EXAMPLES: dict[str, list[Any]] = {  # keys whose type alone gives no relevant va
     "verifiers.device": ["", "host"],
     "drafters.tiers": [[{"first": 1, "step": {"base_s": 0.7}}]],
     "verifiers.tiers": [[{"first": 1, "step": {"base_s": 0.7}}], [{"first": 1, "link": {"latency_s": 0.3}}]],
-    "drafters.limits_per_s": [[0.01]],
+    "drafters.order.limits_per_s": [[0.01]],
     "drafters.admit": [{"policy": "at-most", "sessions": 1}],
     "drafters.order": [{"policy": "weighted", "weights": [1, 9]}],
     "faults": [[], [{"what": "kill", "node": "drafter", "at_s": 5.0, "for_s": 9.0}]],
@@ -88,14 +88,11 @@ EXAMPLES: dict[str, list[Any]] = {  # keys whose type alone gives no relevant va
 
 # Why another value changes nothing in the simulation, and in which corners; () is all.
 REAL = "for the engine only; the simulator has no models or texts"
-FACT = "a fact that rules may use"
 BASELINE = "about drafters, which the baseline does not have"
-FALLBACK = "another key has a rule that decides instead"
 ONE_DRAFTER = "all routes lead to the one drafter"
 ONE_TARGET = "there is one target to order"
 ONE_SESSION = "each target has one session, so steps have one member"
 AT_ONCE = "all requests begin at once, so that no prompt waits while others decode"
-ALIKE = "requests are equal, and arrivals are not drawn"
 LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "name": (REAL, ()),
     "precision": (REAL, ()),
@@ -105,13 +102,10 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "verifiers.kind": (REAL, ()),
     "verifiers.rule": (REAL, ()),
     "workload.prompts": (REAL, ()),
-    "workload.seed": (ALIKE, tuple(name for name in CORNERS if name not in ("aligned", "arrivals"))),
     "workload.temperature": (REAL, ()),
     "workload.top_k": (REAL, ()),
     "workload.top_p": (REAL, ()),
-    "verifiers.priorities": (FACT, ()),
     "verifiers.tiers": (BASELINE, ("no drafter",)),
-    "drafters.depth": (FALLBACK, ("aligned", "barrier")),
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
     "drafters.order": (ONE_TARGET, ("barrier",)),
     "verifiers.max_num_seqs": (ONE_SESSION, ("one session each",)),

@@ -310,6 +310,20 @@ def check_work(rows: Any, batching: ContinuousBatching) -> None:
             assert base in (0, before)
 
 
+@pytest.mark.parametrize(
+    ("drafters", "allocate"),
+    [({"count": 0, "depth": 100}, None), ({"overlap": "ahead"}, None), ({}, {"policy": "fixed", "depth": 3})],
+)
+def test_a_step_has_the_stated_tokens_if_its_draft_fits(drafters: dict[str, Any], allocate: Any) -> None:
+    tables = {
+        "profile": LAWS, "acceptance": {"model": "geometric", "beta": 0.7}, "drafters": drafters,
+        "verifiers": {"max_num_seqs": 8, "max_num_batched_tokens": 4} | ({"allocate": allocate} if allocate else {}),
+        "workload": {"requests": 8, "streams": 8, "prompt_tokens": 90, "new_tokens": 20},
+    }  # fmt: skip
+    rows = simulate(make_scenario(tables)).frame()
+    check_work(rows, ContinuousBatching(8, 4))
+
+
 def test_a_request_that_can_never_fit_is_refused_in_one_line() -> None:
     tables = ONE_TARGET | {"verifiers": {"kv_tokens": 64}, "workload": {"prompt_tokens": 60, "new_tokens": 20}}
     with pytest.raises(InputError, match="do not fit into a KV cache of 64 tokens"):

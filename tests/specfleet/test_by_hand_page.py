@@ -107,23 +107,24 @@ def test_the_commands_of_a_section_form_its_fleet(
     started: list[tuple[str, subprocess.Popen[str]]] = []
     records = []
     for host, command in reversed(commands_of(SECTIONS[title])):
-        program, node, *words = shlex.split(command)
-        assert program == "specfleet"
+        program, group, node, *words = shlex.split(command)
+        assert (program, group) == ("specfleet", "node")
         words = [re.sub(r"\b(\w+):(?=\d)", lambda match: f"{network(match[1])[0]}:", word) for word in words]
         records.append(tmp_path / f"{len(records)}.parquet")
         address, on = network(host)
-        own = [] if node == "verifier" else ["--host", address]  # else it would take that port of all addresses
-        program = ["-m", "tests.helpers.printed_texts", node, *words, *own, "-o", records[-1]]
+        port = {"drafter": 5555, "router": 5554}.get(node)
+        own = [] if port is None else ["--at", f"{address}:{port}"]  # else it would take that port of all addresses
+        program = ["-m", "tests.helpers.printed_texts", "node", node, *words, *own, "-o", records[-1]]
         started.append((node, start(*program, cwd=hosts / host, before=on)))
     texts: dict[int, list[int]] = {}
     for node, process in started:
-        if node == "verifier":
+        if node == "target":
             status, printed, err = ended(process)
             assert status == 0, err
             assert "done\n" in err
             texts |= {int(request): text for request, text in json.loads(printed).items()}
     for node, process in started:
-        if node != "verifier":
+        if node != "target":
             process.send_signal(signal.SIGINT)
             status, _, err = ended(process)
             assert status == 128 + signal.SIGINT, err

@@ -38,21 +38,32 @@ KEYS = ("--key", "a.secret", "--server-key")
         (["profile", "estimate"], "--target"),
         (["profile", "estimate", "--target", "llama-3.1-8b@h100", "--engine", "steam"], "'steam': does not ship"),
         (["profile", "estimate", "--target", "llama-3.1-8b@b2000"], "device 'b2000'"),
-        (["drafter", "star", "--host", "0.0.0.0"], "0.0.0.0: other hosts can reach that address"),  # noqa: S104
-        (["verifier", "star", "--connect", "192.0.2.7:5555"], "192.0.2.7: is another host, and without keys anybody"),
-        (["drafter", "star", "--key", "a.secret"], "--key and --allowed belong together"),
-        (["verifier", "star", "--server-key", "a.public"], "--key and --server-key belong together"),
-        (["verifier", "star", *KEYS, "a.public"], "a.public: cannot be read (No such file"),
-        (["router", "m-for-n", "--drafters", "192.0.2.7:5555,b:1"], "192.0.2.7: is another host, and without keys"),
-        (["router", "m-for-n", "--drafters", "a:1", *KEYS[:2]], "--key, --allowed and --server-key belong together"),
-        (["verifier", "star", *KEYS, "a.public,b.public"], "a.public,b.public: 2 keys for 1 addresses; one for all"),
+        (["node", "drafter", "star", "--at", "0.0.0.0:5555"], "0.0.0.0:5555: strangers can reach a port, so it needs"),
+        (["node", "target", "star", "--connect", "192.0.2.7:5555"], "192.0.2.7:5555: strangers can reach a port, so"),
+        (["node", "drafter", "star", "--key", "a.secret"], "--key and --allowed belong together"),
+        (["node", "target", "star", "--server-key", "a.public"], "--key and --server-key belong together"),
+        (["node", "target", "star", "--connect", "a:1", *KEYS, "a.public"], "a.public: cannot be read (No such file"),
+        (["node", "router", "m-for-n", "--connect", "a:5555,b:1"], "a:5555: strangers can reach a port, so it needs"),
+        (
+            ["node", "router", "m-for-n", "--connect", "a:1", *KEYS[:2]],
+            "--key, --allowed and --server-key belong together",
+        ),
+        (
+            ["node", "target", "star", "--connect", "a:1", *KEYS, "a.public,b.public"],
+            "b.public: 2 keys for 1",
+        ),
+        (["node", "target", "star", *KEYS, "a.public"], "--server-key a.public: needs --connect"),
+        (["node", "drafter", "star", "--connect", "a:1"], "--connect a:1: has no effect on a drafter; leave it out"),
+        (["node", "target", "star", "--at", "./here"], "--at ./here: has no effect on a target; leave it out"),
+        (["node", "drafter", "star", "--number", "2"], "--number 2: the scenario has drafters.count = 1"),
+        (["node", "drafter", "star", "--at", "./" + "a" * 107], "109 bytes; the path of a socket file has at most"),
         (["keys", "a/b"], "key 'a/b': allowed are 1 to 64 letters"),
         (["run", "star", "--set", "drafters.model=no/such/model"], "no/such/model"),
         *((words.replace("LONG", "a" * 10_000).split(), "aaa") for words in LONG),
     ],
 )
 def test_wrong_commands_end_with_status_2_and_one_line(arguments: list[str], expected: str, say: Say) -> None:
-    if arguments[0] in ("drafter", "verifier", "router", "keys", "run"):
+    if arguments[0] in ("node", "keys", "run"):
         pytest.importorskip("torch")
     status, out, err = say(*arguments)
     assert expected in err
@@ -110,28 +121,19 @@ def test_the_equations_begin_with_N_full_and_have_units(say: Say) -> None:
     assert "None" not in printed
 
 
-def test_a_comparison_names_the_keys_of_a_file_without_effect(say: Say, tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(
-        "[link]\nlatency_s = 1\n[workload]\nprompt_tokens = 8\nnew_tokens = 4\n[devices.shared]\nsharing = 'turns'\n"
-        "[drafters]\ndevice = 'shared'\n"
-    )
-    compared = say("plan", tmp_path / "mine.toml", "--target", "llama-3.2-1b@l4", "--in-flight", "1")
-    assert (compared.status, compared.out.partition(",")[0]) == (0, "llama-3.2-1b@l4: prompts of 8 tokens")
-    refused = say(
-        "plan", tmp_path / "mine.toml", "--target", "llama-3.2-1b", "--devices", "1xl4", "--in-flight", "9999"
-    )
-    assert refused.status == 2
-    for said, idle in ((compared, "drafters, devices, link"), (refused, "drafters, devices")):
-        remark = f"mine.toml: without effect here: {idle}; options say them (specfleet plan --help)"
-        assert said.err.splitlines()[0].endswith(remark)
+def test_a_plan_refuses_stations_of_a_scenario_that_it_cannot_keep(say: Say, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("[devices.shared]\nsharing = 'turns'\n[drafters]\ndevice = 'shared'\n")
+    said = say("plan", tmp_path / "mine.toml", "--target", "llama-3.2-1b@l4", "--in-flight", "1")
+    assert said.status == 2
+    assert "drafters.device: a plan places drafters and targets itself; leave it out" in said.err
 
 
-def test_a_comparison_has_all_lengths_of_a_file(say: Say, tmp_path: Path) -> None:
+def test_a_plan_has_all_lengths_of_a_file(say: Say, tmp_path: Path) -> None:
     rows = ["num_prefill_tokens,num_decode_tokens", *["8,4"] * 100, *["24,12"] * 100]
     (tmp_path / "texts.csv").write_text("\n".join(rows))
     (tmp_path / "mine.toml").write_text("workload.lengths = 'texts.csv'\n")
     said = say("plan", tmp_path / "mine.toml", "--target", "llama-3.2-1b@l4", "--in-flight", "1")
-    assert said.out.startswith("llama-3.2-1b@l4: prompts of 16 tokens, answers of about 8")
+    assert said.out.startswith("llama-3.2-1b@l4, 1 in flight at each target: prompts of 16 tokens, answers of about 8")
 
 
 def test_help_lists_the_commands(say: Say) -> None:
@@ -177,8 +179,8 @@ def test_no_name_commands_the_terminal(tmp_path: Path, say: Say) -> None:
 
 
 def test_long_values_do_not_make_long_errors(say: Say) -> None:
-    big = ("--set", "workload.requests=100000000")
-    for key in ("name", "drafters.model", "workload.lengths", "drafters.device"):
+    big = ("--set", "workload.new_tokens=100000000")
+    for key in ("name", "workload.lengths", "drafters.device"):
         status, out, err = say("simulate", "star", "--set", f"{key}={'n' * 100_000}", *big)
         assert (status, out, len(err) < 2000) == (2, "", True), key
 

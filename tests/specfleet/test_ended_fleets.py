@@ -137,10 +137,11 @@ def test_nodes_end_even_when_their_launcher_is_killed() -> None:
 def test_nodes_of_several_hosts_keep_their_records(how: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     endless = ["--set", "workload.requests=100000", "--set", "verifiers.count=1"]
-    drafter = specfleet("drafter", "star", "--host", "127.0.0.1", "--port", "0", *endless, "-o", tmp_path / "drafter")
-    port = drafter.stderr.readline().split()[-1]
-    target = specfleet("verifier", "star", "--connect", f"127.0.0.1:{port}", *endless, "-o", tmp_path / "target")
-    assert target.stderr.readline() == f"target 1: drafts come from 127.0.0.1:{port}\n"
+    at = f"{tmp_path}/own/drafter"
+    drafter = specfleet("node", "drafter", "star", "--at", at, *endless, "-o", tmp_path / "drafter")
+    assert drafter.stderr.readline() == f"drafter: serves this user alone, without keys, at {at}\n"
+    target = specfleet("node", "target", "star", "--connect", at, *endless, "-o", tmp_path / "target")
+    assert target.stderr.readline() == f"target 1: drafts come from {at}\n"
     tell(target, how)
     assert_ended_by(target, how, f"kept: the records until then in {tmp_path / 'target'}")
     tell(drafter, how)

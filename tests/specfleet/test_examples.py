@@ -16,10 +16,16 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SCRIPTS = sorted((ROOT / "docs" / "examples").glob("*.py"))
 READ = ("docs", "fleet/data")  # what examples may read beside the installed packages
-ROOMS = ("specfleet", "fleet", "sim", "calibrate", "experiments")
-FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
-SOURCES = [path for path in FILES if ">>>" in path.read_text()]
-MODULES = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in SOURCES]
+PACKAGES = {  # by their folders
+    "specfleet": "specfleet", "fleet": "specfleet.fleet", "sim": "specfleet.sim",
+    "calibrate": "specfleet.calibration", "experiments": "specfleet.experiments",
+}  # fmt: skip
+MODULES = [
+    ".".join((package, *path.relative_to(ROOT / folder).with_suffix("").parts))
+    for folder, package in PACKAGES.items()
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if ">>>" in path.read_text()
+]
 
 
 def blocks_of(page: str) -> list[str]:

@@ -46,6 +46,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "world = 'Sim' is not known; allowed: sim, engine",
     ),
     "no seeds": (lambda: specfleet.sweep("star", {"seed": [1]}, seeds=0), "seeds = 0: needs a whole number"),
+    "half a seed": (
+        lambda: specfleet.sweep("star", {"seed": [1]}, seeds=1.5),  # type: ignore[arg-type]
+        "seeds = 1.5: needs a whole number from 1",
+    ),
+    "no files to join": (lambda: specfleet.join([]), "no file is named"),
     "one value to vary": (
         lambda: specfleet.sweep("star", {"verifiers.count": 4}),  # type: ignore[dict-item]
         "vary: verifiers.count = 4: needs a list of values",

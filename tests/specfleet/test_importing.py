@@ -32,7 +32,8 @@ def recorded(name: str, folder: Path) -> tuple[str, Path]:
 def test_what_is_imported_simulates_at_once_to_the_recorded_mean(name: str, tmp_path: Path) -> None:
     out = tmp_path / "mine" / "made.toml"
     kind, file = recorded(name, tmp_path)
-    made = specfleet.import_record(kind, file, out, draft_ms=2, verify_ms=25)
+    in_flight = 4 if "--in-flight" in READER_KINDS[name].commands[0] else None
+    made = specfleet.import_record(kind, file, out, draft_ms=2, verify_ms=25, in_flight=in_flight)
     assert made.modelled == pytest.approx(made.mean_acceptance_length, abs=2e-3)
     assert made.scenario == specfleet.scenario_of(out)
     assert {path.name for path in made.files} == {path.name for path in out.parent.iterdir()}
@@ -46,7 +47,7 @@ def test_what_is_imported_simulates_at_once_to_the_recorded_mean(name: str, tmp_
 
 def test_a_simulated_round_has_the_stated_times(tmp_path: Path) -> None:
     out = tmp_path / "made.toml"
-    made = specfleet.import_record(*recorded("SpecDecode-Bench's answers", tmp_path), out, draft_ms=2, verify_ms=25)
+    made = specfleet.import_record(*recorded("vLLM's answers", tmp_path), out, draft_ms=2, verify_ms=25)
     drafts = specfleet.simulate(out).run.frame().query("event == 'done'")
     assert drafts[drafts.kind == "draft"].duration_s.unique() == pytest.approx([made.scenario.drafters.depth * 0.002])
     assert drafts[drafts.kind == "verify"].duration_s.unique() == pytest.approx([0.025])
@@ -91,9 +92,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no time": ({"draft_ms": 2, "verify_ms": 0}, "--verify-ms 0: needs milliseconds above 0"),
     "times twice": ({"draft_ms": 2, "profile": "a100"}, "--profile has the step times"),
     "no profile": ({"profile": "nowhere"}, "no file 'nowhere'"),
-    "method": ({"method": "eagle"}, "--method eagle: picks from specdecode-bench; leave it out"),
-    "dataset": ({"dataset": "a"}, "--dataset a: picks from specdecode-bench; leave it out"),
-    "unknown method": ({"kind": "specdecode-bench", "method": "mtp"}, "--method mtp: unknown; allowed: eagle, ngram"),
+    "another's option": (
+        {"in_flight": 4},
+        "--in-flight: import vllm does not read it; it reads --draft-ms, .*, --depth$",
+    ),
     "depth": ({"depth": 0}, "depth = 0: needs a whole number from 1"),
 }
 

@@ -30,6 +30,12 @@ def test_help_imports_no_library(arguments: list[str]) -> None:
     assert not command(*arguments) & LIBRARIES
 
 
+def test_importing_the_package_imports_no_library() -> None:
+    modules = imported("import specfleet")
+    assert not modules & LIBRARIES
+    assert "specfleet.api" not in modules
+
+
 @pytest.mark.parametrize("out", [[], ["--json"]])
 def test_a_simulation_and_its_metrics_import_nothing_heavy(out: list[str], tmp_path: Path) -> None:
     kept = ["-o", str(tmp_path / "run.parquet")]

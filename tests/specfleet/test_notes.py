@@ -113,7 +113,7 @@ def test_free_rows_are_noted(tables: dict[str, Any], kinds: list[str]) -> None:
 
 
 def test_results_carry_their_notes() -> None:
-    noted = scenario(drafters={"tiers": [{"first": 5, "step": {"base_s": 0.1}}]})
+    noted = scenario(workload={"lengths": "sharegpt"})
     result = specfleet.simulate(noted, workload={"requests": 8})
     assert result.notes == specfleet.analytic(noted).notes == notes_of(noted) != ()
     assert "notes" not in set(specfleet.analytic(noted).frame().quantity)
@@ -121,12 +121,12 @@ def test_results_carry_their_notes() -> None:
 
 
 def test_the_command_says_what_the_equations_omit(say: Say) -> None:
-    noted = ["star", "--set", "drafters.tiers={first = 5, step.base_s = 0.1}"]
+    noted = ["star", "--set", "workload.lengths=sharegpt"]
     for command in (["analytic", *noted], ["simulate", *noted, "--set", "workload.requests=64"]):
         printed = say(*command)
         assert re.search(r"mean acceptance length: \d\.\d\d tokens a round with the bonus token", printed.out)
         assert "vLLM" in printed.out
-        assert printed.err.startswith("note: drafters.tiers: first = 5 is beyond")
+        assert printed.err.startswith("note: workload.lengths = 'sharegpt'")
         assert bool(re.search(r"prefill\W+left out", printed.out)) == (command[0] == "analytic")
 
 
@@ -135,13 +135,6 @@ def test_captions_of_analytic_curves_say_prefill_is_omitted() -> None:
         swept = specfleet.sweep("star", {"verifiers.count": [1, 2]}, {"workload.requests": 8} | vary, seeds=1, jobs=1)
         texts = " ".join(text.get_text() for text in swept.figure().texts)
         assert ("leave out prefill" in " ".join(texts.split())) == drawn
-
-
-@pytest.mark.parametrize("side", ["drafters", "verifiers"])
-def test_tiers_beyond_the_last_station_are_only_noted(side: str) -> None:
-    tables = {side: {"count": 3, "tiers": [{"first": first, "step": {"base_s": 0.1}} for first in (2, 5)]}}
-    noted = [note for note in notes_of(make_scenario(tables)) if "tiers" in note]
-    assert noted == [f"{side}.tiers: first = 5 is beyond the last station, {side}.count = 3"]
 
 
 def test_targets_without_a_request_are_noted_and_are_no_star() -> None:

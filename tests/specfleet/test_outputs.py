@@ -41,7 +41,7 @@ WRITERS = [(name, param) for name, param in of_paths() if not READ & set(param.o
 def test_every_path_option_is_classified_as_read_or_written() -> None:
     assert {option for _, param in of_paths() for option in param.opts} >= READ
     assert {name for name, _ in WRITERS} == {
-        "simulate", "run", "sweep", "calibrate", "demo", "figure", "drafter", "router", "verifier", "join", "keys",
+        "simulate", "run", "sweep", "calibrate", "demo", "figure", "node", "join", "keys",
         "init", "profile estimate", "import", "plan", "report",
     }  # fmt: skip
 

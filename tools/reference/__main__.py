@@ -1,4 +1,4 @@
-"""Writes the reference pages."""
+"""Writes the reference pages, and what `explain` says."""
 
 from pathlib import Path
 
@@ -8,6 +8,8 @@ from typer.cli import get_docs_for_click
 from specfleet.cli.entry import app
 from specfleet.experiments.console.exits import STATUSES, run
 from specfleet.fleet.files import write_file
+from specfleet.meaning.entries import FILE
+from tools.reference.entries import entries_json
 from tools.reference.pages import all_pages, page, table_of
 
 
@@ -21,9 +23,10 @@ def pages() -> dict[str, str]:
 
 
 def main() -> int:
-    """Write the pages; return the exit status."""
+    """Write the pages and the entries; return the exit status."""
     for name, text in pages().items():
         write_file(Path("docs/reference") / name, text)
+    write_file(Path("specfleet/meaning") / FILE.name, entries_json())
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 from specfleet.fleet.acceptance.places import PlaceRow
 from specfleet.fleet.acceptance.signals import SignalRow
-from specfleet.fleet.records.metrics.glossary import METRICS, SYMBOLS, Meaning
+from specfleet.fleet.records.metrics.glossary import METRICS, Meaning
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import RunHeader
 from specfleet.fleet.records.schema import Row
@@ -14,10 +14,11 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.writing import tag_of
 from specfleet.fleet.stations.messages import StationEvent
 from specfleet.fleet.stations.star import StarInputs
-from specfleet.meaning.entries import Key, KeyTable, keys_of, prose_of, tables_from
 from specfleet.meaning.render import NO_VALUE
 from specfleet.sim.analytic import StarPrediction
 from tools.reference import texts
+from tools.reference.entries import Key, KeyTable, keys_of, prose_of, tables_from
+from tools.reference.symbols import SYMBOLS
 
 
 def all_pages() -> dict[str, str]:

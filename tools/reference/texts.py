@@ -51,6 +51,5 @@ The acceptance model [`signals`](scenario.md#signals-model) plays it back; `spec
 """
 
 PLACES = """
-The acceptance model [`by-place`](scenario.md#by-place-model) plays it back; `specfleet import specdecode-bench` writes
-one.
+The acceptance model [`by-place`](scenario.md#by-place-model) plays it back.
 """

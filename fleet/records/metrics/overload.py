@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from specfleet.fleet.policies.group import AllWaiting, One
+from specfleet.fleet.policies.order import rate_limits
 from specfleet.fleet.records.columns import Bools, Integers, Table
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
@@ -144,7 +145,7 @@ def _full(fleet: Fleet, station: str, own: Table, steps: Table) -> Bools:
 def _cycle_s(fleet: Fleet, station: str, steps: Table) -> Floats:
     """Return a station's time from each step to its next, without the wait for a rate limit."""
     cycle_s: Floats = steps.cycle_s
-    if _is_drafter(station) and any(fleet.drafters.limits_per_s):
+    if _is_drafter(station) and rate_limits(fleet.drafters.order):
         overhead = fleet.drafter_times(0).overhead
         cycle_s = np.minimum(cycle_s, steps.duration_s + overhead.after.mean_s + overhead.queued.mean_s)
     return cycle_s
@@ -241,12 +242,12 @@ def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: b
 
 def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     """Yield the demand on each target's limits at its drafters: the time that they take for the rounds of a stream."""
-    limits, targets = fleet.drafters.limits_per_s, fleet.verifiers.count
+    limits, targets = rate_limits(fleet.drafters.order), fleet.verifiers.count
     used = fleet.drafters.count // (1 if fleet.routed else math.gcd(fleet.drafters.count, targets))  # by a target
     drafts = rows.where(at_drafter(rows) & rows.event.among("start") & rows.kind.among("draft"))
     of_streams = Groups(np.append(streams, drafts.tag))
     rounds = of_streams.counts()[of_streams.of[: len(streams)]] - 1
-    for target in range(targets if any(limits) else 0):
+    for target in range(targets if limits else 0):
         limit, own = used * limits[min(target, len(limits) - 1)], rounds[streams % targets == target]
         if limit > 0 and len(own) > 1:
             share = len(own) / len(streams) / limit

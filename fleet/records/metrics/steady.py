@@ -18,7 +18,7 @@ from specfleet.fleet.records.metrics.tables import at_drafter, requests_of
 from specfleet.fleet.records.metrics.window import Floats, Window
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import has_file, mean_lengths
+from specfleet.fleet.scenario.workload import has_file
 
 LONG = 1000  # tokens of an answer from which its mean rounds grow by those of a mean round
 CLOSE = 0.1  # difference of the run's work from the expected one up to which chance explains it
@@ -90,8 +90,8 @@ def _expected_work_s(fleet: Fleet) -> tuple[float, float]:
     other = verifiers.drafts is not None or not fleet.in_turn or verifiers.allocate is not None
     if unequal or other or has_file(fleet.workload):  # a run is measured without the files of its workload
         return math.nan, math.nan
-    prompt, answer = mean_lengths(fleet.workload)
-    context, at_target = prompt + answer / 2, verifiers.times[0]
+    lengths, at_target = fleet.lengths, verifiers.times[0]
+    prompt, answer, context = lengths.mean_prompt, lengths.mean_answer, lengths.middle
     if not drafters.count:
         return math.nan, at_target.prefill.mean_s(prompt) + (answer - 1) * at_target.decode.mean_s(1, context)
     if fleet.acceptance is None or isinstance(fleet.acceptance, TokenModel):

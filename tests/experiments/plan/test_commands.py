@@ -7,20 +7,21 @@ from typing import Any
 
 import pytest
 
-from specfleet.experiments.plan.budget import Deployment, Load
-from specfleet.experiments.plan.candidates import Asked, Candidate, candidates_of
+from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.commands import bench_command, serve_command, sglang_command
+from specfleet.experiments.plan.deployments import Deployment, Load
 from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.files import write_file
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.scenario import Scenario, Workload
+from tests.helpers.plans import candidates
 
 DEPTH = 2
 
 
 def candidate(target: str, draft: str = "") -> Candidate:
     load = Scenario(workload=Workload(prompt_tokens=800, new_tokens=250))
-    return candidates_of(Asked(target, tuple(filter(None, [draft])), ("0.8",), load))[0][-1]
+    return candidates(target, *filter(None, [draft]), scenario=load)[-1]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_the_load_of_a_measurement_is_as_long_and_as_spread(
     monkeypatch.chdir(tmp_path)
     Path("texts.csv").write_text("num_prefill_tokens,num_decode_tokens\n100,20\n300,20\n")
     load = Workload(**({"prompt_tokens": 800, "new_tokens": 250} | changes))
-    fleet = Deployment(candidates_of(Asked("llama-3.1-8b@h100", (), (), Scenario(workload=load)))[0][0], 2)
+    fleet = Deployment(candidates("llama-3.1-8b@h100", scenario=Scenario(workload=load))[0], 2)
     command = bench_command(fleet, Load(per_s=4.0), fleet.scenario(Load(per_s=4.0), 2000))
     assert f"--random-input-len {lengths} " in command
     words = shlex.split(command, comments=True)
@@ -74,6 +75,19 @@ def test_the_load_of_a_measurement_is_as_long_and_as_spread(
     assert ratios == ([] if spreads is None else [pytest.approx(spreads, abs=0.03)])
     assert ("# vLLM draws uniform lengths" in command) is not is_uniform
     assert words[-2:] == ["--metric-percentiles", "50,90,99"]
+
+
+@pytest.mark.parametrize("name", ["my models; touch x", "it's $HOME", "two\nlines"])
+def test_names_are_quoted_for_a_shell(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    write_file(folder / "config.json", json.dumps(shipped_models()["llama-3.1-8b"]))
+    one = candidate(f"{folder}@h100", str(folder))
+    fleet, load = Deployment(one, 1, DEPTH), Load(per_s=4.0)
+    for command in (
+        serve_command(one, DEPTH, 8), sglang_command(one, DEPTH, 8),
+        bench_command(fleet, load, fleet.scenario(load, 2000)),
+    ):  # fmt: skip
+        assert str(folder) in shlex.split(command, comments=True)
 
 
 def test_a_heads_kind_is_that_of_its_config(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ def test_a_users_token_rate_limits_the_token_time() -> None:
     mean, slowest, total = parse_least(["tokens_per_s_per_user=50, tokens_per_s_per_user_p99=40/s", "tokens_per_s=600"])
     assert (mean.metric, mean.limit) == ("tpot_s", 0.02)
     assert (slowest.metric, slowest.limit) == ("tpot_p99_s", 0.025)
+    assert (slowest.unit, slowest.shown(0.02)) == ("tokens/s a user", 50)
     assert (total.metric, total.limit, total.sense) == ("throughput", 600, "at least")
 
 
@@ -49,6 +50,7 @@ WRONG_GOALS = {
     "tpot_p99": "write NAME=VALUE",
     "tpot_p99=40kg": "allowed: seconds, or ns",
     "tpot_p99=-1ms": "needs a number above 0",
+    "tpot_p99=1e9": "below 1e",
     "tpot_p99=fast": "could not convert",
 }
 WRONG_PRICES = {

@@ -196,10 +196,12 @@ def test_a_page_has_the_cells_of_the_last_sweep_alone(tmp_path: Path) -> None:
 
 
 def test_plans_by_devices_and_of_methods_have_pages(tmp_path: Path) -> None:
-    devices = specfleet.plan_devices("2xh100", "llama-3.1-8b:bf16", in_flight=4)
-    methods = specfleet.compare_methods("llama-3.1-8b@h100", ["lookup"], acceptance=["0.5"], in_flight=[1])
-    for name, found in (("plan.json", devices), ("methods.json", methods)):
-        write_file(tmp_path / name / name, msgspec.json.encode(found))
+    few = {"workload.new_tokens": 20, "drafters.depth": 2}
+    devices = specfleet.plan(None, few, devices="2xh100", target="llama-3.1-8b:bf16", in_flight=4)
+    drafts = {"draft": "lookup", "acceptance": 0.5}
+    methods = specfleet.plan(None, few, target="llama-3.1-8b@h100", in_flight=[1, 2], **drafts)
+    for name, found in (("devices", devices), ("methods", methods)):
+        write_file(tmp_path / name / "plan.json", msgspec.json.encode(found))
         page = specfleet.report(tmp_path / name)
         assert Parsed(page).misfits == []
         assert found.title in Parsed(page).text

@@ -1,4 +1,4 @@
-"""Targets that send what no model computes: a drafter with a head goes on, for others as if they were not there."""
+"""Broken targets that send what no model computes: a drafter with a head goes on, and nothing changes for others."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Drafting:
         return [list(self.executor.drafts[tag].tokens) for tag in tags] if kind == "draft" else []
 
 
-def honest(fill: float = 0.0, rows: int = LENGTH - 1) -> np.ndarray:
+def sound(fill: float = 0.0, rows: int = LENGTH - 1) -> np.ndarray:
     states = np.random.default_rng(7).standard_normal((rows, 32)).astype(np.float16)
     return np.sign(states) * np.float16(fill) if fill else states
 
@@ -51,11 +51,11 @@ TEXT = np.random.default_rng(5).integers(VOCABULARY, size=LENGTH).tolist()
 @pytest.mark.parametrize("shape", [{}, {"shape": {"kind": "tree", "branching": [2, 1]}}], ids=["chain", "tree"])
 def test_no_states_of_a_target_change_the_drafts_for_another(tiny: Path, shape: Any) -> None:
     drafting = Drafting(tiny, "float16", **shape)
-    drafting.opens(1, honest(), TEXT)
+    drafting.opens(1, sound(), TEXT)
     drafting.runs("prefill", 1)
     (alone,) = drafting.runs("draft", 1)
-    drafting.opens(0, honest(LARGEST), TEXT)
-    drafting.opens(1, honest(), TEXT)
+    drafting.opens(0, sound(LARGEST), TEXT)
+    drafting.opens(1, sound(), TEXT)
     drafting.runs("prefill", 0, 1)
     assert drafting.runs("draft", 0, 1) == [[], alone]
     assert len(drafting.lines) == 1
@@ -68,9 +68,9 @@ def test_no_states_of_a_target_change_the_drafts_for_another(tiny: Path, shape: 
 def test_a_head_drafts_after_an_empty_grant(tiny: Path) -> None:
     """The session opens without a draft, and its prefix has grown when it is prefilled."""
     drafting = Drafting(tiny, "float64")
-    drafting.opens(0, honest(), TEXT)
-    drafting.opens(1, honest()[:-1], TEXT[:-1])
-    drafting.executor.receive(DraftRequest(1, 0, 2, LENGTH), Content(TEXT[-1:], hidden=honest()[-1:]))
+    drafting.opens(0, sound(), TEXT)
+    drafting.opens(1, sound()[:-1], TEXT[:-1])
+    drafting.executor.receive(DraftRequest(1, 0, 2, LENGTH), Content(TEXT[-1:], hidden=sound()[-1:]))
     drafting.runs("prefill", 0, 1)
     whole, grown = drafting.runs("draft", 0, 1)
     assert whole == grown

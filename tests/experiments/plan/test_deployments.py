@@ -15,21 +15,10 @@ pytest.importorskip("numba")
 
 import specfleet
 from specfleet.cli.plans import write_answer
-from specfleet.experiments.plan.advice import FleetPlan, _limit, _risk, _speculate
-from specfleet.experiments.plan.budget import (
-    EACH,
-    Deployment,
-    Estimate,
-    FleetQuestion,
-    Load,
-    budget_of,
-    estimates,
-    mean_request_s,
-)
-from specfleet.experiments.plan.candidates import Asked
-from specfleet.experiments.plan.fleets import Simulations, find
-from specfleet.experiments.plan.goals import parse_slo
-from specfleet.experiments.plan.methods import about
+from specfleet.experiments.plan.answer import Plan
+from specfleet.experiments.plan.deployments import EACH, Deployment, Estimate, Load, Question, estimates, mean_request_s
+from specfleet.experiments.plan.lines import _limit, _risk, _speculate
+from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.serving import load_curve
 from specfleet.experiments.plan.trials import Values, simulated
 from specfleet.fleet.errors import InputError
@@ -38,33 +27,28 @@ from specfleet.fleet.scenario.reading import scenario_of
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario, Workload
 from specfleet.fleet.scenario.workload import mean_lengths
+from tests.helpers.plans import question
 
-SHORT = Scenario(workload=Workload(prompt_tokens=200, new_tokens=60))
-ONE_TOKEN = Scenario(workload=Workload(new_tokens=1))
+SHORT = {"workload.prompt_tokens": 200, "workload.new_tokens": 60}
 DRAFTS = ("eagle3-llama-3.1-8b", "lookup")
 SHARES = ("0.6", "eagle3-llama-3.1-8b=.75,.55,.4", "lookup=.2")
-OPTIONS: dict[str, Any] = {"acceptance": SHARES, "scenario": SHORT}
+OPTIONS: dict[str, Any] = {"acceptance": SHARES, "changes": SHORT}
 
 
 @pytest.fixture(scope="module")
-def fastest() -> FleetPlan:
-    return specfleet.plan_devices("2xl40s", "llama-3.1-8b", DRAFTS, arrivals_per_s=8.0, **OPTIONS)
+def fastest() -> Plan:
+    return specfleet.plan(devices="2xl40s", target="llama-3.1-8b", draft=DRAFTS, arrivals=8.0, **OPTIONS)
 
 
 @pytest.fixture(scope="module")
-def cheapest() -> FleetPlan:
-    return specfleet.plan_devices(
-        "2xh100", "llama-3.1-8b:bf16", DRAFTS, arrivals_per_s=8.0, slo=["tpot_p90=12ms"], **OPTIONS
+def cheapest() -> Plan:
+    return specfleet.plan(
+        devices="2xh100", target="llama-3.1-8b:bf16", draft=DRAFTS, arrivals=8.0, slo="tpot_p90=12ms", **OPTIONS
     )
 
 
-def question(devices: str, target: str, load: Load, *drafts: str) -> FleetQuestion:
-    workload = Workload(prompt_tokens=800, new_tokens=about(250))
-    return FleetQuestion(budget_of(devices), Asked(target, drafts, ("0.7",), Scenario(workload=workload)), load)
-
-
-def fleets(asked: FleetQuestion) -> list[Estimate]:
-    return [one for one in estimates(asked) if not math.isinf(one.request_s)]
+def fleets(asked: Question) -> list[Estimate]:
+    return [one for one in estimates(asked)[0] if one.may_win]
 
 
 def test_every_division_of_the_devices_that_holds_the_model_is_tried() -> None:
@@ -83,15 +67,15 @@ def test_every_division_of_the_devices_that_holds_the_model_is_tried() -> None:
 
 
 def test_no_fleet_takes_more_than_the_budget() -> None:
-    asked = question("8xh100,3xl40s", "llama-3.1-8b", Load(in_flight=64), "llama-3.2-1b", "lookup")
-    asked = msgspec.structs.replace(asked, depth=3)
-    made = [one.fleet for one in estimates(asked)]
+    load = Load(in_flight=64)
+    asked = question("8xh100,3xl40s", "llama-3.1-8b", load, "llama-3.2-1b", "lookup", depths=(3,))
+    made = [one.fleet for one in estimates(asked)[0]]
     assert {one.candidate.name for one in made} == {
         "no speculation", "prompt lookup", "llama-3.2-1b on the target's device", "llama-3.2-1b@h100",
         "llama-3.2-1b@l40s",
     }  # fmt: skip
     for one in made:
-        assert all(count <= asked.devices[kind] for kind, count in one.devices.items()), one.title
+        assert all(count <= (asked.devices or {})[kind] for kind, count in one.devices.items()), one.title
     assert any(one.devices == {"h100": 6, "l40s": 3} for one in made)
 
 
@@ -118,7 +102,8 @@ def test_a_budget_has_all_lengths_of_a_file(is_trace: bool, tmp_path: Path) -> N
     file = tmp_path / "texts.csv"
     file.write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]))
     load = Workload(arrivals=Trace(str(file))) if is_trace else Workload(lengths=str(file))
-    found = specfleet.plan_devices("1xh100", "llama-3.1-8b:bf16", arrivals_per_s=1.0, scenario=Scenario(workload=load))
+    options: dict[str, Any] = {"devices": "1xh100", "target": "llama-3.1-8b:bf16", "arrivals": 1.0}
+    found = specfleet.plan(Scenario(workload=load), **options)
     assert "prompts of 500 tokens, answers of about 300" in found.title
     write_answer(found, tmp_path / "kept")
     workload = scenario_of(tmp_path / "kept" / "chosen.toml").workload
@@ -127,12 +112,13 @@ def test_a_budget_has_all_lengths_of_a_file(is_trace: bool, tmp_path: Path) -> N
 
 
 def test_simulations_are_longer_than_their_beginning() -> None:
-    for in_flight in (8, 8000):
-        asked = question("8xh100", "llama-3.1-8b@h100", Load(in_flight=in_flight), "llama-3.2-1b@h100")
-        every = fleets(asked)
-        found = Simulations(asked, every, 1, lambda _what: None)
-        requests = [found.scenario(one.fleet).workload.requests for one in every]
-        assert set(requests) == ({1000, 250} if in_flight == 8 else {30_000})  # drafters elsewhere: a fourth
+    for load, requests in (
+        (Load(in_flight=8), {96, 24}), (Load(in_flight=8000), {24_000}), (Load(per_s=1.0), {1000, 250})
+    ):  # fmt: skip
+        asked = question("8xh100", "llama-3.1-8b@h100", load, "llama-3.2-1b@h100")
+        found = Simulations(asked, 1, lambda _what: None)
+        made = {found.scenario(one.fleet).workload.requests for one in found.estimates.values()}
+        assert made == requests  # drafters elsewhere: a fourth, or three for each in flight
 
 
 def test_the_rate_of_a_closed_loop_does_not_depend_on_its_length() -> None:
@@ -155,10 +141,9 @@ def made_up(scenario: Scenario, seed: int = 0) -> Values:
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Simulations:
-    for module in ("trials", "advice"):
+    for module in ("trials", "lines"):
         monkeypatch.setattr(f"specfleet.experiments.plan.{module}.simulated", made_up)
-    asked = question("1xh100", "llama-3.1-8b@h100", Load(in_flight=8), *DRAFTS)
-    return find(msgspec.structs.replace(asked, goals=tuple(parse_slo(["tpot_mean=15ms"]))))
+    return find(question("1xh100", "llama-3.1-8b@h100", Load(in_flight=8), *DRAFTS, slo="tpot_mean=15ms"))
 
 
 def test_a_fleet_that_meets_the_goals_follows_those_that_met_them_by_luck(found: Simulations) -> None:
@@ -184,22 +169,18 @@ def test_a_short_kv_cache_limits_the_load() -> None:
     assert 20 < rows < 45  # some 30,000 tokens for requests of 925
     crowded = simulated(one.fleet.scenario(Load(in_flight=60), 200), 0)["throughput"] / 250
     assert one.curve.load_of(resource) == pytest.approx(crowded, rel=0.1)
-    with pytest.raises(InputError, match=r"16/s: these devices carry up to about 3\.\d+/s"):
-        estimates(question("2xh100", "llama-3.1-70b:bf16", Load(per_s=16.0)))
 
 
 def test_no_more_is_promised_than_a_short_kv_cache_carries() -> None:
-    asked = question("2xh100", "llama-3.1-70b@2xh100", Load(per_s=0.5))
-    most = float(fleets(asked)[0].curve.per_s[-1])
-    asked = msgspec.structs.replace(asked, load=Load(per_s=0.9 * most), goals=tuple(parse_slo(["tpot_mean=10s"])))
-    every = fleets(asked)
-    found = Simulations(asked, every, 1, lambda _what: None)
-    found.best = [every[0].fleet]
+    asked = question("2xh100", "llama-3.1-70b@2xh100", Load(per_s=0.5), slo="tpot_mean=10s")
+    most = fleets(asked)[0].per_s
+    found = Simulations(msgspec.structs.replace(asked, load=Load(per_s=0.8 * most)), 1, lambda _what: None)
+    found.best = [one.fleet for one in found.estimates.values()]
     found.run(found.best, 1)
-    (limit,), (risk,) = _limit(found), _risk(found)
+    limit, risk = _limit(found), _risk(found)
     said = re.search(r"the goals hold up to ([\d.]+)/s", limit)
     assert said is not None, limit
-    assert 0.9 * most <= 1.01 * float(said[1]) <= 1.02 * most
+    assert 0.8 * most <= 1.01 * float(said[1]) <= 0.92 * most
     assert "more than it carries" in risk
 
 
@@ -221,7 +202,7 @@ def test_equations_are_near_simulations_of_drafters_elsewhere() -> None:
 
 def test_littles_law_holds_on_a_curve() -> None:
     (one,) = fleets(question("1xh100", "llama-3.1-8b:bf16", Load(per_s=4.0)))
-    curve = load_curve(resolve(one.fleet.candidate.base), 0)
+    curve = load_curve(resolve(one.fleet.candidate.base))
     assert (np.diff(curve.per_s) >= 0).all()
     for per_s in (1.0, 5.0, 20.0):
         rows = per_s * curve.request_at(per_s)
@@ -231,7 +212,7 @@ def test_littles_law_holds_on_a_curve() -> None:
 
 
 @pytest.mark.slow
-def test_goals_make_the_cheapest_fleet_the_best(fastest: FleetPlan, cheapest: FleetPlan) -> None:
+def test_goals_make_the_cheapest_fleet_the_best(fastest: Plan, cheapest: Plan) -> None:
     assert fastest.rows[0].devices == {"l40s": 2}
     assert cheapest.rows[0].devices == {"h100": 1}
     assert "1 x h100 not needed" in cheapest.lines[0]
@@ -241,14 +222,15 @@ def test_goals_make_the_cheapest_fleet_the_best(fastest: FleetPlan, cheapest: Fl
 
 @pytest.mark.slow
 def test_unmet_goals_are_said_with_the_closest_fleet() -> None:
-    found = specfleet.plan_devices("1xl40s", "llama-3.1-8b", arrivals_per_s=1.0, slo=["tpot_p90=1ms"], scenario=SHORT)
-    assert found.lines[0].startswith("fleet: none of the budget meets the goals; closest: 1 x ")
+    options: dict[str, Any] = {"devices": "1xl40s", "target": "llama-3.1-8b", "arrivals": 1.0}
+    found = specfleet.plan(None, SHORT, slo="tpot_p90=1ms", **options)
+    assert found.lines[0].startswith("fleet: none looked at meets the goals; closest: 1 x ")
     assert found.scenario is None
     assert found.commands == ()
 
 
 @pytest.mark.slow
-def test_every_question_of_the_reader_has_a_line(fastest: FleetPlan, cheapest: FleetPlan) -> None:
+def test_every_question_of_the_reader_has_a_line(fastest: Plan, cheapest: Plan) -> None:
     for plan in (fastest, cheapest):
         heads = [line.partition(":")[0] for line in plan.lines]
         assert [head for head in heads if head != "precision"] == [
@@ -260,29 +242,29 @@ def test_every_question_of_the_reader_has_a_line(fastest: FleetPlan, cheapest: F
 
 @pytest.mark.parametrize(("devices", "said"), [("1xh100", 0), ("2xh100", 1)])
 def test_fp8_is_said_to_change_answers_where_bf16_fits(devices: str, said: int) -> None:
-    load = Workload(prompt_tokens=20, new_tokens=4)
-    found = specfleet.plan_devices(devices, "llama-3.1-70b", in_flight=2, scenario=Scenario(workload=load))
-    assert ":fp8" in found.rows[0].fleet
+    lengths = {"workload.prompt_tokens": 20, "workload.new_tokens": 4}
+    found = specfleet.plan(None, lengths, devices=devices, target="llama-3.1-70b", in_flight=2)
+    assert ":fp8" in found.chosen.fleet
     assert sum(line.startswith("precision: fp8 changes the answers") for line in found.lines) == said
 
 
 @pytest.mark.slow
 def test_drafts_that_never_pass_are_not_chosen() -> None:
-    found = specfleet.plan_devices(
-        "1xl40s", "llama-3.1-8b:bf16", ["lookup"], in_flight=1, acceptance=["0"], scenario=SHORT
-    )
-    assert found.rows[0].method == "no speculation"
-    assert found.rows[1].standing == "level" or found.rows[1].standing.endswith("% time")
+    options: dict[str, Any] = {"devices": "1xl40s", "target": "llama-3.1-8b:bf16", "draft": "lookup", "in_flight": 1}
+    found = specfleet.plan(None, SHORT, acceptance=0.0, **options)
+    plain, lookup = found.best()
+    assert plain.method == "no speculation"
+    assert lookup.standing == "level" or lookup.standing.endswith("% time")
     (line,) = [line for line in found.lines if line.startswith("speculate")]
     assert "off from 1 to 8 in flight" in line
     assert "depth" not in line
 
 
 @pytest.mark.slow
-def test_the_written_fleet_gives_what_the_plan_says(fastest: FleetPlan, cheapest: FleetPlan, tmp_path: Path) -> None:
+def test_the_written_fleet_gives_what_the_plan_says(fastest: Plan, cheapest: Plan, tmp_path: Path) -> None:
     for number, plan in enumerate((fastest, cheapest)):
         folder = tmp_path / str(number)
-        assert write_answer(plan, folder) == ["plan.json", "profile.json", "chosen.toml"]
+        assert write_answer(plan, folder) == ["plan.json", "plan.png", "profile.json", "chosen.toml"]
         values = simulated(scenario_of(folder / "chosen.toml"), 4321)
         for name in ("throughput", "tpot_s", "tpot_p90_s", "ttft_s", "latency_s"):
             said = plan.rows[0].metrics[name]
@@ -292,7 +274,7 @@ def test_the_written_fleet_gives_what_the_plan_says(fastest: FleetPlan, cheapest
 
 
 @pytest.mark.slow
-def test_commands_have_the_plans_numbers(cheapest: FleetPlan) -> None:
+def test_commands_have_the_plans_numbers(cheapest: Plan) -> None:
     vllm, sglang, bench = (shlex.split(command, comments=True) for command in cheapest.commands)
     assert vllm[:3] == ["vllm", "serve", "llama-3.1-8b"]
     depth = cheapest.rows[0].depth
@@ -314,27 +296,22 @@ def test_a_target_of_a_fleet_in_turn_sees_gamma_gaps() -> None:
 @pytest.mark.parametrize(
     ("devices", "target", "options", "said"),
     [
-        ("1xh100", "llama-3.1-8b", {"in_flight": 8193}, "up to 8192; plan for a part of the devices"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 8193}, "simulated up to 8192"),
         ("eight", "llama-3.1-8b", {"in_flight": 1}, "write COUNTxDEVICE"),
         ("2xh100,2xh100", "llama-3.1-8b", {"in_flight": 1}, "write COUNTxDEVICE"),
         ("2xh900", "llama-3.1-8b", {"in_flight": 1}, "does not ship, and is no file"),
         ("1xh100", "llama-3.1-405b", {"in_flight": 1}, "weights of"),
-        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "least": ["slo_attainment=1"]}, r"that meet \[slo\]"),
-        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "scenario": ONE_TOKEN}, "answers of one token have no time"),
-        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "cost": ["h100=0"]}, "give it a price above 0"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "least": "slo_attainment=1"}, r"that meet \[slo\]"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "cost": "h100=0"}, "give it a price above 0"),
         ("1xh100", "llama-3.1-8b", {}, "either --arrivals 16/s, or --in-flight 64"),
         ("1xh100", "llama-3.1-8b@2xh100", {"in_flight": 1}, "takes 2 x h100"),
-        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "drafts": ["llama-3.2-1b@l4"]}, "which --devices does not have"),
-        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "link": "nonsense"}, "nonsense: no drafter is elsewhere"),
-        (
-            "1xh100",
-            "llama-3.1-8b",
-            {"in_flight": 1, "link": "fast", "drafts": ["llama-3.2-1b"], "acceptance": [".7"]},
-            "is neither",
-        ),
-        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "drafts": ["lookup"]}, "give the share of lookup's"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "draft": "llama-3.2-1b@l4"}, "which --devices does not have"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "link": "1ms"}, "no drafter is elsewhere"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "draft": "lookup"}, "give the share of lookup's"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "arrivals": 1.0}, "give one of them"),
+        ("1xh100", (), {"in_flight": 1}, "give one --target MODEL"),
     ],
 )
-def test_what_cannot_be_planned_is_refused_in_one_line(devices: str, target: str, options: Any, said: str) -> None:
+def test_what_cannot_be_planned_is_refused_in_one_line(devices: str, target: Any, options: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        specfleet.plan_devices(devices, target, **options)
+        specfleet.plan(devices=devices, target=target, **options)

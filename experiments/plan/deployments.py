@@ -1,0 +1,247 @@
+"""Fleets that answer a question: alike targets and their drafters, each by equations, and the load that it may get."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from specfleet.experiments.plan.candidates import Candidate
+from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.serving import LoadCurve, Rounds, load_curve
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.profile import devices_in
+from specfleet.fleet.scenario.arrivals import Poisson
+from specfleet.fleet.scenario.cost import per_million_tokens
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.scenario import Late, Measure, Scenario
+
+MARGIN = 0.10
+"""Share of a fleet's capacity that a plan leaves free: its doubt of it. Equations overstate capacity by 0 to 10.5 %
+(35 servers against closed loops of twice as many requests as they run at once).
+"""
+
+SHARING, OF_A_STAR = 4, 24  # targets of one drafter, at most: of servers, and of targets with one request each
+TARGETS = 24  # of a fleet without a budget, at most, unless the load takes more
+BEYOND_KNEE = 1.5  # times the targets that keep a drafter busy: more only wait
+LATE: tuple[Late, ...] = ("skip", "decode")  # of late drafts, to try
+EACH, ENOUGH = 12, 3  # requests of a simulation for each one in flight: usually, and at large loads, which vary less
+LARGE = 20_000  # requests of a simulation from which on a load is large
+WARM_UP = 0.2  # share of a simulation with arrivals that fills the fleet
+BEGINNING = 1.85  # answers of a closed loop before its window, since all prompts come at once at first
+
+Aim = Literal["hour", "token", "time"]
+"""What the best fleet has least of, of those that meet the goals: cost of an hour, cost of a token, time."""
+
+
+class Load(msgspec.Struct, frozen=True):
+    """Requests that arrive in a second, a number always in flight, or a number at each target; the others are 0."""
+
+    per_s: float = 0.0
+    in_flight: int = 0
+    each: int = 0
+
+    def times(self, factor: float) -> "Load":
+        """Return a load so many times as large."""
+        return Load(self.per_s * factor, round(self.in_flight * factor), round(self.each * factor))
+
+    def at_once(self, targets: int) -> int:
+        """Requests in flight in a fleet of so many targets; 0 with arrivals."""
+        return self.in_flight or self.each * targets
+
+    @property
+    def text(self) -> str:
+        """The load in words."""
+        if self.per_s:
+            return f"{self.per_s:.4g}/s"
+        return f"{self.each} in flight at each target" if self.each else f"{self.in_flight} in flight"
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Which of the candidates' fleets serves a load best.
+
+    - `devices`: the budget, how many of each kind; None for as many as it takes.
+    - `targets`, `drafters`: numbers to try; () for all.
+    """
+
+    candidates: tuple[Candidate, ...]
+    load: Load
+    goals: tuple[Goal, ...] = ()
+    devices: Mapping[str, int] | None = None
+    targets: tuple[int, ...] = ()
+    drafters: tuple[int, ...] = ()
+
+    @property
+    def aim(self) -> Aim:
+        """The hour's cost where load or goals say what is enough; else a token's cost, or of a budget the time."""
+        total = any(goal.metric == "throughput" for goal in self.goals)
+        if (self.load.per_s and (self.goals or self.devices is None)) or (self.load.each and total):
+            return "hour"
+        return "token" if self.load.each else "time"
+
+
+class Deployment(msgspec.Struct, frozen=True):
+    """A fleet: `replicas` targets alike, `sharing` of them for each drafter elsewhere."""
+
+    candidate: Candidate
+    replicas: int
+    depth: int = 0
+    sharing: int = 1
+    late: Late = "skip"
+
+    @property
+    def drafters(self) -> int:
+        """Drafters elsewhere."""
+        return self.replicas // self.sharing if self.candidate.method == "apart" else 0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether its simulation is slow: drafters of servers are simulated event by event."""
+        return self.drafters > 0 and self.candidate.base.verifiers.max_num_seqs > 1
+
+    @property
+    def cost_per_hour(self) -> float:
+        """What an hour of its devices costs."""
+        return self.replicas * self.candidate.target_per_hour + self.drafters * self.candidate.drafter_per_hour
+
+    @property
+    def devices(self) -> dict[str, int]:
+        """Devices of each kind that it takes; by role where they have no names."""
+        taken: Counter[str] = Counter()
+        for place, stations in ((self.candidate.target, self.replicas), (self.candidate.place, self.drafters)):
+            if stations:
+                kind, parallel = devices_in(place)
+                taken[kind] += parallel * stations
+        return dict(taken)
+
+    @property
+    def title(self) -> str:
+        """The fleet in words."""
+        drafts = f", {self.candidate.name}" + (f", depth {self.depth}" if self.depth else "")
+        targets = "1 target" if self.sharing == 1 else f"{self.sharing} targets"
+        late = "" if self.candidate.base.verifiers.max_num_seqs == 1 else f", {self.late} late drafts"
+        elsewhere = f", {targets} a drafter{late}" if self.drafters else ""
+        return f"{self.replicas} x {self.candidate.target}{drafts}{elsewhere}"
+
+    def scenario(self, load: Load, requests: int) -> Scenario:
+        """The fleet under a load, as a scenario. Requests go to the targets in turn."""
+        replace, base = msgspec.structs.replace, self.candidate.base
+        arrivals, at_once = Poisson(load.per_s) if load.per_s else None, load.at_once(self.replicas)
+        streams = 0 if load.each == 1 else at_once
+        stations = self.drafters or min(base.drafters.count, 1)
+        return replace(
+            base,
+            name=self.title,
+            workload=replace(base.workload, arrivals=arrivals, streams=streams, requests=requests),
+            drafters=replace(base.drafters, depth=self.depth or base.drafters.depth, count=stations),
+            verifiers=replace(base.verifiers, count=self.replicas, late=self.late),
+            measure=Measure(WARM_UP if load.per_s else BEGINNING * at_once / requests),
+        )
+
+
+class Estimate(NamedTuple):
+    """What equations say of a fleet: the mean time of a request, and what a million tokens cost."""
+
+    fleet: Deployment
+    curve: LoadCurve
+    request_s: float
+    per_million: float
+
+    @property
+    def may_win(self) -> bool:
+        """Whether the fleet carries the load, with the margin kept."""
+        return self.request_s < math.inf
+
+    @property
+    def per_s(self) -> float:
+        """Its capacity in requests a second."""
+        return self.fleet.replicas * self.curve.capacity_per_s
+
+
+def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
+    """Return all fleets, the best by equations first, and a note on each candidate that has no room for a request.
+
+    Some may not carry the load. Raises InputError where no request fits, or no fleet carries the load.
+    """
+    found, notes, reasons = list[Estimate](), list[str](), list[InputError]()
+    for candidate in question.candidates:
+        try:
+            found += _of_candidate(question, candidate)
+        except InputError as error:  # its KV cache has no room
+            reasons.append(error)
+            where = "the drafter and its cache have no room beside the target" if candidate.depths != (0,) else error
+            notes.append(f"left out: {candidate.name}: {where}")
+    if not found:
+        raise reasons[-1] if reasons else InputError("plan: no fleet has such numbers of targets and drafters")
+    hour = question.aim == "hour"
+    found.sort(key=lambda one: (one.fleet.cost_per_hour if hour else 0.0, one.per_million, one.request_s))
+    if not any(one.may_win for one in found):
+        rate = (1 - MARGIN) * max(one.per_s for one in found)
+        raise InputError(
+            f"{question.load.text}: these devices carry up to about {rate:.3g}/s (equations, a margin of {MARGIN:.0%} "
+            "kept); add devices"
+        )
+    return found, notes if question.devices is None else []
+
+
+def _of_candidate(question: Question, one: Candidate) -> Iterator[Estimate]:
+    for depth in one.depths:
+        fleet = resolve(Deployment(one, 1, depth).scenario(Load(in_flight=1), one.base.workload.requests))
+        star = fleet.verifiers.batching.max_num_seqs == 1
+        lates = LATE if one.method == "apart" and not star else (one.base.verifiers.late,)
+        for sharing in _sharings(question, one, fleet):
+            curve = load_curve(fleet, sharing)
+            for groups in _groups(question, Deployment(one, sharing, depth, sharing), curve):
+                for late in lates:
+                    made = Deployment(one, groups * sharing, depth, sharing, late)
+                    request_s = mean_request_s(curve, question.load, made.replicas)
+                    requests_per_s = question.load.per_s or question.load.at_once(made.replicas) / request_s
+                    tokens_per_s = fleet.lengths.mean_answer * requests_per_s
+                    yield Estimate(made, curve, request_s, per_million_tokens(made.cost_per_hour, tokens_per_s))
+
+
+def _sharings(question: Question, one: Candidate, fleet: Fleet) -> range:
+    """Numbers of targets of one drafter to try."""
+    if one.method != "apart":
+        return range(1, 2)
+    rounds, most = Rounds(fleet), SHARING if fleet.verifiers.batching.max_num_seqs > 1 else OF_A_STAR
+    if rounds.draft_s(1) > 0:
+        most = min(most, math.ceil(BEYOND_KNEE * rounds.alone_s(1) / rounds.draft_s(1)))
+    return range(1, min(most, max(question.targets, default=most)) + 1)
+
+
+def _groups(question: Question, group: Deployment, curve: LoadCurve) -> list[int]:
+    """Numbers of drafters with their targets, or of targets without, to try."""
+    load, sharing = question.load, group.replicas
+    if question.devices is not None:
+        most = min(question.devices.get(kind, 0) // count for kind, count in group.devices.items())
+    else:
+        fewest = math.ceil(load.per_s / ((1 - MARGIN) * curve.capacity_per_s * sharing))
+        most = max(max(question.targets, default=TARGETS) // sharing, 2 * fewest if not question.targets else 1)
+    if load.in_flight:
+        most = min(most, load.in_flight // sharing)  # no target is without a request
+    allowed = [
+        groups
+        for groups in range(1, most + 1)
+        if (not question.targets or groups * sharing in question.targets)
+        and (not question.drafters or group.candidate.method != "apart" or groups in question.drafters)
+    ]
+    return {"hour": allowed, "token": allowed[:1], "time": allowed[-1:]}[question.aim]
+
+
+def mean_request_s(curve: LoadCurve, load: Load, replicas: int) -> float:
+    """Return the mean time of a request at that many targets under a load; infinite if they do not carry it.
+
+    A load within MARGIN of capacity is not carried: no simulation is long enough to show that it is.
+    """
+    if not load.per_s:
+        return curve.request_with(load.at_once(replicas) / replicas)
+    per_s = load.per_s / replicas
+    return curve.request_at(per_s) if per_s <= (1 - MARGIN) * curve.capacity_per_s else math.inf
+
+
+def requests_for(in_flight: float, least: int = 0) -> int:
+    """Return the requests of a simulation with so many in flight: with fewer, most of them would begin at once."""
+    return max(math.ceil(min(EACH * in_flight, max(ENOUGH * in_flight, LARGE))), least)

@@ -1,0 +1,155 @@
+"""Who reads each key of a scenario: one table, from which every refusal of a key without effect follows.
+
+A key counts as set if its value differs from the default. A key that the form of a scenario leaves unread, such as
+plain decoding, is refused where it is set (`conflicts.py`). The compiled loop (`sim/fast/plain.py`), the equations
+(`sim/predict.py`) and the engine's recorded texts (`engine/launch/runnable.py`) refuse a fleet with a key that they do
+not read. A small condition beside them says which of its values they do read.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from specfleet.fleet.policies.group import One
+from specfleet.fleet.policies.overlap import Ahead
+from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
+from specfleet.fleet.scenario.lengths import TEXTS, Between
+from specfleet.fleet.scenario.scenario import Scenario, Workload
+from specfleet.fleet.scenario.writing import default_of, fields_of
+
+
+class Form(NamedTuple):
+    """A form of scenario that leaves keys unread: its `reason` in errors, formatted with the scenario."""
+
+    reason: str
+    holds: Callable[[Scenario], bool]
+
+
+def _draws(workload: Workload) -> bool:
+    """Whether a length or an arrival of the workload is random."""
+    is_range = isinstance(workload.prompt_tokens, Between) or isinstance(workload.new_tokens, Between)
+    return is_range or workload.lengths in TEXTS or isinstance(workload.arrivals, Poisson | Gamma)
+
+
+_BESIDE = "drafters.place = 'target' drafts within the target's steps"
+_OTHER_SHAPE = "drafters.shape.kind = {0.drafters.shape.kind!r} has other keys"
+FORMS: dict[str, Form] = {
+    "plain": Form("drafters.count = 0 decodes without a drafter", lambda of: not of.drafters.count),
+    "beside": Form(_BESIDE, lambda of: of.drafters.place == "target"),
+    "many-beside": Form(_BESIDE, lambda of: of.drafters.place == "target" and of.drafters.count > 0),
+    "aligned": Form(
+        "verifiers.aligned keeps all rows of a batch in one rectangle", lambda of: of.verifiers.aligned is not None
+    ),
+    "ahead": Form(
+        "drafters.overlap = 'ahead' drafts token by token", lambda of: isinstance(of.drafters.overlap, Ahead)
+    ),
+    "allocate": Form(
+        "verifiers.allocate has the speculation lengths",
+        lambda of: of.verifiers.allocate is not None and of.drafters.count > 0,
+    ),
+    "chain": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "chain"),
+    "tree": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "tree"),
+    "dynamic": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "dynamic"),
+    "lookup": Form("drafters.kind = 'lookup' drafts chains", lambda of: of.drafters.kind == "lookup"),
+    "arrivals": Form(
+        "workload.arrivals makes every request a stream of its own", lambda of: of.workload.arrivals is not None
+    ),
+    "trace": Form("the trace of workload.arrivals has the lengths", lambda of: isinstance(of.workload.arrivals, Trace)),
+    "lengths": Form(
+        "workload.lengths = {0.workload.lengths!r} has the lengths",
+        lambda of: of.workload.lengths != "" and not isinstance(of.workload.arrivals, Trace),
+    ),
+    "own-streams": Form(
+        "every request is a stream of its own, in a domain of its own",
+        lambda of: of.workload.arrivals is not None or of.workload.streams >= of.workload.requests,
+    ),
+    "undrawn": Form("no length and no arrival is drawn", lambda of: not _draws(of.workload)),
+    "greedy": Form("workload.temperature = 0 decodes greedily", lambda of: not of.workload.temperature),
+    "batch": Form(
+        "drafters.group = 'batch' takes all that wait, oldest first", lambda of: not isinstance(of.drafters.group, One)
+    ),
+    "unordered": Form(
+        "drafters.order {0.drafters.order.__struct_config__.tag!r} looks at no priority",
+        lambda of: of.drafters.order.__struct_config__.tag in ("fifo", "weighted"),
+    ),
+    "patient": Form(
+        "verifiers.patience_s = 0 gives no drafter up",
+        lambda of: of.drafters.count > 0 and not of.verifiers.patience_s,
+    ),
+}
+
+# Forms, and "loop" (compiled), "equations" (of a star), "recorded" (the engine's recorded texts).
+_NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafters.count=0` then gives the baseline
+    "name seed profile precision version slo cost measure.warm_up_share": "",
+    "faults": "plain loop equations",
+    "verifiers.aligned": "loop equations",
+    "drafters.place": "equations recorded",
+    "drafters.count": "many-beside equations",
+    "drafters.overlap": "plain beside loop equations recorded",
+    "drafters.group": "plain beside equations",
+    "drafters.admit drafters.warm_up": "plain beside loop equations",
+    "drafters.order": "plain beside batch loop",
+    "drafters.order.limits_per_s": "ahead equations",
+    "drafters.route drafters.lease_s": "plain beside loop",
+    "drafters.tiers": "plain beside",
+    "drafters.device": "beside equations",
+    "drafters.depth": "ahead allocate",
+    "drafters.shape": "ahead lookup loop",
+    "drafters.shape.branching": "chain dynamic",
+    "drafters.shape.width drafters.shape.most": "chain tree",
+    "drafters.kind drafters.model drafters.profile": "",
+    "verifiers.device": "aligned equations",
+    "verifiers.late": "plain beside aligned ahead equations recorded",
+    "verifiers.allocate": "plain ahead loop equations",
+    "verifiers.tiers": "equations",
+    "verifiers.patience_s": "plain beside loop",
+    "verifiers.rejoin_s": "plain beside patient loop",
+    "verifiers.priorities": "unordered",
+    "verifiers.max_num_batched_tokens verifiers.prefill_first verifiers.kv_tokens": "aligned",
+    "verifiers.count verifiers.kind verifiers.model verifiers.profile verifiers.verify verifiers.rule": "",
+    "verifiers.max_num_seqs": "",
+    "devices": "loop",
+    "link": "beside",
+    "workload.arrivals": "equations recorded",
+    "workload.requests": "equations",
+    "workload.streams": "arrivals equations",
+    "workload.prompt_tokens workload.new_tokens": "trace lengths recorded",
+    "workload.lengths": "trace recorded",
+    "workload.seed": "undrawn",
+    "workload.top_k workload.top_p": "greedy",
+    "workload.prompts workload.temperature": "",
+    "acceptance": "loop equations",
+    "acceptance.switch": "own-streams",
+}
+UNREAD: dict[str, frozenset[str]] = {
+    key: frozenset(readers.split()) for keys, readers in _NOT_READ_BY.items() for key in keys.split()
+}
+"""Each key, and the forms and others that do not read it."""
+
+
+def unread(reader: str) -> Iterator[str]:
+    """Yield the keys that a reader does not read."""
+    return (key for key, readers in UNREAD.items() if reader in readers)
+
+
+def value_of(of: Any, key: str) -> Any:
+    """Return the value of a key in a scenario or a resolved fleet; None if it has the default, or no such key."""
+    *tables, name = key.split(".")
+    for table in tables:
+        of = getattr(of, table, None)
+    if name in ("patience_s", "rejoin_s"):
+        of = getattr(of, "patience", of)  # of a resolved fleet
+    defaults = _defaults(of.__class__)
+    return None if name not in defaults or getattr(of, name) == defaults[name] else getattr(of, name)
+
+
+def is_set(of: Any, key: str) -> bool:
+    """Return whether the value of a key differs from its default."""
+    return value_of(of, key) is not None
+
+
+@cache
+def _defaults(table: type) -> dict[str, Any]:
+    return {field.name: default_of(field) for field in fields_of(table)} if issubclass(table, msgspec.Struct) else {}

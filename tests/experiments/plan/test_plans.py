@@ -1,0 +1,262 @@
+"""Answers: a star by its targets, methods by load, fleets for arrivals; and what is kept of them."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+pytest.importorskip("numba")
+
+import specfleet
+from specfleet.cli.plans import print_answer, write_answer
+from specfleet.experiments.draw import draw, read_plan
+from specfleet.experiments.plan.answer import Plan
+from specfleet.experiments.plan.deployments import Deployment, Load, Question
+from specfleet.experiments.plan.lines import slowed
+from specfleet.experiments.plan.search import Simulations, find
+from specfleet.experiments.plan.trials import INDIFFERENT, simulated
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.scenario.scenario import Workload
+from tests.helpers.marks import slow
+from tests.helpers.plans import candidates
+
+SMALL = {"workload.new_tokens": 48, "workload.prompt_tokens": 64}
+FEW = ["verifiers.count=1:4", "drafters.depth=2,4,6"]
+PAIR: dict[str, Any] = {
+    "target": "llama-3.1-8b@h100", "draft": "llama-3.2-1b@l4", "link": "2ms", "acceptance": 0.8,
+    "cost": "h100=3,l4=0.4", "jobs": 1,
+}  # fmt: skip
+TARGET, HEAD = "llama-3.1-8b@h100", "eagle3-llama-3.1-8b"
+
+
+@pytest.fixture(scope="module")
+def star() -> Plan:
+    return specfleet.plan("star", SMALL, vary=FEW, least="tokens_per_s_per_user=60", jobs=1)
+
+
+@pytest.fixture(scope="module")
+def placed() -> Plan:
+    return specfleet.plan("star", SMALL, vary=FEW, **PAIR)
+
+
+@pytest.fixture(scope="module")
+def methods() -> Plan:
+    drafts, accepted = [HEAD, "llama-3.2-1b@l4", "lookup"], ["0.7", "lookup=0"]
+    changes = {"workload.new_tokens": 40, "workload.prompt_tokens": 64, "drafters.depth": 2}
+    return specfleet.plan(
+        None, changes, target=TARGET, draft=drafts, acceptance=accepted, link="10Gbit+50us", in_flight=[4, 1], jobs=1
+    )
+
+
+def star_question(depths: tuple[int, ...] = (2, 4), targets: tuple[int, ...] = (1, 2, 3)) -> Question:
+    made = candidates(TARGET, "llama-3.2-1b@l4", scenario=scenario_of("star", SMALL), serving=False, depths=depths)
+    return Question(tuple(made), Load(each=1), targets=targets)
+
+
+@pytest.mark.parametrize("per_s", [0.0, slow(20.0)])
+def test_the_chosen_fleet_is_the_full_grids_best(per_s: float) -> None:
+    """The grid has other seeds."""
+    question = star_question()
+    if per_s:
+        made = candidates(TARGET, HEAD, scenario=scenario_of("star", SMALL), depths=(1, 3))
+        question = Question(tuple(made), Load(per_s=per_s), targets=(1, 2))
+    chosen = find(question).best[0]
+    grid = Simulations(question, 1, lambda _what: None, first_seed=1000)
+    fleets = [one.fleet for one in grid.estimates.values() if one.may_win]
+    grid.run(fleets, 4)
+    best = min(fleets, key=grid.rank)
+    grid.best = [best]
+    assert chosen == best or grid.gap(chosen, best).value < INDIFFERENT or grid.standing(chosen) == "level"
+
+
+@pytest.mark.parametrize("change", ["dearer", "slower"])
+def test_a_dominated_device_is_never_chosen(change: str) -> None:
+    question = star_question()
+    worse = [
+        replace(one, target="worse", target_per_hour=1.3 * one.target_per_hour)
+        if change == "dearer"
+        else replace(one, target="worse", base=slowed(one.base, 1.5))
+        for one in question.candidates
+    ]
+    found = find(replace(question, candidates=(*worse, *question.candidates)))
+    assert found.best[0].candidate.target == TARGET
+    assert found.best[0] == find(question).best[0]
+    assert not any(one.candidate.target == "worse" and found.standing(one) == "level" for one in found.best)
+
+
+def test_a_star_is_answered_by_its_targets(star: Plan) -> None:
+    assert [line.partition(":")[0] for line in star.lines] == ["fleet", "gives", "runs", "limit", "risk"]
+    assert star.chosen.fleet in star.lines[0]
+    assert {row.targets for row in star.rows if row.drafters} == {1, 2, 3, 4}
+    assert star.rule is not None
+    assert f"N_full = {star.rule.N_full}" in star.lines[3]
+    assert star.chosen.per_million == min(
+        row.per_million for row in star.best() if not row.standing.startswith("misses")
+    )
+
+
+def test_a_users_goal_is_shown_in_tokens_a_second(star: Plan, tmp_path: Path) -> None:
+    (goal,) = star.goals
+    assert (goal.unit, goal.limit) == ("tokens/s a user", 60)
+    assert goal.low <= goal.value <= goal.high
+    assert goal.value == pytest.approx(1 / star.chosen.metrics["tpot_s"].value)
+    write_answer(star, tmp_path)
+    page = specfleet.report(tmp_path)
+    assert "tokens/s a user" in page
+    assert "0.01667" not in page
+
+
+def test_drafters_elsewhere_stand_beside_those_on_the_target(placed: Plan) -> None:
+    names = {row.method for row in placed.best()}
+    assert names == {"no speculation", "llama-3.2-1b on the target's device", "llama-3.2-1b@l4"}
+    assert placed.chosen.standing == "best"
+    dear = specfleet.plan("star", SMALL, vary=FEW, **PAIR | {"cost": "h100=1,l4=50"})
+    assert not dear.chosen.drafters
+
+
+@pytest.mark.parametrize("tokens_per_s", [400, 640])
+def test_goals_of_all_tokens_are_met_by_more_targets(tokens_per_s: int) -> None:
+    keys = PAIR | {"cost": "h100=1,l4=50", "least": f"tokens_per_s={tokens_per_s}"}
+    plan = specfleet.plan("star", SMALL, vary=["drafters.depth=6", "verifiers.count=1:5"], **keys)
+    assert plan.chosen.tokens_per_s >= tokens_per_s
+    fewer = [row for row in plan.rows if row.method == plan.chosen.method and row.targets < plan.chosen.targets]
+    assert all(row.standing.startswith("misses") for row in fewer)
+
+
+def test_unreached_goals_are_said_with_their_miss() -> None:
+    plan = specfleet.plan("star", SMALL, slo="tpot_p99=100us", vary=FEW, jobs=1)
+    assert plan.scenario is None
+    assert "none looked at meets the goals; closest: " in plan.lines[0]
+    assert plan.goals[0].state == "missed"
+
+
+@pytest.mark.parametrize("per_s", [None, 4.0])
+def test_keys_that_are_set_are_not_searched(per_s: float | None) -> None:
+    fixed = SMALL | {"drafters": {"depth": 3}, "verifiers.count": 2, "drafters.count": 2}
+    plan = specfleet.plan("star", fixed, arrivals=per_s or (), jobs=1)
+    assert {(row.drafters, row.targets, row.depth) for row in plan.rows if row.drafters} == {(2, 2, 3)}
+    varied = specfleet.plan("star", fixed, arrivals=per_s or (), vary=["verifiers.count=1", "drafters.count=1"], jobs=1)
+    assert {row.targets for row in varied.rows} == {1}
+
+
+def test_depths_end_where_acceptance_does() -> None:
+    known = {"acceptance": {"model": "per-position", "survival": [0.8, 0.6, 0.3]}}
+    plan = specfleet.plan("star", SMALL | known, vary="verifiers.count=2", jobs=1)
+    assert {row.depth for row in plan.rows if row.drafters} <= {1, 2, 3}
+
+
+def test_the_chosen_scenario_simulates_to_the_plans_numbers(star: Plan, placed: Plan, tmp_path: Path) -> None:
+    for plan in (star, placed):
+        folder = tmp_path / plan.unit
+        assert write_answer(plan, folder) == ["plan.json", "plan.png", "profile.json", "chosen.toml"]
+        again = specfleet.simulate(folder / "chosen.toml").metrics
+        assert again["throughput"].value == pytest.approx(plan.chosen.tokens_per_s, rel=0.05)
+        assert again["cost_per_million_tokens"].value == pytest.approx(plan.chosen.per_million, rel=0.05)
+        assert read_plan(folder / "plan.json") == msgspec.convert(msgspec.to_builtins(plan), Plan)
+
+
+def test_the_chosen_scenario_finds_the_files_of_the_question(
+    star: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert star.scenario is not None
+    write_answer(replace(star, scenario=replace(star.scenario, workload=Workload(lengths="texts.csv"))), Path("kept"))
+    assert specfleet.scenario_of("kept/chosen.toml").workload.lengths == str(tmp_path / "texts.csv")
+
+
+def test_more_in_flight_decode_more_and_each_more_slowly(methods: Plan) -> None:
+    assert methods.loads == ("1 in flight at each target", "4 in flight at each target")
+    for method in {row.method for row in methods.best()}:
+        one, four = (next(row for row in methods.best(load) if row.method == method) for load in methods.loads)
+        assert one.tokens_per_s / one.targets < four.tokens_per_s / four.targets < 4.2 * one.tokens_per_s
+        assert one.metrics["tpot_s"].value < four.metrics["tpot_s"].value
+
+
+def test_throughput_and_times_obey_littles_law(methods: Plan) -> None:
+    for row in methods.best():
+        latency_s = row.metrics["ttft_s"].value + 39 * row.metrics["tpot_s"].value
+        assert row.tokens_per_s / row.targets / 40 * latency_s == pytest.approx(row.in_flight, rel=0.03), row.fleet
+
+
+def test_one_request_without_drafts_takes_its_steps(methods: Plan) -> None:
+    step_s = specfleet.estimate(TARGET).decode.mean_s(1, 84)
+    (plain,) = [row for row in methods.best(methods.loads[0]) if row.method == "no speculation"]
+    assert plain.metrics["tpot_s"].value == pytest.approx(step_s, rel=0.02)
+
+
+def test_the_best_method_costs_least_and_has_a_command(
+    methods: Plan, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for load in methods.loads:
+        best, *others = methods.best(load)
+        assert best.standing == "best"
+        assert best.per_million <= min(row.per_million for row in others)
+        assert best.method in methods.lines[0]
+    assert any(line.startswith("serve: vllm serve llama-3.1-8b --max-model-len 1024 ") for line in methods.lines)
+    print_answer(methods)
+    assert "prompt lookup" in capsys.readouterr().out
+    axes = draw("plan", methods, tmp_path / "plan.png").axes[0]
+    assert {line.get_label() for line in axes.lines} >= {row.method for row in methods.best()}
+
+
+def test_hopeless_drafts_are_turned_off() -> None:
+    changes = {"workload.new_tokens": 40, "workload.prompt_tokens": 64}
+    found = specfleet.plan(None, changes, target=TARGET, draft="lookup", acceptance="0", in_flight=[1, 2], jobs=1)
+    assert "speculate: never; off from 1 on" in found.lines
+    assert "no speculation" in found.lines[0]
+
+
+def test_a_candidate_without_room_is_left_out_with_a_note() -> None:
+    narrow = {"target": "llama-3.1-70b@2xh100", "draft": "llama-3.1-8b@l40s", "acceptance": 0.8, "jobs": 1}
+    found = specfleet.plan(None, SMALL | {"drafters.depth": 2}, in_flight=1, **narrow)
+    assert {row.method for row in found.best()} == {"no speculation", "llama-3.1-8b@l40s"}
+    assert "left out: llama-3.1-8b on the target's device: the drafter and its cache have no room" in found.notes[0]
+    with pytest.raises(InputError, match="do not fit into a KV cache"):
+        specfleet.plan(None, {"workload.prompt_tokens": 10**5}, target="llama-3.1-70b@h100:fp8", in_flight=1)
+
+
+def test_a_part_of_a_star_stands_for_all_of_it() -> None:
+    plain = star_question().candidates[0]
+    one, five = (
+        simulated(Deployment(plain, count).scenario(Load(each=1), 96 * count))["throughput"] for count in (1, 5)
+    )
+    assert five == pytest.approx(5 * one, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys", "said"),
+    [
+        ({}, {"draft": "llama-3.2-1b@l4"}, "give --target, too"),
+        ({"drafters.count": 0}, {}, r"drafters.count = \[0\]: a plan varies it from 1 on"),
+        ({"workload.requests": 100}, {}, "has no effect, since a plan has as many as it needs; leave it out"),
+        ({"verifiers.tiers": [{"first": 1, "step": {"base_s": 0.1}}]}, {}, "knows like devices; leave it out"),
+        ({"cost": {"target_per_hour": 0.0, "drafter_per_hour": 1.0}}, {}, "an hour of a target costs 0"),
+        ({"profile": ""}, {}, "name a profile"),
+        ({"workload.streams": 8}, {}, "give --in-flight; leave it out"),
+        ({"verifiers.verify": {"base_s": 0.06}}, {"target": TARGET}, "verify would replace the times of --target"),
+        ({"workload.arrivals": {"process": "trace", "file": "a.csv"}}, {}, "knows poisson arrivals"),
+        ({}, {"slo": "tpot=1"}, "no time of requests"),
+        ({}, {"cost": "h100=1"}, "no device has a name here"),
+        ({"workload.new_tokens": 1}, {}, "answers of one token have no time"),
+        ({}, {"least": "slo_attainment=99%"}, r"share of requests that meet \[slo\]"),
+        ({}, {"arrivals": -1.0}, "above 0"),
+    ],
+)
+def test_questions_that_are_none_are_refused_in_one_line(changes: Any, keys: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        specfleet.plan("star", changes, jobs=1, **keys)
+
+
+def test_the_scenarios_prices_and_goals_are_defaults(placed: Plan) -> None:
+    prices, goal = {"target_per_hour": 3.0, "drafter_per_hour": 0.4, "unit": "EUR"}, {"tpot_s": 1e3, "ttft_s": 1e3}
+    options = {key: value for key, value in PAIR.items() if key != "cost"}
+    found = specfleet.plan(
+        "star", SMALL | {"cost": prices, "slo": goal}, vary=FEW, least="slo_attainment=99%", **options
+    )
+    assert (found.unit, found.chosen.fleet) == ("EUR", placed.chosen.fleet)
+    assert found.chosen.per_million == placed.chosen.per_million
+    (goal_met,) = found.goals
+    assert (goal_met.unit, goal_met.limit, goal_met.state) == ("share", 0.99, "met")
