@@ -14,7 +14,7 @@ from bench.decoding import drafters_of
 from bench.harness import Aim, Report, Row, run
 from specfleet.engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
 from specfleet.engine.decoding.models import CausalLM, load_model
-from specfleet.engine.decoding.pages import fault_of
+from specfleet.engine.decoding.pages import find_fault
 from specfleet.engine.decoding.sampling import GREEDY, Sampling
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.demo_pair.corpus import read_prompts
@@ -105,7 +105,7 @@ def beside_masks(model: CausalLM, text: Sequence[int]) -> list[Row]:
     """Feed rows of unequal length of a text by pages and by masks; nothing where attention reads no pages."""
     if not model.new_cache().pages:
         if model.device.type == "cuda":
-            remark(f"no attention by pages: {fault_of(model.device, model.dtype, model.shape.size)}")
+            remark(f"no attention by pages: {find_fault(model.device, model.dtype, model.shape.size)}")
         return []
     tags, passes = [0, 1, 2, 3], {"prompt": [], "equal": [3] * 4, "again, captured": [3] * 4, "unequal": [1, 4, 2, 3]}
 

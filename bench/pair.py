@@ -22,7 +22,7 @@ from transformers.utils import logging
 import specfleet
 from bench.harness import Aim, Report, Row
 from bench.steps import config_of
-from specfleet.engine.decoding.models import PRECISIONS, place_of
+from specfleet.engine.decoding.models import PRECISIONS, choose_device
 from specfleet.experiments.console.printing import remark
 from specfleet.fleet.acceptance.models import Geometric
 from specfleet.fleet.errors import UnsteadyHostError
@@ -146,7 +146,7 @@ def write_pair(folder: Path, tiny: bool, dtype: torch.dtype) -> None:
         config = config_of(name, tiny)
         config.tie_word_embeddings = False  # a head of its own; a step reads as much
         following = next_tokens(config.vocab_size, 1.0 if role == "target" else ACCEPTED)  # from numbers of the cpu
-        with place_of():
+        with choose_device():
             model = AutoModelForCausalLM.from_config(config, dtype=dtype)
             set_next(model, following)
         logging.disable_progress_bar()

@@ -20,7 +20,7 @@ from specfleet.calibration.steps import stretched
 from specfleet.engine.decoding.cache import shape_of
 from specfleet.engine.decoding.grow import Drafts, no_drafts
 from specfleet.engine.decoding.models import PRECISIONS, CausalLM
-from specfleet.engine.decoding.pages import fault_of, reads_pages
+from specfleet.engine.decoding.pages import find_fault, reads_pages
 from specfleet.engine.decoding.telemetry import host_facts, timed
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.net.content import Content
@@ -108,7 +108,7 @@ def measured(name: str, place: torch.device, options: argparse.Namespace, kept: 
     size = shape_of(config_of(name, options.tiny)).size
     ways = WAYS if reads_pages(place, dtype, size) else WAYS[1:]
     if place.type == "cuda" and len(ways) < len(WAYS):
-        remark(f"{name}: no attention by pages: {fault_of(place, dtype, size)}")
+        remark(f"{name}: no attention by pages: {find_fault(place, dtype, size)}")
     for point, attention in product(grid(options.tiny), ways):
         key = about | {"attention": attention} | msgspec.structs.asdict(point)
         row = kept.find(key)

@@ -27,7 +27,7 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
 from specfleet.engine.decoding.feed import Nodes
 from specfleet.engine.decoding.models import CausalLM
-from specfleet.engine.decoding.trees import tree_of
+from specfleet.engine.decoding.trees import make_tree
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.node.aligned import AlignedExecutor
@@ -165,7 +165,7 @@ def as_a_tree(model: CausalLM) -> Found:
     cache = model.new_cache(1, 64)
     cache.open(0)
     model.prefill(cache, 0, TEXT[:20])
-    tree = tree_of(torch.tensor([BRANCHES]), len(BRANCHES) - 1, 2)
+    tree = make_tree(torch.tensor([BRANCHES]), len(BRANCHES) - 1, 2)
     right = [node for node in range(len(BRANCHES) + 1) if node != SIBLING]
     places = list(range(20, 20 + len(right)))
     tokens = torch.zeros(len(BRANCHES) + 1, dtype=torch.long)

@@ -1,6 +1,5 @@
 """Calibrate: microbenchmarks of a model pair on this host, fitted into a hardware profile."""
 
-import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -232,7 +231,6 @@ class Bench:
     def profile(self) -> HardwareProfile:
         """Return the profile that all measurements so far give, with its name, the models' sizes, and its source."""
         facts, measured = self.stages.provenance, self.measured
-        written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         texts = {"prompts_count": str(self.effort.prompts)} | ({"sampling": SAMPLED} if self.sampled else {})
         return profile_from(
             measured,
@@ -242,7 +240,7 @@ class Bench:
             vocabulary=measured.vocabulary,
             hidden=measured.hidden,
             positions=self.fleet.drafters.positions,
-            provenance=facts | {"written": written} | provenance_of(self.scenario) | texts,
+            provenance=facts | provenance_of(self.scenario) | texts,
         )
 
     def _alone(self, name: str, work: Callable[[], Measurements], need_bytes: int) -> None:

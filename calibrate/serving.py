@@ -3,7 +3,6 @@
 Small closed loops on calibration prompts, with drafts and without, alternate between numbers of rows.
 """
 
-import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -211,7 +210,6 @@ def profile_of_target(
         positions=runs[0].header.fleet.drafters.positions,
         provenance=facts
         | ({"engine": runs[0].header.engine} if runs[0].header.engine else {})
-        | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         | provenance_of(scenario),
         measured={"steps": fitted.fits, "passes_differ": fitted.apart}
         | ({"left_out": dict(left_out)} if left_out else {}),

@@ -3,6 +3,7 @@
 No stage loads a model into this process: models live in processes that end with their stage.
 """
 
+import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,10 +135,11 @@ def stages_on_host(
 
 
 def provenance_of(scenario: Scenario) -> dict[str, str]:
-    """Return the measured models and prompts, by absolute paths, for a profile's provenance; comparisons read them."""
+    """Return the time, and the measured models and prompts by absolute paths, as a profile's provenance has them."""
     scenario = absolute(scenario)
     drafters = scenario.drafters
     return {
+        "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "drafter_kind": drafters.kind,
         "drafter_model": drafters.model,
         **({} if drafters.shape == CHAIN else {"drafter_shape": str(drafters.shape)}),

@@ -19,8 +19,6 @@ settings.load_profile("repeatable")
 if hasattr(providers, "_get_local_constants"):
     providers._get_local_constants = lambda: providers._local_constants  # none
 
-WARMED = "tests.helpers.warmed"
-
 
 @pytest.fixture
 def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
@@ -42,15 +40,6 @@ def one_path() -> None:
     from specfleet.sim.fast import choice
 
     choice.WORTH_LOADING_TOKENS = math.inf
-
-
-@pytest.fixture(scope="session", autouse=True)
-def warm_nodes() -> None:
-    """Processes of the engine are forked from one that has done once what each would do again."""
-    from specfleet.engine.launch.processes import PRELOADED
-
-    if WARMED not in PRELOADED:
-        PRELOADED.append(WARMED)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from specfleet.engine.decoding.cache import CacheShape, RowCache
-from specfleet.engine.decoding.feed import Feed, Nodes, feed_of
+from specfleet.engine.decoding.feed import Feed, Nodes, make_feed
 
 HEADROOM = 64  # minimum of free tokens after a copy
 WASTE = 4  # a block may use memory of at most so many times its size
@@ -83,7 +83,7 @@ class AlignedCache(RowCache):
             self.numbers = torch.arange(len(tags) * capacity, device=self.device)
         paddings = [self.rows[tag].padding for tag in tags]
         starts = [self.lengths[tag] for tag in tags]
-        return feed_of(slice(0, len(tags)), starts, counts, nodes, capacity, self.numbers, paddings)
+        return make_feed(slice(0, len(tags)), starts, counts, nodes, capacity, self.numbers, paddings)
 
     def realign(self, tags: Sequence[int]) -> None:
         """Unpad rows and pad them anew, so that they end together."""

@@ -10,7 +10,7 @@ from specfleet.engine.decoding.checkpoints import read_named, read_tensors, stor
 from specfleet.engine.decoding.eagle_files import EMBEDDING, LM_HEAD
 from specfleet.engine.decoding.folders import explained
 from specfleet.engine.decoding.llama import SCALED, is_lean
-from specfleet.engine.decoding.models import CausalLM, place_of
+from specfleet.engine.decoding.models import CausalLM, choose_device
 
 INPUT, OUTPUT = f"model.{EMBEDDING}", LM_HEAD  # names in checkpoints of the types that the lean pass runs
 
@@ -24,15 +24,15 @@ def borrowed_names(head: Path, target: Path) -> frozenset[str] | None:
     config = config_of(target)
     if not is_lean(config) or config.model_type in SCALED:
         return None
-    own = {name.removeprefix("model.") for name in stored_tensors(head) or read_tensors(head)}
+    of_head = {name.removeprefix("model.") for name in stored_tensors(head) or read_tensors(head)}
     last = INPUT if config.tie_word_embeddings else OUTPUT
-    names = frozenset([INPUT] * (EMBEDDING not in own) + [last] * (LM_HEAD not in own))
+    names = frozenset([INPUT] * (EMBEDDING not in of_head) + [last] * (LM_HEAD not in of_head))
     return names if names <= stored_tensors(target).keys() else None
 
 
 def load_borrowed(folder: Path, names: frozenset[str], dtype: torch.dtype) -> CausalLM:
     """Load these tensors of a target's folder; its other weights have no memory, so that it runs no tokens."""
-    place = place_of()
+    place = choose_device()
     with explained(folder, "no embedding or LM head can be loaded from it"):
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config_of(folder), dtype=dtype)

@@ -62,13 +62,13 @@ class Stored(NamedTuple):
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:
     """Return the tensors of a folder's weights by name, without reading them; pickled files have no names."""
-    found = {}
+    tensors_there: dict[str, Stored] = {}
     for path in weight_files(folder):
         if path.suffix == ".safetensors":
             with explained(path, "no tensors can be read from it"), safe_open(path, "pt") as tensors:
                 names = tensors.keys()
-                found |= {name: Stored(path, tuple(tensors.get_slice(name).get_shape())) for name in names}
-    return found
+                tensors_there |= {name: Stored(path, tuple(tensors.get_slice(name).get_shape())) for name in names}
+    return tensors_there
 
 
 def read_named(folder: Path, names: Iterable[str]) -> dict[str, torch.Tensor]:
@@ -86,7 +86,7 @@ def count_numbers(folder: Path, names: Collection[str] | None = None) -> int:
     Pickled files whose config.json names no type count as numbers of two bytes. `names`: count these tensors alone.
     """
     stored = stored_tensors(folder)
-    numbers = sum(math.prod(each.shape) for name, each in stored.items() if names is None or name in names)
+    numbers = sum(math.prod(tensor.shape) for name, tensor in stored.items() if names is None or name in names)
     pickled = [path for path in weight_files(folder) if path.suffix != ".safetensors"] if names is None else []
     if pickled:
         content = read_json(folder / "config.json")
@@ -104,17 +104,17 @@ def load_whole(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     logging.set_verbosity_error()  # warnings of transformers are errors below
     try:
         with explained(folder, "no causal language model can be loaded from it"):
-            model, found = AutoModelForCausalLM.from_pretrained(
+            model, report = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=dtype, local_files_only=True, trust_remote_code=False,
                 output_loading_info=True, ignore_mismatched_sizes=True,
             )  # fmt: skip
     finally:
         logging.set_verbosity(verbosity)
-    for name, there, wanted in sorted(found["mismatched_keys"]):
+    for name, there, wanted in sorted(report["mismatched_keys"]):
         raise InputError(f"{folder}: tensor {name} has shape {tuple(there)}; config.json asks for {tuple(wanted)}")
-    if missing := found["missing_keys"]:
+    if missing := report["missing_keys"]:
         raise InputError(f"{folder}: weights are missing: {some_of(missing)}; get the whole checkpoint of this model")
-    unknown = {name for name in found["unexpected_keys"] if not name.endswith(TABLES)}
+    unknown = {name for name in report["unexpected_keys"] if not name.endswith(TABLES)}
     if unknown:
         raise InputError(
             f"{folder}: weights that a model of type {model.config.model_type!r} with this config.json would leave "

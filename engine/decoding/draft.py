@@ -179,7 +179,7 @@ class Drafter:
         hidden = self._feed(tags, tokens, counts)
         for tag, count in zip(tags, counts, strict=True):
             self.cache.lengths[tag] += count
-        return self._logits(last_of(hidden, counts))
+        return self._logits(pick_last(hidden, counts))
 
     def _missing(self, tags: Sequence[int]) -> list[list[int]]:
         """Return the tokens that each cache lacks, at least the last committed one, from which drafts grow.
@@ -227,7 +227,7 @@ class Drafter:
         return self.model.logits(hidden)
 
 
-def last_of(hidden: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
+def pick_last(hidden: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
     """Return the last of each row's hidden states (N, hidden), `counts` of each row in turn: (B, hidden)."""
     if len(counts) == 1:
         return hidden[-1:]

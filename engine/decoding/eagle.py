@@ -28,7 +28,7 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.feed import Feed, Joined, Nodes
 from specfleet.engine.decoding.graphs import Graphs
 from specfleet.engine.decoding.grow import Drafts
-from specfleet.engine.decoding.llama import Rotary, layer_of, rotary_table, run_layers
+from specfleet.engine.decoding.llama import Rotary, fuse_layer, rotary_table, run_layers
 from specfleet.engine.decoding.models import CHUNK, POSITIONS, CausalLM
 from specfleet.engine.decoding.placing import placed
 from specfleet.engine.decoding.rules import Rule
@@ -174,7 +174,8 @@ class EagleDrafter(Drafter):
         super().__init__(target, shape, rule, cache)
         self.cache.erases = True
         self.head = head
-        self.layers = [replace(layer_of(head.decoder_layer), first_norm=None)]  # the head norms the inputs of its layer
+        # The head norms the inputs of its layer.
+        self.layers = [replace(fuse_layer(head.decoder_layer), first_norm=None)]
         self.rotary = Rotary(*torch.empty(2, 0))
         self.graphs = None if target.graphs is None else Graphs(target.graphs.capture)
         self.features: dict[int, torch.Tensor] = {}  # newest ones of each row, up to the last but one token
@@ -233,8 +234,8 @@ class EagleDrafter(Drafter):
     @torch.inference_mode()
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         self.outputs = hidden
-        own = self.head.own_logits(hidden)
-        return self.model.logits(hidden) if own is None else own
+        logits = self.head.own_logits(hidden)
+        return self.model.logits(hidden) if logits is None else logits
 
     @torch.inference_mode()
     def _feed(

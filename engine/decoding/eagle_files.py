@@ -82,7 +82,7 @@ def read_head_config(folder: Path) -> dict[str, object]:
     return content
 
 
-def taps_of(folder: Path, layers: int) -> tuple[int, ...]:
+def read_taps(folder: Path, layers: int) -> tuple[int, ...]:
     """Return the layers of a target that the head in a folder reads as inputs; none for EAGLE's first version.
 
     `layers`: the target's number of layers.

@@ -66,7 +66,7 @@ class Feed:
         return int(self.rows.stop - self.rows.start)
 
     @property
-    def each(self) -> Sequence[int]:
+    def row_counts(self) -> Sequence[int]:
         """The number of tokens of each row."""
         return [len(self.slots) // self.batch] * self.batch if self.counts is None else self.counts
 
@@ -119,7 +119,7 @@ class Joined:
         return max(feed.width for feed in self.feeds)
 
 
-def feed_of(
+def make_feed(
     rows: slice,
     lengths: Sequence[int],
     counts: Sequence[int],

@@ -124,7 +124,7 @@ class Graphs:
 
     def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed, *states: torch.Tensor) -> torch.Tensor:
         """Run the pass `work` (N, hidden), with a graph if there is one or if it is time for one."""
-        form = form_of(cache, feed)
+        form = read_form(cache, feed)
         if form is None:
             return work(cache, tokens, feed, *states)
         stored = self.storages.setdefault(cache.storage, _Storage())
@@ -133,7 +133,7 @@ class Graphs:
         if graph is None:
             if not stored.takes(form):
                 return work(cache, tokens, feed, *states)
-            graph = stored.graphs[form] = graph_of(form, tokens.device, states)
+            graph = stored.graphs[form] = make_graph(form, tokens.device, states)
         graph.used = stored.passes
         graph.fill(tokens, feed, states)
         if graph.replay is None:  # only now: a capture runs the pass, and the buffers decide where it writes
@@ -148,7 +148,7 @@ class Graphs:
         return graph.replay().clone()  # all graphs share their memory: the next one may overwrite this
 
 
-def form_of(cache: RowCache, feed: Feed) -> Form | None:
+def read_form(cache: RowCache, feed: Feed) -> Form | None:
     """Return the form of a pass; None for one that is never captured.
 
     Ragged rows rarely repeat a shape, aligned ones move to new storage often, and prompts have any length.
@@ -168,7 +168,7 @@ def bucket(width: int) -> int:
     return -(-width // step) * step
 
 
-def graph_of(form: Form, device: torch.device, states: Sequence[torch.Tensor]) -> _Graph:
+def make_graph(form: Form, device: torch.device, states: Sequence[torch.Tensor]) -> _Graph:
     """Return the buffers for a pass of that form; it is not captured yet."""
     inputs = torch.zeros(3, form.rows * form.tokens, dtype=torch.long, device=device)
     mask = None

@@ -12,7 +12,7 @@ from specfleet.engine.decoding.feed import Nodes
 from specfleet.engine.decoding.placing import placed
 from specfleet.engine.decoding.rules import Rule, normalised
 from specfleet.engine.decoding.sampling import Sampling, Uniforms, distributions, working
-from specfleet.engine.decoding.trees import Tree, static_tree, tree_of
+from specfleet.engine.decoding.trees import Tree, make_tree, static_tree
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.shapes import Shape, depths_of
 
@@ -191,7 +191,7 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
         numbers = torch.arange(n, device=device)
         within = numbers < placed(counts, device)[:, None]
         drafted, above = torch.where(within, drafted, -1), torch.where(within, above, numbers)
-    tree = tree_of(above, depth, width)
+    tree = make_tree(above, depth, width)
     place = torch.full_like(tokens, -1)
     if fed_numbers:
         fed = torch.cat(fed_numbers, 1)

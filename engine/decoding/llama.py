@@ -18,7 +18,7 @@ from specfleet.engine.decoding.admitted import STATIC_ROPE
 from specfleet.engine.decoding.attention import attend, grouped
 from specfleet.engine.decoding.cache import RowCache
 from specfleet.engine.decoding.feed import Feed, Joined
-from specfleet.engine.decoding.pages import attend_pages, packed_of
+from specfleet.engine.decoding.pages import attend_pages, pack_rows
 
 MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3", "glm4", "gemma2"}
 IN_PAIRS = {"glm4"}  # types that rotate neighbours of a head, and not its halves
@@ -88,7 +88,7 @@ def _activation(config: PretrainedConfig) -> str:
     return str(getattr(config, "hidden_activation", None) or config.hidden_act)
 
 
-def layer_of(module: torch.nn.Module) -> Layer:
+def fuse_layer(module: torch.nn.Module) -> Layer:
     """Fuse a decoder layer's projections; the module's own weights become views of the fused ones.
 
     Where heads are rotated in pairs, their numbers change places first, so that the module itself is of no more use.
@@ -104,7 +104,7 @@ def layer_of(module: torch.nn.Module) -> Layer:
 
     def factors(name: str, owner: torch.nn.Module = module) -> torch.Tensor | None:
         norm = getattr(owner, name, None)
-        return None if getattr(norm, "weight", None) is None else factors_of(norm, config)
+        return None if getattr(norm, "weight", None) is None else read_factors(norm, config)
 
     before_network, after_attention, after_network = (factors(name) for name in named)
     assert before_network is not None
@@ -130,7 +130,7 @@ def layer_of(module: torch.nn.Module) -> Layer:
     )
 
 
-def factors_of(module: torch.nn.Module, config: PretrainedConfig) -> torch.Tensor:
+def read_factors(module: torch.nn.Module, config: PretrainedConfig) -> torch.Tensor:
     """Return the factors (n,) of a norm.
 
     Where they are 1 + weight, they are in single precision: 1 + weight has fewer digits than the weight.
@@ -196,7 +196,7 @@ def run_layers(
     heads, kv_heads = config.num_attention_heads, cache.shape.heads
     size, epsilon = cache.shape.size, config.rms_norm_eps
     cosines, sines = rotary.cosines[feed.positions], rotary.sines[feed.positions]
-    attend_all = attention_of(feed, cache, layers, heads // kv_heads, x.dtype)
+    attend_all = make_attention(feed, cache, layers, heads // kv_heads, x.dtype)
     for number, layer in enumerate(layers):
         if tapped is not None and number in tapped:
             tapped[number] = x
@@ -226,16 +226,16 @@ def attends_plainly(layer: Layer, size: int) -> bool:
     return layer.window is None and layer.softcap is None and layer.scale == size**-0.5
 
 
-def attention_of(
+def make_attention(
     feed: Feed | Joined, cache: RowCache, layers: Sequence[Layer], group: int, dtype: torch.dtype
 ) -> Attention:
     """Return the function that stores the keys and values of a layer's N tokens, and attends with their queries.
 
     - `group`: query heads of a key-value head.
     """
-    packed = packed_of(feed.feeds) if cache.pages else None
+    packed = pack_rows(feed.feeds) if cache.pages else None
     if packed is not None:
-        slots = torch.cat([each.slots for each in feed.feeds]) if len(feed.feeds) > 1 else feed.feeds[0].slots
+        slots = torch.cat([part.slots for part in feed.feeds]) if len(feed.feeds) > 1 else feed.feeds[0].slots
 
         def of_pages(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
             cache.write(keys, values, layer, slots)
@@ -243,18 +243,18 @@ def attention_of(
 
         return of_pages
     masks = {
-        window: [grouped(each.visible if window is None else each.within(window), group, dtype) for each in feed.feeds]
+        window: [grouped(part.visible if window is None else part.within(window), group, dtype) for part in feed.feeds]
         for window in {layer.window for layer in layers}
     }
-    ends = list(accumulate(len(each.slots) for each in feed.feeds))
+    ends = list(accumulate(len(part.slots) for part in feed.feeds))
     spans = list(zip([0, *ends], ends, feed.feeds, strict=False))
 
     def of_masks(number: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         layer = layers[number]
         parts = []
-        for (begin, end, each), mask in zip(spans, masks[layer.window], strict=True):
-            rows = cache.store(keys[begin:end], values[begin:end], number, each)
-            parts.append(attend(queries[begin:end], *rows, each, mask, layer.scale, layer.softcap))
+        for (begin, end, part), mask in zip(spans, masks[layer.window], strict=True):
+            rows = cache.store(keys[begin:end], values[begin:end], number, part)
+            parts.append(attend(queries[begin:end], *rows, part, mask, layer.scale, layer.softcap))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     return of_masks

@@ -80,10 +80,10 @@ class LookupDrafter:
         signals: bool = False,
     ) -> Drafts:
         """Draft up to `depths` tokens for each of the streams; none without a repetition."""
-        found = [continuation(self.texts[tag], depth) for tag, depth in zip(tags, depths, strict=True)]
-        counts = [len(row) for row in found]
+        drafted = [continuation(self.texts[tag], depth) for tag, depth in zip(tags, depths, strict=True)]
+        counts = [len(row) for row in drafted]
         n = max(counts)
-        tokens = placed([[*row, *[-1] * (n - len(row))] for row in found], self.device, torch.long)
+        tokens = placed([[*row, *[-1] * (n - len(row))] for row in drafted], self.device, torch.long)
         return Drafts(static_tree((1,) * n, self.device), tokens.view(len(tags), n), counts, counts)
 
 

@@ -21,10 +21,10 @@ from specfleet.engine.decoding.llama import (
     Layer,
     Rotary,
     attends_plainly,
-    factors_of,
+    fuse_layer,
     is_lean,
-    layer_of,
     norm,
+    read_factors,
     rotary_table,
     run_layers,
 )
@@ -78,15 +78,15 @@ class CausalLM:
         self.shape = shape_of(self.config)
         self.lean = lean and is_lean(self.config)
         is_scaled = self.config.model_type in SCALED
-        self.head = model.get_output_embeddings() if self.lean and not is_scaled else head_of(model)
+        self.head = model.get_output_embeddings() if self.lean and not is_scaled else make_head(model)
         self.graphs = Graphs() if self.device.type == "cuda" and self.lean else None
         if self.lean:
             body = model.model
-            self.layers = [layer_of(layer) for layer in body.layers] if layers is None else layers
-            self.embed, self.norm = body.embed_tokens, factors_of(body.norm, self.config)
+            self.layers = [fuse_layer(layer) for layer in body.layers] if layers is None else layers
+            self.embed, self.norm = body.embed_tokens, read_factors(body.norm, self.config)
             self.rotary = Rotary(*torch.empty(2, 0))
         else:
-            self.body = body_of(model)
+            self.body = find_body(model)
             use_slots(model)
             if self.dtype is torch.float64:
                 model.set_experts_implementation("eager")  # the faster ways of experts do not support float64
@@ -198,19 +198,19 @@ class CausalLM:
         return torch.cat([*tapped.values(), last], -1) if taps else last
 
 
-def body_of(model: PreTrainedModel) -> torch.nn.Module:
+def find_body(model: PreTrainedModel) -> torch.nn.Module:
     """Return the decoder of a causal language model, which turns tokens into last hidden states."""
     named = model.get_decoder()  # some types name their head "decoder", others have none of that name
     return named if isinstance(named, PreTrainedModel) and named is not model else model.base_model
 
 
-def head_of(model: PreTrainedModel) -> Callable[[torch.Tensor], torch.Tensor]:
+def make_head(model: PreTrainedModel) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the function from last hidden states (N, hidden) to logits (N, vocabulary) of a causal language model.
 
     It is the forward pass of the model's own class, with a decoder that returns the given states meanwhile. So it
     includes the scales and caps of logits of some types.
     """
-    body = body_of(model)
+    body = find_body(model)
 
     def logits(hidden: torch.Tensor) -> torch.Tensor:
         body.forward = lambda *_, **__: _Output(hidden[None])
@@ -256,7 +256,7 @@ def _named(name: str, role: str) -> Path:
 def load_model(name: str, role: str, precision: str = "float32", device: str = "", lean: bool = True) -> CausalLM:
     """Load a model from a local folder, never from a hub. `device`: cpu, cuda, ...; cuda if there is one when empty."""
     folder = folder_of(name, role)
-    place = place_of(device)
+    place = choose_device(device)
     model, layers = load_whole(folder, PRECISIONS[precision]), None
     if precision in BITS:
         if not is_lean(model.config):
@@ -268,6 +268,6 @@ def load_model(name: str, role: str, precision: str = "float32", device: str = "
     return CausalLM(model.to(place), lean, layers=layers)
 
 
-def place_of(device: str = "") -> torch.device:
+def choose_device(device: str = "") -> torch.device:
     """Return the device of that name; cuda if there is one when empty."""
     return torch.empty(0, device=device or ("cuda" if torch.cuda.is_available() else "cpu")).device

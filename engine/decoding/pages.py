@@ -34,12 +34,12 @@ class Packed(NamedTuple):
     width: int
 
 
-def packed_of(feeds: Sequence[Feed]) -> Packed | None:
+def pack_rows(feeds: Sequence[Feed]) -> Packed | None:
     """Return the rows of a pass as pages; None if a token sees something else than its row up to itself."""
     if any(feed.mask is not None for feed in feeds):
         return None
     device = feeds[0].slots.device
-    counts = [count for feed in feeds for count in feed.each]
+    counts = [count for feed in feeds for count in feed.row_counts]
     rows = [row for feed in feeds for row in range(feed.rows.start, feed.rows.stop)]
     if len(feeds) == 1 and feeds[0].counts is None:  # a graph may capture this: it copies nothing from the host
         starts = torch.arange(0, sum(counts) + 1, counts[0], dtype=torch.int32, device=device)
@@ -80,12 +80,12 @@ def reads_pages(device: torch.device, dtype: torch.dtype, size: int) -> bool:
 
     No card has decided which one is quicker: `bench steps` measures both.
     """
-    return device.type == "cuda" and not fault_of(device, dtype, size)
+    return device.type == "cuda" and not find_fault(device, dtype, size)
 
 
 @cache
 @torch.inference_mode()
-def fault_of(device: torch.device, dtype: torch.dtype, size: int) -> str:
+def find_fault(device: torch.device, dtype: torch.dtype, size: int) -> str:
     """Say why attention over pages does not run here or computes other than a mask does; empty if it is right.
 
     Versions of torch differ in what they take, and so do devices and builds; two rows, of 700 and 7 places, show it.
@@ -96,9 +96,9 @@ def fault_of(device: torch.device, dtype: torch.dtype, size: int) -> str:
         for dimensions in ((4, 4, size), (3, 3 * PAGE, 2, size), (3, 3 * PAGE, 2, size))
     )
     counts, used, rows = (3, 1), (700, 7), (2, 0)
-    starts, ends, pages = (placed(each, device, torch.int32) for each in ((0, 3, 4), used, rows))
+    starts, ends, pages = (placed(values, device, torch.int32) for values in ((0, 3, 4), used, rows))
     try:
-        found = attend_pages(query, keys, values, Packed(starts, ends, pages[:, None], max(counts), max(used)))
+        outputs = attend_pages(query, keys, values, Packed(starts, ends, pages[:, None], max(counts), max(used)))
     except (ImportError, RuntimeError, TypeError, ValueError) as error:
         return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
     wanted = []
@@ -106,8 +106,8 @@ def fault_of(device: torch.device, dtype: torch.dtype, size: int) -> str:
         mask = torch.ones(count, end, dtype=torch.bool, device=device).tril(end - count)
         parts = (part, keys[row, :end], values[row, :end])
         of_row = functional.scaled_dot_product_attention(
-            *(each.float().transpose(0, 1) for each in parts), attn_mask=mask, enable_gqa=True
+            *(part.float().transpose(0, 1) for part in parts), attn_mask=mask, enable_gqa=True
         )
         wanted.append(of_row.transpose(0, 1))
-    apart = float((found.float() - torch.cat(wanted)).abs().max())
+    apart = float((outputs.float() - torch.cat(wanted)).abs().max())
     return "" if apart < CLOSE else f"outputs are up to {apart:.2g} off"

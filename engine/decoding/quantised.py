@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from specfleet.engine.decoding.llama import Layer, layer_of
+from specfleet.engine.decoding.llama import Layer, fuse_layer
 from specfleet.fleet.errors import InputError
 
 BITS: Mapping[str, int] = {"int8": 8, "int4": 4}  # of a weight, by precision; scales add up to 3 %
@@ -23,7 +23,7 @@ def quantised_layers(model: torch.nn.Module, precision: str, device: torch.devic
     config, body = config_of(precision, device), model.model
     layers = []
     for module in body.layers:
-        layer = layer_of(module.to(device))
+        layer = fuse_layer(module.to(device))
         module.to("meta")  # its weights are parts of the fused ones
         layers.append(replace(layer, **{name: quantised(getattr(layer, name), config) for name in MATRICES}))
     body.layers = torch.nn.ModuleList()

@@ -72,18 +72,18 @@ def verify(
         here = children[rows, node]  # (B, K)
         if rule == "match":
             token = chance.draws(left)
-            step, found = _matched(here, tokens, token, alive)
+            step, taken = _matched(here, tokens, token, alive)
         else:
             drawn_from = None if q is None else q[rows, node.clamp(max=q.shape[1] - 1)]
-            step, found, left = _offered(rule, here, tokens, drawn_from, left, alive, chance)
-        path.append(torch.where(found, step, -1))
-        alive, node = found, torch.where(found, step, node)
+            step, taken, left = _offered(rule, here, tokens, drawn_from, left, alive, chance)
+        path.append(torch.where(taken, step, -1))
+        alive, node = taken, torch.where(taken, step, node)
         if rule == "match":
             # A row that left the tree keeps the token of its exit: the whole rest of p.
             emitted = torch.zeros_like(left).scatter_(1, token[:, None], 1.0)
-            left = torch.where(found[:, None], p[rows, node], emitted)
+            left = torch.where(taken[:, None], p[rows, node], emitted)
         else:
-            left = torch.where(found[:, None], p[rows, node], left)
+            left = torch.where(taken[:, None], p[rows, node], left)
     return Walk(torch.stack(path, 1) if path else rows.new_zeros(len(p), 0), chance.draws(left))
 
 
@@ -138,11 +138,11 @@ def _offered(
     Return the accepted child, whether there is one, and the new rest of p: (B,), (B,), (B, vocabulary).
     """
     step = torch.zeros_like(children[:, 0])
-    found = torch.zeros_like(alive)
+    taken = torch.zeros_like(alive)
     for place in range(children.shape[1]):
         child = children[:, place]
         x = tokens.gather(1, (child - 1).clamp(min=0)[:, None])  # (B, 1)
-        offered = alive & ~found & (child > 0) & (x[:, 0] >= 0)
+        offered = alive & ~taken & (child > 0) & (x[:, 0] >= 0)
         x = x.clamp(min=0)
         of_target = left.gather(1, x)[:, 0]
         if q is None:
@@ -158,8 +158,8 @@ def _offered(
             assert q is not None
             q = torch.where(rejected, normalised(q.scatter(1, x, 0.0), q), q)
         step = torch.where(accepted, child, step)
-        found = found | accepted
-    return step, found, left
+        taken = taken | accepted
+    return step, taken, left
 
 
 def residual(q: torch.Tensor, p: torch.Tensor) -> torch.Tensor:

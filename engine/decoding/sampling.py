@@ -134,10 +134,10 @@ def uniforms(
     drafts. The last number also fills the last column: the walks of all rows end there.
     """
     numbers = np.zeros((len(columns), width))
-    for row, (generator, own) in enumerate(zip(generators, columns, strict=True)):
-        drawn = generator.random(len(own))
-        inside = np.asarray(own, dtype=int) < width
-        numbers[row, np.asarray(own, dtype=int)[inside]] = drawn[inside]
-        if own:
+    for row, (generator, decided) in enumerate(zip(generators, columns, strict=True)):
+        drawn = generator.random(len(decided))
+        places = np.asarray(decided, dtype=int)
+        numbers[row, places[places < width]] = drawn[places < width]
+        if decided:
             numbers[row, -1] = drawn[-1]
     return Uniforms(placed(numbers, device))

@@ -30,7 +30,7 @@ def check_shared_tokenizer(drafter: str, target: str) -> None:
     there = [any((folder / name).is_file() for name in (FAST, *OTHERS)) for folder in folders]
     if all(there):
         with explained(folders[1], f"its tokenizer cannot be held against that of {drafter!r}"):
-            difference = difference_of(*(tokenizer_of(folder) for folder in folders))
+            difference = find_difference(*(read_content(folder) for folder in folders))
         if difference:
             raise InputError(f"{names} do not share a tokenizer: {difference}")
     elif any(there):
@@ -46,7 +46,7 @@ def check_shared_tokenizer(drafter: str, target: str) -> None:
         )
 
 
-def tokenizer_of(folder: Path) -> dict[str, Any]:
+def read_content(folder: Path) -> dict[str, Any]:
     """Return the content of a folder's tokenizer in the format of tokenizer.json; other files are translated."""
     file = folder / FAST
     content = read_json(file) if file.is_file() else json.loads(read_tokenizer(folder).backend_tokenizer.to_str())
@@ -55,23 +55,23 @@ def tokenizer_of(folder: Path) -> dict[str, Any]:
     return content
 
 
-def difference_of(one: dict[str, Any], other: dict[str, Any]) -> str:
+def find_difference(drafter: dict[str, Any], target: dict[str, Any]) -> str:
     """Return the difference of two tokenizers, drafter's and target's; empty if ids do not depend on any."""
-    models = one["model"], other["model"]
+    models = drafter["model"], target["model"]
     kinds = [model.get("type") for model in models]
     if kinds[0] != kinds[1]:
         return f"models of kind {kinds[0]} and {kinds[1]}"
-    ids = [_ids_of(content) for content in (one, other)]
+    ids = [_ids_of(content) for content in (drafter, target)]
     if ids[0] != ids[1]:
         number = min(id_ for id_ in ids[0].keys() | ids[1].keys() if ids[0].get(id_) != ids[1].get(id_))
         return f"id {number} is {ids[0].get(number)!r} and {ids[1].get(number)!r}"
-    special = [_specials_of(content) for content in (one, other)]
+    special = [_specials_of(content) for content in (drafter, target)]
     if special[0] != special[1]:
         return f"id {min(special[0] ^ special[1])} is a special token of one only"
     if _merges_of(models[0]) != _merges_of(models[1]):
         return "their merges"
     for step in STEPS:
-        if one.get(step) != other.get(step):
+        if drafter.get(step) != target.get(step):
             return f"their {step}"
     return ""
 

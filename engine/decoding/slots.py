@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from specfleet.engine.decoding.cache import CacheShape, Group, RowCache
-from specfleet.engine.decoding.feed import Feed, Joined, Nodes, feed_of
+from specfleet.engine.decoding.feed import Feed, Joined, Nodes, make_feed
 from specfleet.engine.decoding.pages import whole_pages
 
 ROWS, TOKENS = 1, 512  # capacity at the start, if the need is unknown
@@ -106,7 +106,7 @@ class SlotCache(RowCache):
         width = max(starts) + max(counts) + offset
         if width > self.tokens_allocated:
             self._allocate(self.rows_allocated, width + width // 2)
-        return feed_of(slice(first, first + len(tags)), starts, counts, nodes, self.tokens_allocated, self.numbers)
+        return make_feed(slice(first, first + len(tags)), starts, counts, nodes, self.tokens_allocated, self.numbers)
 
     def join(self, groups: Sequence[Group]) -> Joined:
         """Return the feed of several groups of rows, each cut into runs that lie side by side."""

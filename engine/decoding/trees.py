@@ -44,10 +44,10 @@ class Tree:
 def static_tree(children: tuple[int, ...], device: torch.device) -> Tree:
     """Return the tree with so many children of each node by level, shared by all rows."""
     parents = placed([parents_of(children)], device, torch.long)
-    return tree_of(parents, len(children), max(children, default=0))
+    return make_tree(parents, len(children), max(children, default=0))
 
 
-def tree_of(parents: torch.Tensor, levels: int, most_children: int) -> Tree:
+def make_tree(parents: torch.Tensor, levels: int, most_children: int) -> Tree:
     """Complete trees from the parents (B, n) of their nodes 1 .. n; the root's number is 0."""
     B, n = parents.shape
     device = parents.device

@@ -14,7 +14,7 @@ from specfleet.engine.decoding.greedy import longest_path
 from specfleet.engine.decoding.grow import BROKEN, Drafts, check_draft, no_drafts, no_numbers
 from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.placing import placed
-from specfleet.engine.decoding.rules import Rule, decided_at, decisions, normalised
+from specfleet.engine.decoding.rules import Rule, Walk, decided_at, decisions, normalised
 from specfleet.engine.decoding.rules import verify as walk_down
 from specfleet.engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms, warmed, widened
 from specfleet.fleet.acceptance.token import Token
@@ -225,7 +225,7 @@ class Target:
         if kept is not None:
             wanted = kept([len(path) for path, _, _ in walks])
             walks = [cut(*walk, length) for walk, length in zip(walks, wanted, strict=True)]
-        measured = signals_of(drafts, logits, [stream.sampling for stream in streams]) if signals else None
+        measured = measure_signals(drafts, logits, [stream.sampling for stream in streams]) if signals else None
         begins = np.cumsum([0, *fed.counts]).tolist()
         verdicts = []
         for row, (stream, walk) in enumerate(zip(streams, walks, strict=True)):
@@ -253,19 +253,29 @@ class Target:
         samplings, n = [stream.sampling for stream in streams], tree.nodes
         best, choices = logits.max(-1)  # (B, n + 1): the largest is a number if all are, except for minus infinity
         looked_at = torch.cat([~best.isfinite(), tokens], 1)
-        if all(sampling.temperature == 0 for sampling in samplings):
-            parents = tree.parents.expand(len(tokens), -1)
-            copied = torch.cat([looked_at, choices, parents], 1).tolist()
-            walks = []
-            for row_number, (whole, count) in enumerate(zip(copied, drafts.counts, strict=True)):
-                self._check(tags[row_number], drafts, row_number, whole)
-                row = whole[n + 2 :]
-                path, token = longest_path(row[:count], row[n : 2 * n + 1], None if tree.is_chain else row[2 * n + 1 :])
-                walks.append((path, [row[node - 1] for node in path], token))
-            return walks
-        p = distributions(logits, samplings)
-        widest, V, drafted = tree.children.shape[-1], p.shape[-1], drafts.tokens
-        rows = list(zip(drafts.depths, drafts.fans or [widest] * len(streams), strict=True))
+        greedy = all(sampling.temperature == 0 for sampling in samplings)
+        if greedy:
+            said = [choices, tree.parents.expand(len(tokens), -1)]
+        else:
+            walk = self._drawn(streams, drafts, distributions(logits, samplings))
+            said = [walk.path, walk.token[:, None]]
+        walks = []
+        for row, copied in enumerate(torch.cat([looked_at, *said], 1).tolist()):
+            self._check(tags[row], drafts, row, copied)
+            drafted, told = copied[n + 2 : 2 * n + 2], copied[2 * n + 2 :]
+            if greedy:
+                parents = None if tree.is_chain else told[n + 1 :]
+                path, token = longest_path(drafted[: drafts.counts[row]], told[: n + 1], parents)
+            else:
+                path, token = [node for node in told[:-1] if node > 0], told[-1]
+            walks.append((path, [drafted[node - 1] for node in path], token))
+        return walks
+
+    def _drawn(self, streams: Sequence[_Stream], drafts: Drafts, p: torch.Tensor) -> Walk:
+        """Apply the rule to drafts by random decisions; `p` (B, n + 1, V): the target's distributions."""
+        tree, drafted, V = drafts.tree, drafts.tokens, p.shape[-1]
+        widest = tree.children.shape[-1]
+        rows = zip(drafts.depths, drafts.fans or [widest] * len(streams), strict=True)
         taken = [decided_at(self.rule, levels, fan, widest) for levels, fan in rows]
         width = decisions(self.rule, tree.levels, widest)
         chance = uniforms([stream.rng for stream in streams], taken, width, p.device)
@@ -274,16 +284,7 @@ class Target:
             q, drafted = None, drafted.masked_fill(drafted >= V, -1)  # never accepted: p is 0 there
         else:
             q, p = normalised(widened(drafts.q.to(p.dtype), V)), widened(p, drafts.q.shape[-1])
-        walk = walk_down(self.rule, tree, drafted, q, p, chance)
-        accepted = drafted.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
-        copied = torch.cat([looked_at, walk.path, accepted, walk.token[:, None]], 1).tolist()
-        walks = []
-        for row_number, whole in enumerate(copied):
-            self._check(tags[row_number], drafts, row_number, whole)
-            row = whole[2 * n + 2 :]
-            length = sum(node > 0 for node in row[: tree.levels])
-            walks.append((row[:length], row[tree.levels : tree.levels + length], row[-1]))
-        return walks
+        return walk_down(self.rule, tree, drafted, q, p, chance)
 
     def _check(self, tag: int, drafts: Drafts, row: int, looked_at: Sequence[int]) -> None:
         """Raise InputError if logits of the target, or those of a draft, are not numbers.
@@ -305,7 +306,7 @@ def cut(path: list[int], tokens: list[int], token: int, length: int) -> tuple[li
     return (path, tokens, token) if length == len(path) else (path[:length], tokens[:length], tokens[length])
 
 
-def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
+def measure_signals(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
     """Return the signals of each row's draft, from the target's logits (B, n + 1, V) at the root and every node.
 
     The acceptance probability is min(1, p/q) of the drafted token, which is 0 or 1 at temperature 0. Divergence and
@@ -319,18 +320,17 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     of_target = logits[row, above].double()
     if drafts.logits is not None:
         of_drafter = drafts.logits[row, above.clamp(max=drafts.logits.shape[1] - 1)].double()
-        V = max(of_target.shape[-1], of_drafter.shape[-1])
-        of_target, of_drafter = (widened(values, V, -torch.inf) for values in (of_target, of_drafter))
-        log_p, log_q = (torch.log_softmax(warmed(values, rows), -1) for values in (of_target, of_drafter))
-        numbers = [ratios(drafts, distributions(of_target, rows), distributions(of_drafter, rows))]
-        numbers += divergences(log_p, log_q, MIN_LOG)
+        of_drafter = widened(of_drafter, of_target.shape[-1], -torch.inf)
+        q, log_q, least = distributions(of_drafter, rows), torch.log_softmax(warmed(of_drafter, rows), -1), MIN_LOG
+    elif drafts.q is not None:
+        q = normalised(drafts.q.double())[row, above.clamp(max=drafts.q.shape[1] - 1)]
+        log_q, least = widened(q, of_target.shape[-1]).log(), MIN_LOG_SENT
     else:
-        q = None if drafts.q is None else normalised(drafts.q.double())[row, above.clamp(max=drafts.q.shape[1] - 1)]
-        numbers = [ratios(drafts, distributions(of_target, rows), q)]
-        if q is not None:
-            V = max(of_target.shape[-1], q.shape[-1])
-            log_p = torch.log_softmax(warmed(widened(of_target, V, -torch.inf), rows), -1)
-            numbers += divergences(log_p, widened(q, V).log(), MIN_LOG_SENT)
+        q = None
+    numbers = [ratios(drafts, distributions(of_target, rows), q)]
+    if q is not None:
+        log_p = torch.log_softmax(warmed(widened(of_target, q.shape[-1], -torch.inf), rows), -1)
+        numbers += divergences(log_p, log_q, least)
     listed = torch.stack(numbers, -1).tolist()
     return [[Token(*token) for token in row[:count]] for row, count in zip(listed, drafts.counts, strict=True)]
 

@@ -18,7 +18,11 @@ from specfleet.fleet.records.schema import PowerSample
 
 # Imported once, in the process that nodes are forked from. transformers would import the second when a model is loaded,
 # two seconds a node; other architectures than Llama import their own file.
-PRELOADED = ["specfleet.engine.launch.serve", "transformers.models.llama.modeling_llama"]
+PRELOADED = [
+    "specfleet.engine.launch.serve",
+    "transformers.models.llama.modeling_llama",
+    "specfleet.engine.launch.warmed",
+]
 
 UNGUARDED = 97  # exit code of a node that would start nodes, because it imports an unguarded script
 

@@ -17,7 +17,7 @@ from specfleet.engine.decoding.borrowed import borrowed_names, load_borrowed
 from specfleet.engine.decoding.cache import CacheShape, RowCache, shape_of
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
-from specfleet.engine.decoding.eagle_files import load_head, taps_of
+from specfleet.engine.decoding.eagle_files import load_head, read_taps
 from specfleet.engine.decoding.folders import read_config
 from specfleet.engine.decoding.llama import is_lean
 from specfleet.engine.decoding.lookup import LookupDrafter
@@ -98,7 +98,7 @@ def head_taps(fleet: Fleet) -> tuple[int, ...]:
     if fleet.drafters.kind != "eagle" or not fleet.drafters.count:
         return ()
     config = AutoConfig.from_pretrained(folder_of(fleet.verifiers.model, "target"), local_files_only=True)
-    return taps_of(head_folder(fleet), int(config.num_hidden_layers))
+    return read_taps(head_folder(fleet), int(config.num_hidden_layers))
 
 
 def load_target(fleet: Fleet) -> CausalLM:

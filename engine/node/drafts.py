@@ -9,7 +9,7 @@ import torch
 from specfleet.engine.decoding.greedy import path_in_text
 from specfleet.engine.decoding.grow import Drafts, no_drafts
 from specfleet.engine.decoding.placing import placed
-from specfleet.engine.decoding.trees import static_tree, tree_of
+from specfleet.engine.decoding.trees import make_tree, static_tree
 from specfleet.engine.net.content import NOTHING, Content, padded
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.shapes import depths_of
@@ -94,7 +94,7 @@ def drafts_of(contents: Sequence[Content], device: torch.device) -> Drafts:
         fans = [int(np.bincount(row).max()) if row else 1 for row in rows]
         # Shorter rows get a chain below their last node; its tokens are -1 and never accepted.
         parents = np.array([[*row, *range(len(row), n)] for row in rows])
-        tree = tree_of(placed(parents, device), max(depths), max(fans))
+        tree = make_tree(placed(parents, device), max(depths), max(fans))
     q = _stacked([content.distributions for content in contents if content.tokens], counts, device)
     rule: Any = next(iter(rules), "") or None
     return Drafts(tree, tokens, counts, depths, q, fans=fans, rule=rule)

@@ -146,8 +146,8 @@ class ReplayedTarget:
             sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
             drafts,
         )
-        own = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
-        self.requests = {tag: iter(requests) for tag, requests in unfinished(own, home.life).items()}
+        served = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
+        self.requests = {tag: iter(requests) for tag, requests in unfinished(served, home.life).items()}
         self.answers = home.answers(self.recorded.station)
         self.pending = PendingDrafts(repeats(fleet))
         self.taken: list[Content] = []  # the drafts that the running step verifies

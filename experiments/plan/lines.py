@@ -33,7 +33,7 @@ STEP_ERROR = {"measured": 0.17, "estimated": 0.26, "stated": 0.26, "assumed": 0.
 """By which share step times are taken to be off, at 95 %, by what they rest on.
 
 Measured: what blind predictions of a whole demo missed by at worst, on a quiet host. Estimated: of 107 step times
-that others measured, `specfleet reproduce estimates` misses 95 % by less. Stated ones are taken for no better; for
+that others measured, our estimates miss 95 % by less (`bench/estimates.py`). Stated ones are taken for no better; for
 those that are assumed, the error is a guess.
 """
 STEPS = ("draft", "draft_prefill", "verify", "verify_prefill", "decode")

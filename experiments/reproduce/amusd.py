@@ -168,8 +168,8 @@ def amusd_a100(trace: Path) -> Iterator[PaperRow]:
     yield row("depth", case, "input", None, depth_of(sd))
     yield row("agreement of drafter and target", case, "input", None, agreement.unknown)
     yield from _greedy_rows(case | {"strategy": "greedy"}, sample)
-    own = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=catch_up_s(sd)), sd.start_up_s)
-    run = decode(own, agreement, sd.tokens_generated, depth=depth_of(sd))
+    alone = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=catch_up_s(sd)), sd.start_up_s)
+    run = decode(alone, agreement, sd.tokens_generated, depth=depth_of(sd))
     where, accepted = case | {"strategy": "sd", "from": "its own step times"}, measure(run)[ACCEPTED].value
     yield row("total_s", where, "identity", sd.total_time, total_s(run))
     yield row("accepted a verification", where, "identity", sd.committed_a_verification, accepted)

@@ -31,10 +31,10 @@ def with_own(key: str, *shipped: type[msgspec.Struct]) -> Any:
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         if point.name.partition(".")[0] not in KEYS:
             raise InputError(
-                f"entry point {point.name} of {GROUP}: allowed: {', '.join(f'{one}.NAME' for one in KEYS)}"
+                f"entry point {point.name} of {GROUP}: allowed: {', '.join(f'{key}.NAME' for key in KEYS)}"
             )
         if point.name.partition(".")[0] == key:
-            policies.append(_loaded(point, {str(one.__struct_config__.tag) for one in policies}))
+            policies.append(_loaded(point, {str(policy.__struct_config__.tag) for policy in policies}))
     return reduce(or_, policies)
 
 

@@ -1,6 +1,7 @@
 """Requests at a target: the running rows that share its steps, and those that wait to be admitted."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,15 +14,22 @@ Ready = Mapping[int, StepKind]
 """What each session could do now, by tag: prefill, verify or decode. A session that waits for a draft is not in it."""
 
 
+class Part(NamedTuple):
+    """A row's part of a step."""
+
+    kind: StepKind
+    share: Share
+
+
 class Rows:
-    """Keeps the rows of a target by tag. `shares`: their parts of the running step."""
+    """Keeps the rows of a target by tag. `parts`: those of the last step that began."""
 
     def __init__(self, batching: ContinuousBatching, late: Late) -> None:
         self.batching = batching
         self.late = late
         self.running: dict[int, Row] = {}  # in order of admission
         self.waiting: dict[int, Row] = {}  # in order of arrival
-        self.shares: dict[int, Share] = {}
+        self.parts: dict[int, Part] = {}
 
     def join(self, tag: int, known: int) -> None:
         """Queue a request with so many known tokens."""
@@ -29,8 +37,8 @@ class Rows:
 
     def forget(self, tag: int) -> None:
         """Remove a request."""
-        for kept in (self.running, self.waiting, self.shares):
-            kept.pop(tag, None)
+        self.running.pop(tag, None)
+        self.waiting.pop(tag, None)
 
     def next_step(self, sessions: Mapping[int, Session], ready: Ready) -> Schedule | None:
         """Return the next step; None if there is nothing to do. It changes nothing before `begin`.
@@ -49,15 +57,20 @@ class Rows:
             ready = {tag: kind for tag, kind in ready.items() if kind == "decode"}
         return self._scheduled(sessions, ready, admits=False)
 
-    def begin(self, step: Schedule) -> None:
-        """Take over the rows of a step that starts."""
+    def begin(self, step: Schedule, ready: Ready) -> None:
+        """Take over the rows of a step that starts; its parts stand in the order of `ready`."""
         self.running = {row.tag: row for row in step.running}
         self.waiting = {row.tag: row for row in step.waiting}
-        self.shares = {share.tag: share for share in step.shares}
+        shares = {share.tag: share for share in step.shares}
+        self.parts = {
+            tag: Part(kind if shares[tag].samples else "chunk", shares[tag])
+            for tag, kind in ready.items()
+            if tag in shares
+        }
 
     def end(self, tag: int, accepted: int) -> None:
         """Take over the outcome of a row's part of the running step."""
-        self.running[tag] = after_step(self.running[tag], self.shares.pop(tag), accepted)
+        self.running[tag] = after_step(self.running[tag], self.parts[tag].share, accepted)
 
     def _scheduled(self, sessions: Mapping[int, Session], ready: Ready, admits: bool = True) -> Schedule | None:
         running = [self._row(row, sessions[row.tag], ready.get(row.tag)) for row in self.running.values()]

@@ -16,6 +16,8 @@ class Session(msgspec.Struct, frozen=True, gc=False):
     - `base`: committed tokens, prompt included.
     - `tail`: draft tokens beyond it that are not verified yet.
     - `goal`: length at which the request is complete (0 at the drafter).
+
+    `asked` and `behind` are the drafter's, `goal` and what follows `behind` are the target's.
     """
 
     tag: int
@@ -28,11 +30,19 @@ class Session(msgspec.Struct, frozen=True, gc=False):
     alone: bool = False  # decodes without a drafter: none exists, it refused, or it does not answer
     asked: int = -1  # depth granted by the verifier; negative: the drafter decides
     behind: int = 0  # own draft tokens that the drafter has yet to feed: after full acceptance, the last one
+    requested: int = -1  # epoch of the request that no draft has answered; negative: there is none
+    granted: int | None = None  # length of a next draft that is not requested; negative: the drafter decides
+    passed: int = 0  # tokens by which the text is ahead of the draft on its way
 
     @property
     def finished(self) -> bool:
         """Whether the request is complete."""
         return self.base >= self.goal
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether it has asked for a draft since it began: it has ended its first prefill."""
+        return self.epoch % ERA != 0
 
 
 def extend(session: Session, epoch: int, base: int, tokens: int) -> Session | str:
@@ -41,7 +51,7 @@ def extend(session: Session, epoch: int, base: int, tokens: int) -> Session | st
         return f"epoch {epoch} is not the current epoch {session.epoch}"
     if base != session.base + session.tail:
         return f"draft starts at {base}, the tail ends at {session.base + session.tail}"
-    return msgspec.structs.replace(session, tail=session.tail + tokens)
+    return msgspec.structs.replace(session, tail=session.tail + tokens, requested=-1)
 
 
 def commit(session: Session, verified: int, accepted: int, matches: bool = False) -> Session:
@@ -57,8 +67,13 @@ def commit(session: Session, verified: int, accepted: int, matches: bool = False
         )
     base = min(session.base + accepted + 1, session.goal)
     if matches and accepted == verified < session.tail:
-        return msgspec.structs.replace(session, base=base, tail=session.tail - verified - 1)
-    return msgspec.structs.replace(session, base=base, epoch=session.epoch + 1, tail=0)
+        return msgspec.structs.replace(session, base=base, tail=session.tail - verified - 1, passed=0)
+    return msgspec.structs.replace(session, base=base, epoch=session.epoch + 1, tail=0, passed=0)
+
+
+def decode_alone(session: Session, epoch: int) -> Session:
+    """Return the session without its drafter, from which nothing is expected any more."""
+    return msgspec.structs.replace(session, alone=True, epoch=epoch, requested=-1, granted=None, passed=0)
 
 
 def advance(session: Session, epoch: int, base: int, asked: int = -1) -> Session | str:

@@ -68,12 +68,15 @@ def admission_of(fleet: Fleet) -> Admission:
     if not isinstance(rule, AtMost) or rule.sessions is not None:
         return rule
     of_rounds = not isinstance(fleet.acceptance_model(), TokenModel)
-    each = [star_inputs(fleet, target) for target in range(fleet.verifiers.count) if of_rounds]
-    if not each or not all(0 < one.standalone_tokens_per_s < float("inf") and one.service_s for one in each):
+    targets = [star_inputs(fleet, target) for target in range(fleet.verifiers.count) if of_rounds]
+    if not targets or not all(0 < star.standalone_tokens_per_s < float("inf") and star.service_s for star in targets):
         raise InputError(
             f"scenario {fleet.name!r}: drafters.admit: N_max needs times of drafts and of plain decoding steps, and an "
             "acceptance model of whole rounds; state `sessions`"
         )
     return AtMost(
-        min(N_max(one.service_s, one.return_s, one.accepted_per_round + 1, one.standalone_tokens_per_s) for one in each)
+        min(
+            N_max(star.service_s, star.return_s, star.accepted_per_round + 1, star.standalone_tokens_per_s)
+            for star in targets
+        )
     )

@@ -1,11 +1,29 @@
-"""The rounds of a target as a state machine; it has the authoritative state of its sessions."""
+"""The rounds of a target as a state machine; it has the authoritative state of its sessions.
+
+A session is one value (`session.py`). Between two events it is in one of these states:
+
+| state | it waits for | told by | next |
+|---|---|---|---|
+| prompt | its prefill, which may take several chunks | work `prefill` | asked; here; owed; alone, without a drafter |
+| asked | the draft of its epoch, from another device | `requested` = `epoch` | tail |
+| here | a draft of the drafter on this device | `granted`, and nothing is requested | tail |
+| tail | its verification | work `verify` | asked; here; tail, if the rest of its tail stays valid (AMUSD) |
+| owed | the draft of a request that a preemption made stale | `requested` < `epoch` | asked, with `granted` |
+| alone | its next token | `alone` | alone; asked, when its drafter answers again |
+
+Events change the state from outside. A preemption, when the KV cache is full, leads from any state to prompt. A refusal
+or a timeout (`verifier.py`) leads from asked, tail and owed to alone; a session whose text is not in the cache is then
+prefilled first. With late = "decode" a session in asked or owed goes on by single tokens, and `passed` counts them: the
+draft loses as many. A target of a drafter that drafts ahead sends a request only where an epoch begins, and is in tail
+and asked at once. A session ends with its goal.
+"""
 
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
-from specfleet.fleet.policies.continuous import Schedule, Share
+from specfleet.fleet.policies.continuous import Schedule
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
@@ -46,7 +64,6 @@ class TargetStation(Station):
     def __init__(self, name: str, verifiers: ResolvedVerifiers, rng: np.random.Generator | None = None) -> None:
         super().__init__(name, Fifo())
         self.rows = Rows(verifiers.batching, verifiers.late)
-        self.kinds: dict[int, StepKind] = {}  # of the parts of the next step
         self.planned: Schedule | None = None
         self.is_planned = False  # whether `planned` holds for the present state
         self.ahead = verifiers.overlap if isinstance(verifiers.overlap, Ahead) else None
@@ -54,13 +71,7 @@ class TargetStation(Station):
         self.silence = Silence(verifiers.patience, verifiers.drafters)
         self.alone = not verifiers.speculates
         self.drafts = verifiers.drafts
-        self.passed: dict[int, int] = {}  # tokens by which the text is ahead of the draft on its way, by tag
         self.results: list[Instruction] = []  # of the step before a running draft
-        self.unanswered: set[int] = set()  # tags with a request that no draft has answered
-        self.owed: dict[int, int] = {}  # epoch of a request before a preemption, until its draft arrives, by tag
-        self.held: dict[int, int] = {}  # granted lengths of requests that wait for that, by tag
-        self.granted: dict[int, int] = {}  # lengths of the drafts that follow the running step, by tag
-        self.fed: dict[int, Share] = {}  # parts of the last step, by tag
         self._handlers |= {Join: self._join, Draft: self._draft}
 
     def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
@@ -91,26 +102,21 @@ class TargetStation(Station):
         if step is None:
             return False
         self.is_planned = False
-        self.rows.begin(step)
         for tag in step.preempted:
             self._preempted(tag)
-        ready, shares = self._ready(), self.rows.shares  # a preempted row may be admitted again
-        self.kinds = {tag: kind if shares[tag].samples else "chunk" for tag, kind in ready.items() if tag in shares}
+        self.rows.begin(step, self._ready())  # a preempted row may be admitted again
         for share in step.shares:
             if share.samples:
                 self.waiting.drop(share.tag)
-        kinds = set(self.kinds.values())
-        self.program.append((kinds.pop() if len(kinds) == 1 else "mixed", tuple(self.kinds)))
+        kinds = {part.kind for part in self.rows.parts.values()}
+        self.program.append((kinds.pop() if len(kinds) == 1 else "mixed", tuple(self.rows.parts)))
         return True
 
     def _preempted(self, tag: int) -> None:
         """Prefill a session anew, since its cache is lost; drafts on the way are stale."""
         session = self.sessions[tag]
-        self.held.pop(tag, None)
-        if not has_not_asked(session):
-            if tag in self.unanswered:
-                self.owed.setdefault(tag, session.epoch)
-            session = msgspec.structs.replace(session, epoch=session.epoch + 1, tail=0)
+        if session.has_asked:
+            session = msgspec.structs.replace(session, epoch=session.epoch + 1, tail=0, granted=None)
             self.sessions[tag] = session
         self.silence.waits_no_more(tag)
         if self.grants:
@@ -129,13 +135,6 @@ class TargetStation(Station):
     def _forget(self, tag: int) -> None:
         super()._forget(tag)
         self.rows.forget(tag)
-        self._expect_nothing(tag)
-
-    def _expect_nothing(self, tag: int) -> None:
-        """Forget the requests of a session to its drafter."""
-        self.unanswered.discard(tag)
-        for kept in (self.owed, self.held, self.passed):
-            kept.pop(tag, None)
 
     def _draft(self, event: Draft, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
@@ -143,17 +142,16 @@ class TargetStation(Station):
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         if session.alone:
             return self._answered(event, session, now_s)
-        if self.owed.get(event.tag) == event.epoch:
+        if session.requested == event.epoch != session.epoch:
             return self._came_after_all(event, session, now_s)
-        extended = extend(session, event.epoch, event.base + self.passed.get(event.tag, 0), event.tokens)
+        extended = extend(session, event.epoch, event.base + session.passed, event.tokens)
         reason = extended if isinstance(extended, str) else self._unasked(event, session)
         if isinstance(extended, str) or reason:
             return [Ignored(event, reason)]
         self.sessions[event.tag] = extended
-        self.unanswered.discard(event.tag)
         self.silence.heard(event.tag)
-        if passed := self.passed.get(event.tag, 0):
-            return self._drop(event.tag, passed, now_s)
+        if session.passed:
+            return self._drop(extended, session.passed, now_s)
         self._ask(extended, now_s)
         return []
 
@@ -163,25 +161,22 @@ class TargetStation(Station):
 
     def _came_after_all(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
         """Drop the draft of a session that was preempted meanwhile; now its drafter may get the next request."""
-        tag = event.tag
-        del self.owed[tag]
-        self.unanswered.discard(tag)
-        self.passed.pop(tag, None)
+        tag, granted = event.tag, session.granted
+        session = self.sessions[tag] = msgspec.structs.replace(session, requested=-1, granted=None, passed=0)
         self.silence.heard(tag)
-        if tag not in self.held:
+        if granted is None:
             return [Ignored(event, f"the cache of tag {tag} was lost since its request")]
-        return [self._request(session, False, self.held.pop(tag), now_s)]
+        return [self._request(session, False, granted, now_s)]
 
-    def _drop(self, tag: int, tokens: int, now_s: float) -> list[Instruction]:
+    def _drop(self, session: Session, tokens: int, now_s: float) -> list[Instruction]:
         """Drop the first tokens of a late draft, which the text has passed; ask again if no token is left."""
-        session = self.sessions[tag]
+        tag = session.tag
         self.waiting.drop(tag)
         if session.tail > tokens:
             session = self.sessions[tag] = msgspec.structs.replace(session, tail=session.tail - tokens)
             self._ask(session, now_s)
             return []
-        del self.passed[tag]
-        session = self.sessions[tag] = msgspec.structs.replace(session, tail=0, epoch=session.epoch + 1)
+        session = self.sessions[tag] = msgspec.structs.replace(session, tail=0, epoch=session.epoch + 1, passed=0)
         granted = -1
         if self.grants:
             self.grants.withdraw(tag)
@@ -190,9 +185,9 @@ class TargetStation(Station):
 
     def _unasked(self, event: Draft, session: Session) -> str:
         """Return why no honest drafter sends this draft, which continues its session; empty if one may."""
-        if has_not_asked(session):
+        if not session.has_asked:
             return f"request {event.request} of tag {event.tag} has asked for no draft yet"
-        decodes = self._runs(event.tag) and self.kinds[event.tag] == "decode" and not session.tail
+        decodes = self._runs(event.tag) and self.rows.parts[event.tag].kind == "decode" and not session.tail
         if event.tokens == 0 if self.ahead else self._under_way(event.tag) and not decodes:
             return f"the draft of epoch {event.epoch} of tag {event.tag} is empty, or came before"
         if self.ahead and session.base + session.tail + event.tokens > session.goal:
@@ -203,7 +198,7 @@ class TargetStation(Station):
         """Request a draft, and start its timeout."""
         self.silence.waits(session.tag, now_s)
         if not self.ahead:
-            self.unanswered.add(session.tag)
+            self.sessions[session.tag] = msgspec.structs.replace(session, requested=session.epoch)
         tag, request, base = session.tag, session.request, session.base
         granted = session.goal - base if self.ahead else granted
         return DraftRequest(tag, request, session.epoch, base, opening, session.priority, granted)
@@ -233,7 +228,6 @@ class TargetStation(Station):
             self._drafted(parts)
             results, self.results = self.results, []
             return results
-        self.fed = dict(self.rows.shares)
         for member, outcome in parts:
             self.rows.end(member.tag, outcome.accepted)
         parts = [part for part in parts if step.kind_of(part[0]) != "chunk"]
@@ -254,8 +248,8 @@ class TargetStation(Station):
         assert self.drafts is not None
         tags = tuple([member.tag for member in step.members if member.tag in self.sessions])
         if not self.drafts.reads_prompts:
-            tags = tuple([tag for tag in tags if tag in self.granted])
-        drafts = any(self.granted.values())
+            tags = tuple([tag for tag in tags if self.sessions[tag].granted is not None])
+        drafts = any(self.sessions[tag].granted for tag in tags)
         if tags and (drafts or self.drafts.reads_prompts):
             self.program.append(("draft" if drafts else "draft_prefill", tags))
             return True
@@ -265,12 +259,11 @@ class TargetStation(Station):
     def _drafted(self, parts: Sequence[tuple[Member, Outcome]]) -> None:
         """Append the drafts of a step to their sessions, and queue their verification."""
         for member, outcome in parts:
-            if member.tag in self.granted:
+            session = self.sessions[member.tag]
+            if session.granted is not None:
                 drafted = member.tokens if outcome.drafted < 0 else outcome.drafted
-                session = self.sessions[member.tag]
-                self.sessions[member.tag] = msgspec.structs.replace(session, tail=drafted)
+                self.sessions[member.tag] = msgspec.structs.replace(session, tail=drafted, granted=None)
                 self.waiting.append(Work("verify", member.tag, session.priority))
-        self.granted.clear()
 
     def _learn(self, step: Step, parts: Sequence[tuple[Member, Outcome]]) -> dict[int, int]:
         """Update the allocation with the outcomes, and get the lengths of the next drafts."""
@@ -295,7 +288,6 @@ class TargetStation(Station):
         before = self.sessions[member.tag]
         if kind == "decode" and not before.alone and before.base + 1 < before.goal:
             return self._went_on(before, now_s)
-        self.passed.pop(member.tag, None)
         session = commit(before, verified, outcome.accepted, outcome.matches)
         self.sessions[member.tag] = session
         if session.finished:
@@ -311,24 +303,24 @@ class TargetStation(Station):
             self._ask(session, now_s)
             return []
         if self.drafts:
-            self.granted[session.tag] = granted if granted >= 0 else self.drafts.depth
+            granted = granted if granted >= 0 else self.drafts.depth
+            self.sessions[session.tag] = msgspec.structs.replace(session, granted=granted)
             return []
-        opening = has_not_asked(before)
+        opening = not before.has_asked
         if self.ahead and self.ahead.busy and not opening:
             self.waiting.append(Work("verify", session.tag, session.priority))  # of an empty tail: one token alone
-        if session.tag in self.owed:  # a drafter gets one request of a session at a time
+        if session.requested >= 0:  # a drafter gets one request of a session at a time
             self.silence.waits(session.tag, now_s)
-            self.held[session.tag] = granted
+            self.sessions[session.tag] = msgspec.structs.replace(session, granted=granted)
             return []
         return [self._request(session, opening, granted, now_s)]
 
     def _went_on(self, before: Session, now_s: float) -> list[Instruction]:
         """Commit a token of a session with a late draft. A draft that came meanwhile, perhaps empty, loses its first
         token."""
-        tag = before.tag
-        self.sessions[tag] = msgspec.structs.replace(before, base=before.base + 1)
-        self.passed[tag] = self.passed.get(tag, 0) + 1
-        return [] if tag in self.unanswered else self._drop(tag, 1, now_s)
+        session = msgspec.structs.replace(before, base=before.base + 1, passed=before.passed + 1)
+        self.sessions[session.tag] = session
+        return [] if session.requested >= 0 else self._drop(session, 1, now_s)
 
     def _finish(self, kind: StepKind, before: Session, session: Session) -> list[Instruction]:
         """Release a complete request. `before`: its session before its last step."""
@@ -338,7 +330,7 @@ class TargetStation(Station):
         if self.grants:
             self.grants.close(tag)
         # A drafter has the request only if a draft was requested: not after a first prefill, nor a refusal.
-        known = kind == "verify" or (not before.alone and not has_not_asked(before))
+        known = kind == "verify" or (before.has_asked and not before.alone)
         known |= session.epoch - self.first_epoch >= ERA
         leave: list[Instruction] = [Leave(tag, request)] if known and not self.drafts else []
         return [*leave, Released(tag, request), Finished(tag, request)]
@@ -347,18 +339,12 @@ class TargetStation(Station):
         tag = session.tag
         if kind in ("draft", "draft_prefill"):
             assert self.drafts is not None
-            depth = reach(self.granted.get(tag, 0), session.base, self.drafts.positions)
-            fed = self.fed[tag]
+            depth = reach(session.granted or 0, session.base, self.drafts.positions)
+            fed = self.rows.parts[tag].share
             of_prompt = fed.tokens > fed.drafts + 1  # else a draft and the token before it
             return Member(tag, session.request, session.epoch, session.base, depth, fed.tokens, of_prompt=of_prompt)
-        part = self.kinds[tag]
-        share = self.rows.shares[tag]
+        part, share = self.rows.parts[tag]
         base = share.computed if part in ("prefill", "chunk") else session.base
         tokens = share.drafts if part == "verify" else share.tokens
-        behind = self.passed.get(tag, 0) if part == "verify" else 0
+        behind = session.passed if part == "verify" else 0
         return Member(tag, session.request, session.epoch, base, tokens, behind, part if kind == "mixed" else "")
-
-
-def has_not_asked(session: Session) -> bool:
-    """Return whether a session has asked for no draft since it began: it has not ended its prefill."""
-    return session.epoch % ERA == 0

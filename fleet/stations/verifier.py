@@ -18,8 +18,8 @@ from specfleet.fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
-from specfleet.fleet.stations.session import INCARNATION, Session, era_of, new_era
-from specfleet.fleet.stations.target import TargetStation, has_not_asked
+from specfleet.fleet.stations.session import INCARNATION, Session, decode_alone, era_of, new_era
+from specfleet.fleet.stations.target import TargetStation
 from specfleet.fleet.times.step import Step
 
 
@@ -58,13 +58,12 @@ class VerifierStation(TargetStation):
 
     def _refused(self, event: Refusal, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
-        if session is None or session.request != event.request or session.alone or has_not_asked(session):
+        if session is None or session.request != event.request or session.alone or not session.has_asked:
             return [Ignored(event, f"request {event.request} of tag {event.tag} waits for no drafter")]
         if era_of(session.epoch) != event.epoch:
             return [Ignored(event, f"epoch {event.epoch} of tag {event.tag} is over")]
-        self.sessions[event.tag] = msgspec.structs.replace(session, alone=True)
+        self.sessions[event.tag] = decode_alone(session, session.epoch)
         self.silence.forget(event.tag)
-        self._expect_nothing(event.tag)
         if self.grants:
             self.grants.close(event.tag)
         self._decode_alone(session)
@@ -76,8 +75,7 @@ class VerifierStation(TargetStation):
         if session is None or (session.request, session.epoch) != (event.request, event.epoch) or session.alone:
             return [Ignored(event, f"request {event.request} of tag {tag} waits for no draft of epoch {event.epoch}")]
         self.silence.give_up(tag, now_s)
-        self._expect_nothing(tag)
-        self.sessions[tag] = msgspec.structs.replace(session, alone=True, epoch=new_era(session.epoch))
+        self.sessions[tag] = decode_alone(session, new_era(session.epoch))
         if self.grants:
             self.grants.close(tag)
         self._decode_alone(session)
@@ -140,7 +138,7 @@ class VerifierStation(TargetStation):
         if self.silence.silent_s:
             for member in step.members:
                 session = self.sessions[member.tag]
-                if step.kind_of(member) == "prefill" and not session.alone and has_not_asked(session):
+                if step.kind_of(member) == "prefill" and not session.alone and not session.has_asked:
                     alone = self.silence.begins_alone(member.tag)
                     self.sessions[member.tag] = msgspec.structs.replace(session, alone=alone)
                     if alone and self.grants:

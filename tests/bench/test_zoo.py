@@ -56,7 +56,7 @@ def test_next_token_probabilities_are_those_of_transformers(name: str) -> None:
     [("granite", 0.1), ("cohere", 0.1), ("gemma2", 0.1), ("gemma3_text", 0.1), ("nanochat", 0.1), ("hyperclovax", 0.1)],
 )
 def test_a_head_without_its_final_scaling_is_noticed(kind: str, least: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "head_of", lambda model: model.get_output_embeddings())
+    monkeypatch.setattr(models, "make_head", lambda model: model.get_output_embeddings())
     assert largest_difference(network_of(tiny_config(kind))) > least
 
 

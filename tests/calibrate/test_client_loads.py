@@ -31,24 +31,27 @@ BENCHES: dict[str, Callable[..., str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", BENCHES)
+@pytest.mark.parametrize("kind", [*BENCHES, "vllm-bench, with starts"])
 @pytest.mark.parametrize(
-    ("settings", "arrivals", "in_flight"),
+    ("settings", "arrivals"),
     [
-        ({}, None, 4),
-        ({"max_concurrency": None, "request_rate": 2.5}, "poisson", 0),
-        ({"max_concurrency": None}, "trace", 0),
-        ({"max_concurrency": None, "request_rate": "trace"}, "poisson", 0),
+        ({}, None),
+        ({"max_concurrency": None, "request_rate": 2.5}, "poisson"),
+        ({"max_concurrency": None}, "trace"),
+        ({"max_concurrency": 120}, "trace"),
+        ({"max_concurrency": None, "request_rate": "trace"}, "poisson"),
     ],
 )
-def test_settings_stand_for_start_times(
-    tmp_path: Path, kind: str, settings: dict[str, Any], arrivals: str | None, in_flight: int
+def test_settings_of_a_client_say_how_requests_came(
+    tmp_path: Path, kind: str, settings: dict[str, Any], arrivals: str | None
 ) -> None:
-    file = write(tmp_path / "b.jsonl", BENCHES[kind](**settings))
+    text, known = BENCHES[kind](**settings) if kind in BENCHES else bench_text(KNOWN, **settings), arrivals
+    if kind not in BENCHES:
+        kind, known = "vllm-bench", arrivals and "trace"
+    file = write(tmp_path / "b.jsonl", text)
     workload = specfleet.import_record(kind, file, tmp_path / "made.toml").scenario.workload
-    process = None if workload.arrivals is None else workload.arrivals.__struct_config__.tag
-    assert process == arrivals
-    assert not in_flight or workload.streams == in_flight
+    assert (workload.arrivals.__struct_config__.tag if workload.arrivals else None) == known
+    assert arrivals or workload.streams == 4
 
 
 @pytest.mark.parametrize("kind", [*BENCHES, "aiperf"])
@@ -129,21 +132,6 @@ def test_few_requests_that_follow_each_other_keep_their_rate(tmp_path: Path) -> 
     load = load_in(read_bench([write(tmp_path / "b.json", bench_text(served(requests=16)))]))
     assert load.in_flight == 4
     assert load.requests_per_s == pytest.approx(len(KNOWN) / KNOWN[-1].end_s, rel=0.08)
-
-
-@pytest.mark.parametrize(
-    ("settings", "is_closed"),
-    [
-        ({"request_rate": "inf"}, True),
-        ({"request_rate": "inf", "max_concurrency": None}, False),
-        ({"request_rate": "inf", "max_concurrency": 120}, False),
-        ({"request_rate": 3.0, "max_concurrency": None}, False),
-    ],
-)
-def test_settings_of_a_client_say_how_requests_came(tmp_path: Path, settings: dict[str, Any], is_closed: bool) -> None:
-    content = json.loads(bench_text(KNOWN)) | settings
-    load = load_in(read_bench([write(tmp_path / "b.json", json.dumps(content))]))
-    assert (not load.arrivals) == is_closed
 
 
 def test_requests_that_failed_leave_no_lengths(tmp_path: Path) -> None:

@@ -55,14 +55,6 @@ def test_the_lean_pass_computes_what_transformers_computes(model: CausalLM) -> N
     assert close(alone(model, tokens), theirs)
 
 
-def test_a_text_in_pieces_equals_the_text_at_once(model: CausalLM) -> None:
-    tokens = TEXT[0].tolist()
-    cache = model.new_cache(1, 16)
-    cache.open(0)
-    pieces = [model.prefill(cache, 0, tokens[start : start + 70]) for start in range(0, len(tokens), 70)]
-    assert close(model.logits(torch.cat(pieces)), alone(model, tokens))
-
-
 @given(
     st.lists(
         st.tuples(
@@ -98,20 +90,6 @@ def test_changing_rows_read_as_if_alone(model: CausalLM, actions: list[tuple[str
             if action == "feed":
                 fed_last.update(zip(opened, fed, strict=True))
         check(cache)
-
-
-def test_a_moved_row_keeps_its_pending_draft(model: CausalLM) -> None:
-    cache = model.new_cache(2, 32)
-    for tag in (0, 1):
-        cache.open(tag)
-        model.prefill(cache, tag, TEXT[tag, :9].tolist())
-    model.feed(cache, [1], torch.tensor(TEXT[1, 9:13]), [4])
-    cache.close(0)
-    assert cache.in_order([1]) == [1]
-    assert cache.rows == {1: 0}
-    cache.keep([1], [[0, 1, 2]])
-    logits = model.logits(model.feed(cache, [1], torch.tensor(TEXT[1, 12:13]), [1]))
-    assert close(logits, alone(model, TEXT[1, :13].tolist())[-1:])
 
 
 def test_a_new_row_takes_a_hole_and_nothing_moves(model: CausalLM) -> None:

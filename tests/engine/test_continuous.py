@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from specfleet.engine.decoding.grow import Drafts
-from specfleet.engine.decoding.models import CausalLM
-from specfleet.engine.decoding.sampling import Sampling, distributions
+from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.launch.serve import serve
 from specfleet.engine.node.build import new_drafter, new_target
 from specfleet.engine.node.node import Node
@@ -28,6 +27,7 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.step import Step
 from specfleet.sim.run import simulate
 from tests.fakes.network import FakeNetwork
+from tests.helpers.exactly import distribution
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, drafters_of, pair_scenario
 from tests.helpers.plain import model_of, plain_outputs, served_here
@@ -305,7 +305,8 @@ def test_texts_with_late_drafts_follow_the_targets_distribution(tiny: Path, tmp_
         chances = {
             (*said, token): chance * share
             for said, chance in chances.items()
-            for token, share in next_tokens(model, [*prompt, *said], Sampling(**sampling)).items()
+            for token, share in enumerate(distribution(model, [*prompt, *said], Sampling(**sampling)).tolist())
+            if share
         }
     found = Counter(tuple(text) for text in outputs.values())
     assert set(found) <= set(chances)
@@ -314,12 +315,3 @@ def test_texts_with_late_drafts_follow_the_targets_distribution(tiny: Path, tmp_
     observed = [found[text] for text in often]
     # the rarest of these counts with all rarer ones
     assert chisquare([requests - sum(observed), *observed], [requests - sum(expected), *expected]).pvalue > 1e-3
-
-
-def next_tokens(model: CausalLM, text: list[int], sampling: Sampling) -> dict[int, float]:
-    """Return the target's distribution of the next token."""
-    cache = model.new_cache()
-    cache.open(0)
-    logits = model.logits(model.prefill(cache, 0, text)[-1:])
-    p = distributions(logits[None], [sampling])[0, 0]
-    return {int(token): float(p[token]) for token in p.nonzero()}

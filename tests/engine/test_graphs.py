@@ -20,9 +20,9 @@ from specfleet.engine.decoding.decode import decode_plain, decode_speculatively
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
 from specfleet.engine.decoding.feed import Nodes
-from specfleet.engine.decoding.graphs import Form, Graphs, Work, bucket, form_of
+from specfleet.engine.decoding.graphs import Form, Graphs, Work, bucket, read_form
 from specfleet.engine.decoding.models import CausalLM
-from specfleet.engine.decoding.trees import tree_of
+from specfleet.engine.decoding.trees import make_tree
 from specfleet.engine.decoding.verify import Target
 from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.marks import slow
@@ -97,7 +97,7 @@ class Twins:
                 n = counts[0]
                 fed = [n + 1] * len(opened)
                 drafted = [[int(rng.integers(number)) for number in range(1, n + 1)] for _ in opened]
-                grown = tree_of(torch.tensor(drafted, dtype=torch.long), n, n)
+                grown = make_tree(torch.tensor(drafted, dtype=torch.long), n, n)
                 nodes = Nodes(0, *(part.to(self.model.device) for part in (grown.ancestors, grown.depths)))
                 paths = [[0, n] if line[n - 1] == 0 else [0] for line in drafted]
             self.feed(opened, rng.integers(VOCABULARY, size=sum(fed)).tolist(), fed, nodes)
@@ -195,7 +195,7 @@ def test_inputs_of_a_graph_live_as_long_as_it(monkeypatch: pytest.MonkeyPatch, m
         reads.append(mode)
         return lambda: output
 
-    grown = tree_of(torch.tensor([[0, 0]]), 1, 2)
+    grown = make_tree(torch.tensor([[0, 0]]), 1, 2)
     nodes = Nodes(0, grown.ancestors, grown.depths) if is_tree else None
     cache = model.new_cache(2, 64)
     monkeypatch.setattr(model, "graphs", Graphs(capture))
@@ -261,9 +261,9 @@ def test_only_repeated_shapes_are_captured(model: CausalLM) -> None:
         cache = model.aligned_cache() if aligned else model.new_cache(2, 600)
         for tag in range(len(counts)):
             cache.open(tag, 600)
-        return form_of(cache, cache.place(range(len(counts)), counts, nodes))
+        return read_form(cache, cache.place(range(len(counts)), counts, nodes))
 
-    grown = tree_of(torch.zeros(1, 40, dtype=torch.long), 1, 40)
+    grown = make_tree(torch.zeros(1, 40, dtype=torch.long), 1, 40)
     assert form([1, 1]) == Form(0, 2, 1, 64, is_chain=True)
     assert form([32]) == Form(0, 1, 32, 64, is_chain=True)
     assert form([41], Nodes(0, grown.ancestors, grown.depths)) == Form(0, 1, 41, 64, is_chain=False)

@@ -17,7 +17,7 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
 from specfleet.engine.decoding.graphs import Graphs
 from specfleet.engine.decoding.models import load_model
-from specfleet.engine.decoding.pages import fault_of, reads_pages
+from specfleet.engine.decoding.pages import find_fault, reads_pages
 from specfleet.engine.decoding.together import PromptPart, run_together
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.node import real
@@ -80,24 +80,6 @@ def test_captured_passes_over_pages_compute_what_masks_do(examples: int) -> None
     assert fed
 
 
-def test_a_verification_feeds_its_real_tokens_alone(tiny: Path) -> None:
-    large, small = (load_model(str(tiny / name), "", "float64") for name in ("target", "kin"))
-    depths, found = [4, 1, 3], []
-    for paged in (True, False):
-        with reading_pages() as fed:
-            target, drafter = Target(large), Drafter(small)
-            target.rectangular, target.cache.pages = True, paged
-            for tag, text in enumerate(TEXTS[:3]):
-                target.open(tag, text[: 12 + 3 * tag])
-                drafter.open(tag, [*text[: 12 + 3 * tag], target.prefill(tag).token])
-            drafts = drafter.draft([0, 1, 2], depths)
-            fed.clear()
-            verdicts = target.verify([0, 1, 2], drafts)
-        assert fed == ([sum(depths) + 3] * large.shape.layers if paged else [])
-        found.append([(verdict.path, verdict.tokens, len(verdict.hidden)) for verdict in verdicts])
-    assert found[0] == found[1]
-
-
 def test_parts_of_prompts_and_drafts_share_one_call_of_attention(tiny: Path) -> None:
     found = []
     for paged in (True, False):
@@ -133,7 +115,7 @@ def test_an_eagle_head_reads_pages() -> None:
 
 
 def test_pages_are_read_where_a_small_case_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask = partial(fault_of.__wrapped__, CPU, torch.bfloat16, 16)
+    ask = partial(find_fault.__wrapped__, CPU, torch.bfloat16, 16)
     assert "Error" in ask()  # torch has no such kernel for a cpu
     monkeypatch.setattr(pages, "kernel", lambda: varlen_reference)
     assert ask() == ""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specfleet.engine.decoding.grow import Drafts
 from specfleet.engine.decoding.sampling import Sampling, distributions
 from specfleet.engine.decoding.trees import static_tree
-from specfleet.engine.decoding.verify import signals_of
+from specfleet.engine.decoding.verify import measure_signals
 from specfleet.engine.net.content import NOTHING, Content
 from specfleet.engine.node.build import Streams
 from specfleet.engine.node.drafts import said_by
@@ -77,8 +77,8 @@ def test_frames_keep_the_signals_of_sampled_drafts(temperature: float) -> None:
     q = distributions(of_drafter, rows).half()
     tokens, counts = torch.randint(V, (B, n)), [3, 2]
     tree = static_tree((1,) * n, torch.device("cpu"))
-    local = signals_of(Drafts(tree, tokens, counts, counts, q, logits=of_drafter), of_target, rows)
-    remote = signals_of(Drafts(tree, tokens, counts, counts, q), of_target, rows)
+    local = measure_signals(Drafts(tree, tokens, counts, counts, q, logits=of_drafter), of_target, rows)
+    remote = measure_signals(Drafts(tree, tokens, counts, counts, q), of_target, rows)
     for here, there in zip(local, remote, strict=True):
         for signal, error in (("ratio", 2e-3), ("kld", 1e-3), ("entropy", 1e-3)):
             sent, own = ([getattr(token, signal) for token in tokens] for tokens in (there, here))
@@ -88,7 +88,7 @@ def test_frames_keep_the_signals_of_sampled_drafts(temperature: float) -> None:
 def test_a_token_too_rare_to_be_sent_counts_as_half_of_the_rarest() -> None:
     of_target, of_drafter = torch.tensor([[[2.0, 0.0], [0.0, 0.0]]]), torch.tensor([[[20.0, 0.0]]])
     q, tree = distributions(of_drafter, [Sampling(1.0)]).half(), static_tree((1,), torch.device("cpu"))
-    (signals,) = signals_of(Drafts(tree, torch.tensor([[0]]), [1], [1], q), of_target, [Sampling(1.0)])
+    (signals,) = measure_signals(Drafts(tree, torch.tensor([[0]]), [1], [1], q), of_target, [Sampling(1.0)])
     p = torch.softmax(of_target[0, 0].double(), -1)
     assert q[0, 0, 1] == 0
     assert signals[0].kld == pytest.approx(float((p * p.log()).sum() + p[1] * 25 * math.log(2)))
@@ -97,7 +97,7 @@ def test_a_token_too_rare_to_be_sent_counts_as_half_of_the_rarest() -> None:
 def test_greedy_drafts_have_the_targets_probabilities() -> None:
     logits = torch.log(torch.tensor([[[0.2, 0.8], [0.5, 0.5]]]))
     tree = static_tree((1,), torch.device("cpu"))
-    (signals,) = signals_of(Drafts(tree, torch.tensor([[0]]), [1], [1]), logits, [Sampling(1.0)])
+    (signals,) = measure_signals(Drafts(tree, torch.tensor([[0]]), [1], [1]), logits, [Sampling(1.0)])
     assert signals[0].ratio == pytest.approx(0.2)
 
 
@@ -106,11 +106,11 @@ def test_signals_of_a_tree_are_those_of_its_nodes(sent: bool) -> None:
     p, q = torch.tensor([[0.2, 0.8], [0.5, 0.5], [0.9, 0.1], [0.3, 0.7]]), torch.tensor([[[0.4, 0.6], [1.0, 0.0]]])
     tree, tokens = static_tree((2, 1), torch.device("cpu")), torch.tensor([[0, 1, 0, 0]])
     drafts = Drafts(tree, tokens, [3], [2], q.half() if sent else None, None if sent else q.log())
-    (signals,) = signals_of(drafts, torch.cat([p, p[:1]]).log()[None], [Sampling(1.0)])
+    (signals,) = measure_signals(drafts, torch.cat([p, p[:1]]).log()[None], [Sampling(1.0)])
     assert [signal.ratio for signal in signals] == pytest.approx([0.5, 1.0, 0.5], rel=1e-3)
 
 
 def test_a_batch_without_any_draft_has_no_signals() -> None:
     tree = static_tree((), torch.device("cpu"))
     nothing = Drafts(tree, torch.zeros(2, 0).long(), [0, 0], [0, 0])
-    assert signals_of(nothing, torch.randn(2, 1, 5), [Sampling()] * 2) == [[], []]
+    assert measure_signals(nothing, torch.randn(2, 1, 5), [Sampling()] * 2) == [[], []]

@@ -4,12 +4,10 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from specfleet.engine.launch.processes import NodeProcess
 from specfleet.engine.launch.serve import serve
-from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.content import NOTHING, Content
 from specfleet.engine.node.write_ahead_log import FIRST
 from specfleet.engine.replayed.drafter import ReplayedDraftExecutor, empty_draft
@@ -21,7 +19,7 @@ from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import streams_of
 from specfleet.fleet.stations.build import verifier_station
-from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave
+from specfleet.fleet.stations.messages import Draft, DraftRequest
 from specfleet.fleet.stations.outcomes import Outcomes
 from specfleet.fleet.stations.payload import ENVELOPE_BYTES, RULE_BYTES, TOKEN_BYTES, payload_bytes
 from specfleet.fleet.times.step import Member, Step
@@ -109,15 +107,6 @@ def test_step_times_are_drawn_as_in_the_simulation() -> None:
     assert len(set(durations_s)) > 10, "or they do not spread"
 
 
-def test_a_step_ends_after_its_time() -> None:
-    executor = ReplayedDraftExecutor(resolve(replayed(profile={"draft": {"base_s": 0.25}})))
-    ends_s: list[float] = []
-    executor.wait_until = ends_s.append
-    before_s = now_s()
-    executor.run(Step(0, "draft", (Member(0, 0, 1, 10, 5),)))
-    assert 0.25 <= ends_s[0] - before_s <= 0.25 + (now_s() - before_s)
-
-
 @pytest.mark.parametrize("shape", [CHAIN, tree(3, 1), tree(2), dynamic(3, 10), dynamic(4, 4)])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("depth", [1, 4])
@@ -140,12 +129,6 @@ def test_drafts_have_the_simulated_size(shape: Shape, temperature: float, depth:
     assert sent == counted - ENVELOPE_BYTES[Draft]
     assert max(depths_of(content.nodes or range(len(content.tokens)))) <= depth
     assert set(content.tokens) <= set(range(VOCABULARY))
-
-
-def test_only_drafts_have_content() -> None:
-    executor = ReplayedDraftExecutor(resolve(replayed()))
-    assert executor.content_of(Leave(0, 0)) is NOTHING
-    assert np.array_equal(executor.content_of(Draft(0, 0, 1, 10, 3)).tokens, [0, 0, 0])
 
 
 # --- over processes ---

@@ -19,7 +19,7 @@ from specfleet.engine.decoding.models import CausalLM, load_model
 from specfleet.engine.decoding.rules import Rule
 from specfleet.engine.decoding.sampling import Sampling, distributions, widened
 from specfleet.engine.decoding.trees import static_tree
-from specfleet.engine.decoding.verify import Target, Verdict, signals_of
+from specfleet.engine.decoding.verify import Target, Verdict, measure_signals
 from specfleet.engine.net.content import Content
 from specfleet.engine.net.frames import pack, parse
 from specfleet.engine.node.build import Streams
@@ -275,7 +275,7 @@ def test_signals_are_finite_also_where_models_rule_tokens_out(
 ) -> None:
     p, q = torch.tensor([[*target, target[0]]]).double(), torch.tensor([drafter]).double()
     drafts = Drafts(static_tree((1, 1), HOST), torch.tensor([[token, token]]), [2], [2], logits=q)
-    for place, signal in enumerate(signals_of(drafts, p, [Sampling(temperature, top_k)])[0]):
+    for place, signal in enumerate(measure_signals(drafts, p, [Sampling(temperature, top_k)])[0]):
         assert all(math.isfinite(number) for number in signal)
         assert 0 <= signal.ratio <= 1
         warmth = temperature or 1.0

@@ -64,9 +64,8 @@ class FaultyFleet(StationsMachine):
 
     def is_owed(self, name: str, event: Any) -> bool:
         """Whether a draft comes for a session that was preempted since it asked."""
-        station = self.stations[name]
-        verifies = isinstance(station, VerifierStation) and isinstance(event, Draft)
-        return verifies and station.owed.get(event.tag) == event.epoch
+        session = self.stations[name].sessions.get(event.tag) if isinstance(event, Draft) else None
+        return session is not None and session.requested == event.epoch != session.epoch
 
     def carry_out(self, name: str, instruction: Instruction) -> None:
         if isinstance(instruction, Draft) and self.fleet.in_turn:
@@ -144,6 +143,25 @@ class FaultyFleet(StationsMachine):
             if isinstance(station, DrafterStation):
                 own = {tag: session for tag, session in station.sessions.items() if tag != GUEST}
                 assert all(session.base <= self.committed[tag, session.request] for tag, session in own.items())
+
+    @invariant()
+    def a_session_is_in_one_state_of_the_targets_table(self) -> None:
+        for station in self.stations.values():
+            if not isinstance(station, VerifierStation) or not self.fleet.in_turn:
+                continue
+            work = {(item.tag, item.kind) for item in station.waiting}
+            if station.running is not None:
+                work |= {(member.tag, station.running.kind_of(member)) for member in station.running.members}
+            for tag, session in station.sessions.items():
+                reads = (tag, "prefill") in work
+                states = {
+                    "prompt": reads,
+                    "asked": session.requested == session.epoch,
+                    "tail": (tag, "verify") in work,
+                    "owed": 0 <= session.requested < session.epoch and not reads,
+                    "alone": session.alone and not reads,
+                }
+                assert sum(states.values()) == 1, (session, states)
 
     def teardown(self) -> None:
         """The fleet must finish from every state."""

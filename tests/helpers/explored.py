@@ -278,7 +278,7 @@ class State:
 
 _HOLDERS = (Station, PendingDrafts, Silence, Discipline, Rows)
 _APART = ("target", "drafter")
-_NO_STATE = ("_handlers", "rng", "_key", "planned", "is_planned", "kinds")
+_NO_STATE = ("_handlers", "rng", "_key", "planned", "is_planned", "parts")
 
 
 def _key_of(station: Station) -> str:

@@ -262,7 +262,8 @@ class Watched:
             rows, size = self.station.rows, self.batching.block_size
             blocks = {tag: row.blocks for tag, row in rows.running.items()}
             assert not self.batching.kv_blocks or sum(blocks.values()) <= self.batching.kv_blocks
-            assert all(blocks[tag] * size >= share.computed + share.tokens for tag, share in rows.shares.items())
+            for tag, (_, share) in rows.parts.items():
+                assert tag not in blocks or blocks[tag] * size >= share.computed + share.tokens
         return plan
 
 

@@ -1,6 +1,6 @@
-"""Imported in the process that the engine's nodes are forked from, so that transformers initialises once.
+"""Imported in the process that nodes are forked from, so that transformers prepares to read checkpoints once.
 
-Its patterns for all kinds of checkpoints take a third of a second, as long as the rest of a small node's life.
+Its patterns for all kinds of checkpoints take a third of a second a node.
 """
 
 import gc
