@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specfleet.fleet.acceptance.places import walk
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
@@ -39,17 +38,18 @@ class Walks(NamedTuple):
 
 
 def walks_of(texts: Sequence[Sequence[int]], prompts: Sequence[int], depth: int) -> Walks:
-    """Walk over each text from the place after its prefill to its end.
+    """Walk over each text from the place after its prefill to its end; a round ends with a token of the target's own.
 
     Args:
-        texts: Accepted draft tokens at each place, as in a file of places. The prefill adds one token to the output.
+        texts: Draft tokens that a draft begun at place 1, 2, ... would have accepted. The prefill adds one token.
         prompts: Prompt tokens of each text.
         depth: Draft tokens per round; 0 is plain decoding.
     """
     request, context, accepted = [], [], []
     for number, (text, prompt) in enumerate(zip(texts, prompts, strict=True)):
         place = 0
-        for length in walk(text, depth):
+        while place < len(text):
+            length = min(text[place], depth)
             request.append(number)
             context.append(prompt + 1 + place)
             accepted.append(length)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from specfleet.experiments.reproduce.papers import Paper
-from specfleet.fleet.acceptance.places import Text
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.parquet import read_table
 
@@ -40,7 +39,7 @@ SCHEMA = pa.schema(
 class RecordedTexts(NamedTuple):
     """Texts of one set under one method, accepted tokens by place from 1 on, and the tokens of each prompt."""
 
-    texts: Sequence[Text]
+    texts: Sequence[tuple[int, ...]]
     prompts: Sequence[int]
 
     def only(self, numbers: Sequence[int]) -> "RecordedTexts":

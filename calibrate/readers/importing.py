@@ -26,7 +26,7 @@ from specfleet.calibration.readers.served import (
 from specfleet.calibration.readers.sglang_log import read_sglang_log
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
-from specfleet.fleet.acceptance.models import LengthModel, expected_committed
+from specfleet.fleet.acceptance.models import AcceptanceModel, expected_committed
 from specfleet.fleet.data.shipped import shipped_profiles
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
@@ -263,7 +263,7 @@ def _written(
         accepted=counts.accepted if counts else 0,
         mean_acceptance_length=counts.mean_length if counts else 1.0,
         stated=counts.stated if counts else None,
-        modelled=expected_committed(model, depth) if isinstance(model, LengthModel) else None,
+        modelled=expected_committed(model, depth) if isinstance(model, AcceptanceModel) else None,
         notes=notes if source else (*notes, NO_TIMES),
         load=load,
         inputs=inputs,

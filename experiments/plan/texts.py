@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from specfleet.experiments.plan.goals import number_of
-from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, survival
-from specfleet.fleet.acceptance.places import ByPlace
+from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.shipped import device_of
 from specfleet.fleet.inputs.quantities import quantity
@@ -46,8 +45,7 @@ def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
 def acceptance_in(path: Path) -> AcceptanceModel:
     """Return the acceptance in a scenario (TOML), as `specfleet import` writes it, or in a profile (JSON).
 
-    Acceptance by place becomes that by position: the shares of drafts at its depth that reach each one. Raises
-    InputError for a file without acceptance of drafts.
+    Raises InputError for a file without acceptance of drafts.
     """
     if path.suffix == ".json":
         model: Acceptance | None = read_profile(str(path), Path()).acceptance
@@ -56,8 +54,6 @@ def acceptance_in(path: Path) -> AcceptanceModel:
         profile = scenario.profile
         own = profile.acceptance if isinstance(profile, HardwareProfile) else None
         model = scenario.acceptance or own
-    if isinstance(model, ByPlace):
-        return PerPosition(survival=tuple(survival(model, model.depth).tolist()))
     if not isinstance(model, AcceptanceModel):
         raise InputError(f"--acceptance {path}: has no acceptance of drafts; `specfleet import` writes files that have")
     return model

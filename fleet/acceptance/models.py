@@ -15,7 +15,6 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from specfleet.fleet.acceptance.places import ByPlace, reached
 from specfleet.fleet.acceptance.sources import uniform_blocks
 from specfleet.fleet.errors import InputError
 
@@ -147,10 +146,9 @@ def _walked_anew(model: Recorded, depth: int) -> tuple[Rounds, ...]:
 
 
 AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded
-LengthModel = AcceptanceModel | ByPlace  # "by-place" needs a file, so no profile contains it
 
 
-def survival(model: LengthModel, depth: int) -> NDArray[np.float64]:
+def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
     """P(l >= j) for j = 1 .. depth; shape (depth,).
 
     It is the product of the conditional rates P(l >= j | l >= j - 1); shares of all rounds are returned unchanged.
@@ -168,22 +166,20 @@ def survival(model: LengthModel, depth: int) -> NDArray[np.float64]:
         case Recorded():
             lengths = np.concatenate(model.at(depth))
             return np.array([np.mean(lengths >= j) for j in range(1, depth + 1)], dtype=np.float64)
-        case ByPlace():
-            return reached(model, depth)
     return rates.cumprod()
 
 
-def pmf(model: LengthModel, depth: int) -> NDArray[np.float64]:
+def pmf(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
     """P(l = k) for k = 0 .. depth; shape (depth + 1,). Raises as `survival` does."""
     return -np.diff(survival(model, depth), prepend=1.0, append=0.0)
 
 
-def expected_accepted(model: LengthModel, depth: int) -> float:
+def expected_accepted(model: AcceptanceModel, depth: int) -> float:
     """Mean accepted draft tokens a round, E[l(d)], as the sum of its tail (StarSD, lemma 3.1, equation 2)."""
     return float(survival(model, depth).sum())
 
 
-def expected_committed(model: LengthModel, depth: int) -> float:
+def expected_committed(model: AcceptanceModel, depth: int) -> float:
     """Mean tokens that a round adds to the text: accepted tokens and the target's own."""
     return expected_accepted(model, depth) + 1
 
@@ -214,11 +210,11 @@ class Sampler:
         self.blocks = _blocks_of(model, depth, int(rng.integers(1 << 62)))
         self._lengths: dict[int, Iterator[int]] = {}
 
-    def begin_session(self, tag: int, first: int = 0, request: int = 0) -> None:
+    def begin_session(self, tag: int, request: int) -> None:
         """Start the session of a request; it replaces an earlier session with this tag."""
         self._lengths[tag] = chain.from_iterable(block.tolist() for block in self.blocks(request))
 
-    def draw(self, tag: int, drafted: int, base: int = 0) -> int:
+    def draw(self, tag: int, drafted: int) -> int:
         """Return the acceptance length of this session's next round, with `drafted` tokens of at most `depth`.
 
         A shorter draft truncates the length. That is exact for every model but `Recorded`; see there.
@@ -296,12 +292,12 @@ def deepest(model: object) -> float:
     match model:
         case PerPosition():
             return len(model.reached())
-        case Recorded(recorded) | ByPlace(_, recorded):
+        case Recorded(recorded):
             return recorded
     return math.inf
 
 
-def check_depth(model: LengthModel, depth: int) -> None:
+def check_depth(model: AcceptanceModel, depth: int) -> None:
     """Raise InputError for a depth beyond the model's."""
     if depth <= deepest(model):
         return

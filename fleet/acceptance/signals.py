@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Meta
 
-from specfleet.fleet.acceptance.places import as_it_is
 from specfleet.fleet.acceptance.token import Token
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
 from specfleet.fleet.inputs.parquet import read_table
+from specfleet.fleet.inputs.text import reason
 
 
 class SignalRow(NamedTuple):
@@ -123,7 +123,11 @@ def read_signals(path: Path) -> tuple[tuple[Token, ...], ...]:
 
     Raises InputError, with the file's name, if it is missing, lacks a column or contains impossible values.
     """
-    return _read_signals(*as_it_is(path))
+    try:
+        stat = path.stat()
+    except (OSError, ValueError) as error:
+        raise InputError(f"acceptance.file {path}: cannot be read ({reason(error)})") from error
+    return _read_signals(path.absolute(), (stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
 
 @lru_cache(maxsize=4)

@@ -1,6 +1,6 @@
 """Facts of a scenario that several rooms print: acceptance, models, devices, plain step time."""
 
-from specfleet.fleet.acceptance.models import Geometric, LengthModel, Recorded, expected_accepted
+from specfleet.fleet.acceptance.models import Geometric, Recorded, expected_accepted
 from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolved import Fleet
@@ -23,9 +23,8 @@ def mean_accepted(model: Acceptance, depth: int) -> float | None:
     """Return the mean accepted tokens of a round; None for token-level models and for smaller recorded depths."""
     if isinstance(model, TokenModel):
         return None
-    lengths: LengthModel = model
     try:
-        return expected_accepted(lengths, depth)
+        return expected_accepted(model, depth)
     except InputError:
         return None
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from specfleet.fleet.acceptance.places import ByPlace
 from specfleet.fleet.acceptance.signals import SignalFile
 from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.lengths import TEXTS
@@ -25,7 +24,7 @@ def with_files(scenario: Scenario, place: Callable[[str], str]) -> Scenario:
     workload = replace(workload, **{key: place(path) for key, path in named.items() if path not in NAMES})
     if isinstance(workload.arrivals, Trace):
         workload = replace(workload, arrivals=replace(workload.arrivals, file=place(workload.arrivals.file)))
-    if isinstance(acceptance, SignalFile | ByPlace):
+    if isinstance(acceptance, SignalFile):
         acceptance = replace(acceptance, file=place(acceptance.file))
     return replace(scenario, workload=workload, acceptance=acceptance)
 

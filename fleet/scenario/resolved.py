@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from specfleet.fleet.acceptance.models import LengthModel
+from specfleet.fleet.acceptance.models import AcceptanceModel
 from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.admit import Admission, Everyone
@@ -274,7 +274,7 @@ class Fleet(msgspec.Struct, frozen=True):
             raise InputError(f"scenario {self.name!r}: acceptance is missing, and its profile has none either")
         return self.acceptance
 
-    def length_model(self) -> LengthModel:
+    def length_model(self) -> AcceptanceModel:
         """Return the acceptance model of whole rounds; InputError for a token-level model, which no equation covers."""
         model = self.acceptance_model()
         if isinstance(model, TokenModel):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from specfleet.fleet.acceptance.models import LengthModel
+from specfleet.fleet.acceptance.models import AcceptanceModel
 from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.inputs.format import FORMAT, Version
 from specfleet.fleet.policies.adaedl import AdaEdl
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 else:
     GrantRule = with_own("allocate", Fixed, FixedShare, RandomShare, ByBatch, GoodSpeed, Dsde)
 LengthRule = GrantRule | AdaEdl | Goodput  # the last two need drafts on the target's device
-Acceptance = LengthModel | TokenModel
+Acceptance = AcceptanceModel | TokenModel
 
 
 class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

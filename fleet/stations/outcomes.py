@@ -5,8 +5,7 @@ from functools import partial
 
 import msgspec
 
-from specfleet.fleet.acceptance.models import Geometric, Sampler, check_depth
-from specfleet.fleet.acceptance.places import ByPlace, PlaceSampler
+from specfleet.fleet.acceptance.models import Geometric, Sampler
 from specfleet.fleet.acceptance.signals import Regional, SignalFile
 from specfleet.fleet.acceptance.sources import sources_of
 from specfleet.fleet.acceptance.tokens import TokenModel, TokenSampler
@@ -39,7 +38,7 @@ class Outcomes:
         rng = sources_of(fleet.seed).acceptance
         by_token = isinstance(fleet.drafters.overlap, Ahead) or fleet.needs == "ratios"
         self.tokens: TokenSampler | None = None
-        self.lengths: Sampler | PlaceSampler | None = None
+        self.lengths: Sampler | None = None
         self.drafts: dict[str, list[int]] = {}  # draft tokens of the rows of a running draft step, by station
         self.prompts: dict[tuple[int, int], int] = {}  # tokens of prompts, by tag and request
         if not fleet.drafters.count:
@@ -57,9 +56,6 @@ class Outcomes:
                 f"scenario {fleet.name!r}: its rules need to know single tokens; acceptance.model = "
                 f"{model.__struct_config__.tag!r} knows lengths of rounds; allowed: geometric, or a model of tokens"
             )
-        elif isinstance(model, ByPlace):
-            check_depth(model, fleet.room.longest_draft)
-            self.lengths = PlaceSampler(model, rng)
         else:
             self.lengths = Sampler(model, fleet.room.longest_draft, rng)
 
@@ -114,14 +110,14 @@ class Outcomes:
         if prompt > self.prompts.setdefault(place, prompt):
             return
         if self.lengths is not None:
-            self.lengths.begin_session(member.tag, prompt, member.request)
+            self.lengths.begin_session(member.tag, member.request)
         elif self.tokens is not None and not known:
             self.tokens.begin_session(member.tag, prompt)
 
     def _verify(self, member: Member, station: Station) -> Outcome:
         tag, drafted, passed = member.tag, member.tokens, member.behind
         if self.lengths is not None:
-            accepted = self.lengths.draw(tag, drafted + passed, member.base - passed)
+            accepted = self.lengths.draw(tag, drafted + passed)
             return Outcome(max(accepted - passed, 0))
         assert self.tokens is not None
         if passed and self.tokens.verify(tag, member.base - passed, passed).accepted < passed:

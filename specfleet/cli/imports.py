@@ -57,7 +57,7 @@ def import_(
 ) -> None:
     """Make a scenario of another engine's records: acceptance, and the load where they have it.
 
-    Lengths and acceptance by place go into files beside it. With step times, stated, of a profile, estimated, or
+    Lengths go into a file beside it. With step times, stated, of a profile, estimated, or
     inferred from the load, it simulates at once; a load is then compared with its simulation. A file that contradicts
     its format's identities is refused in one line.
     """

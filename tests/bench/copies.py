@@ -1,9 +1,7 @@
 """Batches of copies, row by row: rows that all begin at once, and their simulated time."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from specfleet.fleet.acceptance.places import write_places
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.playback import Playback
 from specfleet.fleet.records.replay import replay
@@ -13,24 +11,15 @@ from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.sim.run import simulate
 
 
-def copies(
-    folder: Path, profile: HardwareProfile, texts: Sequence[Sequence[int]], prompt: int, depth: int, recorded: int
-) -> Scenario:
-    """A batch of one row for each text, which all begin at once. Equal rows lose nothing by a rollback.
-
-    `depth`: of the drafts; `recorded`: of the recording.
-    """
-    write_places(texts, folder / "places.parquet")
-    lengths = "".join(f"{prompt},{len(text) + 1}\n" for text in texts)
-    (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + lengths)
+def copies(profile: HardwareProfile, rows: int, text: Sequence[int], prompt: int, depth: int) -> Scenario:
+    """A batch of rows with one text, which all begin at once. Equal rows lose nothing by a rollback."""
     content = {
         "profile": profile,
-        "acceptance": {"model": "by-place", "file": "places.parquet", "depth": recorded},
         "drafters": {"depth": depth, "place": "target"},
-        "verifiers": {"max_num_seqs": len(texts), "aligned": {"policy": "rollback"}},
-        "workload": {"requests": len(texts), "streams": len(texts), "lengths": "lengths.csv"},
+        "verifiers": {"max_num_seqs": rows, "aligned": {"policy": "rollback"}},
+        "workload": {"requests": rows, "streams": rows, "prompt_tokens": prompt, "new_tokens": len(text) + 1},
     }
-    return make_scenario(content, base=folder)
+    return make_scenario(content)
 
 
 def played(rows: Iterable[Sequence[tuple[int, int]]]) -> Playback:
@@ -42,8 +31,8 @@ def played(rows: Iterable[Sequence[tuple[int, int]]]) -> Playback:
     return Playback(parts=("acceptance",), outcomes=outcomes)
 
 
-def taken_s(scenario: Scenario, playback: Playback | None = None) -> float:
-    """Return the time of all requests, row by row."""
+def taken_s(scenario: Scenario, playback: Playback) -> float:
+    """Return the time of all requests, row by row, whose rounds are played back."""
     run = simulate(scenario, playback)
     assert replay(run) == []
     return float(run.frame().time_s.max())

@@ -1,10 +1,8 @@
 """Identical rows in lockstep: the computed time equals the simulated time of all rows."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
@@ -14,9 +12,9 @@ from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.roofline import AttentionTime, Roofline
 from specfleet.fleet.times.step_time import StepTime
 from tests.bench.copies import copies, played, taken_s
-from tests.helpers.places import repeatable
 
 DEPTH = 6
+repeatable = settings(max_examples=40)
 LINEAR = HardwareProfile(
     name="linear",
     draft=StepTime(0.02, per_token_s=0.003, per_context_token_s=1e-4, per_row_token_s=0.003, per_row_context_s=1e-4),
@@ -42,28 +40,33 @@ def computed_s(profile: HardwareProfile, walks: Walks, drafted: Floats, rows: in
     return float((prefills_s(profile, walks.prompts, rows) + rounds)[0])
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("lockstep")
+@repeatable
+@given(text=text_of_places, depth=st.integers(0, DEPTH), prompt=st.integers(2, 40))
+def test_a_round_begins_where_the_last_one_ended(text: list[int], depth: int, prompt: int) -> None:
+    walks = walks_of([text], [prompt], depth)
+    places = (walks.context - prompt - 1).astype(int)
+    assert walks.accepted.tolist() == [min(text[place], depth) for place in places]
+    ends = (places + walks.accepted + 1).tolist()
+    assert [0, *ends[:-1]] == places.tolist()
+    assert ends[-1] >= len(text)
 
 
 @pytest.mark.parametrize("profile", [LINEAR, BY_ROOFLINE], ids=["linear times", "a roofline"])
 @repeatable
 @given(text=text_of_places, depth=st.integers(1, DEPTH), rows=st.integers(2, 5), prompt=st.integers(2, 40))
 def test_copies_take_the_computed_time(
-    folder: Path, profile: HardwareProfile, text: list[int], depth: int, rows: int, prompt: int
+    profile: HardwareProfile, text: list[int], depth: int, rows: int, prompt: int
 ) -> None:
     walks = walks_of([text], [prompt], depth)
     drafted = np.full(len(walks.context), float(depth))
-    simulated_s = taken_s(copies(folder, profile, [text] * rows, prompt, depth, DEPTH))
+    rounds = [[(depth, k) for k in walks.accepted]] * rows
+    simulated_s = taken_s(copies(profile, rows, text, prompt, depth), played(rounds))
     assert computed_s(profile, walks, drafted, rows) == pytest.approx(simulated_s, rel=1e-9)
 
 
 @repeatable
 @given(text=text_of_places, depth=st.integers(1, DEPTH), finding=st.integers(0, 4), prompt=st.integers(2, 40))
-def test_copies_with_empty_drafts_take_the_mean_time(
-    folder: Path, text: list[int], depth: int, finding: int, prompt: int
-) -> None:
+def test_copies_with_empty_drafts_take_the_mean_time(text: list[int], depth: int, finding: int, prompt: int) -> None:
     """Prompt lookup: if nothing is accepted, `finding` of four rows have a draft. Times are linear in tokens."""
     rows = 4
     profile = HardwareProfile(
@@ -77,15 +80,15 @@ def test_copies_with_empty_drafts_take_the_mean_time(
     drafted = np.where(walks.accepted > 0, depth, depth * finding / rows)
     rounds = [[(depth if k or row < finding else 0, k) for k in walks.accepted] for row in range(rows)]
     lengths_of_their_own = {"verifiers.aligned": None, "verifiers.max_num_batched_tokens": 10**6}
-    scenario = change_scenario(copies(folder, profile, [text] * rows, prompt, depth, DEPTH), lengths_of_their_own)
+    scenario = change_scenario(copies(profile, rows, text, prompt, depth), lengths_of_their_own)
     simulated_s = taken_s(scenario, played(rounds))
     assert computed_s(profile, walks, drafted, rows) == pytest.approx(simulated_s - 1.0, rel=1e-9)
 
 
 @repeatable
 @given(text=text_of_places, rows=st.integers(2, 4))
-def test_oracle_drafts_are_as_long_as_their_acceptance(folder: Path, text: list[int], rows: int) -> None:
+def test_oracle_drafts_are_as_long_as_their_acceptance(text: list[int], rows: int) -> None:
     walks = walks_of([text], [9], DEPTH)
     rounds = [[(k, k) for k in walks.accepted]] * rows
-    simulated_s = taken_s(copies(folder, LINEAR, [text] * rows, 9, DEPTH, DEPTH), played(rounds))
+    simulated_s = taken_s(copies(LINEAR, rows, text, 9, DEPTH), played(rounds))
     assert computed_s(LINEAR, walks, walks.accepted, rows) == pytest.approx(simulated_s, rel=1e-9)

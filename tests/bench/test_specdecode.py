@@ -13,11 +13,11 @@ import pytest
 
 from bench import specdecode_fig1 as figure_1
 from bench import specdecode_fig10 as figure_10
+from bench.lockstep import walks_of
 from bench.specdecode import FILE, METHODS, RECORDED, SETS, read_recordings
 from bench.specdecode_fig1 import FIGURE_1, specdecode_fig1
 from bench.specdecode_fig10 import FIGURE_10, head_draft, profile_with, specdecode_fig10
 from specfleet.experiments.reproduce.rows import PaperRow, Reproduction
-from specfleet.fleet.acceptance.places import walk
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.times.step_time import StepTime
 from tests.bench.copies import copies, played, taken_s
@@ -96,12 +96,13 @@ def test_a_point_of_figure_10_is_the_simulators(depth: int | str, tmp_path: Path
     (text,), (prompt,) = recorded.texts, recorded.prompts
     read, batch = [0, *text[:-1]], 8  # as the authors read it
     planned = RECORDED if depth == "oracle" else int(depth)
-    oracle = played([[(k, k) for k in walk(read, RECORDED)]] * batch) if depth == "oracle" else None
-    speculative = copies(tmp_path, profile_with(head_draft()), [read] * batch, prompt, planned, RECORDED)
-    alone = copies(tmp_path, profile_with(StepTime()), [read] * batch, prompt, 1, RECORDED)
+    accepted = walks_of([read], [prompt], planned).accepted
+    rounds = played([[(k if depth == "oracle" else depth, k) for k in accepted]] * batch)
+    speculative = copies(profile_with(head_draft()), batch, read, prompt, planned)
+    alone = copies(profile_with(StepTime()), batch, read, prompt, 1)
     alone_s = taken_s(alone, played([[(0, 0)] * len(read)] * batch))
     point = found(rows, set="GSM8K", drafter="EAGLE-3", depth=depth, B=batch)
-    assert point.ours == pytest.approx(alone_s / taken_s(speculative, oracle), rel=1e-9)
+    assert point.ours == pytest.approx(alone_s / taken_s(speculative, rounds), rel=1e-9)
 
 
 def test_figure_10_has_every_point_once(simulated: Reproduction) -> None:

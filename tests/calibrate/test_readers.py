@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from specfleet.calibration.readers.responses import read_aiperf, read_sglang, read_vllm
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.fleet.acceptance.models import PerPosition, Recorded
 from specfleet.fleet.errors import InputError
 from tests.helpers import engines
-from tests.helpers.places import repeatable
 from tests.helpers.readings import (
     DEPTH,
     LOG,
@@ -31,6 +30,8 @@ from tests.helpers.readings import (
     vllm_log,
     write,
 )
+
+repeatable = settings(max_examples=40)
 
 
 @pytest.fixture(scope="module")

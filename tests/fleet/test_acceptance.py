@@ -206,7 +206,7 @@ def test_draws_follow_the_distribution(model: AcceptanceModel, drafted: int) -> 
     sampler = Sampler(model, DEPTH, np.random.default_rng(1))
     lengths = []
     for request in range(20_000):  # another each time, so that lengths are independent whatever sessions remember
-        sampler.begin_session(0, request=request)
+        sampler.begin_session(0, request)
         lengths.append(sampler.draw(0, drafted))
     assert_follows(lengths, pmf(model, drafted))
 
@@ -214,7 +214,7 @@ def test_draws_follow_the_distribution(model: AcceptanceModel, drafted: int) -> 
 @pytest.mark.parametrize(("beta", "accepted"), [(0.0, 0), (1.0, DEPTH)])
 def test_certainty_is_certain(beta: float, accepted: int) -> None:
     sampler = Sampler(Geometric(beta), DEPTH, np.random.default_rng(0))
-    sampler.begin_session(0)
+    sampler.begin_session(0, 0)
     assert {sampler.draw(0, DEPTH) for _ in range(10_000)} == {accepted}
 
 
@@ -223,9 +223,9 @@ def test_each_round_has_its_own_beta() -> None:
     sampler = Sampler(BetaGeometric(3, 1), 1, np.random.default_rng(2))
     successes = 0
     for number in range(20_000):
-        sampler.begin_session(0, request=2 * number)
+        sampler.begin_session(0, 2 * number)
         first = sampler.draw(0, 1)
-        sampler.begin_session(1, request=2 * number + 1)  # another one in between has no influence
+        sampler.begin_session(1, 2 * number + 1)  # another one in between has no influence
         sampler.draw(1, 1)
         successes += first * sampler.draw(0, 1)
     assert stats.binomtest(successes, 20_000, (3 / 4) ** 2).pvalue > FALSE_ALARM
@@ -234,8 +234,8 @@ def test_each_round_has_its_own_beta() -> None:
 def test_recordings_play_in_order_then_continue_with_another_session() -> None:
     recording = Recorded(9, ((1, 2, 3), (4, 5), (6, 7, 8, 9)))
     sampler = Sampler(recording, 9, np.random.default_rng(3))
-    sampler.begin_session(0, request=0)
-    sampler.begin_session(1, request=1)
+    sampler.begin_session(0, 0)
+    sampler.begin_session(1, 1)
     played: dict[int, list[int]] = {0: [], 1: []}
     for turn in range(600):
         played[turn % 2].append(sampler.draw(turn % 2, 9))
@@ -263,15 +263,15 @@ def test_acceptance_of_a_request_is_independent_of_other_requests(model: Accepta
     one, other = (Sampler(model, DEPTH, np.random.default_rng(5)) for _ in range(2))
     in_turn = {}
     for request in range(20):
-        one.begin_session(0, request=request)
+        one.begin_session(0, request)
         in_turn[request] = [one.draw(0, DEPTH) for _ in range(rounds)]
     for tag, request in enumerate(numbers):
-        other.begin_session(tag, request=request)
+        other.begin_session(tag, request)
     mixed = [[other.draw(tag, DEPTH) for tag in range(len(numbers))] for _ in range(rounds)]
     assert [list(lengths) for lengths in zip(*mixed, strict=True)] == [in_turn[request] for request in numbers]
     assert len({tuple(lengths) for lengths in in_turn.values()}) > 3, "or all requests would be the same"
     other_seed = Sampler(model, DEPTH, np.random.default_rng(6))
-    other_seed.begin_session(0, request=17)
+    other_seed.begin_session(0, 17)
     assert [other_seed.draw(0, DEPTH) for _ in range(rounds)] != in_turn[17]
 
 
@@ -282,7 +282,7 @@ def test_each_recorded_session_plays_once_before_any_repeats(sessions: int) -> N
     for deck in range(3):
         first = []
         for request in reversed(range(deck * sessions, (deck + 1) * sessions)):
-            sampler.begin_session(0, request=request)
+            sampler.begin_session(0, request)
             first.append(sampler.draw(0, 9))
         assert sorted(first) == list(range(sessions))
 

@@ -18,7 +18,6 @@ NAMED: dict[str, dict[str, Any]] = {
     "Workload.lengths": {"workload": {"lengths": "sub/x"}},
     "Trace.file": {"workload": {"arrivals": {"process": "trace", "file": "sub/x"}}},
     "SignalFile.file": {"verifiers": {"allocate": "dsde"}, "acceptance": RUN},
-    "ByPlace.file": {"acceptance": {"model": "by-place", "file": "sub/x", "depth": 3}},
 }
 """A scenario's tables, by the struct and key that name a file in them."""
 

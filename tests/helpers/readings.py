@@ -11,7 +11,7 @@ from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.responses import read_aiperf, read_sglang, read_vllm
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
-from specfleet.fleet.acceptance.models import LengthModel, expected_committed
+from specfleet.fleet.acceptance.models import AcceptanceModel, expected_committed
 from tests.helpers import engines
 
 DEPTH = 4
@@ -131,7 +131,7 @@ def counted(recording: Recording) -> tuple[int, int, int]:
 
 def mean_of(recording: Recording) -> float:
     model = recording.counts.acceptance
-    assert isinstance(model, LengthModel)
+    assert isinstance(model, AcceptanceModel)
     return expected_committed(model, recording.counts.depth)
 
 

@@ -33,15 +33,9 @@ def write_signal_files(folder: Path) -> None:
     write_signals(sessions, folder / "signals.parquet")
 
 
-def write_place_files(folder: Path) -> None:
-    """Write a scenario, the places that it plays and the lengths of its requests."""
-    from specfleet.fleet.acceptance.places import write_places
-
-    acceptance = {"model": "by-place", "file": "places.parquet", "depth": 5}
-    workload = {"requests": 6, "lengths": "lengths.csv"}
-    scenario("star", acceptance=acceptance, workload=workload)(folder)
-    rng = random.Random(1)
-    write_places([[rng.randrange(6) for _ in range(20)] for _ in range(4)], folder / "places.parquet")
+def write_length_files(folder: Path) -> None:
+    """Write a scenario and the lengths of its requests."""
+    scenario("star", workload={"requests": 6, "lengths": "lengths.csv"})(folder)
     rows = "".join(f"{20 + request},{12 + 3 * request}\n" for request in range(6))
     (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + rows)
 

@@ -28,7 +28,7 @@ NAMES = (
     "fixed", "fixed-share", "random-share", "goodspeed", "dsde", "adaedl", "own", "target",
     "realign", "rollback", "same-length", "chain", "tree", "dynamic", "model", "eagle", "lookup", "real",
     "replayed", "rejection", "without-replacement", "top-k", "match", "turns", "contended",
-    "geometric", "beta-geometric", "recorded", "agreement", "ratios", "signals", "by-place", "poisson", "trace",
+    "geometric", "beta-geometric", "recorded", "agreement", "ratios", "signals", "poisson", "trace",
     "constant", "exponential", "quantiles", "rtx-4090", "profile.json", "trace.csv", "gpu", "demo",
 )  # fmt: skip
 

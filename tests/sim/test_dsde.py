@@ -121,6 +121,8 @@ def test_bad_signals_are_refused_in_one_line(tmp_path: Path, sessions: list[list
     write_signals(sessions, tmp_path / "bad.parquet")
     with pytest.raises(InputError, match=message):
         read_signals(tmp_path / "bad.parquet")
+    with pytest.raises(InputError, match=r"acceptance.file .*nowhere.parquet: cannot be read"):
+        read_signals(tmp_path / "nowhere.parquet")
 
 
 def test_a_place_keeps_its_signals() -> None:

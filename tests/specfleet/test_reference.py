@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from specfleet.fleet.acceptance.places import PlaceRow
 from specfleet.fleet.acceptance.signals import SignalRow
 from specfleet.fleet.data.shipped import shipped_profiles, shipped_scenarios
 from specfleet.fleet.errors import InputError
@@ -31,7 +30,7 @@ from tools.reference.texts import PAGES
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TABLES = {table.title: table for table in (*tables_from(Scenario), *tables_from(StarPrediction))}
-STRUCTS = [*(table.struct for table in TABLES.values()), Row, RunHeader, SignalRow, PlaceRow, StarInputs, Metric]
+STRUCTS = [*(table.struct for table in TABLES.values()), Row, RunHeader, SignalRow, StarInputs, Metric]
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)

@@ -14,7 +14,6 @@ from functools import cache
 import msgspec
 from msgspec import inspect as types
 
-from specfleet.fleet.acceptance.places import PlaceRow
 from specfleet.fleet.acceptance.signals import SignalRow
 from specfleet.fleet.inputs.strict import name_key
 from specfleet.fleet.records.metrics.glossary import METRICS, PERCENTILES, percentile_name
@@ -231,7 +230,6 @@ def all_entries() -> list[Entry]:
     for struct, kind, before in (
         (StarInputs, "input of the analytic model", ""), (Row, "column of the record table", ""),
         (RunHeader, "field of the run header", "header"), (SignalRow, "column of a signal file", ""),
-        (PlaceRow, "column of a file of places", ""),
     ):  # fmt: skip
         entries += [_of_key(key, kind, [joined(before, key.name)]) for key in keys_of(struct)]
     for table in tables:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from specfleet.fleet.acceptance.places import PlaceRow
 from specfleet.fleet.acceptance.signals import SignalRow
 from specfleet.fleet.records.metrics.glossary import METRICS, Meaning
 from specfleet.fleet.records.metrics.window import Metric
@@ -40,7 +39,6 @@ def all_pages() -> dict[str, str]:
     records = ["## Record table", *_described(Row, with_default=True)]
     records += ["## Events", texts.EVENTS, table_of(("event", "what happened"), events)]
     records += ["## Run header", *_described(RunHeader), "## Signal file", *_described(SignalRow, texts.SIGNALS)]
-    records += ["## File of places", *_described(PlaceRow, texts.PLACES)]
     return {
         "README.md": page("# Reference", texts.INDEX, index),
         "scenario.md": page("# Scenarios", texts.SCENARIOS, *scenario),

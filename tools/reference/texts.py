@@ -49,7 +49,3 @@ EVENTS = "What the column `event` says, besides `start`."
 SIGNALS = """
 The acceptance model [`signals`](scenario.md#signals-model) plays it back; `specfleet run --signals FILE` writes one.
 """
-
-PLACES = """
-The acceptance model [`by-place`](scenario.md#by-place-model) plays it back.
-"""

@@ -10,7 +10,6 @@ import specfleet
 from specfleet.experiments.plan.candidates import Asked, candidates_of
 from specfleet.experiments.plan.texts import acceptance_of, flights_of, link_of, rates_of
 from specfleet.fleet.acceptance.models import Geometric, PerPosition
-from specfleet.fleet.acceptance.places import write_places
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import shape_of
@@ -77,17 +76,14 @@ def test_acceptance_is_read_from_files(tmp_path: Path) -> None:
         "acceptance rate: 62.5%\n"
     )
     specfleet.import_record("vllm-log", tmp_path / "log.txt", tmp_path / "mine.toml")
-    file, places = tmp_path / "mine.toml", tmp_path / "places.toml"
+    file, nothing = tmp_path / "mine.toml", tmp_path / "nothing.toml"
     read = acceptance_of([f"head={file}", "0.5"])
     assert read == {"head": PerPosition(survival=(0.8, 0.45)), "": Geometric(0.5)}
     _, head = candidates(TARGET, HEAD, acceptance=str(file))
     assert head.depths == (1, 2)
-    write_places([(2, 1, 0, 2, 1, 0)], tmp_path / "places.parquet")
-    places.write_text('[acceptance]\nmodel = "by-place"\nfile = "places.parquet"\ndepth = 2\n')
-    assert acceptance_of([str(places)]) == {"": PerPosition(survival=(1.0, 1.0))}
-    places.write_text('name = "nothing"\n')
+    nothing.write_text('name = "nothing"\n')
     with pytest.raises(InputError, match="has no acceptance of drafts"):
-        acceptance_of([str(places)])
+        acceptance_of([str(nothing)])
 
 
 def test_servers_have_vllms_limits_unless_a_scenario_states_others() -> None:
