@@ -5,49 +5,43 @@ round; those of both estimate engines that Vidur did not measure; the host's tim
 estimates AMUSD's target and StarSD.
 """
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from bench.harness import Report, add_data, off_by
+from bench.efficiencies import with_figures
+from bench.harness import off_by
 from bench.specdecode import EAGLE_S, TARGET_S
-from bench.vidur import FILES, estimated_s, read_operators, with_efficiencies
+from bench.vidur import EFFICIENCIES, FILES, estimated_s, read_operators
 from specfleet.experiments.reproduce import amusd, starsd
 from specfleet.experiments.reproduce.amusd_runs import read_sample
 from specfleet.experiments.reproduce.papers import Paper
 from specfleet.experiments.reproduce.rows import Kind, PaperRow, Reproduction, in_parts, row
 from specfleet.fleet.hardware.passes import roofline_of
 from specfleet.fleet.hardware.profile import estimated_profile, placed_of
+from specfleet.fleet.hardware.shipped import device_of
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
 PAPER = Paper("estimates", Path(__file__).parent)
 QWEN, GLM, CONTEXT = (PAPER[name] for name in ("qwen3-8b", "glm-4.5-air", "context"))
 AMUSD_RUNS = "amusd-a100-refactorchat-sample.json"
+DATA = (*FILES.values(), AMUSD_RUNS)
 SHOWN_TOKENS = (1, 8, 32, 64, 128, 256, 512, 1024, 4096)
 EAGLE_DEPTH = 3  # of the draft that the constants of SpecDecode-Bench's simulator time
 STARSD_TREE = 60  # nodes that EAGLE-2 verifies, its default
 STARSD_PASSES = 6  # of a draft: EAGLE-2's default depth of 5, and the root
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    add_data(parser, *FILES.values(), AMUSD_RUNS)
+def reproduce(folder: Path | None) -> Reproduction:
+    """Hold estimates against measurements of Vidur, SpecDecode-Bench, AMUSD and StarSD.
 
-
-def study(options: argparse.Namespace) -> Report:
-    """Hold estimates against measurements of Vidur, SpecDecode-Bench, AMUSD and StarSD, as far as they are there."""
-    return Report(reproduced=[estimates(options.data)])
-
-
-def estimates(folder: Path | None) -> Reproduction:
-    """Make the rows; without a folder, or files in it, those of Vidur and of AMUSD's run file are left out."""
-    there = {file for file in (*FILES.values(), AMUSD_RUNS) if folder is not None and (folder / file).is_file()}
-    notes, parts = [f"left out without {file}" for file in (*FILES.values(), AMUSD_RUNS) if file not in there], {}
+    Without a folder, or files in it, the rows of Vidur and of AMUSD's run file are left out.
+    """
+    there = {file for file in DATA if folder is not None and (folder / file).is_file()}
+    notes, parts = [f"left out without {file}" for file in DATA if file not in there], {}
     for (device, file), other in zip(FILES.items(), reversed(FILES), strict=True):
         if folder is not None and file in there:
             rows, errors = vidur(folder / file, device, other)
@@ -66,10 +60,9 @@ def estimates(folder: Path | None) -> Reproduction:
 
 def vidur(file: Path, device: str, other: str) -> tuple[list[PaperRow], list[float]]:
     """Estimate the operators of a layer on a device with the efficiencies of another; return some rows, all errors."""
-    rows, errors, efficient = [], [], placed_of(f"llama-2-7b@{other}").device
+    rows, errors, efficient = [], [], {name: getattr(device_of(other), name).value for name in EFFICIENCIES}
     for place in read_operators(file):
-        model = placed_of(f"llama-2-7b@{place.parallel}x{device}")
-        model = msgspec.structs.replace(model, device=with_efficiencies(model.device, efficient))
+        model = with_figures(placed_of(f"llama-2-7b@{place.parallel}x{device}"), efficient)
         paper_s, ours_s = sum(place.times_s.values()), sum(estimated_s(model, place.tokens).values())
         errors.append(ours_s / paper_s - 1)
         if place.tokens in SHOWN_TOKENS:

@@ -1,6 +1,7 @@
 """One harness for all studies: works run to rows, rows become tables, aims are met or missed.
 
-A study is a module of this folder with `add_options(parser)` and `study(options)`, which returns a `Report`.
+A study is a module of this folder with `add_options(parser)` and `study(options)`, which returns a `Report`. One that
+only holds data of others against ours has the names of their files, `DATA`, and `reproduce(folder)` instead.
 """
 
 import argparse
@@ -62,11 +63,14 @@ def main(name: str, arguments: Sequence[str]) -> int:
     module = importlib.import_module(f"bench.{name}")
     parser = argparse.ArgumentParser(prog=f"python -m bench {name}", description=module.__doc__)
     parser.add_argument("-o", "--out", type=Path, default=Path("runs") / name, help="folder of the results")
-    module.add_options(parser)
+    if holds_data := hasattr(module, "DATA"):
+        add_data(parser, *module.DATA)
+    else:
+        module.add_options(parser)
     options = parser.parse_args(arguments)
     check_folder(options.out)
     with keeping(options.out):
-        report = module.study(options)
+        report = Report(reproduced=[module.reproduce(options.data)]) if holds_data else module.study(options)
         aims = [
             {"aim": aim.name, "value": aim.value, "at most": aim.most, "verdict": aim.verdict} for aim in report.aims
         ]

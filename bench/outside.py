@@ -19,7 +19,7 @@ import numpy as np
 from bench.harness import Aim, Report, Row
 from bench.others import ENGINES, KINDS, outside_engine
 from bench.scatter import Cell, draw
-from bench.serving import DRAFTS, JUDGED, SHOWN, judged_cell, total_row
+from bench.serving import DRAFTS, JUDGED, SHOWN, cell_row, judged_cell, total_row
 from specfleet.calibration.serving import depths_of, loop_of, profile_of_target, recording_loop, stages_of
 from specfleet.engine.launch.serve import serve
 from specfleet.experiments.compare.compare import ComparedQuantity
@@ -72,7 +72,9 @@ def study(options: argparse.Namespace) -> Report:
         rates = {name: row["throughput"] for name, row in errors.items()}
         drawn = [Cell(rate.engine, rate.sim, len(runs[name]) > 2) for name, rate in rates.items()]
         (options.out / engine / DRAWN).write_bytes(msgspec.json.encode((title, drawn)))
-        tables[f"{title}: errors of tokens/s | TPOT"] = [cell_row(name, errors[name], runs[name]) for name in errors]
+        tables[f"{title}: errors of tokens/s | TPOT"] = [
+            cell_row(name, own) | {"": "restless" if len(runs[name]) > 2 else ""} for name, own in errors.items()
+        ]
         tables[f"{title}: mean absolute errors"] = [total_row(quantity, errors) for quantity in SHOWN]
         of_engine = aims_of(errors, [run for own in runs.values() for run in own])
         aims += [msgspec.structs.replace(aim, name=f"{title}: {aim.name}") for aim in of_engine]
@@ -216,19 +218,6 @@ def rerun_error(runs: Sequence[Run]) -> float:
     """Return how far the tokens/s of the first two runs differ."""
     first, second = (measure(run)["throughput"].value for run in runs[:2])
     return abs(first / second - 1)
-
-
-def cell_row(name: str, judged: Mapping[str, ComparedQuantity], runs: Sequence[Run]) -> Row:
-    """Return the line of a cell; errors are signed but for the host's."""
-    row: Row = {
-        "cell": name, "tokens/s": judged["throughput"].engine, "predicted": judged["throughput"].sim,
-        "TPOT, ms": 1000 * judged["tpot_s"].engine, "TTFT, ms": 1000 * judged["ttft_s"].engine,
-    }  # fmt: skip
-    for title, error in (("mechanism", "mechanism"), ("blind", "parameters"), ("host", "host")):
-        row[f"{title}, %"] = " | ".join(
-            "-" if (found := getattr(judged[name], error)) is None else f"{100 * found.value:+.1f}" for name in JUDGED
-        )
-    return row | {"": "restless" if len(runs) > 2 else ""}
 
 
 def aims_of(judged: Mapping[str, Mapping[str, ComparedQuantity]], runs: Sequence[Run]) -> list[Aim]:

@@ -72,7 +72,14 @@ def study(options: argparse.Namespace) -> Report:
     aims += [
         Aim(f"{row['quantity']}: mechanism, %", row["mechanism, %"], MECHANISM_AIM) for row in totals[: len(JUDGED)]
     ]
-    rows = [cell_row(name, judged[name], results[name]) for name in cells]
+    rows = [
+        cell_row(name, judged[name])
+        | {
+            "rows": float(np.mean([mean_rows(one) for one in results[name]])),
+            "late starts, %": 100 * float(np.mean([late_starts(one) for one in results[name]])),
+        }
+        for name in cells
+    ]
     return Report({"a serving target: errors of tokens/s | TPOT": rows, "mean absolute errors": totals}, aims)
 
 
@@ -126,17 +133,17 @@ def judged_cell(name: str, scenario: Scenario, runs: Sequence[Run], seeds: int) 
     return {row.quantity: row for row in rows}
 
 
-def cell_row(name: str, judged: Mapping[str, ComparedQuantity], runs: Sequence[Run]) -> Row:
+def cell_row(name: str, judged: Mapping[str, ComparedQuantity]) -> Row:
     """Return the line of a cell; errors are signed but for the host's."""
     row: Row = {
-        "cell": name, "rows": float(np.mean([mean_rows(one) for one in runs])), "tokens/s": judged["throughput"].engine,
+        "cell": name, "tokens/s": judged["throughput"].engine, "predicted": judged["throughput"].sim,
         "TPOT, ms": 1000 * judged["tpot_s"].engine, "TTFT, ms": 1000 * judged["ttft_s"].engine,
     }  # fmt: skip
     for title, error in (("mechanism", "mechanism"), ("blind", "parameters"), ("host", "host")):
         row[f"{title}, %"] = " | ".join(
             "-" if (found := getattr(judged[name], error)) is None else f"{100 * found.value:+.1f}" for name in JUDGED
         )
-    return row | {"late starts, %": 100 * float(np.mean([late_starts(one) for one in runs]))}
+    return row
 
 
 def total_row(quantity: str, judged: Mapping[str, Mapping[str, ComparedQuantity]]) -> Row:

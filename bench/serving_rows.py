@@ -3,7 +3,6 @@
 Step times are rooflines and one fitted figure of each engine, the host time of a row; no other number is fitted.
 """
 
-import argparse
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ import msgspec
 import numpy as np
 
 from bench.aiconfigurator import DISAGGREGATED, FILE, PAPER, MeasuredRun, read_runs
-from bench.harness import SINGLE, Report, add_data, data_file
+from bench.harness import SINGLE, data_file
 from specfleet.experiments.reproduce.rows import Kind, PaperRow, Reproduction, in_parts, row
 from specfleet.fleet.hardware.memory import USED, kv_memory
 from specfleet.fleet.hardware.profile import estimated_profile, placed_of
@@ -25,6 +24,7 @@ from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.sim.run import observe
 
+DATA = (FILE,)
 BACKENDS = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM by vLLM's rules"}
 KINDS = {"h100": "Hopper", "h200": "Hopper", "b200": "Blackwell", "b300": "Blackwell", "gb200": "Blackwell"}
 FORMS = {"deepseek-r1": "deepseek-v3"}  # models of one form
@@ -50,19 +50,9 @@ class Predicted(msgspec.Struct, frozen=True):
     requests: int
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    add_data(parser, FILE)
-
-
-def study(options: argparse.Namespace) -> Report:
-    """Hold simulations against measured TPOT and TTFT, run by run."""
-    return Report(reproduced=[serving(data_file(options.data, FILE))])
-
-
-def serving(file: Path) -> Reproduction:
-    """Make the rows; errors by backend, kind of device and model."""
-    runs, disaggregated = read_runs(file)
+def reproduce(folder: Path | None) -> Reproduction:
+    """Hold simulations against measured TPOT and TTFT, run by run; errors by backend, kind of device and model."""
+    runs, disaggregated = read_runs(data_file(folder, FILE))
     lacking = Counter(run.lacks for run in runs if run.lacks) + Counter({DISAGGREGATED: disaggregated})
     notes = [f"{count} rows left out, for want of: {lacks}" for lacks, count in sorted(lacking.items())]
     parts = {}

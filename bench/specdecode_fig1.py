@@ -5,8 +5,8 @@ together from figure 4's shares of time. Three numbers are fitted to InstructCod
 are predicted, ShareGPT's without a number beside them.
 """
 
-import argparse
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult, least_squares
 from scipy.stats import t as student
 
-from bench.harness import Report, add_data, data_file, off_by
+from bench.harness import data_file, off_by
 from bench.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 from bench.specdecode import BATCHES, FIGURE_10, FILE, METHODS, PAPER, Recordings, read_recordings
 from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, row, score_of
@@ -25,6 +25,7 @@ from specfleet.fleet.records.metrics.intervals import CONFIDENCE
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
+DATA = (FILE,)
 MEASURED_BATCHES = (1, 16, 64, 128)
 FIGURE_1 = {
     (name, method, depth): speed_ups
@@ -195,14 +196,9 @@ SEED = 1
 SMALL = 0.01  # relative step of the derivatives
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    add_data(parser, FILE)
-
-
-def study(options: argparse.Namespace) -> Report:
+def reproduce(folder: Path | None) -> Reproduction:
     """Fit InstructCoder's rows, predict GSM8K's and CNN's, and forecast ShareGPT's."""
-    return Report(reproduced=[specdecode_fig1(read_recordings(data_file(options.data, FILE)))])
+    return specdecode_fig1(read_recordings(data_file(folder, FILE)))
 
 
 def specdecode_fig1(recordings: Recordings) -> Reproduction:

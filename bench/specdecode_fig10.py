@@ -4,13 +4,12 @@ Their times are linear in tokens and their rows copies of one request, so each p
 priced by `lockstep.py`, which a test holds equal to the simulation row by row.
 """
 
-import argparse
 import random
 from pathlib import Path
 
 import numpy as np
 
-from bench.harness import Report, add_data, data_file, off_by
+from bench.harness import data_file, off_by
 from bench.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 from bench.specdecode import (
     BATCHES,
@@ -29,23 +28,15 @@ from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, row
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
+DATA = (FILE,)
 REQUESTS = 300  # of each set
 SEED = 42
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    add_data(parser, FILE)
-
-
-def study(options: argparse.Namespace) -> Report:
+def reproduce(folder: Path | None) -> Reproduction:
     """Hold our speed-ups against the authors' simulated ones, by set, drafter, depth and batch."""
-    return Report(reproduced=[specdecode_fig10(data_file(options.data, FILE))])
-
-
-def specdecode_fig10(file: Path) -> Reproduction:
-    """Make the rows; `file` has the recordings."""
-    drawn = {curve: _as_they_read(recorded) for curve, recorded in read_recordings(file).items()}
+    recordings = read_recordings(data_file(folder, FILE))
+    drawn = {curve: _as_they_read(recorded) for curve, recorded in recordings.items()}
     for name in SETS:
         drawn[name, "combined"] = _combined(*(drawn[name, method] for method in METHODS))
     rows = [

@@ -10,7 +10,6 @@ import msgspec
 import pandas as pd
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.device import Accelerator
 from specfleet.fleet.hardware.passes import Placed, kernel_s, product_s
 from specfleet.fleet.hardware.shipped import shape_of
 
@@ -62,8 +61,3 @@ def estimated_s(model: Placed, tokens: int) -> dict[str, float]:
         "mlp_act": kernel_s(device, 3 * tokens * width),
         "add": kernel_s(device, 3 * tokens * hidden),
     }
-
-
-def with_efficiencies(device: Accelerator, other: Accelerator) -> Accelerator:
-    """Return a device with the efficiencies that were measured on another."""
-    return msgspec.structs.replace(device, **{name: getattr(other, name) for name in EFFICIENCIES})

@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pandas as pd
 import pytest
 
 from bench.efficiencies import fitted_figures, with_figures
-from bench.estimates import AMUSD_RUNS, SHOWN_TOKENS, estimates
+from bench.estimates import AMUSD_RUNS, SHOWN_TOKENS, reproduce
 from bench.vidur import EFFICIENCIES, FILES, MEDIANS, MODEL, PLACE, SIZES, estimated_s, read_operators
-from bench.vidur import with_efficiencies as as_efficient
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed
 from specfleet.fleet.hardware.profile import placed_of
@@ -37,8 +35,8 @@ def a100(parallel: int) -> Placed:
 
 def h100_as_a100(parallel: int) -> Placed:
     """An H100 with the A100's efficiencies."""
-    placed = placed_of(f"{MODEL}@{parallel}xh100")
-    return msgspec.structs.replace(placed, device=as_efficient(placed.device, device_of("a100-80gb")))
+    figures = {name: getattr(device_of("a100-80gb"), name).value for name in EFFICIENCIES}
+    return with_figures(placed_of(f"{MODEL}@{parallel}xh100"), figures)
 
 
 def test_a_fit_finds_the_efficiencies_that_operators_were_made_with(tmp_path: Path) -> None:
@@ -66,17 +64,17 @@ def test_operators_of_another_model_are_refused(tmp_path: Path) -> None:
 def test_an_efficiency_is_not_used_on_its_own_device(tmp_path: Path) -> None:
     """Operators of an H100 that is as efficient as the A100 are met exactly, and nothing of theirs was fitted."""
     write_operators(tmp_path / FILES["h100"], h100_as_a100)
-    rows = [made for made in estimates(tmp_path).rows if made.quantity == "operators of a layer, ms"]
+    rows = [made for made in reproduce(tmp_path).rows if made.quantity == "operators of a layer, ms"]
     assert {made.case["tokens"] for made in rows} == {tokens for tokens, _ in GRID} & set(SHOWN_TOKENS)
     assert {made.case["efficiencies of"] for made in rows} == {"a100-80gb"}
     assert all(made.kind == "estimated" and made.error == pytest.approx(0) for made in rows)
 
 
 def test_missing_measurements_are_said_and_the_rest_is_shown(tmp_path: Path) -> None:
-    alone = estimates(None)
+    alone = reproduce(None)
     assert alone.assumptions[:3] == [f"left out without {file}" for file in (*FILES.values(), AMUSD_RUNS)]
     write_operators(tmp_path / FILES["a100-80gb"], a100, 1.2)
-    some = estimates(tmp_path)
+    some = reproduce(tmp_path)
     assert some.assumptions[0] == f"left out without {FILES['h100']}"
     assert len(some.rows) == len(alone.rows) + len(GRID)
     assert some.parts.keys() - alone.parts.keys() == {"Vidur, operators of Llama-2-7B on a100-80gb"}
@@ -84,7 +82,7 @@ def test_missing_measurements_are_said_and_the_rest_is_shown(tmp_path: Path) -> 
 
 def test_estimates_without_a_fit_stay_within_their_claims() -> None:
     """What the README and the notes claim: 15 % on average; engines with graphs within 10 %."""
-    whole = estimates(None)
+    whole = reproduce(None)
     weighted = sum(part.rows * (part.mean_error or 0) for part in whole.parts.values()) / whole.score.rows
     assert whole.score.mean_error == pytest.approx(weighted)
     assert weighted < 0.15

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from bench import serving_rows
 from bench.aiconfigurator import FILE, MeasuredRun, read_runs
-from bench.serving_rows import serving
+from bench.serving_rows import reproduce
 from specfleet.experiments.reproduce.rows import Reproduction
 from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.passes import Placed
@@ -48,7 +48,7 @@ def read(folder: Path, *rows: dict[str, str]) -> list[MeasuredRun]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
-    return serving(write(tmp_path_factory.mktemp("data"), *ROWS))
+    return reproduce(write(tmp_path_factory.mktemp("data"), *ROWS).parent)
 
 
 def predicted(run: MeasuredRun, row_s: float) -> serving_rows.Predicted:
@@ -108,7 +108,7 @@ def test_sglang_reads_prompts_first_and_runs_on_h100_stay_in_step(tmp_path: Path
 
 def test_a_fitted_row_is_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(serving_rows.PAPER, "fitted", {"vllm": ("plain",)})
-    rows = serving(write(tmp_path, PLAIN)).rows
+    rows = reproduce(write(tmp_path, PLAIN).parent).rows
     assert [row.kind for row in rows if "row" in row.case] == ["fitted", "fitted"]
 
 

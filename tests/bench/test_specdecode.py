@@ -16,7 +16,7 @@ from bench import specdecode_fig10 as figure_10
 from bench.lockstep import walks_of
 from bench.specdecode import FILE, METHODS, RECORDED, SETS, read_recordings
 from bench.specdecode_fig1 import FIGURE_1, specdecode_fig1
-from bench.specdecode_fig10 import FIGURE_10, head_draft, profile_with, specdecode_fig10
+from bench.specdecode_fig10 import FIGURE_10, head_draft, profile_with
 from specfleet.experiments.reproduce.rows import PaperRow, Reproduction
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.times.step_time import StepTime
@@ -59,7 +59,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def simulated(recordings: Path) -> Reproduction:
-    return specdecode_fig10(recordings)
+    return figure_10.reproduce(recordings.parent)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_recordings_of_another_form_are_refused(answer: Answer, line: str, tmp_p
 @pytest.mark.parametrize("depth", [3, "oracle"])
 def test_a_point_of_figure_10_is_the_simulators(depth: int | str, tmp_path: Path) -> None:
     file = write_recordings(tmp_path, requests=1)
-    rows, recorded = specdecode_fig10(file).rows, read_recordings(file)["GSM8K", "EAGLE-3"]
+    rows, recorded = figure_10.reproduce(tmp_path).rows, read_recordings(file)["GSM8K", "EAGLE-3"]
     (text,), (prompt,) = recorded.texts, recorded.prompts
     read, batch = [0, *text[:-1]], 8  # as the authors read it
     planned = RECORDED if depth == "oracle" else int(depth)
@@ -117,7 +117,7 @@ def test_no_point_of_figure_10_moves_with_what_is_printed(
 ) -> None:
     changed = {curve: tuple(1.1 * value for value in values) for curve, values in FIGURE_10.items()}
     monkeypatch.setattr(figure_10, "FIGURE_10", changed)
-    before, after = simulated.rows, specdecode_fig10(recordings).rows
+    before, after = simulated.rows, figure_10.reproduce(recordings.parent).rows
     points = [place for place, made in enumerate(before) if made.quantity == "speed-up"]
     assert [before[place].ours for place in points] == [after[place].ours for place in points]
 
