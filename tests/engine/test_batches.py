@@ -59,6 +59,8 @@ def batch(rule: str, size: int, *parts: Part, **tables: dict[str, object]) -> Sc
     for part in (*parts, tables):
         for name, table in part.items():
             content[name] = content.get(name, {}) | table
+    if "allocate" in content["verifiers"]:
+        content["drafters"].pop("depth", None)  # the rule has the lengths
     return make_scenario({"name": rule, "precision": "float64", **content})
 
 

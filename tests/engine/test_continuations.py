@@ -9,8 +9,6 @@ import pytest
 from specfleet.engine.replayed import continuations as module
 from specfleet.engine.replayed.continuations import continuations_of
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.allocate import Fixed
-from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from tests.helpers.pairs import drafters_of, pair_scenario
@@ -58,7 +56,7 @@ def test_longer_texts_are_decoded_anew(tiny: Path, tmp_path: Path, decoded: list
 
 
 def test_granted_drafts_may_be_longer_than_the_depth(tiny: Path, tmp_path: Path) -> None:
-    (one,) = of(change_scenario(pair_scenario(tiny), {"verifiers.allocate": Fixed(40)}), tmp_path, 1)
+    (one,) = of(pair_scenario(tiny, verifiers={"allocate": {"policy": "fixed", "depth": 40}}), tmp_path, 1)
     assert len(one[1]) == 20 + 40 + 1
 
 

@@ -65,11 +65,12 @@ def faulty(name: str, seed: int, **liveness: Any) -> Scenario:
 
 def plain_fleet(name: str, seed: int, patience_s: float = 1.0, rejoin_s: float = 0.7, lease_s: float = 3.0) -> Scenario:
     """The same fleet without a fault."""
+    has_lengths = "ahead" in name or "allocate" in FLEETS[name]["verifiers"]
     content: dict[str, Any] = {
         "seed": seed,
         "acceptance": {"model": "geometric", "beta": 0.7},
         "profile": PROFILE,
-        "drafters": {"lease_s": lease_s} | ({} if "ahead" in name else {"depth": 3}),
+        "drafters": {"lease_s": lease_s} | ({} if has_lengths else {"depth": 3}),
         "verifiers": {"patience_s": patience_s} | ({"rejoin_s": rejoin_s} if patience_s else {}),
         "workload": {"requests": 6, "prompt_tokens": 4, "new_tokens": NEW_TOKENS},
     }
