@@ -31,7 +31,7 @@ from specfleet.fleet.times.profile import HardwareProfile
 MOST = int(MAX_IN_FLIGHT / FACTORS[0])  # requests in flight
 ROWS = requests_for(MOST)  # of a file of lengths, at most: as many as requests of a simulation
 COUNTS = ("drafters.count", "verifiers.count")
-DEPTH = "drafters.depth"
+DEPTH, ALLOCATE = "drafters.depth", "verifiers.allocate"
 STATIONS = {  # of a scenario's keys those that a plan cannot keep, and why
     "drafters.device": "a plan places drafters and targets itself", "verifiers.device": "see drafters.device",
     "drafters.profile": "a plan knows one profile", "verifiers.profile": "a plan knows one profile",
@@ -175,6 +175,8 @@ def _check(base: Scenario, given: Mapping[str, Any], wanted: Mapping[str, Sequen
         side, _, name = key.rpartition(".")
         if getattr(getattr(base, side) if side else base, name):
             raise InputError(f"scenario {base.name!r}: {key}: {why}; leave it out")
+    if DEPTH in wanted and (base.verifiers.allocate is not None or any(key.startswith(ALLOCATE) for key in wanted)):
+        raise InputError(f"plan: {DEPTH}: {ALLOCATE} has the speculation lengths; leave {DEPTH} out")
     if base.verifiers.verify is not None and is_placed:
         raise InputError(f"scenario {base.name!r}: verifiers.verify would replace the times of --target")
 

@@ -239,23 +239,26 @@ def _verifiers(asked: Asked, target: Placed | None) -> Verifiers:
 
 
 def _depths(asked: Asked, method: Method, accepted: Any) -> tuple[int, ...]:
-    """Return the depths to try, as far as the acceptance of drafts is known; a rule of lengths has its own."""
+    """Return the depths to try, as far as the acceptance of drafts is known."""
     if method == "none":
         return (0,)
-    if asked.scenario.verifiers.allocate is not None:
-        return (asked.scenario.drafters.depth,)
     known = deepest(accepted)
     return tuple(dict.fromkeys(int(min(depth, known)) for depth in asked.depths or DEPTHS))
 
 
 def _varied(one: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
-    """Yield a candidate for every choice of values of further keys; without drafters apart, of those that it knows."""
+    """Yield a candidate for every choice of values of further keys; without drafters apart, of those that it knows.
+
+    A rule of lengths has its own depths, of which the longest stands for all.
+    """
     keys = [key for key in vary if one.method == "apart" or all(_takes(one, key, value) for value in vary[key])]
     for values in product(*(vary[key] for key in keys)):
         levers = dict(zip(keys, values, strict=True))
         said = [one.name, *(f"{key.rpartition('.')[2]} {value}" for key, value in levers.items())]
         base = change_scenario(one.base, levers) if levers else one.base
-        yield msgspec.structs.replace(one, base=base, name=", ".join(said))
+        rule = base.verifiers.allocate
+        depths = one.depths if rule is None else (rule.longest,)
+        yield msgspec.structs.replace(one, base=base, name=", ".join(said), depths=depths)
 
 
 def _takes(one: Candidate, key: str, value: Any) -> bool:

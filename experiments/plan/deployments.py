@@ -131,11 +131,12 @@ class Deployment(msgspec.Struct, frozen=True):
         arrivals, at_once = Poisson(load.per_s) if load.per_s else None, load.at_once(self.replicas)
         streams = 0 if load.each == 1 else at_once
         stations = self.drafters or min(base.drafters.count, 1)
+        depth = base.drafters.depth if base.verifiers.allocate is not None else self.depth or base.drafters.depth
         return replace(
             base,
             name=self.title,
             workload=replace(base.workload, arrivals=arrivals, streams=streams, requests=requests),
-            drafters=replace(base.drafters, depth=self.depth or base.drafters.depth, count=stations),
+            drafters=replace(base.drafters, depth=depth, count=stations),
             verifiers=replace(base.verifiers, count=self.replicas, late=self.late),
             measure=Measure(WARM_UP if load.per_s else BEGINNING * at_once / requests),
         )

@@ -107,6 +107,18 @@ def test_a_scenarios_rules_hold_where_they_have_an_effect() -> None:
         assert change_scenario(one.base, {}) == one.base  # it is read again from its file
 
 
+def test_a_rule_of_lengths_has_its_own_depths() -> None:
+    rule = {"verifiers.allocate": {"policy": "fixed-share", "budget": 3}}
+    count, vary = {"verifiers.count": [1]}, {key: [value] for key, value in rule.items()}
+    for stated, varied in ((rule, {}), ({}, vary)):
+        found = specfleet.plan("star", {"workload.new_tokens": 8, **stated}, vary=count | varied, jobs=1)
+        assert {row.depth for row in found.rows if row.drafters} == {3}
+        assert found.scenario is not None
+        assert change_scenario(found.scenario, {}) == found.scenario  # it is read again from its file
+        with pytest.raises(InputError, match=r"drafters.depth: verifiers.allocate has the speculation lengths; leave"):
+            specfleet.plan("star", stated, vary=count | varied | {"drafters.depth": [2]})
+
+
 def test_prices_by_role_do_not_apply_to_several_devices() -> None:
     scenario = msgspec.structs.replace(scenario_of("star"), cost=Cost(3.0, 1.0))
     drafts = ("llama-3.2-1b@l4", "llama-3.2-1b@h100")
