@@ -19,7 +19,7 @@ from specfleet.fleet.records import run as records
 from specfleet.fleet.records.playback import MECHANISM, parse_parts, playback_of
 from specfleet.fleet.records.progress import Progress
 from specfleet.fleet.records.run import Run
-from specfleet.fleet.scenario.changes import Changes, pairs_of
+from specfleet.fleet.scenario.changes import Changes, flat, pairs_of
 from specfleet.fleet.scenario.names import Engine, SimPath, World
 from specfleet.fleet.scenario.reading import Given, scenario_of
 from specfleet.fleet.scenario.resolve import resolve
@@ -221,7 +221,7 @@ def sweep(
     if folder is not None:
         check_folder(folder)
     pairs = [*pairs_of(changes or ()), *keys.items()]
-    axes = sweeps.vary_of(vary, [key for key, _ in pairs])
+    axes = sweeps.vary_of(vary, [key for key, _ in flat(dict(pairs))])
     cells = [(cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in sweeps.cells_of(axes)]
     at_once = jobs or os.cpu_count() or 1
     try:

@@ -150,7 +150,7 @@ def sweep(
     }
     try:
         if folder:
-            write_file(folder / RECORD, _in_json(record))
+            write_file(folder / RECORD, msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
         _run_missing(arguments, results, folder, 1 if world == "engine" else jobs, done)
     except OutputError as error:
         error.result = _in_order(results)
@@ -173,7 +173,7 @@ def _run_missing(
                 with deferred():  # what is kept is counted, too
                     results[place] = result
                     if folder:
-                        write_file(cell_file(folder, result.cell), _in_json(result))
+                        write_file(cell_file(folder, result.cell), _sealed(result))
                         if len(results) - tabled >= TABLED_SHARE * len(results):
                             _keep_table(folder, results)
                             tabled = len(results)
@@ -258,16 +258,25 @@ def shown(cell: Cell) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, (dict, list)) else value for key, value in cell.items()}
 
 
-def _in_json(value: CellResult | SweepRecord) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+def _sealed(result: CellResult) -> bytes:
+    """Return the content of a cell's file: the result as JSON, with a fingerprint of itself."""
+    content = msgspec.json.decode(msgspec.json.encode(result))
+    return msgspec.json.format(msgspec.json.encode(content | {"digest": _digest(content)}), indent=2) + b"\n"
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Return the fingerprint of a cell's content; a damaged cell runs again."""
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:16]
 
 
 def _read(path: Path) -> CellResult | None:
-    """Return the result that a file keeps; None where there is none, or it is damaged: such a cell runs again."""
+    """Return the result that a file keeps; None where there is none, or it is damaged."""
     try:
         content = read_json(path)
+        if content.pop("digest") != _digest(content):
+            return None
         return msgspec.convert(content | {"metrics": with_missing(content["metrics"])}, CellResult)
-    except (InputError, ValueError, KeyError, TypeError):
+    except (InputError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

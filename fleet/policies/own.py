@@ -7,7 +7,7 @@ policy, a dot and any word; its object is a frozen struct like those in this fol
     "order.shortest-first" = "mine.policies:ShortestFirst"
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import reduce
 from importlib.metadata import EntryPoint, entry_points
 from operator import or_
@@ -28,14 +28,26 @@ def with_own(key: str, *shipped: type[msgspec.Struct]) -> Any:
     Raises InputError, one line with the entry point, for what is no frozen struct with a `policy` tag of its own.
     """
     policies = list(shipped)
+    for offered, point in _points():
+        if offered == key:
+            policies.append(_loaded(point, {str(policy.__struct_config__.tag) for policy in policies}))
+    return reduce(or_, policies)
+
+
+def installed() -> Iterator[type[msgspec.Struct]]:
+    """Yield the policies that installed packages offer; InputError as `with_own`."""
+    return (_loaded(point, ()) for _, point in _points())
+
+
+def _points() -> Iterator[tuple[str, EntryPoint]]:
+    """Yield the entry points by name, each with the key that may name its policy."""
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        if point.name.partition(".")[0] not in KEYS:
+        key = point.name.partition(".")[0]
+        if key not in KEYS:
             raise InputError(
                 f"entry point {point.name} of {GROUP}: allowed: {', '.join(f'{key}.NAME' for key in KEYS)}"
             )
-        if point.name.partition(".")[0] == key:
-            policies.append(_loaded(point, {str(policy.__struct_config__.tag) for policy in policies}))
-    return reduce(or_, policies)
+        yield key, point
 
 
 def _loaded(point: EntryPoint, taken: Collection[str]) -> type[msgspec.Struct]:

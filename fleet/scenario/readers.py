@@ -14,9 +14,8 @@ import msgspec
 
 from specfleet.fleet.policies.group import One
 from specfleet.fleet.policies.overlap import Ahead
-from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
-from specfleet.fleet.scenario.lengths import TEXTS, Between
-from specfleet.fleet.scenario.scenario import Scenario, Workload
+from specfleet.fleet.scenario.arrivals import Trace
+from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.writing import default_of, fields_of
 
 
@@ -25,12 +24,6 @@ class Form(NamedTuple):
 
     reason: str
     holds: Callable[[Scenario], bool]
-
-
-def _draws(workload: Workload) -> bool:
-    """Whether a length or an arrival of the workload is random."""
-    is_range = isinstance(workload.prompt_tokens, Between) or isinstance(workload.new_tokens, Between)
-    return is_range or workload.lengths in TEXTS or isinstance(workload.arrivals, Poisson | Gamma)
 
 
 _BESIDE = "drafters.place = 'target' drafts within the target's steps"
@@ -65,7 +58,6 @@ FORMS: dict[str, Form] = {
         "every request is a stream of its own, in a domain of its own",
         lambda of: of.workload.arrivals is not None or of.workload.streams >= of.workload.requests,
     ),
-    "undrawn": Form("no length and no arrival is drawn", lambda of: not _draws(of.workload)),
     "greedy": Form("workload.temperature = 0 decodes greedily", lambda of: not of.workload.temperature),
     "batch": Form(
         "drafters.group = 'batch' takes all that wait, oldest first", lambda of: not isinstance(of.drafters.group, One)
@@ -117,9 +109,8 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "workload.streams": "arrivals equations",
     "workload.prompt_tokens workload.new_tokens": "trace lengths recorded",
     "workload.lengths": "trace recorded",
-    "workload.seed": "undrawn",
     "workload.top_k workload.top_p": "greedy",
-    "workload.prompts workload.temperature": "",
+    "workload.seed workload.prompts workload.temperature": "",
     "acceptance": "loop equations",
     "acceptance.switch": "own-streams",
 }

@@ -3,6 +3,7 @@
 `entries.json` says it; `python -m tools.reference` makes that file from docstrings and the glossary.
 """
 
+import inspect
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import shortened
+from specfleet.fleet.policies.own import installed
 
 FILE = Path(__file__).with_name("entries.json")
 REQUIRED, LEFT_OUT, OF_ITS_KEYS = "required", "left out", "its keys' defaults"  # defaults that are no value
@@ -62,12 +64,18 @@ def meanings() -> Meanings:
     return msgspec.json.decode(FILE.read_bytes(), type=Meanings)
 
 
+def _of_packages() -> list[Entry]:
+    """Return the policies of installed packages, as their docstrings say them."""
+    tags = {str(policy.__struct_config__.tag): policy for policy in installed()}
+    return [Entry(tag, "policy", (tag, policy.__name__), inspect.getdoc(policy) or "") for tag, policy in tags.items()]
+
+
 def explain(word: str) -> list[Entry]:
     """Return the entries of a key (its full name or the last parts of it), metric, symbol, column, policy or model.
 
     Raises InputError with the nearest words, and the keys that allow it as a value, where there is no entry.
     """
-    entries, sought = meanings().entries, word.strip().strip("`").replace("[]", "")
+    entries, sought = (*meanings().entries, *_of_packages()), word.strip().strip("`").replace("[]", "")
     found = [one for one in entries if any(f".{name}".endswith(f".{sought}") for name in one.names)]
     if found:
         return found

@@ -122,7 +122,10 @@ def test_answers_alone_give_the_same_metrics() -> None:
         ({"drafters.kind": "eagle"}, "drafters.kind"),
         ({"verifiers.count": 2}, "verifiers.count"),
         ({"verifiers.prefill_first": True}, "verifiers.prefill_first"),
-        ({"verifiers.allocate": {"policy": "by-batch", "up_to": [4], "depths": [3, 0]}}, "verifiers.allocate"),
+        (
+            {"drafters.depth": 5, "verifiers.allocate": {"policy": "by-batch", "up_to": [4], "depths": [3, 0]}},
+            "verifiers.allocate",
+        ),
     ],
 )
 def test_unknown_keys_are_refused_by_name(changes: dict[str, Any], key: str) -> None:

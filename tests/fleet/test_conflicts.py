@@ -87,7 +87,6 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
             {"drafters": {"depth": 3}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}},
             "verifiers.allocate has the speculation lengths; leave drafters.depth out",
         ),
-        ({"workload": {"seed": 3}}, "no length and no arrival is drawn; leave workload.seed out"),
         ({"verifiers": {"priorities": [2, 1]}}, "drafters.order 'fifo' .* leave verifiers.priorities out"),
         ({"drafters": {"lease_s": 3.0}}, "verifiers.patience_s = 0"),
         ({"verifiers": {"rejoin_s": 3.0}}, "leave verifiers.rejoin_s"),

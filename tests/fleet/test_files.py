@@ -171,8 +171,8 @@ WRITES = re.compile(
     r"|\b(savefig|savez|savez_compressed|write_table|dump)\((?!.*\bcontent\b)"  # content is in memory
     r"|\bto_csv\((?!index)|\bsave_pretrained\("
 )
-FREE = {  # the function itself; a lock, which has no content
-    "fleet/files.py", "engine/node/device_lock.py",
+FREE = {  # the function itself; a lock and sockets, which have no content
+    "fleet/files.py", "engine/node/device_lock.py", "engine/net/socket_files.py",
 }  # fmt: skip
 FINE = {
     "json.dump(measure(), sys.stdout, indent=2)",

@@ -30,7 +30,7 @@ DOORS = {
     "engine/outside/engines.py",
     "engine/outside/job.py",  # where a scenario is read, changed, resolved, kept or written
     *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "fingerprint", "reading", "resolve")),
-    *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "sides", "writing")),
+    *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "readers", "sides", "writing")),
     *("fleet/records/run.py", "sim/run.py", "sim/predict.py", "sim/alone.py", "sim/baseline.py"),
     *(
         "engine/launch/by_hand.py",

@@ -69,4 +69,4 @@ def write_estimated(folder: Path) -> None:
 
 def write_amusd(folder: Path) -> None:
     """Write a run file of the AMUSD authors' form, as their program writes them for a made-up machine."""
-    (folder / "runs.json").write_text(json.dumps(run_file(any_machine(7, tokens=60))))
+    (folder / "runs.json").write_text(json.dumps(run_file(any_machine(7, tokens=400))))

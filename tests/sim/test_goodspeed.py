@@ -101,7 +101,7 @@ def rounds(spread: dict[str, Any] | None = None, **verifiers: Any) -> Scenario:
                 "verify": {"base_s": 2.0},
             },
             "acceptance": {"model": "ratios", "clients": clients},
-            "drafters": {"count": 4, "depth": 3},
+            "drafters": {"count": 4} | ({} if "allocate" in verifiers else {"depth": 3}),
             "verifiers": {"count": 1, "late": "wait"} | verifiers,
             "workload": {"requests": 8, "prompt_tokens": 10, "new_tokens": 600},
         }

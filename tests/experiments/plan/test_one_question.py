@@ -57,7 +57,7 @@ def test_equations_overstate_capacity_by_no_more_than_the_margin(target: str, dr
     for one in estimates(question("", target, Load(per_s=1e-3), draft))[0]:
         if one.fleet.replicas == 1 and one.fleet.depth in (0, 2):
             load = Load(in_flight=2 * int(one.curve.rows[-1]))
-            served = simulated(one.fleet.scenario(load, max(3 * load.in_flight, 1000)))["throughput"] / 250
+            served = simulated(one.fleet.scenario(load, 6 * load.in_flight))["throughput"] / 250
             assert (1 - MARGIN) * one.per_s <= served <= 1.03 * one.per_s
 
 
