@@ -64,7 +64,8 @@ def test_commands_calibrate_run_and_predict_a_target(tmp_path: Path) -> None:
         ["run", scenario, "-o", str(tmp_path / "engine.parquet"), "--signals", str(tmp_path / "here.parquet")],
         ["simulate", scenario, "--set", f"profile={profile}", "-o", str(tmp_path / "sim.parquet")],
         ["simulate", scenario, "--set", f"profile={profile}", "--set", "verifiers.allocate.policy=dsde",
-         "--set", "acceptance.model=signals", "--set", f"acceptance.file={tmp_path / 'profile.signals.parquet'}",
+         "--set", "drafters.depth=5", "--set", "acceptance.model=signals",
+         "--set", f"acceptance.file={tmp_path / 'profile.signals.parquet'}",
          "-o", str(tmp_path / "dsde.parquet")],
     ):  # fmt: skip
         result = CliRunner().invoke(app, command)
