@@ -93,6 +93,7 @@ ONE_DRAFTER = "all routes lead to the one drafter"
 ONE_TARGET = "there is one target to order"
 ONE_SESSION = "each target has one session, so steps have one member"
 AT_ONCE = "all requests begin at once, so that no prompt waits while others decode"
+ALIKE = "requests are equal, and arrivals are not drawn"
 LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "name": (REAL, ()),
     "precision": (REAL, ()),
@@ -102,6 +103,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "verifiers.kind": (REAL, ()),
     "verifiers.rule": (REAL, ()),
     "workload.prompts": (REAL, ()),
+    "workload.seed": (ALIKE, tuple(name for name in CORNERS if name not in ("aligned", "arrivals"))),
     "workload.temperature": (REAL, ()),
     "workload.top_k": (REAL, ()),
     "workload.top_p": (REAL, ()),

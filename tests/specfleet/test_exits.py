@@ -37,7 +37,8 @@ def needed(name: str) -> list[str]:
     words = []
     for param in COMMANDS[name].params:
         if param.required:
-            words += ["x=1"] if param.param_type_name == "argument" else [param.opts[0], "x=1"]
+            word = "drafter" if param.name == "role" else "x=1"
+            words += [word] if param.param_type_name == "argument" else [param.opts[0], word]
     return words
 
 

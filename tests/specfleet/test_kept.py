@@ -17,7 +17,7 @@ READERS = {  # commands that read a scenario: what they are given, and what they
     "simulate": (["-o", "OUT"], "nothing was written to OUT"),
     "sweep": (["-o", "OUT", "--vary", "seed=1:3"], "kept: 0 of 3 cells in OUT; the same command goes on from there"),
     "run": (["-o", "OUT"], "nothing was written to OUT"),
-    "drafter": (["-o", "OUT"], "nothing was written"),
+    "node drafter": (["-o", "OUT"], "nothing was written"),
 }
 
 
@@ -27,7 +27,7 @@ def test_a_signal_during_input_reports_that_nothing_was_written(name: str, how: 
     pipe, out = tmp_path / "scenario.toml", tmp_path / "out"
     os.mkfifo(pipe)
     arguments, kept = READERS[name]
-    process = specfleet(name, pipe, *(str(out) if argument == "OUT" else argument for argument in arguments))
+    process = specfleet(*name.split(), pipe, *(str(out) if argument == "OUT" else argument for argument in arguments))
     writers: list[int] = []
 
     def is_open() -> bool:
