@@ -91,9 +91,7 @@ def serve_node(
         say(f"serves {_clients(keys)} at {shown([node.address])}")
     node.open()
     node.wait_for_welcomes(PATIENCE_S)
-    if addresses:
-        say(f"drafts come from {shown(list(addresses.values()))}")
-    serve_and_keep(node, scenario, out, watch, say, power)
+    serve_and_keep(node, scenario, out, watch, say, power, list(addresses.values()))
     return dict(node.outputs)
 
 
@@ -139,10 +137,18 @@ def node_name(fleet: Fleet, role: Role, numbers: Sequence[int]) -> str:
 
 
 def serve_and_keep(
-    node: Stations, scenario: Scenario, out: Path | None, watch: Watch | None, say: Say, power: Path | None = None
+    node: Stations,
+    scenario: Scenario,
+    out: Path | None,
+    watch: Watch | None,
+    say: Say,
+    power: Path | None = None,
+    called: Sequence[str] = (),
 ) -> None:
     """Serve with a connected node; then write its records. Raise Interrupted if a signal stopped it."""
     with stopped_by_signals(node) as signals:
+        if called:  # said once a signal keeps the records
+            say(f"drafts come from {shown(called)}")
         zero_s = now_s()
         meter = measured_here(say) if power is not None else None
         with (

@@ -33,7 +33,7 @@ def test_commands_of_the_page_are_found() -> None:
 def test_runs_of_the_page_print_no_progress_without_terminal(number: int, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     line = commands()["run"][number]
-    words = [*line.split(), *FEW, "--set", "verifiers.count=2", "--json"]
+    words = [*line.split(), *FEW, "--json"]
     status, out, err = ended(specfleet(*words, cwd=tmp_path))
     assert status == 0
     metrics = json.loads(out)["metrics"]
