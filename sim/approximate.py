@@ -29,7 +29,7 @@ def rounds_per_s(
         scv: Squared coefficient of variation of S.
         return_scv: The same of Z. With both 0 the result is N / max(N S, S + Z).
     """
-    arguments = np.broadcast_arrays(*(np.asarray(each, dtype=float) for each in (N, S_s, Z_s, scv, return_scv)))
+    arguments = np.broadcast_arrays(*(np.asarray(argument, dtype=float) for argument in (N, S_s, Z_s, scv, return_scv)))
     targets, S, Z, c2, return_c2 = arguments
     constant: Floats = targets / np.maximum(targets * S, S + Z)
     if not np.any(c2 + return_c2 > 0):

@@ -1,5 +1,6 @@
 """A fleet in simulated time: drafters, targets, the links between them, and the arrival of requests."""
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
@@ -45,7 +46,7 @@ from specfleet.fleet.times.effects import NEVER_IDLE, IdleEffect
 from specfleet.fleet.times.overhead import Overhead
 from specfleet.fleet.times.step import Step
 from specfleet.sim.faults import FallibleServer
-from specfleet.sim.playback import PlayedOutcomes, deques_of, played_delays, played_durations
+from specfleet.sim.playback import PlayedOutcomes, played_delays, played_durations
 from specfleet.sim.servers import (
     ContendedDevice,
     Device,
@@ -73,7 +74,8 @@ class Network:
         self.playback = playback or Playback()
         self.fallible = bool(fleet.faults or fleet.verifiers.patience.patience_s or fleet.drafters.lease_s)
         self.devices = {name: _shared_device(name, device, self.playback) for name, device in fleet.devices.items()}
-        self.ways_s = deques_of(self.playback.ways_s) if "links" in self.playback.parts else {}
+        ways_s = self.playback.ways_s if "links" in self.playback.parts else {}
+        self.ways_s = {sent: deque(max(way_s, 0.0) for way_s in of_sent) for sent, of_sent in ways_s.items()}
         self.log: Log = []
         self.requests = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
         self.open: dict[int, Request] = {}  # incomplete requests, by tag

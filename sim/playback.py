@@ -1,14 +1,14 @@
 """Playback of a measured run: its values replace random draws (`fleet/records/playback.py`)."""
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from itertools import chain, cycle, repeat
 
 import msgspec
 
 from specfleet.fleet.policies.aligned import AlignedRule
 from specfleet.fleet.policies.outcome import Outcome
-from specfleet.fleet.records.playback import AFTER_S, Playback, Sent
+from specfleet.fleet.records.playback import AFTER_S, Playback
 from specfleet.fleet.stations.outcomes import DONE
 from specfleet.fleet.stations.station import Station
 from specfleet.fleet.times.durations import Duration
@@ -50,11 +50,6 @@ def played_delays(playback: Playback, station: str) -> Delays:
         starts_s.insert(steps, waited_s + AFTER_S)
     start_s = chain((max(late_s, 0.0) for late_s in starts_s), repeat(0.0))
     return Delays(start_s, start_s, chain((max(late_s, 0.0) for late_s in ends_s), repeat(0.0)))
-
-
-def deques_of(times_s: Mapping[Sent, Sequence[float]]) -> Mapping[Sent, deque[float]]:
-    """Return the delays of each message, at least 0, as queues."""
-    return {sent: deque(max(time_s, 0.0) for time_s in of_sent) for sent, of_sent in times_s.items()}
 
 
 class PlayedOutcomes:

@@ -16,7 +16,7 @@ import pandas as pd
 from specfleet.experiments.jobs import side_by_side
 from specfleet.experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cell
 from specfleet.fleet.errors import InputError, OutputError
-from specfleet.fleet.files import write_file
+from specfleet.fleet.files import write_file, write_json
 from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import is_file, read_json, shortened
 from specfleet.fleet.interrupts import deferred
@@ -150,7 +150,7 @@ def sweep(
     }
     try:
         if folder:
-            write_file(folder / RECORD, msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
+            write_json(folder / RECORD, record)
         _run_missing(arguments, results, folder, 1 if world == "engine" else jobs, done)
     except OutputError as error:
         error.result = _in_order(results)

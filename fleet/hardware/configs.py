@@ -141,7 +141,7 @@ def _windows(kind: str, config: "_Config", layers: int) -> tuple[int, int]:
         return 0, 0
     types = config.content.get("layer_types")
     if isinstance(types, list):
-        return window, min(sum(one == "sliding_attention" for one in types), layers)
+        return window, min(sum(attention == "sliding_attention" for attention in types), layers)
     if kind.startswith("gemma3"):
         return window, layers - layers // config.size("sliding_window_pattern", 6)
     if kind in {"gemma2", "gpt_oss"}:  # every other layer, the first one too

@@ -52,7 +52,7 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         shares = (self.bandwidth_share, self.compute_share, self.kernel_share, self.link_share)
         peaks = (self.memory_bytes, self.bandwidth_bytes_per_s, self.link_bytes_per_s, *self.compute.values())
         peaks += (self.bridge_bytes_per_s,) if self.bridge_bytes_per_s else ()
-        if self.compute.keys().isdisjoint(("bf16", "fp16")) or any(each.value <= 0 for each in (*shares, *peaks)):
+        if self.compute.keys().isdisjoint(("bf16", "fp16")) or any(figure.value <= 0 for figure in (*shares, *peaks)):
             raise ValueError("a device needs compute of 16 bits (bf16 or fp16), and peaks and shares above 0")
         if any(figure.value > 1 for figure in shares) or self.sharpness.value < 1:
             raise ValueError("shares of peaks are 1 at most, and the sharpness 1 at least")

@@ -162,8 +162,8 @@ def product_s(
     - `weights`: numbers read, if not inputs x outputs.
     - `quantised`: tokens whose inputs are quantised, if not `fed`.
     """
-    each = WEIGHT_BYTES[precision or placed.precision]
-    read_bytes = (weights or inputs * outputs) * each + fed * (inputs + outputs) * ACTIVATION_BYTES
+    number_bytes = WEIGHT_BYTES[precision or placed.precision]
+    read_bytes = (weights or inputs * outputs) * number_bytes + fed * (inputs + outputs) * ACTIVATION_BYTES
     memory_s = read_bytes * placed.memory_s_per_byte
     compute_s = 2 * fed * inputs * outputs * placed.compute_s_per_operation(precision)
     sharpness = placed.device.sharpness.value

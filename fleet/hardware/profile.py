@@ -53,8 +53,10 @@ def placed_of(text: str, engine: str = "graphs") -> Placed:
     device, parallel = devices_in(text)
     precision, parts = _precisions(text, where.split(":")[1:])
     shape, host = shape_of(model), engine_of(engine)
-    own = ({"experts": shape.experts_in} if shape.experts_in else {}) | parts
-    written = ", ".join([precision, *(f"{part}-{of_part}" for part, of_part in own.items() if of_part != "bf16")])
+    precisions = ({"experts": shape.experts_in} if shape.experts_in else {}) | parts
+    written = ", ".join(
+        [precision, *(f"{part}-{of_part}" for part, of_part in precisions.items() if of_part != "bf16")]
+    )
     named = f"{shape.name} on {f'{parallel} x ' if parallel > 1 else ''}{device}, {written}, {host.title}"
     cache = f"kv-{parts.get('kv', 'bf16')}"
     mlp, experts = parts.get("mlp", ""), parts.get("experts", "")
@@ -97,9 +99,9 @@ def check_tokenizer(draft: str, drafter: ModelShape, target: ModelShape) -> None
 
 def _precisions(text: str, asked: list[str]) -> tuple[str, dict[str, str]]:
     """Return the precision of the weights, and those of parts that the text names."""
-    split = [one.partition("-") for one in asked if one]
+    split = [name.partition("-") for name in asked if name]
     parts = {part: precision for part, dash, precision in split if dash and part in PARTS}
-    weights = [one for one in asked if one and one.partition("-")[0] not in PARTS]
+    weights = [name for name in asked if name and name.partition("-")[0] not in PARTS]
     if len(weights) > 1 or len(weights) + len(parts) != len(split):
         raise InputError(f"{text!r}: needs one precision of weights, and one of the KV cache: {FORM}")
     return (weights or ["bf16"])[0], parts
@@ -142,7 +144,7 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
 def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
     """Label every number of the profile, and list its input figures."""
     of_target, of_drafter = (f"estimated: roofline of {placed.named}" for placed in (target, drafter))
-    own = {
+    labels = {
         "draft": f"{of_drafter}, a pass for each token",
         "verify": f"{of_target}, one pass",
         "decode": f"{of_target}, one pass",
@@ -160,4 +162,4 @@ def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
     for role, placed in (("target", target), ("drafter", drafter)):
         figures |= {f"{role}.device.{name}": figure for name, figure in placed.device.figures().items()}
         figures |= {f"{role}.engine.{name}": figure for name, figure in placed.engine.figures().items()}
-    return own | {name: f"{figure.source} ({figure.value:g})" for name, figure in figures.items()}
+    return labels | {name: f"{figure.source} ({figure.value:g})" for name, figure in figures.items()}

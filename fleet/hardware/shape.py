@@ -146,8 +146,8 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     def matrices(self) -> int:
         """Numbers in the matrices of the layers, which a precision shrinks; embedding and head keep 16 bits."""
-        full = (self.layers - self.linear_layers) * sum(int(one * other) for one, other in self.projections())
-        linear = self.linear_layers * sum(int(one * other) for one, other in self.linear_projections())
+        full = (self.layers - self.linear_layers) * sum(int(inputs * outputs) for inputs, outputs in self.projections())
+        linear = self.linear_layers * sum(int(inputs * outputs) for inputs, outputs in self.linear_projections())
         routers = self.expert_layers * self.experts * self.hidden
         return full + linear + self.dense_numbers + self.expert_numbers + routers + self.fused_inputs * self.hidden
 

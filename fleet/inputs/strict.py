@@ -39,8 +39,7 @@ def convert(content: Any, kind: type[T], origin: str) -> T:
 
 def tag_fields(kind: Any, keys: Iterable[str]) -> set[str]:
     """Return the tag keys, such as `policy`, of a table below `keys` of `kind`."""
-    kind = annotation_of(kind, keys)
-    return {key for struct in _structs(kind) if (key := name_key(struct))}
+    return {key for struct in _structs(annotation_of(kind, keys)) if (key := name_key(struct))}
 
 
 def name_key(struct: type[msgspec.Struct]) -> str:
@@ -90,7 +89,7 @@ def _complete(value: Any, annotation: Any, keys: tuple[str | int, ...] = (), nam
         raise _wrong(f"more than {DEEPEST} tables and lists within each other", keys)
     if isinstance(value, Mapping):
         structs = _structs(annotation)
-        tags = {name_key(struct) for struct in structs}
+        tags = tag_fields(annotation, ())
         return {
             key: _complete(
                 item,
@@ -122,18 +121,17 @@ def _written_out(text: str, annotation: Any, keys: tuple[str | int, ...], name: 
     arms = _alternatives(annotation)
     if str in arms or Any in arms:
         return text
-    tags = {key for struct in _structs(annotation) if (key := name_key(struct))}
-    if tags:
+    if tags := tag_fields(annotation, ()):
         return {min(tags): text}
     mean = next((struct.__struct_fields__[0] for struct in _structs(annotation)), "")
     mean = mean if mean in MEANS else ""
-    if mean or int in arms or float in arms:
-        try:
-            number = quantity(text, mean or name, _is_share(annotation))
-        except ValueError as error:
-            raise _wrong(str(error), keys) from error
-        return text if number is None else {mean: number} if mean else number
-    return text
+    if not (mean or int in arms or float in arms):
+        return text
+    try:
+        number = quantity(text, mean or name, _is_share(annotation))
+    except ValueError as error:
+        raise _wrong(str(error), keys) from error
+    return text if number is None else {mean: number} if mean else number
 
 
 def _is_share(annotation: Any) -> bool:
@@ -165,11 +163,15 @@ def _explain(message: str, content: Any, kind: Any) -> str:
     where, shown = ".".join(str(key) for key in keys), shortened(value)
     unknown = re.search(r"unknown field `(.*)`", text, re.DOTALL)
     if unknown:
-        structs = _structs(annotation)
-        chosen = [struct for struct in structs if _tag_matches(struct, value)] or list(structs)
-        allowed = sorted({field for struct in chosen for field in struct.__struct_fields__})
+        structs, table = _structs(annotation), value if isinstance(value, Mapping) else {}
+        tagged = [
+            struct
+            for struct in structs
+            if (tag := struct.__struct_config__).tag and table.get(tag.tag_field) == tag.tag
+        ]
+        allowed = sorted({field for struct in tagged or structs for field in struct.__struct_fields__})
         key_text = f"{where}.{unknown[1]}" if where else unknown[1]
-        given = value.get(unknown[1]) if isinstance(value, Mapping) else value
+        given = table.get(unknown[1], value)
         known = ", ".join(allowed) or "none"
         return f"unknown key {shortened(key_text, quoted=False)} = {shortened(given)}; allowed: {known}"
     missing = re.search(r"missing required field `(\w+)`", text)
@@ -214,11 +216,6 @@ def _child(annotation: Any, key: str | int) -> Any:
         if get_origin(arm) in (dict, tuple, list):
             return get_args(arm)[1 if get_origin(arm) is dict else 0]
     return Any
-
-
-def _tag_matches(struct: type[msgspec.Struct], value: Any) -> bool:
-    tag_field = struct.__struct_config__.tag_field
-    return isinstance(value, Mapping) and bool(tag_field) and value.get(tag_field) == struct.__struct_config__.tag
 
 
 def _choices(annotation: Any) -> list[str]:

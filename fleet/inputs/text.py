@@ -39,8 +39,8 @@ def read_text(path: Path, what: str = "") -> str:
     except UnicodeDecodeError as error:
         if content.startswith(GZIP):
             raise InputError(f"{named(path, what)}: compressed by gzip; unpack it first") from error
-        found = f"byte 0x{content[error.start]:02x} at {error.start}"
-        raise InputError(f"{named(path, what)}: not UTF-8 text ({found}); save it as UTF-8") from error
+        wrong = f"byte 0x{content[error.start]:02x} at {error.start}"
+        raise InputError(f"{named(path, what)}: not UTF-8 text ({wrong}); save it as UTF-8") from error
 
 
 def read_lines(path: Path, what: str = "") -> list[tuple[int, str]]:

@@ -117,7 +117,8 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
                 continue
             needed = self._blocks(row.computed + share.tokens + self.lookahead)
             while needed - row.blocks > self._free(rows) and place < len(rows):
-                preempted.append(_emptied(rows.pop()))
+                lost = rows.pop()
+                preempted.append(Row(lost.tag, lost.known))  # prompt and output have to be computed again
             if place == len(rows):  # the row itself was preempted
                 break
             rows[place] = msgspec.structs.replace(row, blocks=max(needed, row.blocks), drafts=share.drafts)
@@ -174,8 +175,3 @@ def _share(row: Row, budget: int) -> Share | None:
     if row.sits_out or tokens <= 0:
         return None
     return Share(row.tag, row.computed, tokens, max(tokens - pending, 0), tokens >= pending)
-
-
-def _emptied(row: Row) -> Row:
-    """Return a preempted row: prompt and output have to be computed again."""
-    return Row(row.tag, row.known)

@@ -23,7 +23,7 @@ def array_of(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Arra
         return _of_words(words).take(array_of(codes, pa.int64()))
     if pa.types.is_list(kind):
         ends = np.cumsum([0, *map(len, values)], dtype=np.int32)
-        inner = array_of([number for each in values for number in each], kind.value_type)
+        inner = array_of([number for row in values for number in row], kind.value_type)
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends)], children=[inner])
     if pa.types.is_boolean(kind):
         bits = np.packbits(np.asarray(values, dtype=bool), bitorder="little")

@@ -99,7 +99,7 @@ class Table:
         """Return the table as a pandas frame."""
         columns = {name: getattr(self, name) for name in self.names}
         return pa.table(
-            {name: each.to_numpy() if isinstance(each, Words) else each for name, each in columns.items()}
+            {name: column.to_numpy() if isinstance(column, Words) else column for name, column in columns.items()}
         ).to_pandas()
 
 

@@ -115,22 +115,22 @@ def _clocks(names: Sequence[str], files: Mapping[str, str], ways: Sequence[Way])
     left_s = np.array([way.left_s for way in ways])
     taken_s = np.array([way.arrived_s for way in ways]) - left_s
     reach = _reach(len(names), pairs, taken_s)
-    if lost := [name for name, one, other in zip(names, reach[0], reach[:, 0], strict=True) if one + other == np.inf]:
+    if lost := [name for name, there, back in zip(names, reach[0], reach[:, 0], strict=True) if there + back == np.inf]:
         raise InputError(f"{lost[0]}: no messages lead from its stations to those of {names[0]} and back")
-    found = [(0.0, *_apart(len(names), pairs, taken_s))]
-    shown_s = left_s - found[0][1][pairs[:, 0]]  # by the first clock, about
+    apart = [(0.0, *_apart(len(names), pairs, taken_s))]
+    shown_s = left_s - apart[0][1][pairs[:, 0]]  # by the first clock, about
     edges = np.linspace(shown_s.min(), shown_s.max(), min(max(int(np.ptp(shown_s) / WINDOW_S), 1), MAX_WINDOWS) + 1)
     windows = np.clip(np.searchsorted(edges, shown_s, side="right") - 1, 0, len(edges) - 2)
     parts = [windows == number for number in range(len(edges) - 1)] if len(edges) > 2 else []
     whole = [part for part in parts if np.isfinite(_reach(len(names), pairs[part], taken_s[part])[0]).all()]
     if len(whole) > 1:
-        found = [(shown_s[part].mean(), *_apart(len(names), pairs[part], taken_s[part])) for part in whole]
-    times_s, offsets_s, errors_s = (np.array(each) for each in zip(*found, strict=True))
-    drift, ahead_s = np.polyfit(times_s, offsets_s, 1) if len(found) > 1 else (np.zeros(len(names)), offsets_s[0])
+        apart = [(shown_s[part].mean(), *_apart(len(names), pairs[part], taken_s[part])) for part in whole]
+    times_s, offsets_s, errors_s = (np.array(column) for column in zip(*apart, strict=True))
+    drift, ahead_s = np.polyfit(times_s, offsets_s, 1) if len(apart) > 1 else (np.zeros(len(names)), offsets_s[0])
     errors_s = errors_s.max(axis=0) + np.abs(drift) * (edges[1] - edges[0]) / 2  # within a window clocks drift, too
-    own = {name: tuple(sorted(station for station, file in files.items() if file == name)) for name in names}
+    stations = {name: tuple(sorted(station for station, file in files.items() if file == name)) for name in names}
     return {
-        name: Clock(name, own[name], float(ahead_s[number]), float(drift[number]), float(errors_s[number]))
+        name: Clock(name, stations[name], float(ahead_s[number]), float(drift[number]), float(errors_s[number]))
         for number, name in enumerate(names)
     }
 
@@ -142,11 +142,11 @@ def _apart(count: int, pairs: Ints, taken_s: Floats) -> tuple[Floats, Floats]:
     the squares of all w is the least; that no w is below 0 bounds what each clock can be.
     """
     least_s = _least(count, pairs, taken_s)
-    each = np.argwhere(np.isfinite(least_s) & ~np.eye(count, dtype=bool))
-    sums = np.zeros((len(each), count))
-    sums[np.arange(len(each)), each[:, 1]], sums[np.arange(len(each)), each[:, 0]] = 1.0, -1.0
+    linked = np.argwhere(np.isfinite(least_s) & ~np.eye(count, dtype=bool))
+    sums = np.zeros((len(linked), count))
+    sums[np.arange(len(linked)), linked[:, 1]], sums[np.arange(len(linked)), linked[:, 0]] = 1.0, -1.0
     ahead_s = np.zeros(count)
-    ahead_s[1:] = np.linalg.lstsq(sums[:, 1:], least_s[tuple(each.T)])[0]
+    ahead_s[1:] = np.linalg.lstsq(sums[:, 1:], least_s[tuple(linked.T)])[0]
     reach = _reach(count, pairs, taken_s)
     return ahead_s, np.maximum(reach[0] - ahead_s, ahead_s + reach[:, 0])
 
@@ -183,10 +183,12 @@ def _on_first(time_s: Floats, owners: Sequence[str], clocks: Mapping[str, Clock]
 def _devices(named: Sequence[tuple[str, Run]], clocks: Mapping[str, Clock], first_s: float) -> tuple[DeviceCurve, ...]:
     """Return the measured devices of all files, by the joined clock."""
     return tuple(
-        msgspec.structs.replace(one, times_s=tuple((_first_s(np.array(one.times_s), clocks[name]) - first_s).tolist()))
+        msgspec.structs.replace(
+            curve, times_s=tuple((_first_s(np.array(curve.times_s), clocks[name]) - first_s).tolist())
+        )
         for name, run in named
         if name in clocks
-        for one in run.header.devices
+        for curve in run.header.devices
     )
 
 

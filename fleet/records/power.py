@@ -47,17 +47,17 @@ def curves_of(samples: Iterable[PowerSample], stations: Sequence[str] = ()) -> t
     for sample in samples:
         by_device.setdefault(sample.device, []).append(sample)
     curves = []
-    for device, own in by_device.items():
-        own.sort(key=lambda sample: sample.time_s)
-        chosen = np.unique(np.linspace(0, len(own) - 1, min(len(own), MAX_POINTS)).round().astype(int))
+    for device, readings in by_device.items():
+        readings.sort(key=lambda sample: sample.time_s)
+        chosen = np.unique(np.linspace(0, len(readings) - 1, min(len(readings), MAX_POINTS)).round().astype(int))
         columns = {
-            "energy_j": _energy_j(own),
-            "graphics_clock_mhz": np.array([sample.graphics_clock_mhz for sample in own]),
-            "utilisation": np.array([sample.utilisation for sample in own]),
+            "energy_j": _energy_j(readings),
+            "graphics_clock_mhz": np.array([sample.graphics_clock_mhz for sample in readings]),
+            "utilisation": np.array([sample.utilisation for sample in readings]),
         }
-        known = {name: tuple(each[chosen].tolist()) for name, each in columns.items() if not np.isnan(each).any()}
-        if known and len(own) > 1:
-            times_s = tuple(own[k].time_s for k in chosen)
+        known = {name: tuple(column[chosen].tolist()) for name, column in columns.items() if not np.isnan(column).any()}
+        if known and len(readings) > 1:
+            times_s = tuple(readings[k].time_s for k in chosen)
             curves.append(DeviceCurve(device, times_s, **known, stations=tuple(stations)))
     return tuple(curves)
 
@@ -70,12 +70,15 @@ def write_samples(samples: Iterable[PowerSample], path: Path) -> None:
     write_file(path, content.getvalue())
 
 
-def _energy_j(own: Sequence[PowerSample]) -> Floats:
-    counted = np.array([sample.energy_j for sample in own])
+def _energy_j(readings: Sequence[PowerSample]) -> Floats:
+    counted = np.array([sample.energy_j for sample in readings])
     if not np.isnan(counted).any():
         since: Floats = counted - counted[0]
         return since
-    power_w, times_s = np.array([sample.power_w for sample in own]), np.array([sample.time_s for sample in own])
+    power_w, times_s = (
+        np.array([sample.power_w for sample in readings]),
+        np.array([sample.time_s for sample in readings]),
+    )
     return integral(times_s, power_w)
 
 

@@ -89,15 +89,15 @@ class Moment(NamedTuple):
 
 def moments(faults: Sequence[Fault]) -> list[Moment]:
     """Return the changes of processes in order of time; a change without effect is left out."""
-    found: list[Moment] = []
+    changes: list[Moment] = []
     for fault in faults:
         if isinstance(fault, LinkFault):
             continue
         begins, ends = CHANGES[type(fault)]
-        found.append(Moment(fault.at_s, fault.node, begins))
+        changes.append(Moment(fault.at_s, fault.node, begins))
         if fault.for_s is not None:
-            found.append(Moment(fault.at_s + fault.for_s, fault.node, ends))
-    return sorted(found, key=lambda moment: moment.time_s)
+            changes.append(Moment(fault.at_s + fault.for_s, fault.node, ends))
+    return sorted(changes, key=lambda moment: moment.time_s)
 
 
 class Copy(NamedTuple):

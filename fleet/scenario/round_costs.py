@@ -19,9 +19,12 @@ def round_costs(
     for number in rows:
         steps = [_members(number, tokens, context) for tokens in range(most_tokens + 1)]
         draft_s.append(
-            tuple(drafting_s(drafter, Step(1, "draft", own), [tokens] * number) for tokens, own in enumerate(steps))
+            tuple(
+                drafting_s(drafter, Step(1, "draft", members), [tokens] * number)
+                for tokens, members in enumerate(steps)
+            )
         )
-        verify_s.append(tuple(_verify_s(target, shape, own) for own in steps))
+        verify_s.append(tuple(_verify_s(target, shape, members) for members in steps))
     return RoundCosts(tuple(rows), tuple(draft_s), tuple(verify_s))
 
 

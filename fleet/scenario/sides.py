@@ -120,6 +120,10 @@ def _overheads(profile: HardwareProfile | None, device: SharedDevice | None) -> 
     return profile.overhead.own
 
 
-def title_of(own: HardwareProfile | str) -> str:
+def title_of(profile: HardwareProfile | str) -> str:
     """Return name and basis of a side's own profile; empty if it has none."""
-    return f"{own.name} ({basis_of(own)}; digest {own.digest()})" if isinstance(own, HardwareProfile) else ""
+    return (
+        f"{profile.name} ({basis_of(profile)}; digest {profile.digest()})"
+        if isinstance(profile, HardwareProfile)
+        else ""
+    )

@@ -96,5 +96,5 @@ def default_of(field: inspect.Field) -> Any:
 
 def changed(value: Any) -> dict[str, Any]:
     """Return the fields of a struct that differ from their defaults."""
-    own = {field.encode_name: (getattr(value, field.name), default_of(field)) for field in fields_of(type(value))}
-    return {key: item for key, (item, default) in own.items() if default is msgspec.NODEFAULT or item != default}
+    values = {field.encode_name: (getattr(value, field.name), default_of(field)) for field in fields_of(type(value))}
+    return {key: item for key, (item, default) in values.items() if default is msgspec.NODEFAULT or item != default}

@@ -29,16 +29,16 @@ class AttentionTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     long_pair: Annotated[float, Meta(ge=0, le=1)] = 1.0
     long_write: Annotated[float, Meta(ge=0, le=1)] = 1.0
 
-    def work_s(self, each: float, fed: float, rows: float, context: float) -> tuple[float, float]:
-        """Return the time of reading and of computing; `each`: tokens of the longest row, `fed`: of all rows."""
-        own = (each + 1) / 2  # a token attends to itself and to earlier fed tokens
+    def work_s(self, longest: float, fed: float, rows: float, context: float) -> tuple[float, float]:
+        """Return the time of reading and of computing; `longest`: tokens of the longest row, `fed`: of all rows."""
+        itself = (longest + 1) / 2  # a token attends to itself and to earlier fed tokens
         attended = context
         if self.window:
-            own, attended = min(own, self.window), _shorter(context, self.window)
-        if 0 < self.long_from <= each:
-            long_s = self.long_pair * self.pair_s * fed * (attended + own)
+            itself, attended = min(itself, self.window), _shorter(context, self.window)
+        if 0 < self.long_from <= longest:
+            long_s = self.long_pair * self.pair_s * fed * (attended + itself)
             return self.read_s * (rows * attended + self.long_write * fed), long_s
-        return self.read_s * (rows * attended + fed), self.pair_s * fed * (attended + own)
+        return self.read_s * (rows * attended + fed), self.pair_s * fed * (attended + itself)
 
 
 class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,10 +81,10 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return tokens * self._one_pass_s(1.0, fed / tokens, rows, context + (tokens - 1) / 2)
         return self._one_pass_s(tokens, fed, rows, context)
 
-    def _one_pass_s(self, each: float, fed: float, rows: int, context: float) -> float:
+    def _one_pass_s(self, longest: float, fed: float, rows: int, context: float) -> float:
         device_s = self.products_s(fed)
         for kind in self.attention:
-            read_s, compute_s = kind.work_s(each, fed, rows, context)
+            read_s, compute_s = kind.work_s(longest, fed, rows, context)
             device_s += (read_s**self.sharpness + compute_s**self.sharpness) ** (1 / self.sharpness)
         return _longer(device_s, self.host_s)
 
@@ -120,11 +120,11 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def _longer(one: float, other: float) -> float:
+def _longer(first: float, second: float) -> float:
     """Return the maximum, element-wise for an array."""
-    return np.maximum(one, other) if isinstance(one, np.ndarray) else max(one, other)
+    return np.maximum(first, second) if isinstance(first, np.ndarray) else max(first, second)
 
 
-def _shorter(one: float, other: float) -> float:
+def _shorter(first: float, second: float) -> float:
     """Return the minimum, element-wise for an array."""
-    return np.minimum(one, other) if isinstance(one, np.ndarray) else min(one, other)
+    return np.minimum(first, second) if isinstance(first, np.ndarray) else min(first, second)

@@ -146,17 +146,17 @@ def _prefills_s(times: Sequence[StepTime], requests: Sequence[int], prompts: Arr
     numbers = {id(time): time for time in times}
     place = {key: number for number, key in enumerate(numbers)}
     of_stream = np.repeat(_whole([place[id(time)] for time in times]), requests)
-    each, which = np.unique(of_stream * (prompts.max() + 1) + prompts, return_inverse=True)
-    time_of, prompt_of = np.divmod(each, prompts.max() + 1)
+    distinct, which = np.unique(of_stream * (prompts.max() + 1) + prompts, return_inverse=True)
+    time_of, prompt_of = np.divmod(distinct, prompts.max() + 1)
     means_s = [mean_of(time, "prefill") for time in numbers.values()]
-    each_s = [means_s[time](prompt, 0) for time, prompt in zip(time_of.tolist(), prompt_of.tolist(), strict=True)]
-    return _real(each_s)[which]
+    distinct_s = [means_s[time](prompt, 0) for time, prompt in zip(time_of.tolist(), prompt_of.tolist(), strict=True)]
+    return _real(distinct_s)[which]
 
 
 def _of_each(function: Callable[[int], int], arguments: Array) -> Array:
     """Return the values of a function, with one call for each argument."""
-    each, of = np.unique(arguments, return_inverse=True)
-    return _whole([function(argument) for argument in each.tolist()])[of]
+    distinct, of = np.unique(arguments, return_inverse=True)
+    return _whole([function(argument) for argument in distinct.tolist()])[of]
 
 
 def place_streams(
@@ -182,15 +182,15 @@ def _stations(fleet: Fleet, sources: MultiplierSources, drawn: RandomSources) ->
     """Return the stations: targets, then drafters. Generators of delays are numbered from the drafters on."""
     N, M = fleet.verifiers.count, fleet.drafters.count
     made = np.zeros(N + M, dtype=A_STATION)
-    own: list[tuple[VerifierTimes | DrafterTimes, StepTime, Callable[[], np.random.Generator], int]] = []
+    parts: list[tuple[VerifierTimes | DrafterTimes, StepTime, Callable[[], np.random.Generator], int]] = []
     for target in range(N):
         verifying = fleet.verifier_times(target)
-        own.append((verifying, verifying.verify, partial(child, drawn.targets, target), M + target))
+        parts.append((verifying, verifying.verify, partial(child, drawn.targets, target), M + target))
     for drafter in range(M):
         drafting, path = fleet.drafter_times(drafter), (drafter,) if M > 1 else ()  # as `of_each` does
-        own.append((drafting, drafting.draft, partial(child, drawn.drafters, *path), drafter))
+        parts.append((drafting, drafting.draft, partial(child, drawn.drafters, *path), drafter))
     places = {id(entry): place for place, entry in enumerate([*fleet.verifiers.times, *fleet.drafters.times])}
-    for station, (times, step, make, number) in zip(made, own, strict=True):
+    for station, (times, step, make, number) in zip(made, parts, strict=True):
         station["times"] = places[id(times)]
         station["steps"], station["prefills"] = sources.add(make, step.spread, times.prefill.spread)
         set_delays(station, times.overhead, sources, partial(child, drawn.delays, number))

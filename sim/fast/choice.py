@@ -46,12 +46,8 @@ def reason_against(fleet: Fleet, played: bool = False) -> str:
     unsupported = "a measured run that is played back" if played else unsupported_in(fleet)
     if unsupported:
         return f"does not know {unsupported}"
-    return "" if has_numba() else "needs numba: pip install 'specfleet[fast]'"
-
-
-def has_numba() -> bool:
-    """Whether numba is installed. It is not imported, which takes time."""
-    return find_spec("numba") is not None
+    is_there = find_spec("numba") is not None  # it is not imported, which takes time
+    return "" if is_there else "needs numba: pip install 'specfleet[fast]'"
 
 
 @cache

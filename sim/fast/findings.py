@@ -6,6 +6,7 @@ import numpy as np
 
 from specfleet.fleet.records.columns import Integers, Table, Words
 from specfleet.fleet.records.metrics.findings import Findings
+from specfleet.fleet.records.metrics.grouped import Floats
 from specfleet.fleet.records.metrics.tables import with_differences
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.arrays import StarArrays
@@ -69,7 +70,13 @@ def make_findings(fleet: Fleet, star: StarArrays, log: StepLog) -> Findings:
         rounds=_rounds(tags, log),
         verified=_verified(log),
         draft_steps=_draft_steps(fleet, drafters, log),
-        other_steps=_other_steps(fleet, targets, log),
+        other_steps=steps_table(
+            fleet,
+            targets[log.commits[OF_REQUEST]],
+            log.commits[OF_KIND],
+            log.commit_times[BEGUN_S],
+            log.commit_times[ENDED_S],
+        ),
     )
 
 
@@ -137,21 +144,17 @@ def _draft_steps(fleet: Fleet, drafters: Integers, log: StepLog) -> Table:
     of, places = log.prefilled
     requests = np.insert(log.drafts[OF_REQUEST], places, of)
     kinds = np.insert(np.full(log.drafts.shape[1], DRAFTING), places, PREFILL)
+    begun_s, ended_s = (np.insert(log.draft_times[row], places, log.prefills[row]) for row in (BEGUN_S, ENDED_S))
+    return steps_table(fleet, drafters[requests], kinds, begun_s, ended_s)
+
+
+def steps_table(fleet: Fleet, stations: Integers, kinds: Integers, begun_s: Floats, ended_s: Floats) -> Table:
+    """Return the table of steps, in the order of their ends; stations and kinds are numbers."""
     return Table.of(
-        station=words_of(drafters, station_names(fleet))[requests],
+        station=words_of(stations, station_names(fleet)),
         kind=words_of(kinds, KINDS),
-        begun_s=np.insert(log.draft_times[BEGUN_S], places, log.prefills[BEGUN_S]),
-        ended_s=np.insert(log.draft_times[ENDED_S], places, log.prefills[ENDED_S]),
-    )
-
-
-def _other_steps(fleet: Fleet, targets: Integers, log: StepLog) -> Table:
-    """Return the steps of targets."""
-    return Table.of(
-        station=words_of(targets, station_names(fleet))[log.commits[OF_REQUEST]],
-        kind=words_of(log.commits[OF_KIND], KINDS),
-        begun_s=log.commit_times[BEGUN_S],
-        ended_s=log.commit_times[ENDED_S],
+        begun_s=begun_s,
+        ended_s=ended_s,
     )
 
 

@@ -76,7 +76,7 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     # Of each request, a draft request and a leave may be in flight. Unless texts go on without drafts, only its leave
     # is in flight when the next request begins.
     # A leave that withdraws a start leaves its place among the events to the end of that delay.
-    most = {tag: 2 * len(each) if fleet.verifiers.late == "decode" else 2 for tag, each in streams.items()}
+    most = {tag: 2 * len(requests) if fleet.verifiers.late == "decode" else 2 for tag, requests in streams.items()}
     requests, (wires, downs) = texts_of(flat, lengths), wires_of(fleet, streams, most, sources)
     rows, stations = place_streams(fleet, streams, downs, A_ROW), _stations(fleet, sources, laws)
     if fleet.drafters.stations:
@@ -183,7 +183,7 @@ def _slots(fleet: Fleet, stations: Array, rows: Array) -> Slots:
     """Return empty places for the rows of each station, and all first requests in order of arrival."""
     streams, limits = Counter(rows["target"].tolist()) + Counter(rows["drafter"].tolist()), _limits(fleet)
     most = [limits.group if station["is_drafter"] else limits.max_num_seqs for station in stations]
-    places = np.array([min(streams[number], each) for number, each in enumerate(most)], dtype=np.int64)
+    places = np.array([min(streams[number], rows_most) for number, rows_most in enumerate(most)], dtype=np.int64)
     stations["start"] = np.cumsum(places) - places
     running, works, members, ended, kinds, tokens = (np.zeros(places.sum(), dtype=np.int32) for _ in range(6))
     fed, context = (np.zeros(places.sum()) for _ in range(2))

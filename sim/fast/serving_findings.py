@@ -10,7 +10,7 @@ from specfleet.fleet.records.metrics.tables import COMMITTING, at_drafter, with_
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.events import DONE, DRAFT, DRAFTING, JOIN, REQUEST, START, Array
-from specfleet.sim.fast.findings import requests_of, words_of
+from specfleet.sim.fast.findings import requests_of, steps_table, words_of
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
 from specfleet.sim.fast.table import EVENTS, KINDS, station_names
@@ -52,22 +52,22 @@ class LoggedRows:
         where, field = SOURCES[name]
         match where:
             case "blocks":
-                found = self.blocks[field][self.block]
+                values = self.blocks[field][self.block]
             case "parts":
-                found = self.parts[field][self.part]
+                values = self.parts[field][self.part]
             case "streams":
-                found = self.serving.streams[field][self.parts["stream"][self.part]]
+                values = self.serving.streams[field][self.parts["stream"][self.part]]
             case _:
-                found = self.serving.requests[field][self.parts["request"][self.part]]
+                values = self.serving.requests[field][self.parts["request"][self.part]]
         if name == "seq":
-            found = found + self.within
+            values = values + self.within
         if name == "left":
-            found = found - self.parts["base"][self.part]
+            values = values - self.parts["base"][self.part]
         if name == "flag":
-            found = found == 1
+            values = values == 1
         if name not in ONLY_OF:
-            return found
-        return np.where(np.isin(self.blocks["event"], ONLY_OF[name])[self.block], found, 0)
+            return values
+        return np.where(np.isin(self.blocks["event"], ONLY_OF[name])[self.block], values, 0)
 
 
 def columns_of(serving: ServingArrays, log: StepLog) -> dict[str, Array]:
@@ -105,11 +105,11 @@ def _table(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, fu
     named = {"station": station_names(fleet), "event": EVENTS.to_pylist(), "kind": KINDS}
 
     def column(name: str) -> Column:
-        found = rows.column(name)
-        if found is not None and name in named:
-            return words_of(found, named[name])
-        if found is not None:
-            return np.asarray(found, dtype=np.float64 if found.dtype.kind == "f" else np.int64)
+        values = rows.column(name)
+        if values is not None and name in named:
+            return words_of(values, named[name])
+        if values is not None:
+            return np.asarray(values, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
         value = "simulated" if name == "origin" else Row._field_defaults[name]
         if isinstance(value, str):
             return Words(np.zeros(len(rows.block), dtype=np.int32), [value])
@@ -169,9 +169,9 @@ def _at_drafters(fleet: Fleet, serving: ServingArrays, log: StepLog) -> dict[str
 
 def _by_round(count: int, rounds: Array, values: Array) -> Array:
     """Return the first value of each round; NaN for rounds without one."""
-    found = np.full(count, np.nan)
-    found[rounds[::-1]] = values[::-1]
-    return found
+    first = np.full(count, np.nan)
+    first[rounds[::-1]] = values[::-1]
+    return first
 
 
 def _verified(verified: Table) -> Table:
@@ -184,10 +184,5 @@ def _verified(verified: Table) -> Table:
 
 
 def _steps(fleet: Fleet, ends: Array, kinds: Array) -> Table:
-    """Return steps, in the order of their ends; a step has the kind of its first part."""
-    return Table.of(
-        station=words_of(ends["station"], station_names(fleet)),
-        kind=words_of(kinds, KINDS),
-        begun_s=ends["begun_s"],
-        ended_s=ends["time_s"],
-    )
+    """Return steps; a step has the kind of its first part."""
+    return steps_table(fleet, ends["station"], kinds, ends["begun_s"], ends["time_s"])

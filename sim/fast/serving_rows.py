@@ -88,10 +88,10 @@ def prefills(target: Record, streams: Array, slots: Slots, limits: Limits) -> bo
 @compiled
 def schedule(target: Record, streams: Array, slots: Slots, limits: Limits) -> None:
     """Set the shares of the next step as `ContinuousBatching.schedule`, of the rows that `Rows.next_step` picks."""
-    found, preempted = False, False
+    planned, preempted = False, False
     if limits.prefill_first:
-        found, preempted = schedule_rows(target, streams, slots, limits, True, False)
-    if not found:
+        planned, preempted = schedule_rows(target, streams, slots, limits, True, False)
+    if not planned:
         schedule_rows(target, streams, slots, limits, False, preempted)
 
 

@@ -25,15 +25,15 @@ def products_s(laws: Laws, roofline: Record, fed: float) -> float:
 
 
 @compiled
-def work_s(kind: Record, each: float, fed: float, rows: float, context: float) -> tuple[float, float]:
+def work_s(kind: Record, longest: float, fed: float, rows: float, context: float) -> tuple[float, float]:
     """Return the time of reading and of computing of one kind of attention, as `AttentionTime.work_s`."""
-    own, attended = (each + 1) / 2, context
+    itself, attended = (longest + 1) / 2, context
     if kind.window > 0:
-        own, attended = min(own, kind.window), min(context, kind.window)
-    if 0 < kind.long_from <= each:
-        long_s = kind.long_pair * kind.pair_s * fed * (attended + own)
+        itself, attended = min(itself, kind.window), min(context, kind.window)
+    if 0 < kind.long_from <= longest:
+        long_s = kind.long_pair * kind.pair_s * fed * (attended + itself)
         return kind.read_s * (rows * attended + kind.long_write * fed), long_s
-    return kind.read_s * (rows * attended + fed), kind.pair_s * fed * (attended + own)
+    return kind.read_s * (rows * attended + fed), kind.pair_s * fed * (attended + itself)
 
 
 @compiled
@@ -42,12 +42,12 @@ def roofline_s(laws: Laws, roofline: Record, tokens: float, context: float, rows
     if tokens <= 0:
         return 0.0
     fed = tokens + row_tokens
-    each, passes = tokens, 1.0
+    longest, passes = tokens, 1.0
     if roofline.in_turn:
-        each, fed, passes, context = 1.0, fed / tokens, tokens, context + (tokens - 1) / 2
+        longest, fed, passes, context = 1.0, fed / tokens, tokens, context + (tokens - 1) / 2
     device_s, p = products_s(laws, roofline, fed), roofline.sharpness
     for place in range(roofline.attention, roofline.attention + roofline.kinds):
-        read_s, compute_s = work_s(laws.attention[place], each, fed, rows, context)
+        read_s, compute_s = work_s(laws.attention[place], longest, fed, rows, context)
         device_s += (read_s**p + compute_s**p) ** (1 / p)
     return float(passes * max(device_s, roofline.host_s))
 

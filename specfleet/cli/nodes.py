@@ -110,13 +110,13 @@ def node(
     addresses = None if connect is None else addresses_of("--connect", connect)
     where = None if at is None else address_of(f"--at {at}", at, 0)
     named = {"--key": key, "--allowed": allowed, "--server-key": server_key}
-    own = _keys_of({name: value for name, value in named.items() if name not in WITHOUT_EFFECT[role]}, addresses)
+    keys = _keys_of({name: value for name, value in named.items() if name not in WITHOUT_EFFECT[role]}, addresses)
     chosen = scenario_of(scenario, settings(changes))
     side = "drafters" if role == "drafter" else "verifiers"
     numbers = numbers_of("--number", number or "1", f"{side}.count", getattr(chosen, side).count)
     title = node_name(resolve(chosen), role, numbers)
     with watched(title, chosen, numbers if role == "target" else ()) as watch:
-        serve_node(chosen, role, numbers, where, addresses, own, out, watch, power)
+        serve_node(chosen, role, numbers, where, addresses, keys, out, watch, power)
 
 
 def join(

@@ -116,14 +116,14 @@ def plan(
     from specfleet import plan
 
     with progress("plan", 0) as advance:
-        found = plan(
+        answer = plan(
             scenario, settings(changes), target=target or (), draft=draft or (), devices=devices or "",
             link=link or "", acceptance=acceptance or (), arrivals=arrivals or (), in_flight=in_flight or (),
             slo=slo or (), least=least or (), cost=cost or (), vary=vary, jobs=jobs, done=advance,
         )  # fmt: skip
     if as_json:
-        print_json(found)
+        print_json(answer)
     else:
-        print_answer(found)
+        print_answer(answer)
     if out is not None:
-        remark(f"kept in {out}: {', '.join(write_answer(found, out))}")
+        remark(f"kept in {out}: {', '.join(write_answer(answer, out))}")

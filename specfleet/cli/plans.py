@@ -10,51 +10,49 @@ if TYPE_CHECKING:
     from specfleet.experiments.plan.answer import Plan, Row
 
 
-def write_answer(found: "Plan", folder: Path) -> list[str]:
+def write_answer(answer: "Plan", folder: Path) -> list[str]:
     """Write an answer (JSON), its figure, and where a fleet was chosen, chosen.toml beside profile.json.
 
     Returns the names of the files.
     """
-    import msgspec
-
     from specfleet.experiments.draw import draw
-    from specfleet.fleet.files import write_file
+    from specfleet.fleet.files import write_file, write_json
     from specfleet.fleet.scenario.named_files import absolute
     from specfleet.fleet.scenario.writing import scenario_lines
     from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
     files = ["plan.json", "plan.png"]
-    write_file(folder / files[0], msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    draw("plan", found, folder / files[1])
-    if found.scenario is not None:
-        assert isinstance(found.scenario.profile, HardwareProfile)
-        write_profile(found.scenario.profile, folder / "profile.json")
-        comments = ["Written by `specfleet plan`.", *found.lines]
-        lines = scenario_lines(absolute(found.scenario), "profile.json", comments)
+    write_json(folder / files[0], answer)
+    draw("plan", answer, folder / files[1])
+    if answer.scenario is not None:
+        assert isinstance(answer.scenario.profile, HardwareProfile)
+        write_profile(answer.scenario.profile, folder / "profile.json")
+        comments = ["Written by `specfleet plan`.", *answer.lines]
+        lines = scenario_lines(absolute(answer.scenario), "profile.json", comments)
         write_file(folder / "chosen.toml", "\n".join(lines) + "\n")
         files += ["profile.json", "chosen.toml"]
     return files
 
 
-def print_answer(found: "Plan") -> None:
+def print_answer(answer: "Plan") -> None:
     """Print the lines of an answer, its tables, and its notes."""
-    say("\n".join((found.title, *found.lines)))
-    source = f"simulated; step times {found.basis}; costs in {found.unit}"
-    if len(found.loads) > 1:
-        _print_methods(found, source)
+    say("\n".join((answer.title, *answer.lines)))
+    source = f"simulated; step times {answer.basis}; costs in {answer.unit}"
+    if len(answer.loads) > 1:
+        _print_methods(answer, source)
     else:
         columns = (
             "targets", "depth", "", "tokens/s", "a user", "TPOT P99, ms", "TTFT P90, ms", "at once", "an hour",
             "10^6 tokens",
         )  # fmt: skip
-        rows = [(row.method, *_cells(row)) for row in found.best()]
+        rows = [(row.method, *_cells(row)) for row in answer.best()]
         print_table(source, ("best fleet of each method", *columns), rows, texts=4)
-        if found.rule is not None:
-            heading = (f"targets of {found.rule.drafter}", *_of_a_star(columns))
-            print_table("", heading, _by_targets(found), texts=3)
-    for command in found.commands:
+        if answer.rule is not None:
+            heading = (f"targets of {answer.rule.drafter}", *_of_a_star(columns))
+            print_table("", heading, _by_targets(answer), texts=3)
+    for command in answer.commands:
         say(command)
-    print_notes(found.notes)
+    print_notes(answer.notes)
 
 
 def _cells(row: "Row") -> tuple[str, ...]:
@@ -73,27 +71,27 @@ def _of_a_star(cells: tuple[str, ...]) -> tuple[str, ...]:
     return (*cells[1:6], *cells[8:])
 
 
-def _by_targets(found: "Plan") -> list[tuple[str, ...]]:
+def _by_targets(answer: "Plan") -> list[tuple[str, ...]]:
     """Return the best simulated fleet for each number of targets of the best drafter elsewhere."""
-    apart = next(row for row in found.best() if row.drafters)
+    apart = next(row for row in answer.best() if row.drafters)
     best: dict[int, Row] = {}
-    for row in found.rows:
+    for row in answer.rows:
         if (row.method, row.target) == (apart.method, apart.target):
             best.setdefault(row.targets // row.drafters, row)
     return [(str(targets), *_of_a_star(_cells(best[targets]))) for targets in sorted(best)]
 
 
-def _print_methods(found: "Plan", source: str) -> None:
-    names = list(dict.fromkeys(row.method for row in found.best()))
-    cells = {(row.method, row.load): row for row in reversed(found.best())}
-    columns = [load.removesuffix(" at each target") for load in found.loads]
+def _print_methods(answer: "Plan", source: str) -> None:
+    names = list(dict.fromkeys(row.method for row in answer.best()))
+    cells = {(row.method, row.load): row for row in reversed(answer.best())}
+    columns = [load.removesuffix(" at each target") for load in answer.loads]
     for title, heading, text in (
         (source, "tokens/s (TPOT, TTFT in ms; depth)", _text),
         ("", "cost of 10^6 tokens", lambda row: f"{row.per_million:.3g} {row.standing}"),
         ("", "KV cache that they need", lambda row: "no limit" if row.kv_share is None else f"{row.kv_share:.0%}"),
     ):
         rows = [
-            (name, *(text(cells[name, load]) if (name, load) in cells else "-" for load in found.loads))
+            (name, *(text(cells[name, load]) if (name, load) in cells else "-" for load in answer.loads))
             for name in names
         ]
         print_table(title, (heading, *columns), rows)

@@ -76,13 +76,13 @@ def explain(word: str) -> list[Entry]:
     Raises InputError with the nearest words, and the keys that allow it as a value, where there is no entry.
     """
     entries, sought = (*meanings().entries, *_of_packages()), word.strip().strip("`").replace("[]", "")
-    found = [one for one in entries if any(f".{name}".endswith(f".{sought}") for name in one.names)]
-    if found:
-        return found
+    matches = [entry for entry in entries if any(f".{name}".endswith(f".{sought}") for name in entry.names)]
+    if matches:
+        return matches
     names = {name for entry in entries for name in entry.names}
     candidates = names if "." in sought else {name.rpartition(".")[2] for name in names}
     written = {name.lower(): name for name in sorted(candidates)}
-    near = [one.title for one in entries if f'"{sought}"' in dict(one.facts).get("allowed", "")]
+    near = [entry.title for entry in entries if f'"{sought}"' in dict(entry.facts).get("allowed", "")]
     near += [written[name] for name in get_close_matches(sought.lower(), written, NEAREST)]
     hint = "nearest: " + ", ".join(near) if near else "nothing is near it"
     raise InputError(f"explain {shortened(word, quoted=False)}: unknown; {hint}")

@@ -67,7 +67,7 @@ def template(kind: str) -> str:
 def _table_lines(key: DescribedKey, content: Mapping[str, Any], comment: str, heading: str) -> Iterator[list[str]]:
     """Yield the heading of a table, then each of its keys; of a profile only the keys that it has."""
     tables = _tables(key)
-    table = next((one for one in tables if content.get(one.tag_field, "") == one.tag), tables[0])
+    table = next((table for table in tables if content.get(table.tag_field, "") == table.tag), tables[0])
     field = table.tag_field
     yield [*_comment(key.what), *_comment(comment), heading]
     if field and field in content:

@@ -10,8 +10,8 @@ from specfleet.fleet.times.profile import HardwareProfile, read_profile
 
 def profiles() -> list[tuple[str, str, str]]:
     """List the profiles that ship: name, basis, what it is."""
-    found = [(name, read_profile(name, Path())) for name in shipped_profiles()]
-    return [(name, basis_of(profile), _what_is(profile)) for name, profile in found]
+    read = {name: read_profile(name, Path()) for name in shipped_profiles()}
+    return [(name, basis_of(profile), _what_is(profile)) for name, profile in read.items()]
 
 
 def scenarios() -> list[tuple[str, str]]:

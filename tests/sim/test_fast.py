@@ -103,7 +103,7 @@ def test_unknown_paths_are_refused() -> None:
 
 
 def test_without_numba_auto_uses_simpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "has_numba", lambda: False)
+    monkeypatch.setattr(choice, "find_spec", lambda _name: None)
     with pytest.raises(InputError, match=r"pip install 'specfleet\[fast\]'"):
         simulate(star(), path="fast")
     assert simulate(star()).header.path == "simpy"

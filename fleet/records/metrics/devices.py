@@ -1,7 +1,6 @@
 """Devices over a run: load, power, cost, and the bottleneck."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -40,7 +39,7 @@ def energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Metr
     placed = (drafting, findings.draft_steps), (drafting, others.where(prefills)), (on_target, others.where(rest))
     contended = [name for name, device in fleet.devices.items() if device.sharing == "contended"]
     draft_s, prefill_s, other_s = (
-        _shared_s(window, steps, [one for other, one in placed if other == device])
+        _shared_s(window, steps, [table for name, table in placed if name == device])
         if device in contended
         else busy_s(window, steps)
         for device, steps in placed
@@ -58,13 +57,13 @@ def energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Metr
 
 def _shared_s(window: Window, steps: Table, together: Sequence[Table]) -> Floats:
     """Return the time of steps within each batch, where k steps of a device at once count 1 / k of it each."""
-    begun_s, ended_s = (np.concatenate([getattr(one, name) for one in together]) for name in ("begun_s", "ended_s"))
+    begun_s, ended_s = (np.concatenate([getattr(table, name) for table in together]) for name in ("begun_s", "ended_s"))
     times_s, place = np.unique(np.concatenate([begun_s, ended_s, window.edges_s]), return_inverse=True)
     changes = np.repeat([1, -1, 0], [len(begun_s), len(ended_s), len(window.edges_s)])
     active = np.maximum(np.cumsum(np.bincount(place, changes)), 1)
     clock_s = np.append(0.0, np.cumsum(np.diff(times_s) / active[:-1]))
     begun_s, ended_s, edges_s = (
-        np.interp(each, times_s, clock_s) for each in (steps.begun_s, steps.ended_s, window.edges_s)
+        np.interp(moments_s, times_s, clock_s) for moments_s in (steps.begun_s, steps.ended_s, window.edges_s)
     )
     return Window(edges_s).within(begun_s, ended_s)
 
@@ -74,9 +73,9 @@ def cost(window: Window, fleet: Fleet, tokens: Floats) -> dict[str, Metric]:
     prices = fleet.cost
     if prices is None:
         return {}
-    each = per_million_tokens(prices.per_hour(*devices_of(fleet)), 1.0) * window.batch_s
+    batch_cost = per_million_tokens(prices.per_hour(*devices_of(fleet)), 1.0) * window.batch_s
     unit = f"cost/million tokens, {prices.unit}" if prices.unit else "cost/million tokens"
-    return {"cost_per_million_tokens": window.ratio(np.full_like(tokens, each), tokens, unit)}
+    return {"cost_per_million_tokens": window.ratio(np.full_like(tokens, batch_cost), tokens, unit)}
 
 
 def loads(window: Window, findings: Findings) -> dict[str, Metric]:
@@ -87,7 +86,7 @@ def loads(window: Window, findings: Findings) -> dict[str, Metric]:
     at_targets_s = busy_s(window, others) + busy_s(window, drafts.where(~at_drafter(drafts)))
     metrics = {"target_load": window.rate(at_targets_s / fleet.verifiers.count, BUSY)}
     shares = _shares(window, (findings.draft_steps, others), fleet)
-    busiest = max(shares.items(), key=lambda each: each[1], default=None)
+    busiest = max(shares.items(), key=lambda share: share[1], default=None)
     if busiest is not None:
         metrics["bottleneck"] = Metric(busiest[1], unit=f"{BUSY}, {busiest[0]}")
     return metrics
@@ -99,14 +98,14 @@ def _shares(window: Window, parts: Sequence[Table], fleet: Fleet) -> dict[str, f
     together: dict[str, list[tuple[Floats, Floats]]] = {device: [] for device in fleet.devices}
     for steps in parts:
         begun_s, ended_s = (
-            np.clip(each, window.edges_s[0], window.edges_s[-1]) for each in (steps.begun_s, steps.ended_s)
+            np.clip(moments_s, window.edges_s[0], window.edges_s[-1]) for moments_s in (steps.begun_s, steps.ended_s)
         )
-        own, drafting = np.ones(len(steps), dtype=bool), at_drafter(steps)
+        unshared, drafting = np.ones(len(steps), dtype=bool), at_drafter(steps)
         for device, stretches in together.items():
             there = np.where(drafting, fleet.drafters.device == device, fleet.verifiers.device == device)
-            own &= ~there
+            unshared &= ~there
             stretches.append((begun_s[there], ended_s[there]))
-        station, lasted_s = steps.station[own], (ended_s - begun_s)[own]
+        station, lasted_s = steps.station[unshared], (ended_s - begun_s)[unshared]
         busy = np.bincount(station.codes, lasted_s, minlength=len(station.words)) / window.length_s
         for name in station.present():
             alone[name] = alone.get(name, 0.0) + float(busy[station.words.index(name)])
@@ -134,32 +133,25 @@ def counters(window: Window, curves: Sequence[DeviceCurve], tokens: Floats) -> d
     device of the side lacks it, or lacks it in a part of the window. `tokens`: committed ones in each batch.
     """
     metrics = {}
-    if curves and all(_covers(window, one, one.energy_j) for one in curves):
-        energy_j = np.sum([_between(window, one, one.energy_j) for one in curves], axis=0)
-        metrics["measured_energy_j_per_token"] = window.ratio(energy_j, tokens, "J/token")
+    energies_j = _grown(window, curves, "power_w")
+    if energies_j is not None:
+        metrics["measured_energy_j_per_token"] = window.ratio(np.sum(energies_j, axis=0), tokens, "J/token")
     for side, prefix in (("drafter", DRAFTER), ("target", TARGET)):
-        own = [one for one in curves if any(name.startswith(prefix) for name in one.stations)]
+        of_side = [curve for curve in curves if any(name.startswith(prefix) for name in curve.stations)]
         for name, (unit, _) in COUNTERS.items():
-            values = [_summed(one, name) for one in own]
-            if values and all(map(partial(_covers, window), own, values)):
-                sums = np.mean(list(map(partial(_between, window), own, values)), axis=0)
-                metrics[f"measured_{side}_{name}"] = window.rate(sums, unit)
+            sums = _grown(window, of_side, name)
+            if sums is not None:
+                metrics[f"measured_{side}_{name}"] = window.rate(np.mean(sums, axis=0), unit)
     return metrics
 
 
-def _summed(curve: DeviceCurve, name: str) -> Sequence[float]:
-    """Return a counter summed over time, at the curve's times; empty for one that the device does not have."""
-    if name == "power_w":
-        return curve.energy_j
-    values = curve.utilisation if name == "utilisation" else curve.graphics_clock_mhz
-    return tuple(integral(curve.times_s, values).tolist()) if values else ()
-
-
-def _covers(window: Window, curve: DeviceCurve, values: Sequence[float]) -> bool:
-    """Whether a device has the counter, from before the window until after it."""
-    return bool(values) and curve.times_s[0] <= window.edges_s[0] and curve.times_s[-1] >= window.edges_s[-1]
-
-
-def _between(window: Window, curve: DeviceCurve, summed: Sequence[float]) -> Floats:
-    """Return by how much a sum over time grew in each batch of the window."""
-    return np.diff(np.interp(window.edges_s, curve.times_s, summed))
+def _grown(window: Window, curves: Sequence[DeviceCurve], name: str) -> list[Floats] | None:
+    """Return by how much each device's counter, summed over time, grew in each batch; None if one is not known."""
+    sums = []
+    for curve in curves:
+        values = {"power_w": curve.energy_j, "utilisation": curve.utilisation}.get(name, curve.graphics_clock_mhz)
+        if not values or curve.times_s[0] > window.edges_s[0] or curve.times_s[-1] < window.edges_s[-1]:
+            return None
+        summed = values if name == "power_w" else integral(curve.times_s, values)
+        sums.append(np.diff(np.interp(window.edges_s, curve.times_s, summed)))
+    return sums or None

@@ -43,12 +43,12 @@ def percentile_name(name: str, percentile: str) -> str:
 def meanings() -> dict[str, Meaning]:
     """Return the meaning of all metrics and their percentiles, by name."""
     by_name = {}
-    for one in METRICS:
-        by_name[one.name] = one
-        for percentile in PERCENTILES if one.percentiles else ():
-            name = percentile_name(one.name, percentile)
-            what = f"The {percentile[1:]}th percentile of the times that `{one.name}` is the mean of."
-            by_name[name] = Meaning(name, one.unit, what)
+    for metric in METRICS:
+        by_name[metric.name] = metric
+        for percentile in PERCENTILES if metric.percentiles else ():
+            name = percentile_name(metric.name, percentile)
+            what = f"The {percentile[1:]}th percentile of the times that `{metric.name}` is the mean of."
+            by_name[name] = Meaning(name, metric.unit, what)
     return by_name
 
 

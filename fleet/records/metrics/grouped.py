@@ -108,10 +108,10 @@ def find(wanted: Sequence[NDArray[Any]], among: Sequence[NDArray[Any]]) -> Integ
 
 def at(values: NDArray[Any], rows: Integers) -> Floats:
     """Return the values of these rows; NaN for row -1."""
-    found = np.full(len(rows), np.nan)
+    chosen = np.full(len(rows), np.nan)
     valid = rows >= 0
-    found[valid] = values[rows[valid]]
-    return found
+    chosen[valid] = values[rows[valid]]
+    return chosen
 
 
 def _ranks(numbers: Integers) -> tuple[Integers, int]:

@@ -84,7 +84,7 @@ def overload_of(findings: Findings) -> Overload | None:
         return None
     worst = max(beyond, key=lambda demand: demand.mean_s)
     offered, load = per_s * float(findings.commits.committed.sum()) / streams, per_s * worst.mean_s
-    return Overload(offered, offered / load, load, _in_words(worst.station, [one.station for one in beyond]))
+    return Overload(offered, offered / load, load, _in_words(worst.station, [demand.station for demand in beyond]))
 
 
 def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
@@ -103,14 +103,14 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
         waits = fleet.verifiers.late == "wait"
         if station == ROUTER or waits or len(steps) < MIN_STEPS or not len(jobs):
             continue
-        own = rows.where(rows.station.among(station))
+        at_station = rows.where(rows.station.among(station))
         if fleet.verifiers.aligned is not None:
             jobs = jobs.where(jobs.after.among("join"))  # other sessions wait in the pool
         cycle_s = _cycle_s(fleet, station, steps)
-        saturated = _full(fleet, station, own, steps) & (_waiting(jobs, steps.begun_s) > 0) & ~np.isnan(cycle_s)
+        saturated = _full(fleet, station, at_station, steps) & (_waiting(jobs, steps.begun_s) > 0) & ~np.isnan(cycle_s)
         singly, of_steps = _singly(fleet, station), steps.plus(cycle_s=cycle_s, saturated=saturated)
         mixed = not (_is_drafter(station) or singly)
-        demand = _demand(station, own, of_steps, streams, singly=singly, mixed=mixed)
+        demand = _demand(station, at_station, of_steps, streams, singly=singly, mixed=mixed)
         if demand is not None:
             yield demand
     yield from _limits(fleet, rows, streams)
@@ -127,10 +127,10 @@ def _singly(fleet: Fleet, station: str) -> bool:
     return fleet.verifiers.aligned is not None or fleet.verifiers.batching.max_num_seqs == 1
 
 
-def _full(fleet: Fleet, station: str, own: Table, steps: Table) -> Bools:
+def _full(fleet: Fleet, station: str, rows: Table, steps: Table) -> Bools:
     """Return whether each step of a station is full: one session, the maximum of its group, or a whole pool."""
     if fleet.verifiers.aligned is not None:
-        return _pool_is_full(fleet, own, steps)
+        return _pool_is_full(fleet, rows, steps)
     if _is_drafter(station) and isinstance(fleet.drafters.group, AllWaiting):  # steps before a draft have its group
         drafts = np.flatnonzero(steps.kind.among("draft"))
         following = np.searchsorted(drafts, np.arange(len(steps)))
@@ -190,7 +190,7 @@ def _waiting(jobs: Table, at_s: Floats) -> Integers:
     return arrived - begun
 
 
-def _pool_is_full(fleet: Fleet, own: Table, steps: Table) -> Bools:
+def _pool_is_full(fleet: Fleet, rows: Table, steps: Table) -> Bools:
     """Return whether the pool of aligned rows is full as each step begins; for a batch that ends as a whole, as it
     began."""
     rule = fleet.verifiers.aligned
@@ -200,14 +200,14 @@ def _pool_is_full(fleet: Fleet, own: Table, steps: Table) -> Bools:
         prefills = np.flatnonzero(steps.kind.among("prefill"))
         members = at(steps.members[prefills], np.searchsorted(prefills, np.arange(len(steps)), side="right") - 1)
         return np.equal(members, pool)
-    served = own.where(own.event.among("start", "done"))
+    served = rows.where(rows.event.among("start", "done"))
     requests = requests_of(served)
     taken = np.searchsorted(np.sort(requests.smallest(served.time_s)), steps.begun_s, side="right")
     left = np.searchsorted(np.sort(requests.largest(served.time_s)), steps.begun_s, side="right")
     return np.asarray(taken - left >= pool)
 
 
-def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: bool, mixed: bool) -> _Demand | None:
+def _demand(station: str, rows: Table, steps: Table, streams: Integers, singly: bool, mixed: bool) -> _Demand | None:
     """Return a station's demand, from its rows and steps; None if it was saturated too rarely.
 
     Kinds of steps that were never saturated count with their plain times if steps do not grow (`singly`), else not at
@@ -219,7 +219,7 @@ def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: b
     main = max(kinds.values(), key=lambda of_kind: float(np.nansum(of_kind.duration_s)))
     if main.saturated.sum() < MIN_STEPS:
         return None
-    begun = own.where(own.event.among("start"))
+    begun = rows.where(rows.event.among("start"))
     of_streams = Groups(begun.tag)
     of_stream_s, variance = np.zeros(len(of_streams)), 0.0
     share = len(of_streams) / len(streams)  # streams of this station, resolved by how they are dealt
@@ -248,11 +248,11 @@ def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     of_streams = Groups(np.append(streams, drafts.tag))
     rounds = of_streams.counts()[of_streams.of[: len(streams)]] - 1
     for target in range(targets if limits else 0):
-        limit, own = used * limits[min(target, len(limits) - 1)], rounds[streams % targets == target]
-        if limit > 0 and len(own) > 1:
-            share = len(own) / len(streams) / limit
-            error = own.std(ddof=1) / np.sqrt(len(own))
-            yield _Demand(f"limit.{target + 1}", share * float(own.mean()), share * float(error), len(own))
+        limit, of_target = used * limits[min(target, len(limits) - 1)], rounds[streams % targets == target]
+        if limit > 0 and len(of_target) > 1:
+            share = len(of_target) / len(streams) / limit
+            error = of_target.std(ddof=1) / np.sqrt(len(of_target))
+            yield _Demand(f"limit.{target + 1}", share * float(of_target.mean()), share * float(error), len(of_target))
 
 
 def _in_words(worst: str, beyond: list[str]) -> str:

@@ -74,13 +74,13 @@ def _work_s(fleet: Fleet, rows: Table) -> list[Floats] | None:
         if abs(excess - 1) <= CLOSE:
             duration_s[side] *= excess
     # Stations without a named device are devices of their own; others are identified by their device's side.
-    drafting, own = at_drafter(done), done.station.codes
+    drafting, station = at_drafter(done), done.station.codes
     sides = fleet.drafters.device, fleet.verifiers.device
-    drafters, verifiers = (-1 - sides.index(device) if device else own for device in sides)
+    drafters, verifiers = (-1 - sides.index(device) if device else station for device in sides)
     device = np.where(drafting, drafters, verifiers)
     arrivals = Groups(device, done.tag)
     work_s, device = arrivals.sums(duration_s), device[arrivals.first]
-    return [work_s[device == each] for each in np.unique(device)]
+    return [work_s[device == number] for number in np.unique(device)]
 
 
 def _expected_work_s(fleet: Fleet) -> tuple[float, float]:

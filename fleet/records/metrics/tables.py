@@ -42,8 +42,8 @@ def numbered_on(rows: Table) -> Table:
         return rows
     step, beyond = rows.step.astype(np.int64), rows.step.max() + 2
     for station in np.unique(rows.station.codes[killed]):
-        own = rows.station.codes == station
-        step[own] += beyond * np.cumsum(killed[own])
+        there = rows.station.codes == station
+        step[there] += beyond * np.cumsum(killed[there])
     return rows.plus(step=step)
 
 

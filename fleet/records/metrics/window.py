@@ -51,7 +51,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 def percentile_values(metric: Metric) -> list[float | None]:
     """Return the values of the three percentiles; None for missing ones."""
-    return [None if each is None else each.value for each in (metric.p50, metric.p90, metric.p99)]
+    return [None if percentile is None else percentile.value for percentile in (metric.p50, metric.p90, metric.p99)]
 
 
 def with_percentiles(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
@@ -59,7 +59,7 @@ def with_percentiles(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
     rows = {}
     for name, metric in metrics.items():
         rows[name] = msgspec.structs.replace(metric, p50=None, p90=None, p99=None)
-        rows |= {percentile_name(name, field): each for field, each in metric.percentiles.items()}
+        rows |= {percentile_name(name, field): percentile for field, percentile in metric.percentiles.items()}
     return rows
 
 
