@@ -1,7 +1,6 @@
 """The functions that `import specfleet` offers for scenarios and results.
 
-A scenario is a file (TOML), the name of a shipped one, or a `Scenario`; changes are values by dotted key, or keywords.
-Each function resolves these, calls the room that does the work, and wraps what comes back (`results.py`).
+Each reads its scenario, calls the room that does the work, and wraps what comes back (`results.py`).
 """
 
 import os
@@ -242,8 +241,8 @@ def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (
     of each request. Raises InputError for reruns of another scenario, or of a client's file.
 
     >>> import specfleet
-    >>> one = specfleet.simulate("star", workload={"requests": 20})
-    >>> specfleet.compare(one, one).mape["throughput"]
+    >>> result = specfleet.simulate("star", workload={"requests": 20})
+    >>> specfleet.compare(result, result).mape["throughput"]
     0.0
     """
     from specfleet.experiments.compare.clients import SUFFIXES, compare_client

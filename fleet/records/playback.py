@@ -114,12 +114,12 @@ def sent_of(receiver: str, message: Message) -> Sent:
 
 def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
     """Read a run's log; InputError if it does not match its scenario, as that of one host of several."""
-    return _log_of(run).playback(run.digest(), tuple(parts))
+    return _read_log(run).playback(run.digest(), tuple(parts))
 
 
 def ways_of(run: Run) -> list[Way]:
     """Return the ways of all messages between stations, each by the clocks of its ends; InputError as `playback_of`."""
-    log = _log_of(run)
+    log = _read_log(run)
     return [
         Way(sender, sent[0], left_s, arrived_s)
         for sent, arrivals in log.arrived_s.items()
@@ -129,10 +129,10 @@ def ways_of(run: Run) -> list[Way]:
 
 def finished_steps(run: Run) -> list[tuple[Step, StepDone]]:
     """Return the steps of a run with their ends, station by station; InputError as `playback_of`."""
-    return _log_of(run).finished
+    return _read_log(run).finished
 
 
-def _log_of(run: Run) -> "_Log":
+def _read_log(run: Run) -> "_Log":
     fleet = run.header.fleet
     log = _Log(fleet)
 

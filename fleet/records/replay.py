@@ -75,7 +75,7 @@ def _repeat(station: Station, rows: list[Row], position: int) -> int:
         plan = station.plan(row.time_s)
         planned = plan.step if isinstance(plan, Start) else None
         members = 1 if planned is None else len(planned.members)
-        if planned is None or _step_of(rows[position : position + members]) != _bare(planned):
+        if planned is None or _logged_step(rows[position : position + members]) != _planned_step(planned):
             raise ValueError(f"logs {_short(row)}, replay plans {planned}")
         return members
     if row.event == "done":
@@ -102,11 +102,11 @@ def outcome_of(row: Row) -> Outcome:
     return Outcome(row.accepted, row.matches, drafted, row.ratio, tuple(row.klds))
 
 
-def _step_of(rows: list[Row]) -> tuple[object, ...]:
+def _logged_step(rows: list[Row]) -> tuple[object, ...]:
     return rows[0].step, tuple((row.kind, row.tag, row.request, row.epoch, row.base, row.tokens) for row in rows)
 
 
-def _bare(step: Step) -> tuple[object, ...]:
+def _planned_step(step: Step) -> tuple[object, ...]:
     return step.number, tuple((step.kind_of(m), m.tag, m.request, m.epoch, m.base, m.tokens) for m in step.members)
 
 

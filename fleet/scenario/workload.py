@@ -59,7 +59,7 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """
     seed = fleet.seed if fleet.workload.seed is None else fleet.workload.seed
     rng = np.random.default_rng([seed, 1])
-    texts = list(_texts_of(fleet.workload, seed, rng))
+    texts = list(_texts(fleet.workload, seed, rng))
     tokens = sum(new_tokens for _, new_tokens in texts)
     if tokens > MAX_TOKENS:
         raise InputError(
@@ -67,7 +67,7 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
             f"up to {MAX_TOKENS} in a run, whose records would not fit in memory; take fewer requests, or shorter ones"
         )
     count = fleet.streams
-    openings_s = _openings_s(fleet, rng, own_source(seed, "arrivals"))
+    openings_s = _openings_s(fleet, rng, part_source(seed, "arrivals"))
     if not texts:
         raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
     streams: dict[int, list[Request]] = {}
@@ -123,7 +123,7 @@ def has_file(workload: Workload) -> bool:
     return workload.lengths not in ("", *TEXTS) or isinstance(workload.arrivals, Trace)
 
 
-def _texts_of(workload: Workload, seed: int, rng: np.random.Generator) -> Iterator[Texts]:
+def _texts(workload: Workload, seed: int, rng: np.random.Generator) -> Iterator[Texts]:
     """Return the tokens of prompt and answer of each request; rows of lengths begin again, a trace ends."""
     if not has_file(workload):
         return _drawn(workload, seed, rng)
@@ -153,19 +153,19 @@ def _drawn(workload: Workload, seed: int, rng: np.random.Generator) -> Iterator[
             return repeat(tokens)
         if tokens.mean is None:
             return (int(rng.integers(tokens.low, tokens.high + 1)) for _ in repeat(None))
-        return chain.from_iterable(tokens.at(block).tolist() for block in uniform_blocks(own_source(seed, what)))
+        return chain.from_iterable(tokens.at(block).tolist() for block in uniform_blocks(part_source(seed, what)))
 
     prompts, answers = lengths("prompts", workload.prompt_tokens), lengths("answers", workload.new_tokens)
     return islice(zip(prompts, answers, strict=False), workload.requests)
 
 
-def own_source(seed: int, what: What) -> np.random.Generator:
+def part_source(seed: int, what: What) -> np.random.Generator:
     """Return the random numbers of one part of a workload."""
     return np.random.default_rng([seed, 1, SOURCES[what]])
 
 
-def _openings_s(fleet: Fleet, rng: np.random.Generator, own: np.random.Generator) -> Iterator[float]:
-    """Yield when streams open; without arrivals, at once. Poisson gaps come from `rng`, other gaps from `own`.
+def _openings_s(fleet: Fleet, rng: np.random.Generator, gaps: np.random.Generator) -> Iterator[float]:
+    """Yield when streams open; without arrivals, at once. Poisson gaps come from `rng`, other gaps from `gaps`.
 
     The first request of a trace opens at 0.
     """
@@ -179,7 +179,7 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator, own: np.random.Generator
                 now_s += float(rng.exponential(1 / per_s))
                 yield now_s
         case Gamma() as process:
-            yield from process.openings_s(own)
+            yield from process.openings_s(gaps)
         case Trace(file):
             arrived_s = [row.arrived_at for row in islice(_trace(Path(file)), fleet.workload.requests)]
             first_s = min(arrived_s, default=0.0)

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from specfleet.cli.options import (
-    Changes,
-    Power,
-    RunFile,
-    ScenarioFile,
-    file_option,
-    folder_option,
-    settings,
-)
+from specfleet.cli.options import Changes, Power, RunFile, ScenarioFile, file_option, folder_option, settings
 from specfleet.experiments.console.exits import keeping
 from specfleet.experiments.console.printing import print_values
 from specfleet.fleet.errors import InputError
