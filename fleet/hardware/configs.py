@@ -27,18 +27,11 @@ ROUTED = {
 }  # fmt: skip
 # Types with norms of each head, without a key that says so.
 NORMED = ("qwen3", "qwen3_moe", "qwen3_5_moe_text", "gemma3", "gemma3_text")
+LOCAL = {"experts": "num_local_experts", "experts_used": "num_experts_per_tok"}
+QWEN = {"experts": "num_experts", "experts_used": "num_experts_per_tok", "intermediate": "moe_intermediate_size"}
 EXPERTS = {  # keys of a mixture of experts, by ours
-    "mixtral": {"experts": "num_local_experts", "experts_used": "num_experts_per_tok"},
-    "qwen3_moe": {
-        "experts": "num_experts", "experts_used": "num_experts_per_tok", "intermediate": "moe_intermediate_size",
-    },
-    "gpt_oss": {"experts": "num_local_experts", "experts_used": "num_experts_per_tok"},
-    "minimax_m2": {"experts": "num_local_experts", "experts_used": "num_experts_per_tok"},
-    "qwen3_5_moe_text": {
-        "experts": "num_experts", "experts_used": "num_experts_per_tok", "intermediate": "moe_intermediate_size",
-        "shared_intermediate": "shared_expert_intermediate_size",
-    },
-    "glm4_moe": ROUTED, "deepseek_v3": ROUTED,
+    "mixtral": LOCAL, "gpt_oss": LOCAL, "minimax_m2": LOCAL, "glm4_moe": ROUTED, "deepseek_v3": ROUTED,
+    "qwen3_moe": QWEN, "qwen3_5_moe_text": QWEN | {"shared_intermediate": "shared_expert_intermediate_size"},
 }  # fmt: skip
 LATENT = {"latent": "kv_lora_rank", "rotary": "qk_rope_head_dim", "query_latent": "q_lora_rank",
           "value_dim": "v_head_dim"}  # fmt: skip
