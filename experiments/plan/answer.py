@@ -119,7 +119,7 @@ class Plan(msgspec.Struct, frozen=True):
 def rows_of(found: Simulations) -> Iterator[Row]:
     """Yield the simulated fleets under a load: the best of each method, the best first, then all others."""
     titles = {one.title for one in found.best}
-    others = [one.fleet for title, one in found.estimates.items() if found.trials.values[title] and title not in titles]
+    others = [one.fleet for title, one in found.estimates.items() if found.values[title] and title not in titles]
     yield from (_row(found, one, True) for one in found.best)
     yield from (_row(found, one, False) for one in sorted(others, key=found.rank))
 

@@ -9,7 +9,7 @@ import msgspec
 from specfleet.experiments.notes import notes_of
 from specfleet.experiments.plan.answer import Plan, goals_reached, rows_of, rule_of
 from specfleet.experiments.plan.candidates import Asked, candidates_of
-from specfleet.experiments.plan.commands import bench_command, serve_command, sglang_command
+from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import Load, Question, requests_for
 from specfleet.experiments.plan.goals import goals_of
 from specfleet.experiments.plan.lines import FACTORS, MAX_IN_FLIGHT, lines_of
@@ -120,9 +120,8 @@ def _answer(title: str, found: Sequence[Simulations], unit: str, serving: bool) 
             prices = Cost(best.candidate.target_per_hour, best.candidate.drafter_per_hour, unit)
             chosen = msgspec.structs.replace(first.scenario(best), cost=prices)
             if serving and "@" in best.candidate.target:
-                server = (best.candidate, best.depth, rows_at_once(first, rows[0]))
                 measure = bench_command(best, first.question.load, chosen)
-                commands = tuple(dict.fromkeys((serve_command(*server), sglang_command(*server), measure)))
+                commands = (*server_commands(best.candidate, best.depth, rows_at_once(first, rows[0])), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(

@@ -4,7 +4,7 @@ A candidate is a scenario of one target and its drafter; numbers of both, and th
 policies are those of the scenario that is planned for; places, kinds and counts of stations are the plan's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Literal
 
@@ -140,7 +140,9 @@ def _at(
             profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
         of_drafts = None if method == "none" else _known(model or LOOKUP, accepted, asked)
         base = _base(asked, method, profile, target, of_drafts)
-        if not asked.serving and _has_room(base):  # for one request, which is all: the loop of stars knows no cache
+        if not asked.serving and succeeds(
+            resolve, base
+        ):  # for one request, which is all: the loop of stars knows no cache
             base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
         depths = _depths(asked, method, of_drafts)
         return Candidate(name, method, base, depths, prices[place], prices.get(where, 0.0), place, where, model)
@@ -163,14 +165,6 @@ def _at(
             yield made(placed.named, "head" if shape.head else "beside", placed, model)
         if where and not is_beside:
             yield made(text, "apart", placed_of(text), model, text)
-
-
-def _has_room(base: Scenario) -> bool:
-    """Whether a request fits into the KV cache; if not, the candidate is left out later, with a note."""
-    try:
-        return bool(resolve(base))
-    except InputError:
-        return False
 
 
 def _of_scenario(asked: Asked, accepted: AcceptanceModel | None) -> list[Candidate]:
@@ -251,7 +245,11 @@ def _varied(one: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator[Candi
 
     A rule of lengths has its own depths, of which the longest stands for all.
     """
-    keys = [key for key in vary if one.method == "apart" or all(_takes(one, key, value) for value in vary[key])]
+    keys = [
+        key
+        for key in vary
+        if one.method == "apart" or all(succeeds(change_scenario, one.base, {key: value}) for value in vary[key])
+    ]
     for values in product(*(vary[key] for key in keys)):
         levers = dict(zip(keys, values, strict=True))
         said = [one.name, *(f"{key.rpartition('.')[2]} {value}" for key, value in levers.items())]
@@ -261,11 +259,13 @@ def _varied(one: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator[Candi
         yield msgspec.structs.replace(one, base=base, name=", ".join(said), depths=depths)
 
 
-def _takes(one: Candidate, key: str, value: Any) -> bool:
+def succeeds(call: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether a call raises no InputError."""
     try:
-        return bool(change_scenario(one.base, {key: value}))
+        call(*arguments)
     except InputError:
         return False
+    return True
 
 
 def _cost(scenario: Scenario) -> Cost:
@@ -313,16 +313,7 @@ def _draft_places(asked: Asked) -> Iterator[str]:
         if "@" in text or asked.devices is None or text == LOOKUP or shape_of(text).head:
             yield text
         else:
-            yield from [place for kind in asked.devices if _holds(place := f"{text}@{kind}")] or [text]
-
-
-def _holds(place: str) -> bool:
-    """Whether a model fits on its device."""
-    try:
-        placed_of(place)
-    except InputError:
-        return False
-    return True
+            yield from [place for kind in asked.devices if succeeds(placed_of, place := f"{text}@{kind}")] or [text]
 
 
 def _check_fits(asked: Asked, option: str, place: str) -> None:
@@ -343,7 +334,7 @@ def _precision(text: str, target: Placed, shape: ModelShape) -> str:
 
 
 def _known(model: str, accepted: Mapping[str, AcceptanceModel], asked: Asked) -> Any:
-    found = accepted.get(model, accepted.get("", asked.scenario.acceptance))
-    if found is None:
+    acceptance = accepted.get(model, accepted.get("", asked.scenario.acceptance))
+    if acceptance is None:
         raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
-    return found
+    return acceptance

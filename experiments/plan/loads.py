@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from specfleet.experiments.plan.answer import Row
-from specfleet.experiments.plan.commands import serve_command
+from specfleet.experiments.plan.commands import server_commands
 from specfleet.experiments.plan.search import Simulations
 
 Best = tuple[Simulations, list[Row]]
@@ -31,7 +31,7 @@ def lines_by_load(found: Sequence[Best]) -> Iterator[str]:
     for run in runs:
         simulations, rows = run[-1]
         best = simulations.best[0]
-        yield f"serve: {serve_command(best.candidate, best.depth, rows_at_once(simulations, rows[0]))}"
+        yield f"serve: {server_commands(best.candidate, best.depth, rows_at_once(simulations, rows[0]))[0]}"
     full = [row for _, rows in found for row in rows if (row.kv_share or 0.0) > 1]
     if full:
         first = min(full, key=lambda row: row.in_flight)

@@ -1,14 +1,12 @@
 """Simulations of fleets, seed by seed, and what they say: means, intervals, differences of equal seeds."""
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
-from specfleet.experiments.jobs import side_by_side
 from specfleet.experiments.plan.goals import Goal
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import assess
@@ -31,27 +29,6 @@ def simulated(scenario: Scenario, seed: int = 0) -> Values:
         raise InputError(f"{scenario.name}: {error}") from error
     values = {name: metric.value for name, metric in with_percentiles(metrics).items()}
     return values | {"overload": float(overload is not None), "token_s": 1 / values["throughput"]}
-
-
-class Trials:
-    """Simulations of scenarios; `values`: by the scenario's name, seed by seed.
-
-    Equal seeds share their requests and what drafts yield, so fleets are compared by the differences of equal seeds.
-    """
-
-    def __init__(self, done: Callable[[str], None], first_seed: int = 0) -> None:
-        self.done, self.first_seed = done, first_seed
-        self.values: dict[str, list[Values]] = defaultdict(list)
-
-    def run(self, scenarios: Iterable[Scenario], seeds: int, jobs: int) -> None:
-        """Give each scenario that many seeds, `jobs` simulations at once; `done` is called after each with its name."""
-        once = {one.name: one for one in scenarios}.values()
-        wanted = [(one, seed) for one in once for seed in range(len(self.values[one.name]), seeds)]
-        arguments = [(one, self.first_seed + seed) for one, seed in wanted]
-        results = side_by_side(simulated, arguments, jobs if len(wanted) > 1 else 1)
-        for (one, _), values in zip(wanted, results, strict=True):
-            self.values[one.name].append(values)
-            self.done(one.name)
 
 
 class Interval(msgspec.Struct, frozen=True):
