@@ -22,9 +22,10 @@ TIMED_MESSAGES = {"Draft": "draft", "DraftRequest": "draft-request"}  # messages
 
 def delays_of(runs: Sequence[Run], drafters: bool) -> StationDelays:
     """Return the delays of all drafters of some runs, or of all targets, without the first ones of each station."""
-    found = [delays for run in runs for name, delays in delays_in(run).items() if name.startswith(DRAFTER) == drafters]
+    stations = [station for run in runs for station in delays_in(run).items()]
+    of_kind = [delays for name, delays in stations if name.startswith(DRAFTER) == drafters]
     return StationDelays(
-        *([time_s for delays in found for time_s in getattr(delays, name)[SETTLING_STEPS:]] for name in DELAYS)
+        *([time_s for delays in of_kind for time_s in getattr(delays, name)[SETTLING_STEPS:]] for name in DELAYS)
     )
 
 

@@ -21,9 +21,9 @@ def draw(table: pd.DataFrame, unit: str) -> Figure:
         axes.plot(best[USER], best[VALUE], color="#999999", lw=6, alpha=0.25, zorder=0, solid_capstyle="round",
                   label="no other method or load beats these")  # fmt: skip
         by_method = table.groupby("method", sort=False)
-        for (method, own), colour in zip(by_method, line_colours(by_method.ngroups), strict=True):
-            axes.plot(own[USER], own[VALUE], color=colour, marker="o", ms=4, label=str(method))
-            for user, value, load in zip(own[USER], own[VALUE], own.load, strict=True):
+        for (method, points), colour in zip(by_method, line_colours(by_method.ngroups), strict=True):
+            axes.plot(points[USER], points[VALUE], color=colour, marker="o", ms=4, label=str(method))
+            for user, value, load in zip(points[USER], points[VALUE], points.load, strict=True):
                 axes.annotate(load, (user, value), xytext=(4, 3), textcoords="offset points", fontsize=7, color=colour)
         label_axes(axes, unit)
         figure.legend(loc="outside upper center", ncols=2, fontsize=8)

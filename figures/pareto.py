@@ -22,8 +22,8 @@ def draw(table: pd.DataFrame, unit: str, least: float | None = None) -> Figure:
         figure = new_figure(6.4, 4.6)
         axes = figure.subplots()
         by_method = table.groupby("method", sort=False)
-        for (method, own), colour in zip(by_method, line_colours(by_method.ngroups), strict=True):
-            axes.scatter(own[USER], own[VALUE], color=colour, label=str(method), linewidths=0, s=26)
+        for (method, fleets), colour in zip(by_method, line_colours(by_method.ngroups), strict=True):
+            axes.scatter(fleets[USER], fleets[VALUE], color=colour, label=str(method), linewidths=0, s=26)
         border = frontier(table[~table.standing.str.startswith("misses")])
         axes.plot(border[USER], border[VALUE], color="#444444", lw=1.0, zorder=1, label="no other fleet beats these")
         chosen = table[table.standing == "best"]

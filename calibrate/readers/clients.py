@@ -152,12 +152,12 @@ def load_of(
     """
     if not requests:
         return None
-    table = np.array([(one.start_s, one.first_s, one.end_s, one.answer, one.prompt) for one in requests])
+    table = np.array([(took.start_s, took.first_s, took.end_s, took.answer, took.prompt) for took in requests])
     starts_s, firsts_s, ends_s, answers, prompts = table.T
     span_s, decoding_s = lasted_s or float(ends_s.max() - starts_s.min()), ends_s - firsts_s
     several = answers > 1
     tpot_s = spread_of(decoding_s[several] / (answers[several] - 1))
-    gaps_s = [gap for one in requests for gap in one.gaps_s]
+    gaps_s = [gap for request in requests for gap in request.gaps_s]
     rows = float(decoding_s.sum() / span_s) if span_s else None
     tokens_per_s, rounds_per_s = (float(answers.sum()) / span_s, rounds / span_s) if span_s else (None, None)
     gap_s = spread_of(gaps_s)
@@ -180,7 +180,7 @@ def load_of(
     )
     begun = share if limit else starts_s < until_s
     is_traced = limit == 0 and not lasted_s and table[:, 3:].min() >= 1
-    came = [(one.start_s - float(starts_s.min()), int(one.prompt), int(one.answer)) for one in requests]
+    came = [(request.start_s - float(starts_s.min()), int(request.prompt), int(request.answer)) for request in requests]
     return Load(
         over=f"{span_s:.4g} s, timed by {where}",
         seconds=span_s,

@@ -127,27 +127,27 @@ def read_responses(format_: Format, files: Sequence[Path]) -> Recording:
 
 def _recording(format_: Format, files: Sequence[Path], entries: Sequence[tuple[str, dict[str, Any]]]) -> Recording:
     read = [(origin, _counts(format_, origin, content)) for origin, content in entries]
-    requests = [(origin, one) for origin, one in read if one is not None]
+    requests = [(origin, request) for origin, request in read if request is not None]
     return recording_of(requests, files, format_.name, len(read) - len(requests))
 
 
 def _counts(format_: Format, origin: str, content: dict[str, Any]) -> RequestCounts | None:
     """Return the counts of a response, with its lengths; None where it has no counts."""
-    found = content if format_.mark in content else None
+    counted = content if format_.mark in content else None
     for way in format_.ways:
-        found = found_in(content, *way) if found is None else found
-    if found is None or (isinstance(found, dict) and found.get(format_.mark) is None):
+        counted = found_in(content, *way) if counted is None else counted
+    if counted is None or (isinstance(counted, dict) and counted.get(format_.mark) is None):
         return None
-    if format_ is SGLANG and isinstance(found, dict):  # of an older server, or of one that counts no proposed drafts
-        found = found | {name: found.get(name) or found.get(older) or None for name, older in OLDER.items()}
-    one = convert(found, format_.counts, origin)
-    lengths = {name: found_in(content, *way) for name, way in format_.lengths.items() if getattr(one, name) is None}
+    if format_ is SGLANG and isinstance(counted, dict):  # of an older server, or of one that counts no proposed drafts
+        counted = counted | {name: counted.get(name) or counted.get(older) or None for name, older in OLDER.items()}
+    request = convert(counted, format_.counts, origin)
+    lengths = {name: found_in(content, *way) for name, way in format_.lengths.items() if getattr(request, name) is None}
     tokens = {
         name: round(convert({"value": value}, Number, f"{origin}: {'.'.join(map(str, format_.lengths[name]))}").value)
         for name, value in lengths.items()
         if value is not None
     }
-    return replace(one, **tokens)
+    return replace(request, **tokens)
 
 
 read_vllm, read_sglang = partial(read_responses, VLLM), partial(read_responses, SGLANG)
@@ -183,7 +183,7 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
             return _pooled(origin, convert(entry, Pooled, origin))
         if not is_warm_up(table_of(entry, origin)):
             entries.append((origin, entry))
-    timed = [one for origin, entry in entries if (one := timed_by_aiperf(origin, entry)) is not None]
+    timed = [request for origin, entry in entries if (request := timed_by_aiperf(origin, entry)) is not None]
     recording = Recording(source="AIPerf's records")
     counted = [entry for entry in entries if AIPERF.mark in entry[1] or found_in(entry[1], *AIPERF.ways[0])]
     if counted or not timed:
@@ -195,8 +195,8 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
     if not counted:
         return replace(recording, load=load)
     tokens = [tokens_by_aiperf(origin, entry) for origin, entry in counted]
-    lengths = [(round(one.prompt), round(one.answer)) for one in tokens]
-    by_client = sum(not one.by_server for one in tokens)
+    lengths = [(round(request.prompt), round(request.answer)) for request in tokens]
+    by_client = sum(not request.by_server for request in tokens)
     note = (
         f"{by_client} answers have no completion_tokens of the server: their lengths are by the client's tokenizer, "
         "and steps without a draft, if there were any, are not known"

@@ -101,18 +101,20 @@ def plan(
     return _answer(_title(asked, loads), found, unit, serving)
 
 
-def _answer(title: str, found: Sequence[Simulations], unit: str, serving: bool) -> Plan:
+def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool) -> Plan:
     """Return the plan of what was found for each load."""
-    tables = [tuple(rows_of(one)) for one in found]
-    first, rows = found[0], tables[0]
+    tables = [tuple(rows_of(search)) for search in by_load]
+    first, rows = by_load[0], tables[0]
     best = first.best[0]
-    notes = dict.fromkeys(note for one in found for note in (*one.notes, *notes_of(one.scenario(one.best[0]))))
-    reached = tuple(goals_reached(first.question.goals, rows[0])) if len(found) == 1 else ()
-    rule = rule_of(first) if len(found) == 1 else None
+    notes = dict.fromkeys(
+        note for search in by_load for note in (*search.notes, *notes_of(search.scenario(search.best[0])))
+    )
+    reached = tuple(goals_reached(first.question.goals, rows[0])) if len(by_load) == 1 else ()
+    rule = rule_of(first) if len(by_load) == 1 else None
     commands: tuple[str, ...] = ()
     chosen: Scenario | None = None
-    if len(found) > 1:
-        both = list(zip(found, ([row for row in table if row.is_best] for table in tables), strict=True))
+    if len(by_load) > 1:
+        both = list(zip(by_load, ([row for row in table if row.is_best] for table in tables), strict=True))
         lines = tuple(lines_by_load(both))
     else:
         lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rule))
@@ -125,7 +127,7 @@ def _answer(title: str, found: Sequence[Simulations], unit: str, serving: bool) 
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(
-        title=title, lines=lines, loads=tuple(one.question.load.text for one in found),
+        title=title, lines=lines, loads=tuple(search.question.load.text for search in by_load),
         rows=tuple(row for table in tables for row in table), goals=reached, rule=rule, commands=commands,
         scenario=chosen, unit=unit, basis=basis_of(profile), notes=tuple(notes),
     )  # fmt: skip
@@ -136,7 +138,7 @@ def _loads(base: Scenario, rates: Sequence[float], flights: Sequence[int], in_al
     if rates and flights:
         raise InputError("--in-flight, --arrivals: give one of them")
     if flights:
-        return [Load(in_flight=one) if in_all else Load(each=one) for one in sorted(set(flights))]
+        return [Load(in_flight=number) if in_all else Load(each=number) for number in sorted(set(flights))]
     arrivals = base.workload.arrivals
     if not rates and arrivals is not None:
         if not isinstance(arrivals, Poisson):
@@ -187,8 +189,8 @@ def _texts(value: str | Iterable[str]) -> tuple[str, ...]:
 def _leaves(*changes: Changes) -> dict[str, Any]:
     """Return what changes say, by dotted key."""
     content: dict[str, Any] = {}
-    for each in changes:
-        apply_changes(content, each, "plan")
+    for given in changes:
+        apply_changes(content, given, "plan")
     return dict(flat(content))
 
 

@@ -5,7 +5,7 @@ policies are those of the scenario that is planned for; places, kinds and counts
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Any, Literal
 
 import msgspec
@@ -101,11 +101,11 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
         made, unit = _placed(asked, accepted)
     else:
         made, unit = _of_scenario(asked, accepted.get("")), _cost(asked.scenario).unit
-    if asked.link and all(one.method != "apart" for one in made):
+    if asked.link and all(candidate.method != "apart" for candidate in made):
         raise InputError(f"--link {asked.link}: no drafter is elsewhere; give --draft MODEL@DEVICE, or leave it out")
-    if not all(one.target_per_hour for one in made):
+    if not all(candidate.target_per_hour for candidate in made):
         raise InputError(f"plan: {FREE} (--cost, [cost] target_per_hour)")
-    return [varied for one in made for varied in _varied(one, asked.vary)], unit
+    return [varied for candidate in made for varied in _varied(candidate, asked.vary)], unit
 
 
 def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list[Candidate], str]:
@@ -124,8 +124,8 @@ def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list
         prices, unit = prices_of(asked.cost, [*targets, *elsewhere, *kinds])
     else:
         prices, unit = _prices_by_role(asked.scenario, list(targets), elsewhere)
-    made = [one for place, target in targets.items() for one in _at(asked, place, target, drafts, prices, accepted)]
-    return made, unit
+    at_places = (_at(asked, place, target, drafts, prices, accepted) for place, target in targets.items())
+    return list(chain.from_iterable(at_places)), unit
 
 
 def _at(
@@ -192,14 +192,14 @@ def _of_scenario(asked: Asked, accepted: AcceptanceModel | None) -> list[Candida
 def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed | None, accepted: Any) -> Scenario:
     """Return the fleet of one target: the scenario's policies as far as they have an effect."""
     replace, scenario = msgspec.structs.replace, asked.scenario
-    own = scenario.drafters
-    kept = Drafters(depth=own.depth, shape=own.shape)
+    stated = scenario.drafters
+    kept = Drafters(depth=stated.depth, shape=stated.shape)
     placed: dict[Method, Drafters] = {
         "none": Drafters(count=0),
         "lookup": replace(kept, place="target", kind="lookup"),
         "head": replace(kept, place="target", kind="eagle"),
         "beside": replace(kept, place="target"),
-        "apart": replace(own, count=1, place="own"),
+        "apart": replace(stated, count=1, place="own"),
     }
     drafters = placed[method]
     in_turn = isinstance(drafters.group, One) and isinstance(drafters.order, Fifo) and method == "apart"
@@ -222,14 +222,14 @@ def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed
 
 def _verifiers(asked: Asked, target: Placed | None) -> Verifiers:
     """Return the rules of targets: of servers vLLM's limits, where the scenario states no others."""
-    own, usual = asked.scenario.verifiers, Verifiers()
+    rules, usual = asked.scenario.verifiers, Verifiers()
     limits = LIMITS[False]
     if target is not None:
         limits = LIMITS[target.device.memory_bytes.value >= LARGE_BYTES and "A100" not in target.device.title]
     stated = {name for name in limits if f"verifiers.{name}" in asked.given}
-    stated |= {name for name in limits if getattr(own, name) not in (1, getattr(usual, name))}
+    stated |= {name for name in limits if getattr(rules, name) not in (1, getattr(usual, name))}
     changed = {name: value for name, value in limits.items() if asked.serving and name not in stated}
-    return msgspec.structs.replace(own, count=1, **changed)
+    return msgspec.structs.replace(rules, count=1, **changed)
 
 
 def _depths(asked: Asked, method: Method, accepted: Any) -> tuple[int, ...]:
@@ -240,23 +240,20 @@ def _depths(asked: Asked, method: Method, accepted: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(min(depth, known)) for depth in asked.depths or DEPTHS))
 
 
-def _varied(one: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
+def _varied(candidate: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
     """Yield a candidate for every choice of values of further keys; without drafters apart, of those that it knows.
 
     A rule of lengths has its own depths, of which the longest stands for all.
     """
-    keys = [
-        key
-        for key in vary
-        if one.method == "apart" or all(succeeds(change_scenario, one.base, {key: value}) for value in vary[key])
-    ]
+    base, apart = candidate.base, candidate.method == "apart"
+    keys = [key for key in vary if apart or all(succeeds(change_scenario, base, {key: value}) for value in vary[key])]
     for values in product(*(vary[key] for key in keys)):
         levers = dict(zip(keys, values, strict=True))
-        said = [one.name, *(f"{key.rpartition('.')[2]} {value}" for key, value in levers.items())]
-        base = change_scenario(one.base, levers) if levers else one.base
+        said = [candidate.name, *(f"{key.rpartition('.')[2]} {value}" for key, value in levers.items())]
+        base = change_scenario(candidate.base, levers) if levers else candidate.base
         rule = base.verifiers.allocate
-        depths = one.depths if rule is None else (rule.longest,)
-        yield msgspec.structs.replace(one, base=base, name=", ".join(said), depths=depths)
+        depths = candidate.depths if rule is None else (rule.longest,)
+        yield msgspec.structs.replace(candidate, base=base, name=", ".join(said), depths=depths)
 
 
 def succeeds(call: Callable[..., Any], *arguments: Any) -> bool:
@@ -301,8 +298,8 @@ def _target_places(asked: Asked) -> Iterator[str]:
         model, colon, precision = text.partition(":")
         tried = PRECISIONS[:1] if shape_of(model).experts_in else PRECISIONS  # published ones are not quantised again
         for kind, count in asked.devices.items():
-            own = [precision] if colon else [one for one in tried if one in precisions_of(device_of(kind))]
-            yield from (f"{model}@{n}x{kind}:{one}" for n in PARALLEL if n <= count for one in own)
+            precisions = [precision] if colon else [name for name in tried if name in precisions_of(device_of(kind))]
+            yield from (f"{model}@{n}x{kind}:{name}" for n in PARALLEL if n <= count for name in precisions)
 
 
 def _draft_places(asked: Asked) -> Iterator[str]:

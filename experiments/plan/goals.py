@@ -60,7 +60,7 @@ def parse_slo(texts: Iterable[str]) -> list[Goal]:
         plain = name.removesuffix("_s")
         kind, _, form = plain.partition("_")
         if kind not in TIMES or form not in FORMS:
-            allowed = f"{', '.join(TIMES)}, each with {', '.join(f'_{each}' for each in FORMS)}"
+            allowed = f"{', '.join(TIMES)}, each with {', '.join(f'_{level}' for level in FORMS)}"
             raise InputError(f"--slo {text}: no time of requests is called {name!r}; allowed: {allowed}")
         limit_s = number_of(f"--slo {text}", value, "limit_s")
         goals.append(Goal(f"{plain} <= {value.strip()}", _metric(TIMES[kind], form), limit_s, "at most"))

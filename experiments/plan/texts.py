@@ -31,7 +31,7 @@ def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
             continue
         try:
             numbers = [float(value) for value in values.split(",")]
-            if not all(0 <= one <= 1 for one in numbers):
+            if not all(0 <= share <= 1 for share in numbers):
                 raise ValueError
             models[name] = Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
         except ValueError as error:
@@ -52,8 +52,8 @@ def acceptance_in(path: Path) -> AcceptanceModel:
     else:
         scenario = read_scenario(path)
         profile = scenario.profile
-        own = profile.acceptance if isinstance(profile, HardwareProfile) else None
-        model = scenario.acceptance or own
+        measured = profile.acceptance if isinstance(profile, HardwareProfile) else None
+        model = scenario.acceptance or measured
     if not isinstance(model, AcceptanceModel):
         raise InputError(f"--acceptance {path}: has no acceptance of drafts; `specfleet import` writes files that have")
     return model
@@ -61,21 +61,21 @@ def acceptance_in(path: Path) -> AcceptanceModel:
 
 def link_of(text: str) -> LinkTime:
     """Read a link, one way; `0ms` is none. Raises InputError for anything else."""
-    found: dict[str, float] = {}
+    known: dict[str, float] = {}
     for part in text.split("+"):
         for key in LINK_KEYS:
             try:
                 number = quantity(part, key, False)
             except ValueError:
                 continue
-            if number is not None and key not in found and (number > 0 or (number == 0 and key == LINK_KEYS[0])):
-                found[key] = number
+            if number is not None and key not in known and (number > 0 or (number == 0 and key == LINK_KEYS[0])):
+                known[key] = number
                 break
         else:
             raise InputError(
                 f"--link {text}: {part!r} is neither; write a latency, a bandwidth, or both: 25Gbit+50us; 0ms is none"
             )
-    return LinkTime(**found)
+    return LinkTime(**known)
 
 
 def budget_of(text: str) -> dict[str, int]:

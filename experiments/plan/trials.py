@@ -78,6 +78,6 @@ def half_width(values: Sequence[float]) -> float:
 
 def gap_between(theirs: Sequence[float], ours: Sequence[float]) -> Interval:
     """Return by which share values are larger than those of the same seeds."""
-    shares = [value / own - 1 for value, own in zip(theirs, ours, strict=False)]
+    shares = [value / base - 1 for value, base in zip(theirs, ours, strict=False)]
     mean, half = float(np.mean(shares)), half_width(shares)
     return Interval(mean, mean - half, mean + half)
