@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from specfleet.calibration.readers.clients import AT_ONCE, Timed, asking, limit_of, load_of
+from specfleet.calibration.readers.clients import AT_ONCE, Timed, asking, read_limit, make_load
 from specfleet.calibration.readers.counts import counts_of_mean, counts_of_survivors, steps_without_draft
-from specfleet.calibration.readers.entries import entries_of, table_of
+from specfleet.calibration.readers.entries import read_entries, table_of
 from specfleet.calibration.readers.laws import falls, rounds_to, same
 from specfleet.calibration.readers.load import Load
 from specfleet.calibration.readers.recording import Counts, Recording
@@ -71,7 +71,7 @@ def read_bench(files: Sequence[Path], depth: int | None = None, in_flight: int |
     - `depth`: of drafts, where a run of SGLang does not have its server's settings.
     - `in_flight`: requests that the client kept in flight, 0 if they arrived, where its settings do not say it.
     """
-    entries = list(entries_of(files))
+    entries = list(read_entries(files))
     if len(entries) != 1:
         raise InputError(f"{files[0]}: holds {len(entries)} runs; give a file with the line of one")
     origin, entry = entries[0]
@@ -82,7 +82,7 @@ def read_bench(files: Sequence[Path], depth: int | None = None, in_flight: int |
     if rounds and any(bench.errors):  # without those of requests that failed
         rounds = round(sum(request.answer - 1 for request in timed) / length)
     rate, limit = bench.request_rate or AT_ONCE, bench.max_concurrency
-    limit = limit_of(origin, in_flight, limit, rate, bench.completed)
+    limit = read_limit(origin, in_flight, limit, rate, bench.completed)
     name, lasted_s = "SGLang's benchmark" if is_sglang else "vllm bench serve", None
     where = name if is_sglang else f"`{name}`"
     if bench.start_times is None and (rate != AT_ONCE or limit):  # else all started at once
@@ -90,7 +90,7 @@ def read_bench(files: Sequence[Path], depth: int | None = None, in_flight: int |
         lasted_s = bench.duration
         if limit:  # with all of them in flight
             lasted_s = sum(request.end_s for request in timed) / limit
-    load = load_of(timed, rounds, bench.accept_length or 1.0 if is_sglang else length, where, limit, lasted_s)
+    load = make_load(timed, rounds, bench.accept_length or 1.0 if is_sglang else length, where, limit, lasted_s)
     if load is None and counts is None:
         raise InputError(
             f"{origin}: has neither acceptance nor times of requests; run vLLM's with --save-detailed, SGLang's with "

@@ -112,7 +112,9 @@ def timed_by_aiperf(origin: str, entry: Any) -> Timed | None:
     return convert(times, Timed, origin)
 
 
-def limit_of(origin: str, stated: int | None, limit: int | None, rate: float | str | None, count: int) -> int | None:
+def read_limit(
+    origin: str, stated: int | None, limit: int | None, rate: float | str | None, count: int
+) -> int | None:
     """Return how many requests a client kept in flight, by its settings or by what is stated; 0 if they arrive.
 
     - `limit`, `rate` (requests/s, "inf" for all at once): its settings, None if there is none; `count`: its requests.
@@ -135,7 +137,7 @@ def asking(load: Load | None, origin: str) -> Load | None:
     return msgspec.structs.replace(load, asks=f"{origin}: {ASKS}")
 
 
-def load_of(
+def make_load(
     requests: Sequence[Timed],
     rounds: int,
     tokens_per_round: float,

@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from specfleet.calibration.readers.clients import Timed, load_of
+from specfleet.calibration.readers.clients import Timed, make_load
 from specfleet.calibration.readers.counts import counts_of_mean, counts_of_survivors
-from specfleet.calibration.readers.entries import entries_of, found_in, table_of
+from specfleet.calibration.readers.entries import found_in, read_entries, table_of
 from specfleet.calibration.readers.laws import at_most, rounds_to
 from specfleet.calibration.readers.load import Load, spread_of, ways_of
 from specfleet.calibration.readers.log_lines import NUMBER, WHOLE
@@ -80,7 +80,7 @@ def read_llama_cpp(files: Sequence[Path], depth: int | None = None) -> Recording
     Raises InputError, naming file, line or entry, key and both values, where one contradicts itself.
     """
     timed = []
-    for origin, entry in entries_of(files):
+    for origin, entry in read_entries(files):
         timings = table_of(found_in(table_of(entry, origin), "timings") or entry, origin)
         is_whole = found_in(entry, "stop_type") == "limit"
         is_whole = is_whole or found_in(entry, "choices", 0, "finish_reason") == "length"
@@ -260,9 +260,9 @@ def _load(
         if took.begun_s >= 0
     ]
     timed = by_clock if len(by_clock) == len(requests) else []
-    load = load_of(timed, rounds, tokens_per_round, "the server's log", in_flight)
+    load = make_load(timed, rounds, tokens_per_round, "the server's log", in_flight)
     if load is not None and in_flight is None:
-        load = load_of(timed, rounds, tokens_per_round, "the server's log", round(load.in_flight or 0.0))
+        load = make_load(timed, rounds, tokens_per_round, "the server's log", round(load.in_flight or 0.0))
     if load is not None:
         note = "requests count from when a slot takes them: what they waited before is not in the log"
         return msgspec.structs.replace(load, max_num_seqs=slots, notes=(*load.notes, note))

@@ -179,7 +179,7 @@ def rounds_in(request: RequestCounts, deepest: int) -> tuple[Rounds, bool]:
     return rounds_of(depth, request.counts), request.drafted == depth * request.rounds
 
 
-def recording_of(
+def make_recording(
     read: Iterable[tuple[str, RequestCounts]], files: Sequence[Path], format_: str, skipped: int
 ) -> Recording:
     """Check the requests and pool them; InputError where one contradicts itself, or there is none.

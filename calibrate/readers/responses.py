@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from specfleet.calibration.readers.clients import asking, is_warm_up, load_of, timed_by_aiperf, tokens_by_aiperf
+from specfleet.calibration.readers.clients import asking, is_warm_up, make_load, timed_by_aiperf, tokens_by_aiperf
 from specfleet.calibration.readers.counts import counts_of, rounds_of
-from specfleet.calibration.readers.entries import entries_of, found_in, table_of
+from specfleet.calibration.readers.entries import found_in, read_entries, table_of
 from specfleet.calibration.readers.laws import at_most, rounds_to
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.requests import (
@@ -34,7 +34,7 @@ from specfleet.calibration.readers.requests import (
     RequestCounts,
     Sparse,
     Tokens,
-    recording_of,
+    make_recording,
 )
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
@@ -122,13 +122,13 @@ def read_responses(format_: Format, files: Sequence[Path]) -> Recording:
 
     Raises InputError, naming file, line or entry, key and both values, where one contradicts itself.
     """
-    return _recording(format_, files, [(origin, table_of(entry, origin)) for origin, entry in entries_of(files)])
+    return _recording(format_, files, [(origin, table_of(entry, origin)) for origin, entry in read_entries(files)])
 
 
 def _recording(format_: Format, files: Sequence[Path], entries: Sequence[tuple[str, dict[str, Any]]]) -> Recording:
     read = [(origin, _counts(format_, origin, content)) for origin, content in entries]
     requests = [(origin, request) for origin, request in read if request is not None]
-    return recording_of(requests, files, format_.name, len(read) - len(requests))
+    return make_recording(requests, files, format_.name, len(read) - len(requests))
 
 
 def _counts(format_: Format, origin: str, content: dict[str, Any]) -> RequestCounts | None:
@@ -176,7 +176,7 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
     Records of a server that does not speculate have a load only.
     """
     entries = []
-    for origin, entry in entries_of(files):
+    for origin, entry in read_entries(files):
         if isinstance(entry, dict) and POOLED in entry:
             if len(files) > 1:
                 raise InputError(f"{origin}: holds all requests together; give it alone")
@@ -190,7 +190,7 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
         recording = _recording(AIPERF, files, entries)
     counts = recording.counts
     rounds, length = (counts.rounds, counts.mean_length) if counts else (0, 1.0)
-    load = load_of(timed, rounds, length, "AIPerf", in_flight)
+    load = make_load(timed, rounds, length, "AIPerf", in_flight)
     load = asking(load, ", ".join(map(str, files)))
     if not counted:
         return replace(recording, load=load)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from specfleet.calibration.readers.bench import read_bench
-from specfleet.calibration.readers.entries import entries_of, table_of
+from specfleet.calibration.readers.entries import read_entries, table_of
 from specfleet.calibration.readers.load import Load
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.responses import read_aiperf
@@ -39,7 +39,7 @@ def compare_client(simulated: Run, path: Path) -> Comparison:
 
 def read_client(path: Path, depth: int) -> Recording:
     """Read a client's file, whichever it is; `depth`: of the drafts, where it lacks them."""
-    origin, first = next(iter(entries_of([path])), (str(path), None))
+    origin, first = next(iter(read_entries([path])), (str(path), None))
     return read_bench([path], depth) if "completed" in table_of(first, origin) else read_aiperf([path])
 
 

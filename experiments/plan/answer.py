@@ -116,7 +116,7 @@ class Plan(msgspec.Struct, frozen=True):
         return [row for row in self.rows if row.is_best and load in ("", row.load)]
 
 
-def rows_of(search: Simulations) -> Iterator[Row]:
+def make_rows(search: Simulations) -> Iterator[Row]:
     """Yield the simulated fleets under a load: the best of each method, the best first, then all others."""
     titles = {fleet.title for fleet in search.best}
     others = [
@@ -153,7 +153,7 @@ def goals_reached(goals: Sequence[Goal], row: Row) -> Iterator[Reached]:
         yield Reached(goal.text, goal.unit, goal.shown(goal.limit), value, min(low, high), max(low, high), state)
 
 
-def rule_of(search: Simulations) -> RuleOfThumb | None:
+def rule_of_thumb(search: Simulations) -> RuleOfThumb | None:
     """Return the rule of thumb where targets have one request each, and some fleet has a drafter elsewhere."""
     fleet = next((best for best in search.best if best.drafters), None)
     if fleet is None or fleet.candidate.base.verifiers.max_num_seqs > 1:

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 
 from specfleet.experiments.notes import notes_of
-from specfleet.experiments.plan.answer import Plan, goals_reached, rows_of, rule_of
-from specfleet.experiments.plan.candidates import Asked, candidates_of
+from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, rule_of_thumb
+from specfleet.experiments.plan.candidates import Asked, make_candidates
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import Load, Question, requests_for
-from specfleet.experiments.plan.goals import goals_of
+from specfleet.experiments.plan.goals import read_goals
 from specfleet.experiments.plan.lines import FACTORS, MAX_IN_FLIGHT, lines_of
 from specfleet.experiments.plan.loads import lines_by_load, rows_at_once
 from specfleet.experiments.plan.search import Simulations, find
-from specfleet.experiments.plan.texts import budget_of, flights_of, rates_of
+from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
 from specfleet.experiments.sweep.sweep import Vary, vary_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.arrivals import Poisson
@@ -75,7 +75,7 @@ def plan(
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs}: needs a whole number from 1")
     base = scenario_of("star" if scenario is None else scenario, changes, **keys)
-    targets, budget = _texts(target), budget_of(devices) if devices else None
+    targets, budget = _texts(target), read_budget(devices) if devices else None
     if scenario is None and targets and base.acceptance == scenario_of("star").acceptance:
         base = msgspec.structs.replace(base, acceptance=None)  # a star's is an example
     if budget is not None and len(targets) != 1:
@@ -83,7 +83,7 @@ def plan(
     if (draft or devices) and not targets:
         raise InputError("--draft: give --target, too, MODEL@DEVICE")
     given = _leaves(changes or (), keys)
-    loads = _loads(base, rates_of(arrivals), flights_of(in_flight, MOST), budget is not None)
+    loads = _loads(base, read_rates(arrivals), read_in_flight(in_flight, MOST), budget is not None)
     serving = bool(in_flight) or loads[0].per_s > 0
     wanted = {key: [given[key]] for key in (DEPTH, *COUNTS) if given.get(key) is not None}
     wanted |= vary_of(vary) if vary is not None else {}
@@ -94,8 +94,8 @@ def plan(
         acceptance=_texts(f"{acceptance:g}" if isinstance(acceptance, float) else acceptance), cost=_texts(cost),
         devices=budget, serving=serving, given=frozenset(given), depths=tuple(wanted.pop(DEPTH, ())), vary=wanted,
     )  # fmt: skip
-    goals = goals_of(base, _texts(slo), _texts(least))
-    candidates, unit = candidates_of(asked)
+    goals = read_goals(base, _texts(slo), _texts(least))
+    candidates, unit = make_candidates(asked)
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
     found = [find(question, jobs or os.cpu_count() or 1, done) for question in questions]
     return _answer(_title(asked, loads), found, unit, serving)
@@ -103,14 +103,14 @@ def plan(
 
 def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool) -> Plan:
     """Return the plan of what was found for each load."""
-    tables = [tuple(rows_of(search)) for search in by_load]
+    tables = [tuple(make_rows(search)) for search in by_load]
     first, rows = by_load[0], tables[0]
     best = first.best[0]
     notes = dict.fromkeys(
         note for search in by_load for note in (*search.notes, *notes_of(search.scenario(search.best[0])))
     )
     reached = tuple(goals_reached(first.question.goals, rows[0])) if len(by_load) == 1 else ()
-    rule = rule_of(first) if len(by_load) == 1 else None
+    rule = rule_of_thumb(first) if len(by_load) == 1 else None
     commands: tuple[str, ...] = ()
     chosen: Scenario | None = None
     if len(by_load) > 1:

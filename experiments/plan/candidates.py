@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from specfleet.experiments.plan.prices import FREE, prices_of
-from specfleet.experiments.plan.texts import acceptance_of, link_of
+from specfleet.experiments.plan.prices import FREE, read_prices
+from specfleet.experiments.plan.texts import read_acceptances, read_link
 from specfleet.fleet.acceptance.models import AcceptanceModel, deepest
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, precisions_of
@@ -86,12 +86,12 @@ class Asked(msgspec.Struct, frozen=True):
     vary: Mapping[str, Sequence[Any]] = {}
 
 
-def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
+def make_candidates(asked: Asked) -> tuple[list[Candidate], str]:
     """Return the candidates, plain decoding first at each target's place, and the unit of their prices.
 
     Raises InputError for what cannot be read, and where no target fits on its devices.
     """
-    accepted = acceptance_of(asked.acceptance)
+    accepted = read_acceptances(asked.acceptance)
     models = ["", *dict.fromkeys(draft.rpartition("@")[0] or draft for draft in asked.drafts)]
     for name in accepted.keys() - models:
         raise InputError(
@@ -121,7 +121,7 @@ def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list
     elsewhere = [draft for draft in drafts if "@" in draft]
     kinds = [f"@{kind}" for kind in asked.devices or ()]
     if asked.cost or asked.scenario.cost is None:
-        prices, unit = prices_of(asked.cost, [*targets, *elsewhere, *kinds])
+        prices, unit = read_prices(asked.cost, [*targets, *elsewhere, *kinds])
     else:
         prices, unit = _prices_by_role(asked.scenario, list(targets), elsewhere)
     at_places = (_at(asked, place, target, drafts, prices, accepted) for place, target in targets.items())
@@ -207,7 +207,7 @@ def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed
         drafters = replace(drafters, group=AllWaiting())  # requests share steps, as in every server
     link = scenario.link
     if method == "apart":
-        link = link_of(asked.link) if asked.link else link or (LinkTime() if target is not None else None)
+        link = read_link(asked.link) if asked.link else link or (LinkTime() if target is not None else None)
     elif target is not None or method == "none":
         link = None
     made = replace(

@@ -43,7 +43,7 @@ class Goal(msgspec.Struct, frozen=True):
         return "met" if all(sides) else "at its edge" if any(sides) else "missed"
 
 
-def goals_of(scenario: Scenario, slo: Iterable[str], least: Iterable[str]) -> tuple[Goal, ...]:
+def read_goals(scenario: Scenario, slo: Iterable[str], least: Iterable[str]) -> tuple[Goal, ...]:
     """Read the goals of a plan of a scenario; InputError where its requests have no such metric."""
     goals = (*parse_slo(slo), *parse_least(least))
     if scenario.slo is None and any(goal.metric == ATTAINMENT for goal in goals):
