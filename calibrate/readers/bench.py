@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from specfleet.calibration.readers.clients import AT_ONCE, Timed, asking, read_limit, make_load
+from specfleet.calibration.readers.clients import AT_ONCE, Timed, asking, make_load, read_limit
 from specfleet.calibration.readers.counts import counts_of_mean, counts_of_survivors, steps_without_draft
 from specfleet.calibration.readers.entries import read_entries, table_of
 from specfleet.calibration.readers.laws import falls, rounds_to, same

@@ -112,9 +112,7 @@ def timed_by_aiperf(origin: str, entry: Any) -> Timed | None:
     return convert(times, Timed, origin)
 
 
-def read_limit(
-    origin: str, stated: int | None, limit: int | None, rate: float | str | None, count: int
-) -> int | None:
+def read_limit(origin: str, stated: int | None, limit: int | None, rate: float | str | None, count: int) -> int | None:
     """Return how many requests a client kept in flight, by its settings or by what is stated; 0 if they arrive.
 
     - `limit`, `rate` (requests/s, "inf" for all at once): its settings, None if there is none; `count`: its requests.
