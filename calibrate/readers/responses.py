@@ -12,6 +12,7 @@ A file is one response, a list of them, or one a line.
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -19,7 +20,7 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from specfleet.calibration.readers.clients import asking, is_warm_up, make_load, timed_by_aiperf, tokens_by_aiperf
+from specfleet.calibration.readers.clients import asking, is_warm_up, make_load, read_record
 from specfleet.calibration.readers.counts import counts_of, rounds_of
 from specfleet.calibration.readers.entries import found_in, read_entries, table_of
 from specfleet.calibration.readers.laws import at_most, rounds_to
@@ -183,20 +184,22 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
             return _pooled(origin, convert(entry, Pooled, origin))
         if not is_warm_up(table_of(entry, origin)):
             entries.append((origin, entry))
-    timed = [request for origin, entry in entries if (request := timed_by_aiperf(origin, entry)) is not None]
+    records = [read_record(origin, entry) for origin, entry in entries]
+    timed = [record.timed(origin) for (origin, _), record in zip(entries, records, strict=True)]
+    streamed = [request for request in timed if request is not None]
     recording = Recording(source="AIPerf's records")
-    counted = [entry for entry in entries if AIPERF.mark in entry[1] or found_in(entry[1], *AIPERF.ways[0])]
-    if counted or not timed:
+    has_counts = [AIPERF.mark in entry or found_in(entry, *AIPERF.ways[0]) for _, entry in entries]
+    if any(has_counts) or not streamed:
         recording = _recording(AIPERF, files, entries)
     counts = recording.counts
     rounds, length = (counts.rounds, counts.mean_length) if counts else (0, 1.0)
-    load = make_load(timed, rounds, length, "AIPerf", in_flight)
+    load = make_load(streamed, rounds, length, "AIPerf", in_flight)
     load = asking(load, ", ".join(map(str, files)))
-    if not counted:
+    if not any(has_counts):
         return replace(recording, load=load)
-    tokens = [tokens_by_aiperf(origin, entry) for origin, entry in counted]
-    lengths = [(round(request.prompt), round(request.answer)) for request in tokens]
-    by_client = sum(not request.by_server for request in tokens)
+    counted = list(compress(records, has_counts))
+    lengths = [(round(record.prompt), round(record.answer)) for record in counted]
+    by_client = sum(not record.by_server for record in counted)
     note = (
         f"{by_client} answers have no completion_tokens of the server: their lengths are by the client's tokenizer, "
         "and steps without a draft, if there were any, are not known"

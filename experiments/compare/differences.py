@@ -1,8 +1,7 @@
 """Differences in the setup of two runs, in lines. They explain most of the error, so they are printed before it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -149,7 +148,10 @@ def sharing(fleet: Fleet) -> str:
 
 def keys_apart(first: Run, second: Run, but: tuple[str, ...] = SPOKEN_OF) -> Iterator[str]:
     """Yield all keys of the scenarios that are not the same, a line each, `but` some and what begins with them."""
-    keys, others = (_content(run) for run in (first, second))
+    keys, others = (
+        dict(flat(msgspec.to_builtins(without_profiles(run.header.scenario)))) | {"profile": run.header.profile_digest}
+        for run in (first, second)
+    )
     names = _names(first, second)
     both_loaded = first.header.world == second.header.world == "engine"
     for key in sorted(keys.keys() | others.keys()):
@@ -157,8 +159,3 @@ def keys_apart(first: Run, second: Run, but: tuple[str, ...] = SPOKEN_OF) -> Ite
             continue
         if keys.get(key) != others.get(key):
             yield f"{key}: {keys.get(key, 'none')} in {names[0]}, {others.get(key, 'none')} in {names[1]}"
-
-
-def _content(run: Run) -> Mapping[str, Any]:
-    content = dict(flat(msgspec.to_builtins(without_profiles(run.header.scenario))))
-    return content | {"profile": run.header.profile_digest}

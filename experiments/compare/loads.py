@@ -117,5 +117,4 @@ def times_in(load: Load) -> Iterator[tuple[str, str, float]]:
     """Yield the times of a load's requests in seconds: what a table calls each, the metric that it is, and the time."""
     for name, metric, times_s in (("TTFT", "ttft_s", load.ttft_s), ("TPOT", "tpot_s", load.tpot_s)):
         for level, time_s in times_s.levels(1.0).items() if times_s else ():
-            at_level = metric if level == "mean" else percentile_name(metric, level.lower())
-            yield f"{name}, ms, {level}", at_level, time_s
+            yield f"{name}, ms, {level}", percentile_name(metric, level.lower()), time_s

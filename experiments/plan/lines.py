@@ -46,7 +46,11 @@ def lines_of(
     yield from _fleet(search, rows)
     yield from _gives(search, rows[0], goals)
     if search.best[0].candidate.base.verifiers.max_num_seqs == 1:
-        yield f"limit: {_bottleneck(search)}{'' if rule is None else _rule_text(rule)}"
+        line = f"limit: {_bottleneck(search)}"
+        if rule is not None:
+            line += f"; {rule.drafter} has {rule.planned} targets, where N_full = {rule.N_full}, "
+            line += f"the knee is at {rule.knee:.3g} and N_max = {rule.N_max}"
+        yield line
     else:
         yield _limit(search)
         yield from _speculate(search)
@@ -107,11 +111,6 @@ def _bottleneck(search: Simulations) -> str:
     longest = max(finite, key=lambda name: finite[name])
     share = finite[longest] / sum(finite.values())
     return f"{longest}, {share:.0%} of a round; the drafter is busy {drafter:.0%}, targets {target:.0%} of the time"
-
-
-def _rule_text(rule: RuleOfThumb) -> str:
-    text = f"; {rule.drafter} has {rule.planned} targets, where N_full = {rule.N_full}"
-    return f"{text}, the knee is at {rule.knee:.3g} and N_max = {rule.N_max}"
 
 
 def _limit(search: Simulations) -> str:

@@ -94,13 +94,9 @@ class Rounds:
         self.is_apart = self.drafts and fleet.verifiers.drafts is None
         self.depth = fleet.drafters.depth if self.drafts else 0
         self.star: StarInputs | None = star_inputs(fleet) if self.drafts else None
+        self.tokens = 1 + (self.star.accepted_per_round if self.star else 0.0)  # that a round adds on average
         self.verified = fleet.drafters.shape.nodes(self.depth) + 1 if self.drafts else 1
         self.variabilities = self._variabilities() if self.is_apart else (0.0, 0.0)
-
-    @property
-    def tokens(self) -> float:
-        """Mean tokens that a round adds: accepted drafts, and the target's own."""
-        return 1.0 if self.star is None else 1 + self.star.accepted_per_round
 
     def request_s(self, rows: int, targets: int = 1) -> float:
         """Time of a request's decoding: its rounds, and the prefills of all others meanwhile."""
