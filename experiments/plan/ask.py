@@ -82,7 +82,10 @@ def plan(
         raise InputError("--devices: plans for one target; give one --target MODEL")
     if (draft or devices) and not targets:
         raise InputError("--draft: give --target, too, MODEL@DEVICE")
-    given = _leaves(changes or (), keys)
+    content: dict[str, Any] = {}
+    for part in (changes or (), keys):
+        apply_changes(content, part, "plan")
+    given = dict(flat(content))
     loads = _loads(base, read_rates(arrivals), read_in_flight(in_flight, MOST), budget is not None)
     serving = bool(in_flight) or loads[0].per_s > 0
     wanted = {key: [given[key]] for key in (DEPTH, *COUNTS) if given.get(key) is not None}
@@ -97,8 +100,8 @@ def plan(
     goals = read_goals(base, _texts(slo), _texts(least))
     candidates, unit = make_candidates(asked)
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
-    found = [find(question, jobs or os.cpu_count() or 1, done) for question in questions]
-    return _answer(_title(asked, loads), found, unit, serving)
+    by_load = [find(question, jobs or os.cpu_count() or 1, done) for question in questions]
+    return _answer(_title(asked, loads), by_load, unit, serving)
 
 
 def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool) -> Plan:
@@ -184,14 +187,6 @@ def _check(base: Scenario, given: Mapping[str, Any], wanted: Mapping[str, Sequen
 
 def _texts(value: str | Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _leaves(*changes: Changes) -> dict[str, Any]:
-    """Return what changes say, by dotted key."""
-    content: dict[str, Any] = {}
-    for given in changes:
-        apply_changes(content, given, "plan")
-    return dict(flat(content))
 
 
 def _title(asked: Asked, loads: Sequence[Load]) -> str:

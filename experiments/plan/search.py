@@ -83,8 +83,12 @@ class Simulations:
         return Sample(tuple(self.values[fleet.title]))
 
     def miss(self, fleet: Deployment) -> float:
-        """By which share a fleet misses the goal that it misses most; infinite for more load than it carries."""
-        return self.sample(fleet).worst_miss(self.question.goals)
+        """By which share a fleet misses the goal that it misses most, negative if none; infinite if overloaded."""
+        sample = self.sample(fleet)
+        if any(trial.get("overload") for trial in sample.trials):
+            return math.inf
+        misses = [goal.miss(sample.mean(goal.metric)) for goal in self.question.goals]
+        return max((math.inf if math.isnan(miss) else miss for miss in misses), default=-math.inf)
 
     def scores(self, fleet: Deployment) -> list[float]:
         """What is to be small, seed by seed: the time of a request, in a closed loop of a token, or a token's cost."""

@@ -1,13 +1,12 @@
 """Simulations of fleets, seed by seed, and what they say: means, intervals, differences of equal seeds."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
-from specfleet.experiments.plan.goals import Goal
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import assess
 from specfleet.fleet.records.metrics.window import with_percentiles
@@ -58,13 +57,6 @@ class Sample(msgspec.Struct, frozen=True):
         mean, runs = self.mean(metric), len(self.trials)
         half = half_width(self.values(metric)) * math.sqrt(runs + 1) if runs > 1 else 0.0
         return Interval(mean, mean - half, mean + half)
-
-    def worst_miss(self, goals: Iterable[Goal]) -> float:
-        """By which share the goal is missed that is missed most; negative where all are met, infinite if overloaded."""
-        if any(trial.get("overload") for trial in self.trials):
-            return math.inf
-        misses = [goal.miss(value) if not math.isnan(value := self.mean(goal.metric)) else math.inf for goal in goals]
-        return max(misses, default=-math.inf)
 
 
 def half_width(values: Sequence[float]) -> float:
