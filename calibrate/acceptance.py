@@ -20,14 +20,10 @@ def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[s
     if not sessions:
         raise InputError("acceptance: no draft was verified; give models of one tokenizer, or workload.temperature = 0")
     lengths = np.concatenate([np.array(session) for session in sessions])
-    geometric, beta_geometric = fit_geometric(lengths, depth), fit_beta_geometric(lengths, depth)
-    mean = mean_interval(sessions)
-    return {
-        "rounds": len(lengths),
-        "mean": mean.mean,
-        "low": mean.low,
-        "high": mean.high,
-        "geometric": msgspec.to_builtins(geometric) | {"total_variation": total_variation(geometric, lengths, depth)},
-        "beta_geometric": msgspec.to_builtins(beta_geometric)
-        | {"total_variation": total_variation(beta_geometric, lengths, depth)},
+    models = {"geometric": fit_geometric(lengths, depth), "beta_geometric": fit_beta_geometric(lengths, depth)}
+    fits = {
+        name: msgspec.to_builtins(model) | {"total_variation": total_variation(model, lengths, depth)}
+        for name, model in models.items()
     }
+    mean = mean_interval(sessions)
+    return {"rounds": len(lengths), "mean": mean.mean, "low": mean.low, "high": mean.high, **fits}

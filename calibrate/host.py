@@ -70,9 +70,8 @@ def calibrate(
     if urls and engine is not None:
         raise InputError(f"engine = {engine!r}: a running server is an engine by itself; leave one of them out")
     if prompts in DEMO_PROMPTS and wanted.workload.prompts not in DEMO_PROMPTS:
-        note(
-            f"note: times and acceptance are of {prompts}, not {wanted.workload.prompts!r}; --prompts FILE names others"
-        )
+        theirs = wanted.workload.prompts
+        note(f"note: times and acceptance are of {prompts}, not {theirs!r}; --prompts FILE names others")
     workload = msgspec.structs.replace(wanted.workload, prompts=prompts)
     measured = msgspec.structs.replace(wanted, workload=workload)
     file = None if out is None else Path(out)

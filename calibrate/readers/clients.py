@@ -85,18 +85,11 @@ class AiperfRecord(msgspec.Struct, frozen=True):
         return convert(ends_s | {"prompt": self.prompt, "answer": self.answer, "gaps_s": gaps_s}, Timed, origin)
 
 
-WAYS = {
-    "request_start_ns": ("metadata", "request_start_ns"),
-    "completion_tokens": ("spec_decode_acceptance", "completion_tokens"),
-}
-"""To fields of AIPerf's records that are not among their metrics."""
-
-
 def read_record(origin: str, entry: Any) -> AiperfRecord:
     """Read AIPerf's record; InputError for values that none has."""
-    read = {
-        name: found_in(entry, *WAYS.get(name, ("metrics", name, "value"))) for name in AiperfRecord.__struct_fields__
-    }
+    read = {name: found_in(entry, "metrics", name, "value") for name in AiperfRecord.__struct_fields__}
+    read["request_start_ns"] = found_in(entry, "metadata", "request_start_ns")
+    read["completion_tokens"] = found_in(entry, "spec_decode_acceptance", "completion_tokens")
     return convert({name: value for name, value in read.items() if value is not None}, AiperfRecord, origin)
 
 

@@ -95,8 +95,7 @@ def check(request: RequestCounts, origin: str) -> None:
     rounds, histogram, counts = theirs["rounds"], theirs["histogram"], request.counts
     accepted = request.accepted_in_rounds
     same(origin, rounds, request.rounds, f"the sum of {histogram}", sum(counts.values()))
-    if request.accepted is not None:
-        same(origin, theirs["accepted"], request.accepted, f"the sum of j times {histogram}[j]", accepted)
+    same(origin, theirs["accepted"], request.accepted, f"the sum of j times {histogram}[j]", accepted)
     if request.drafted is not None:
         at_most(origin, theirs["accepted"], accepted, theirs["drafted"], request.drafted)
     if request.drafted:
@@ -106,13 +105,8 @@ def check(request: RequestCounts, origin: str) -> None:
         if isinstance(request.histogram, list):
             same(origin, f"len({histogram})", len(request.histogram), f"{theirs['depth']} + 1", request.depth + 1)
         at_most(origin, f"the longest of {histogram}", request.longest, theirs["depth"], request.depth)
-        at_most(
-            origin,
-            theirs["drafted"],
-            request.drafted or 0,
-            f"{rounds} times {theirs['depth']}",
-            request.rounds * request.depth,
-        )
+        most, meaning = request.rounds * request.depth, f"{rounds} times {theirs['depth']}"
+        at_most(origin, theirs["drafted"], request.drafted or 0, meaning, most)
     if request.rounds:
         meaning = f"1 + {theirs['accepted']} / {rounds}"
         rounds_to(origin, theirs["mean_length"], request.mean_length, meaning, 1 + accepted / request.rounds)
