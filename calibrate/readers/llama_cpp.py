@@ -124,28 +124,28 @@ def _printed(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[str
     for before, first, last in zip([0, *begins], begins, [*begins[1:], len(lines)], strict=False):
         matches = (re.search(WHOLE_PROMPT, line) for _, line in lines[before:first])
         prompts |= {match[1]: int(match[2]) for match in matches if match}
-        own, origin = [line for _, line in lines[first:last]], f"{path}, line {lines[first][0]}"
-        if last == len(lines) and not any(" eval time" in line for line in own[1:]):
+        block, origin = [line for _, line in lines[first:last]], f"{path}, line {lines[first][0]}"
+        if last == len(lines) and not any(" eval time" in line for line in block[1:]):
             yield origin, None
             continue
         (prompt_ms, prompt_n), (predicted_ms, predicted_n, per_token_ms) = (
-            _stated(own, what, pattern, origin)
+            _stated(block, what, pattern, origin)
             for what, pattern in (("prompt eval time", PROMPT), (" eval time", ANSWER))
         )
         timings: dict[str, Any] = {
             "prompt_ms": prompt_ms, "prompt_n": round(prompt_n), "predicted_ms": predicted_ms,
             "predicted_n": round(predicted_n), "predicted_per_token_ms": per_token_ms,
         }  # fmt: skip
-        if any("draft acceptance" in line for line in own):
-            rate, accepted, drafted = _stated(own, "draft acceptance", DRAFTS, origin)
+        if any("draft acceptance" in line for line in block):
+            rate, accepted, drafted = _stated(block, "draft acceptance", DRAFTS, origin)
             timings |= {"rate": rate, "draft_n_accepted": round(accepted), "draft_n": round(drafted)}
-            if mean := re.search(MEAN, "\n".join(own)):
+            if mean := re.search(MEAN, "\n".join(block)):
                 timings["mean_length"] = float(mean[1])
-            if places := re.search(PLACES, "\n".join(own)):
+            if places := re.search(PLACES, "\n".join(block)):
                 timings["passed"] = [float(rate) for rate in places[1].split(",") if rate.strip()]
-        if (task := re.search(TASK, own[0])) and task[1] in prompts:
+        if (task := re.search(TASK, block[0])) and task[1] in prompts:
             timings["cache_n"] = max(prompts[task[1]] - timings["prompt_n"], 0)
-        if clock := re.match(CLOCK, own[0]):
+        if clock := re.match(CLOCK, block[0]):
             minutes, seconds, milliseconds, microseconds = map(int, clock.groups())
             timings["ended_s"] = 60 * minutes + seconds + 1e-3 * milliseconds + 1e-6 * microseconds
         yield origin, timings

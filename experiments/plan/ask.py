@@ -194,6 +194,6 @@ def _title(asked: Asked, loads: Sequence[Load]) -> str:
     prompt, answer = mean_lengths(asked.scenario.workload)
     budget = ", ".join(f"{count} x {kind}" for kind, count in (asked.devices or {}).items())
     what = " or ".join(asked.targets) or f"scenario {asked.scenario.name}"
-    on, load = f" on {budget}" if budget else "", ", ".join(one.text for one in loads)
+    on, at = f" on {budget}" if budget else "", ", ".join(load.text for load in loads)
     about_answers = f"answers of {'about ' if asked.serving else ''}{answer:.0f}"
-    return f"{what}{on}, {load}: prompts of {prompt:.0f} tokens, {about_answers}"
+    return f"{what}{on}, {at}: prompts of {prompt:.0f} tokens, {about_answers}"
