@@ -40,10 +40,10 @@ KNOWN, PLAIN = served(), served(depth=0)
 NOTHING = re.sub(r" \S+\n", " 0\n", metrics_text(KNOWN[:1]))
 
 
-def scrapes(folder: Path, each: list[Served] = KNOWN, **form: bool) -> list[Path]:
+def scrapes(folder: Path, **form: bool) -> list[Path]:
     """Two scrapes, with a warm-up before the first."""
     before = write(folder / "before.txt", metrics_text(KNOWN[:9], **form))
-    return [before, write(folder / "after.txt", metrics_text([*KNOWN[:9], *each], **form))]
+    return [before, write(folder / "after.txt", metrics_text([*KNOWN[:9], *KNOWN], **form))]
 
 
 def of_metrics(folder: Path) -> Recording:
