@@ -65,6 +65,15 @@ def m_for_n(M: int, N: int, route: str, new_tokens: int, **drafters: Any) -> Sce
     )
 
 
+@pytest.mark.slow
+def test_queues_beat_round_robin() -> None:
+    queue, turn = (
+        measure(simulate(m_for_n(3, 9, route, 400)))["rounds_per_s"].value
+        for route in ("shortest-queue", "round-robin")
+    )
+    assert queue > turn
+
+
 def test_a_moved_session_is_prefilled_anew() -> None:
     frame = (
         simulate(m_for_n(2, 6, "round-robin", 300)).frame().query("epoch > 1").sort_values(["tag", "request", "epoch"])
