@@ -52,8 +52,8 @@ def write_file(path: Path, content: bytes | str, private: bool = False) -> None:
         raise OutputError(f"{path}: cannot be written ({_reason(error)}){unchanged}") from error
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, indented for people; OutputError as `write_file`."""
+def write_json(value: Any, path: Path) -> None:
+    """Write a value as JSON, indented for people; raises as `write_file`."""
     write_file(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 

@@ -82,7 +82,7 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
     result = DemoResult(comparison, [f"report: {folder / PAGE}", *findings(measured, comparison, every)])
     facts = details(profile, every, [line for run in every for line in replay(run)])
     try:
-        write_json(folder / TABLE, comparison)
+        write_json(comparison, folder / TABLE)
         figures = draw_figures(simulated, measured, runs)
         write_file(folder / PAGE, html_of(demo_page(result.lines[1:], comparison, figures.values(), profile, facts)))
         for name, (figure, caption) in figures.items():

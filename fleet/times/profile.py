@@ -106,5 +106,5 @@ def read_profile(name: str, base: Path) -> HardwareProfile:
 
 
 def write_profile(profile: HardwareProfile, path: Path) -> None:
-    """Write a profile as JSON, indented for people."""
-    write_json(path, profile)
+    """Write a profile as JSON."""
+    write_json(profile, path)

@@ -22,7 +22,7 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
     from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
     files = ["plan.json", "plan.png"]
-    write_json(folder / files[0], answer)
+    write_json(answer, folder / files[0])
     draw("plan", answer, folder / files[1])
     if answer.scenario is not None:
         assert isinstance(answer.scenario.profile, HardwareProfile)

@@ -16,7 +16,7 @@ from specfleet.fleet.times.step import Member, Step
 from tests.fakes.nvml import Nvml
 
 
-def rapl(folder: Path, *zones_uj: int, limit_uj: int = 10_000_000) -> Path:
+def rapl(folder: Path, *zones_uj: int) -> Path:
     """Package counters as in Linux, each with a part of it, beside other files."""
     for number, value in enumerate(zones_uj):
         for name, content in ((f"intel-rapl:{number}", f"package-{number}"), (f"intel-rapl:{number}:0", "core")):
@@ -24,7 +24,7 @@ def rapl(folder: Path, *zones_uj: int, limit_uj: int = 10_000_000) -> Path:
             zone.mkdir(parents=True)
             (zone / "name").write_text(f"{content}\n")
             (zone / "energy_uj").write_text(f"{value}\n")
-            (zone / "max_energy_range_uj").write_text(f"{limit_uj}\n")
+            (zone / "max_energy_range_uj").write_text("10000000\n")
     (folder / "dtpm").mkdir(parents=True, exist_ok=True)
     return folder
 
