@@ -53,20 +53,13 @@ class CausalLM:
 
     - `lean`: LLaMA types run by the lean forward pass of `llama.py`; False runs transformers' modules.
     - `graphs`: CUDA graphs of the lean pass, see `graphs.py`; None where there are none.
-    - `device`: of a model that is loaded in part; None for that of its weights.
     - `layers`: of a lean model, if they are made already.
     """
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        lean: bool = True,
-        device: torch.device | None = None,
-        layers: Sequence[Layer] | None = None,
-    ) -> None:
+    def __init__(self, model: torch.nn.Module, lean: bool = True, layers: Sequence[Layer] | None = None) -> None:
         self.model = model.eval()
         self.config = model.config
-        self.device = device or next(model.parameters()).device
+        self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
         self.vocabulary = int(model.config.vocab_size)
         if self.device.type == "cuda":
@@ -253,11 +246,17 @@ def _named(name: str, role: str) -> Path:
     return DEMO_PAIR / role if name == "demo" else Path(name)
 
 
-def load_model(name: str, role: str, precision: str = "float32", device: str = "", lean: bool = True) -> CausalLM:
-    """Load a model from a local folder, never from a hub. `device`: cpu, cuda, ...; cuda if there is one when empty."""
+def load_model(
+    name: str, role: str, precision: str = "float32", device: str = "", lean: bool = True, whole: bool = True
+) -> CausalLM:
+    """Load a model from a local folder, never from a hub.
+
+    - `device`: cpu, cuda, ...; cuda if there is one when empty.
+    - `whole`: False leaves out the layers of a lean model.
+    """
     folder = folder_of(name, role)
     place = choose_device(device)
-    model, layers = load_whole(folder, PRECISIONS[precision]), None
+    model, layers = load_whole(folder, PRECISIONS[precision], whole), None
     if precision in BITS:
         if not is_lean(model.config):
             raise InputError(

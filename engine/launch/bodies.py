@@ -19,6 +19,7 @@ from specfleet.fleet.errors import InputError
 
 PROGRESS, SAMPLES = "progress", "samples"  # kinds of messages that need no answer
 NO_MEMORY = "no memory"  # the kind of an error
+FULL = ("out of memory", "ALLOC_FAILED", "can't allocate memory")  # what errors of torch and CUDA then say
 PATIENCE_S = 60.0  # for nodes of one host to connect
 REPORT_S = 1.0  # timeout of a report when the launcher reads slowly
 THREADS = 1  # of torch in each node: more would compete for the cores of a small host
@@ -69,7 +70,7 @@ def run_body(
     except InputError as error:
         pipe.send(("input error", str(error)))
     except BaseException as error:  # noqa: BLE001  (whatever it is, the launcher must report it)
-        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):  # of torch
+        if any(words in str(error) for words in FULL):
             name = multiprocessing.current_process().name
             advice = "use smaller models, another precision, or fewer or shorter rows"
             pipe.send((NO_MEMORY, f"{name}: its device is out of memory; {advice}"))
