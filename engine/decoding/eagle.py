@@ -252,7 +252,7 @@ class EagleDrafter(Drafter):
         def forward(begin: int, end: int, feed: Feed | Joined) -> torch.Tensor:
             if len(self.rotary.cosines) < feed.width:
                 positions = max(2 * feed.width, POSITIONS)
-                self.rotary = rotary_table(self.head.rotary_emb, positions, states[:1], self.cache.shape.size)
+                self.rotary = rotary_table(self.head.rotary_emb, positions, states[:1])
                 if self.graphs is not None:
                     self.graphs.forget()  # they use the old table
             inputs = self.cache, tokens[begin:end], feed, states[begin:end]

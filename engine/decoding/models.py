@@ -17,14 +17,11 @@ from specfleet.engine.decoding.feed import Feed, Joined, Nodes
 from specfleet.engine.decoding.graphs import Graphs
 from specfleet.engine.decoding.llama import (
     MODEL_TYPES,
-    SCALED,
     Layer,
     Rotary,
-    attends_plainly,
     fuse_layer,
     is_lean,
     norm,
-    read_factors,
     rotary_table,
     run_layers,
 )
@@ -70,13 +67,12 @@ class CausalLM:
         self.positions = known_positions(model)
         self.shape = shape_of(self.config)
         self.lean = lean and is_lean(self.config)
-        is_scaled = self.config.model_type in SCALED
-        self.head = model.get_output_embeddings() if self.lean and not is_scaled else make_head(model)
+        self.head = model.get_output_embeddings() if self.lean else make_head(model)
         self.graphs = Graphs() if self.device.type == "cuda" and self.lean else None
         if self.lean:
             body = model.model
             self.layers = [fuse_layer(layer) for layer in body.layers] if layers is None else layers
-            self.embed, self.norm = body.embed_tokens, read_factors(body.norm, self.config)
+            self.embed, self.norm = body.embed_tokens, body.norm.weight.data
             self.rotary = Rotary(*torch.empty(2, 0))
         else:
             self.body = find_body(model)
@@ -92,8 +88,8 @@ class CausalLM:
     def new_cache(self, rows: int = ROWS, tokens: int = TOKENS, shape: CacheShape | None = None) -> SlotCache:
         """Return an empty cache for `rows` of `tokens` tokens; `shape`: of a head instead of the model."""
         shape = shape or self.shape
-        plain = self.lean and all(attends_plainly(layer, self.shape.size) for layer in self.layers)
-        pages = plain and reads_pages(self.device, self.dtype, shape.size)
+        whole = self.lean and all(layer.window is None for layer in self.layers)
+        pages = whole and reads_pages(self.device, self.dtype, shape.size)
         return SlotCache(shape, self.dtype, self.device, rows, tokens, pages)
 
     def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
@@ -162,7 +158,7 @@ class CausalLM:
             return torch.cat([*states, output.last_hidden_state], -1)[0] if taps else output.last_hidden_state[0]
         if len(self.rotary.cosines) < feed.width:
             positions = max(2 * feed.width, POSITIONS)
-            self.rotary = rotary_table(self.model.model.rotary_emb, positions, self.embed.weight[:1], self.shape.size)
+            self.rotary = rotary_table(self.model.model.rotary_emb, positions, self.embed.weight[:1])
             if self.graphs is not None:
                 self.graphs.forget()  # they use the old table
         lean_pass = partial(self._lean_pass, taps=taps)
