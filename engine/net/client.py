@@ -38,7 +38,6 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
-RECONNECT_S = 1.0
 PATIENCE_S = 60.0  # for a draft, if the scenario has no patience: much longer than a queue of prefills
 TAKEN_S = 2 * LEASE_S  # a client keeps calling while its number is taken: the peer that has it may have just died
 
@@ -243,9 +242,3 @@ class ClientEnd:
     def _send(self, message: WireMessage, now_s: float, content: Content | None = None) -> Send:
         self.sent_s = now_s
         return Send(self.port, NO_PEER, pack(message) if content is None else pack(message, content))
-
-
-def max_reconnect_s(fleet: Fleet) -> float:
-    """Return the longest time between two attempts to connect."""
-    patience = fleet.verifiers.patience
-    return patience.rejoin_s if patience.patience_s > 0 else RECONNECT_S
