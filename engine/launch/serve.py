@@ -194,7 +194,7 @@ class Launch:
 
     def _ready(self, place: Place) -> None:
         """Wait until a process is ready; keep the address of a server, which its later lives have, too."""
-        address = place.node.receive([each.node for each in self.places])
+        address = place.node.receive([started.node for started in self.places])
         if place.station == ROUTER:
             self.addresses = {0: address}
         elif not place.ends:

@@ -152,7 +152,7 @@ class ClientEnd:
             self.asked[message.tag] = Asked(message.request, message.epoch, message.base, now_s, due)
         elif isinstance(message, Leave):
             self.asked.pop(message.tag, None)
-        local: WireMessage = msgspec.structs.replace(message, tag=self.seat.local(message.tag))
+        local: WireMessage = msgspec.structs.replace(message, tag=self.seat.to_wire(message.tag))
         return [self._send(local, now_s, content)]
 
     def lost(self, now_s: float, reason: str = "is gone") -> list[Action]:
@@ -191,7 +191,7 @@ class ClientEnd:
         """Deliver a message to the station, under its tag of the fleet; drop it if the connection was lost."""
         if self.state != "open":
             return []
-        tag = self.drafter if isinstance(message, View) else self.seat.own(message.tag)
+        tag = self.drafter if isinstance(message, View) else self.seat.to_fleet(message.tag)
         if tag is None or (isinstance(message, View) and not self.routes):
             return self._drop(type(message).__name__)
         if isinstance(message, Draft | Refusal):

@@ -111,7 +111,7 @@ class Node(Stations):
         self.lossy = lossy
         self.worker = Worker(station, executor, self._post, timed, lock)
         self.workers = [self.worker]
-        self.requests: dict[int, Iterator[Request]] = {tag: iter(own) for tag, own in (requests or {}).items()}
+        self.requests: dict[int, Iterator[Request]] = {tag: iter(stream) for tag, stream in (requests or {}).items()}
         self.ends = requests is not None
         self.socket_thread: SocketThread | None = None
         if connections is not None and sockets is not None:
