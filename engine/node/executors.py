@@ -25,6 +25,8 @@ from specfleet.fleet.stations.messages import Draft, DraftRequest, Join, Message
 from specfleet.fleet.times.step import Member, Step
 
 PROMPT = frozenset({"prefill", "chunk"})  # kinds of parts of a prompt
+Watch = Callable[[int, float], bool]
+"""Whether the draft of a tag stops after a token; its distribution has that entropy, in nats."""
 
 
 class DraftExecutor(Executor):
@@ -308,3 +310,19 @@ def with_signals(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
     ratio = sum(token.ratio for token in tokens) / len(tokens)
     klds = tuple(token.kld for token in tokens)
     return Outcome(outcome.accepted, outcome.matches, outcome.drafted, ratio, klds)
+
+
+def note_signals(recorded: dict[int, list[Token]], join: Join, committed: int, verdict: Verdict) -> None:
+    """Append a verdict's signals to those of its request, by their place in the generated text.
+
+    A place without a draft, of a first token or a bonus token, counts as the one beside it.
+
+    - `recorded`: signals by request, up to the first rejection.
+    - `committed`: length of the text after the verdict.
+    """
+    if not verdict.signals:
+        return
+    earlier = recorded.setdefault(join.request, [])
+    signals = list(verdict.signals[: len(verdict.path) + 1])
+    begin = committed - join.prompt_tokens - len(verdict.path) - 1
+    earlier += [earlier[-1] if earlier else signals[0]] * (begin - len(earlier)) + signals

@@ -14,9 +14,8 @@ from specfleet.engine.decoding.verify import Target, Verdict
 from specfleet.engine.net.content import Content
 from specfleet.engine.node.build import AnyDrafter, Streams
 from specfleet.engine.node.drafts import contents_of
-from specfleet.engine.node.executors import PROMPT, VerifyExecutor
+from specfleet.engine.node.executors import PROMPT, VerifyExecutor, Watch, note_signals
 from specfleet.engine.node.pending import PendingDrafts
-from specfleet.engine.node.signals import Watch, note_signals
 from specfleet.fleet.acceptance.token import Token
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.times.step import Member, Step
