@@ -20,7 +20,7 @@ from bench.harness import Aim, Report, Row
 from specfleet.engine.decoding.telemetry import host_facts
 from specfleet.experiments.console.printing import remark
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.files import write_file
+from specfleet.fleet.files import write_json
 from specfleet.fleet.inputs.text import read_json
 
 PART_S = 480.0
@@ -132,4 +132,4 @@ def done_in(folder: Path, torch: str) -> dict[str, Done]:
 def keep(folder: Path, name: str, done: Done) -> None:
     """Write that a part is done."""
     parts = done_in(folder, done.torch) | {name: done}
-    write_file(folder / DONE, msgspec.json.format(msgspec.json.encode(parts), indent=1) + b"\n")
+    write_json(parts, folder / DONE)

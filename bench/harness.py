@@ -20,7 +20,7 @@ from specfleet.experiments.console.exits import keeping
 from specfleet.experiments.console.printing import print_table, remark, value_text
 from specfleet.experiments.reproduce.rows import Reproduction
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.files import check_folder, write_file
+from specfleet.fleet.files import check_folder, write_json
 from specfleet.fleet.records.metrics.intervals import student_t_interval
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ def main(name: str, arguments: Sequence[str]) -> int:
             "study": name, "host": platform.processor() or platform.machine(), "python": platform.python_version(),
             "tables": report.tables, "aims": aims, "reproduced": report.reproduced,
         }  # fmt: skip
-        write_file(options.out / f"{name}.json", msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+        write_json(content, options.out / f"{name}.json")
     return int(any(aim.verdict == "missed" for aim in report.aims))
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from bench.harness import Aim, Report, Row
 from specfleet.experiments.console.printing import remark
 from specfleet.experiments.plan.ask import about
-from specfleet.experiments.plan.candidates import Asked, candidates_of
+from specfleet.experiments.plan.candidates import Asked, make_candidates
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load, Question, estimates
 from specfleet.experiments.plan.goals import parse_slo
 from specfleet.experiments.plan.search import SAME_COST, Simulations, find
-from specfleet.experiments.plan.texts import budget_of
+from specfleet.experiments.plan.texts import read_budget
 from specfleet.fleet.records.metrics.intervals import student_t_interval
 from specfleet.fleet.scenario.scenario import Scenario, Workload
 
@@ -61,12 +61,12 @@ def question_of(number: int) -> Question:
         for draft, rate in zip(drafts, rng.uniform(0.35, 0.9, len(drafts)), strict=True)
     ]
     workload = Workload(prompt_tokens=int(rng.integers(50, 800)), new_tokens=about(int(rng.integers(40, 120))))
-    devices = budget_of(f"{count}x{kind}")
+    devices = read_budget(f"{count}x{kind}")
     asked = Asked(
         Scenario(workload=workload), (model,), drafts, tuple(accepted), "25Gbit+20us", devices=devices,
         depths=tuple(range(1, 9)),
     )  # fmt: skip
-    candidates = tuple(candidates_of(asked)[0])
+    candidates = tuple(make_candidates(asked)[0])
     if number % 3 == 0:
         load = Load(in_flight=int(count * np.exp(rng.uniform(0, math.log(48)))))
         return Question(candidates, load, devices=devices)

@@ -20,13 +20,10 @@ def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[s
     if not sessions:
         raise InputError("acceptance: no draft was verified; give models of one tokenizer, or workload.temperature = 0")
     lengths = np.concatenate([np.array(session) for session in sessions])
-    one, many = fit_geometric(lengths, depth), fit_beta_geometric(lengths, depth)
-    mean = mean_interval(sessions)
-    return {
-        "rounds": len(lengths),
-        "mean": mean.mean,
-        "low": mean.low,
-        "high": mean.high,
-        "geometric": msgspec.to_builtins(one) | {"total_variation": total_variation(one, lengths, depth)},
-        "beta_geometric": msgspec.to_builtins(many) | {"total_variation": total_variation(many, lengths, depth)},
+    models = {"geometric": fit_geometric(lengths, depth), "beta_geometric": fit_beta_geometric(lengths, depth)}
+    fits = {
+        name: msgspec.to_builtins(model) | {"total_variation": total_variation(model, lengths, depth)}
+        for name, model in models.items()
     }
+    mean = mean_interval(sessions)
+    return {"rounds": len(lengths), "mean": mean.mean, "low": mean.low, "high": mean.high, **fits}

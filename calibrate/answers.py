@@ -54,7 +54,7 @@ def fit_answers(runs: Sequence[Run]) -> Fitted:
     shorter = fit_relative(design, times_s)
     if mean_error(ratios) > MIN_GAIN * mean_error(shorter[1]):  # a slope of chance would be wrong at other lengths
         coefficients, ratios = shorter
-    decode, verify = (StepTime(*coefficients[own].tolist()) for own in (PLAIN, VERIFY))
+    decode, verify = (StepTime(*coefficients[columns].tolist()) for columns in (PLAIN, VERIFY))
     token_s, row_token_s, read_s, first_s = coefficients[DRAFTS.start :].tolist()
     laws = {
         "decode": decode,
@@ -64,10 +64,10 @@ def fit_answers(runs: Sequence[Run]) -> Fitted:
     }
     fits = {}
     for name, some in (("decode", {0}), ("verify", depths - {0})):
-        own = np.array([gap.depth in some and not gap.is_first for gap in gaps])
-        if own.any():
-            laws[name] = msgspec.structs.replace(laws[name], spread=spread_of(ratios[own]))
-            fits[name] = described(times_s[own], mean_error(ratios[own]))
+        of_kind = np.array([gap.depth in some and not gap.is_first for gap in gaps])
+        if of_kind.any():
+            laws[name] = msgspec.structs.replace(laws[name], spread=spread_of(ratios[of_kind]))
+            fits[name] = described(times_s[of_kind], mean_error(ratios[of_kind]))
     if 0 not in depths:
         laws["decode"] = laws["verify"]
     return Fitted(laws, fits, 0.0)
@@ -119,7 +119,7 @@ def gaps_of(run: Run) -> Iterator[Gap]:
     begins, ends = first_s.to_numpy(), last_s.to_numpy()
     # Tokens of one step reach their clients one after the other.
     late_s = LATE * float(rounds.diff().median())
-    own = [(times.to_numpy(), done.base[times.index].to_numpy()) for _, times in rounds]
+    answers = [(times.to_numpy(), done.base[times.index].to_numpy()) for _, times in rounds]
     for request, times in rounds:
         if request < fleet.streams:
             continue
@@ -127,7 +127,7 @@ def gaps_of(run: Run) -> Iterator[Gap]:
             yield Gap(first_s[request] - joins.time_s[request], 1, 0, depth, int(joins.tokens[request]), True)
         for before_s, after_s in zip(times.to_numpy()[:-1], times.to_numpy()[1:], strict=True):
             running = np.flatnonzero((begins <= before_s + late_s) & (ends + late_s >= after_s))
-            context = max((known_at(before_s + late_s, *own[each]) for each in running), default=0)
+            context = max((known_at(before_s + late_s, *answers[number]) for number in running), default=0)
             read = int(prompts[(begins > before_s + late_s) & (begins <= after_s + late_s)].sum())
             yield Gap(after_s - before_s, max(len(running), 1), context, depth, read, False)
 

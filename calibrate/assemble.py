@@ -54,7 +54,8 @@ def profile_from(
     ratios = {"draft": drafts.ratio / slowdowns_of(drafts, idle)}
     for name, runs in (("decode", plain), ("verify", concurrent[:1] or beside)):
         ratios |= {name: pd.concat([steps_in(run, setup, name).ratio for run in runs])} if runs else {}
-    times: dict[str, Any] = setup.times | {name: in_service(setup.times[name], each) for name, each in ratios.items()}
+    served = {name: in_service(setup.times[name], of_step) for name, of_step in ratios.items()}
+    times: dict[str, Any] = setup.times | served
     pinged = LinkTime(bandwidth_bytes_per_s=fit_bandwidth(*zip(*measured.round_trips_s, strict=True)))
     warmed = [(warm_tokens(run), steps_in(run, setup)) for run in measured.of("warmed")]
     depth = setup.scenario.drafters.depth

@@ -65,14 +65,15 @@ def calibrate(
     from specfleet.calibration.run import calibrate as calibrate_pair
     from specfleet.calibration.servers import other_engine, servers_of
 
-    own = fitted_scenario(scenario, changes, prompts, keys)
-    urls = servers_of([server] if isinstance(server, str) else server, own) if server else {}
+    wanted = fitted_scenario(scenario, changes, prompts, keys)
+    urls = servers_of([server] if isinstance(server, str) else server, wanted) if server else {}
     if urls and engine is not None:
         raise InputError(f"engine = {engine!r}: a running server is an engine by itself; leave one of them out")
-    if prompts in DEMO_PROMPTS and own.workload.prompts not in DEMO_PROMPTS:
-        note(f"note: times and acceptance are of {prompts}, not {own.workload.prompts!r}; --prompts FILE names others")
-    workload = msgspec.structs.replace(own.workload, prompts=prompts)
-    measured = msgspec.structs.replace(own, workload=workload)
+    if prompts in DEMO_PROMPTS and wanted.workload.prompts not in DEMO_PROMPTS:
+        theirs = wanted.workload.prompts
+        note(f"note: times and acceptance are of {prompts}, not {theirs!r}; --prompts FILE names others")
+    workload = msgspec.structs.replace(wanted.workload, prompts=prompts)
+    measured = msgspec.structs.replace(wanted, workload=workload)
     file = None if out is None else Path(out)
     if file is not None:
         check_writable(file)
@@ -81,14 +82,14 @@ def calibrate(
         kept = stages_folder(file) or Path(scratch)
         effort = serving.QUICK if quick else serving.WHOLE
         with other_engine(engine, urls) as elsewhere:
-            if elsewhere or is_served(own):
+            if elsewhere or is_served(wanted):
                 profile = serving.calibrate_serving(measured, signals, kept, effort, report, note, elsewhere)
             else:
                 profile = calibrate_pair(measured, kept, QUICK if quick else Effort(), report, note)
     if file is not None:
         try:
             write_profile(profile, file)
-            fits = own if scenario is not None else scenario_of_pair(own, profile)
+            fits = wanted if scenario is not None else scenario_of_pair(wanted, profile)
             path = fitting_path(file, scenario)
             write_fitting(fits, profile, file.name, path)
         except OutputError as error:

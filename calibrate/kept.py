@@ -57,8 +57,8 @@ class Kept(msgspec.Struct, frozen=True):
         """Keep a stage's result, and notes on it; OutputError if it cannot be written."""
         if self.folder is not None:
             content = msgspec.msgpack.encode(result, enc_hook=_bytes_of)
-            written, own = datetime.datetime.now(datetime.UTC).date().isoformat(), tuple(notes)
-            sealed = Sealed(self.fingerprint, _digest_of(content, written, own), content, written, own)
+            written, remarks = datetime.datetime.now(datetime.UTC).date().isoformat(), tuple(notes)
+            sealed = Sealed(self.fingerprint, _digest_of(content, written, remarks), content, written, remarks)
             write_file(stage_file(self.folder, stage), msgspec.msgpack.encode(sealed))
 
     def _sealed(self, stage: str) -> Sealed | None:

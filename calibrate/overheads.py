@@ -22,9 +22,10 @@ TIMED_MESSAGES = {"Draft": "draft", "DraftRequest": "draft-request"}  # messages
 
 def delays_of(runs: Sequence[Run], drafters: bool) -> StationDelays:
     """Return the delays of all drafters of some runs, or of all targets, without the first ones of each station."""
-    found = [delays for run in runs for name, delays in delays_in(run).items() if name.startswith(DRAFTER) == drafters]
+    stations = [station for run in runs for station in delays_in(run).items()]
+    of_kind = [delays for name, delays in stations if name.startswith(DRAFTER) == drafters]
     return StationDelays(
-        *([time_s for delays in found for time_s in getattr(delays, name)[SETTLING_STEPS:]] for name in DELAYS)
+        *([time_s for delays in of_kind for time_s in getattr(delays, name)[SETTLING_STEPS:]] for name in DELAYS)
     )
 
 
@@ -37,20 +38,13 @@ def overhead_of(delays: StationDelays) -> Overhead:
     Where too few steps were queued, or too few woken, the distribution of all starts stands for theirs.
     """
     starts_s = delays.queued_s + delays.woken_s
-    queued_s, woken_s = (
-        times_s if len(times_s) >= MIN_DELAYS else starts_s for times_s in (delays.queued_s, delays.woken_s)
-    )
-    return Overhead(queued_delay_of(queued_s), delay_of(woken_s), delay_of(delays.after_s))
-
-
-def queued_delay_of(times_s: ArrayLike) -> Delay:
-    """Return the delay of steps that waited, as `delay_of`, with the spread of those above 0.
-
-    An engine drafts in the same step as it verifies, and the border of the two takes no time. Drawn as a delay of the
-    next step, 0 would let it start before the request that follows a result.
-    """
-    times = np.asarray(times_s, dtype=float)
-    return msgspec.structs.replace(delay_of(times), spread=delay_of(times[times > 0]).spread)
+    queued_s = delays.queued_s if len(delays.queued_s) >= MIN_DELAYS else starts_s
+    woken_s = delays.woken_s if len(delays.woken_s) >= MIN_DELAYS else starts_s
+    # An engine drafts in the same step as it verifies, and the border of the two takes no time. Drawn as a delay of the
+    # next step, 0 would let it start before the request that follows a result.
+    spread = delay_of([time_s for time_s in queued_s if time_s > 0]).spread
+    queued = msgspec.structs.replace(delay_of(queued_s), spread=spread)
+    return Overhead(queued, delay_of(woken_s), delay_of(delays.after_s))
 
 
 def delay_of(times_s: ArrayLike) -> Delay:

@@ -75,7 +75,7 @@ def measure_acceptance(fleet: Fleet, folder: Path) -> Measurements:
     assert isinstance(drafter, Drafter)
     depth, new_tokens = fleet.drafters.depth, int(fleet.lengths.mean_answer)
     continuations = continuations_of(fleet, folder)
-    return Measurements(accepted=[accepted_lengths(drafter, each, new_tokens, depth) for each in continuations])
+    return Measurements(accepted=[accepted_lengths(drafter, text, new_tokens, depth) for text in continuations])
 
 
 def accepted_lengths(drafter: Drafter, continuation: Continuation, new_tokens: int, depth: int) -> list[int]:

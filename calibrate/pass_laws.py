@@ -47,15 +47,16 @@ def fit_passes(runs: Sequence[Run], shape: Shape) -> Fitted:
     paces: list[list[NDArray[np.float64]]] = []
     laws, fits = {"draft": StepTime()}, dict[str, Any]()
     for side, names in LAWS.items():
-        own = [
+        of_side = [
             (step, done, number, columns)
             for step, done, number in steps
             if any(columns := columns_at(side, step, done, shape))
         ]
-        if not own:
+        if not of_side:
             continue
-        times_s, passes = np.array([done.duration_s for _, done, *_ in own]), np.array([each[2] for each in own])
-        design = np.array([columns for *_, columns in own])
+        times_s = np.array([done.duration_s for _, done, *_ in of_side])
+        passes = np.array([number for *_, number, _ in of_side])
+        design = np.array([columns for *_, columns in of_side])
         if side == "target":  # one fixed time for its three laws
             design[:, 0] = design[:, ::WIDTH].sum(axis=1)
             design[:, WIDTH::WIDTH] = 0
@@ -71,18 +72,18 @@ def fit_passes(runs: Sequence[Run], shape: Shape) -> Fitted:
             if name in PREFILLS:  # of several prompts in one step, each takes its own time
                 law = msgspec.structs.replace(law, per_row_token_s=law.per_token_s)
             laws[name] = law
-        for kind in {step.kind for step, *_ in own}:
-            of_kind = np.array([step.kind == kind for step, *_ in own])
+        for kind in {step.kind for step, *_ in of_side}:
+            of_kind = np.array([step.kind == kind for step, *_ in of_side])
             paces.append([ratios[of_kind & (passes == number)] for number in sorted(set(passes.tolist()))])
             fits[kind] = described(times_s[of_kind], float(np.abs(1 / ratios[of_kind] - 1).mean()))
-    return Fitted(laws, fits, passes_differ([each for each in paces if min(map(len, each)) >= SURE]))
+    return Fitted(laws, fits, passes_differ([pace for pace in paces if min(map(len, pace)) >= SURE]))
 
 
 def median_pass(
     times_s: NDArray[np.float64], fitted_s: NDArray[np.float64], passes: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Return which steps are of the pass with the median speed, of two the faster: a slow minute is of one pass."""
-    numbers = sorted(set(passes.tolist()), key=lambda one: times_s[passes == one].sum() / fitted_s[passes == one].sum())
+    numbers = sorted(set(passes.tolist()), key=lambda at: times_s[passes == at].sum() / fitted_s[passes == at].sum())
     chosen: NDArray[np.bool_] = passes == numbers[(len(numbers) - 1) // 2]
     return chosen
 

@@ -183,7 +183,7 @@ class Bench:
             self._alone(ACCEPTANCE, measure)
         else:
             self._serve(ACCEPTANCE, {"sampled": [sharing_fleet(self.sampled, 1, self.effort.prompts, "turns")]})
-            self.measured.accepted = [list(own) for own in accepted_in(self.measured.of("sampled"))]
+            self.measured.accepted = [list(session) for session in accepted_in(self.measured.of("sampled"))]
 
     def measure_links(self) -> None:
         """Measure round trips of messages."""
@@ -249,7 +249,7 @@ class Bench:
         """Take a stage of small fleets, one after the other; return whether it was measured."""
 
         def measure() -> Measurements:
-            runs = {kind: [serve(one, self.folder).run for one in of_kind] for kind, of_kind in fleets.items()}
+            runs = {kind: [serve(fleet, self.folder).run for fleet in of_kind] for kind, of_kind in fleets.items()}
             return Measurements(runs=runs)
 
         return self._take(Stage(name, measure, Measurements, without))

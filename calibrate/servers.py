@@ -22,19 +22,20 @@ def servers_of(stated: Sequence[str], scenario: Scenario) -> dict[int, str]:
 
     Raises InputError for two servers of one length, and where none has the scenario's.
     """
-    own = scenario.drafters.depth if scenario.drafters.count else 0
-    found: dict[int, str] = {}
-    for one in stated:
-        named = STATED.fullmatch(one)
-        depth, url = (int(named[1]), named[2]) if named else (own, one)
-        if depth in found:
-            raise InputError(f"--server {one}: {found[depth]} drafts {depth} tokens, too; name one of them")
-        if depth > own:
-            raise InputError(f"--server {one}: drafts more than the scenario's drafters.depth = {own}; raise it")
-        found[depth] = url
-    if own not in found:
-        raise InputError(f"--server {stated[0]}: none drafts the scenario's {own} tokens; add --server {own}=URL")
-    return found
+    planned = scenario.drafters.depth if scenario.drafters.count else 0
+    urls: dict[int, str] = {}
+    for text in stated:
+        named = STATED.fullmatch(text)
+        depth, url = (int(named[1]), named[2]) if named else (planned, text)
+        if depth in urls:
+            raise InputError(f"--server {text}: {urls[depth]} drafts {depth} tokens, too; name one of them")
+        if depth > planned:
+            raise InputError(f"--server {text}: drafts more than the scenario's drafters.depth = {planned}; raise it")
+        urls[depth] = url
+    if planned not in urls:
+        lacks = f"none drafts the scenario's {planned} tokens; add --server {planned}=URL"
+        raise InputError(f"--server {stated[0]}: {lacks}")
+    return urls
 
 
 @contextmanager

@@ -190,7 +190,7 @@ def profile_of_target(
     laws: dict[str, Any] = fitted.laws
     depths = [drafts.depth * min(drafts.count, 1) for drafts in (run.header.fleet.drafters for run in runs)]
     accepted = tuple(accepted_in([recorded] if recorded else runs))
-    longest = max((each for own in accepted for each in own), default=0)
+    longest = max((length for session in accepted for length in session), default=0)
     if longest > scenario.drafters.depth:
         raise InputError(
             f"answers: a chunk has {longest + 1} tokens, and a round {scenario.drafters.depth + 1} at most; let the "
@@ -220,4 +220,4 @@ def accepted_in(runs: Sequence[Run]) -> Iterator[tuple[int, ...]]:
         if run.header.fleet.drafters.depth < deepest:
             continue
         rounds = run.frame().query("event == 'done' and kind == 'verify'")
-        yield from (tuple(own.accepted.tolist()) for _, own in rounds.groupby("request"))
+        yield from (tuple(session.accepted.tolist()) for _, session in rounds.groupby("request"))

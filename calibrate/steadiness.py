@@ -19,7 +19,7 @@ def passes_differ(series: Sequence[Sequence[ArrayLike]]) -> float:
     - `series`: for each kind of step, measured over fitted times of each pass. Delayed steps do not count.
     """
     means = [[float(not_delayed(ratios).mean()) for ratios in passes if np.size(ratios)] for passes in series]
-    return max((max(each) / min(each) - 1 for each in means if each), default=0.0)
+    return max((max(paces) / min(paces) - 1 for paces in means if paces), default=0.0)
 
 
 def impossible_fit(profile: HardwareProfile) -> str | None:

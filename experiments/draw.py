@@ -12,7 +12,7 @@ from specfleet.experiments.plan.answer import Plan
 from specfleet.experiments.plan.goals import PER_USER
 from specfleet.experiments.sweep.figure import devices_figure, sweep_figure
 from specfleet.experiments.sweep.sweep import read_table, with_missing
-from specfleet.figures import methods, pareto, timeline
+from specfleet.figures import pareto, timeline
 from specfleet.figures.style import add_caption, format_of, resize, write
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import read_json, shortened
@@ -101,7 +101,7 @@ def plan_of(plan: Plan) -> Drawn:
     )  # fmt: skip
     says = f"{plan.title}. {_sentence(plan.lines[0])} Simulated; step times: {plan.basis}."
     if len(plan.loads) > 1:
-        return methods.draw(rows, plan.unit), f"{says} Numbers at the dots: the load."
+        return pareto.draw_by_load(rows, plan.unit), f"{says} Numbers at the dots: the load."
     user = [goal.limit for goal in plan.goals if goal.unit == PER_USER]
     return pareto.draw(rows, plan.unit, max(user, default=None)), f"{says} Each dot is a fleet."
 

@@ -1,4 +1,4 @@
-"""What a user gets against what a unit of cost gives, a dot a fleet: the fleets that nothing beats are joined."""
+"""What a user gets against what a unit of cost gives: a dot a fleet, or a curve for each method over several loads."""
 
 import numpy as np
 import pandas as pd
@@ -22,8 +22,8 @@ def draw(table: pd.DataFrame, unit: str, least: float | None = None) -> Figure:
         figure = new_figure(6.4, 4.6)
         axes = figure.subplots()
         by_method = table.groupby("method", sort=False)
-        for (method, own), colour in zip(by_method, line_colours(by_method.ngroups), strict=True):
-            axes.scatter(own[USER], own[VALUE], color=colour, label=str(method), linewidths=0, s=26)
+        for (method, fleets), colour in zip(by_method, line_colours(by_method.ngroups), strict=True):
+            axes.scatter(fleets[USER], fleets[VALUE], color=colour, label=str(method), linewidths=0, s=26)
         border = frontier(table[~table.standing.str.startswith("misses")])
         axes.plot(border[USER], border[VALUE], color="#444444", lw=1.0, zorder=1, label="no other fleet beats these")
         chosen = table[table.standing == "best"]
@@ -31,18 +31,38 @@ def draw(table: pd.DataFrame, unit: str, least: float | None = None) -> Figure:
                      label="chosen", zorder=4)  # fmt: skip
         if least is not None:
             axes.axvline(least, color="#D55E00", ls=":", lw=1.2, label="least for a user")
-        label_axes(axes, unit)
-        figure.legend(loc="outside upper center", ncols=2, fontsize=8)
+        _label(figure, axes, unit)
     return figure
 
 
-def label_axes(axes: Axes, unit: str) -> None:
-    """Name both axes, which begin at 0."""
+def draw_by_load(table: pd.DataFrame, unit: str) -> Figure:
+    """Draw methods by load.
+
+    `table`: a row for each method and load, in the order of loads, with method, load, and as in `draw`.
+    """
+    with rc_context(STYLE):
+        figure = new_figure(6.4, 4.8)
+        axes = figure.subplots()
+        best = frontier(table)
+        axes.plot(best[USER], best[VALUE], color="#999999", lw=6, alpha=0.25, zorder=0, solid_capstyle="round",
+                  label="no other method or load beats these")  # fmt: skip
+        by_method = table.groupby("method", sort=False)
+        for (method, points), colour in zip(by_method, line_colours(by_method.ngroups), strict=True):
+            axes.plot(points[USER], points[VALUE], color=colour, marker="o", ms=4, label=str(method))
+            for user, value, load in zip(points[USER], points[VALUE], points.load, strict=True):
+                axes.annotate(load, (user, value), xytext=(4, 3), textcoords="offset points", fontsize=7, color=colour)
+        _label(figure, axes, unit)
+    return figure
+
+
+def _label(figure: Figure, axes: Axes, unit: str) -> None:
+    """Name both axes, which begin at 0, and the curves."""
     axes.set_xlabel("tokens a second for a user (1 / mean TPOT)")
     name = unit.partition(" (")[0]
     axes.set_ylabel(f"tokens for a {'unit of cost' if name == 'cost' else name.removesuffix('s')}")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
+    figure.legend(loc="outside upper center", ncols=2, fontsize=8)
 
 
 def frontier(table: pd.DataFrame) -> pd.DataFrame:

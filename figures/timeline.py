@@ -41,12 +41,12 @@ def draw(frames: dict[str, pd.DataFrame], iterations: float = 3.0, most: int | N
 
 def steps_of(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row a step: station, kind, tag, begin_s, end_s; `alone`: whether it serves that stream alone."""
-    one = ["station", "life", "step"]  # a station that is started again numbers its steps from 0
+    names = ["station", "life", "step"]  # a station that is started again numbers its steps from 0
     lives = frame.assign(life=(frame.event == "killed").groupby(frame.station).cumsum())
     starts = lives[lives.event == "start"]
-    starts = starts.assign(alone=~starts.duplicated(one, keep=False)).drop_duplicates(one)
-    dones = lives[lives.event == "done"].drop_duplicates(one)[[*one, "time_s"]]
-    steps = starts.merge(dones, on=one, suffixes=("", "_end"))
+    starts = starts.assign(alone=~starts.duplicated(names, keep=False)).drop_duplicates(names)
+    dones = lives[lives.event == "done"].drop_duplicates(names)[[*names, "time_s"]]
+    steps = starts.merge(dones, on=names, suffixes=("", "_end"))
     return steps.rename(columns={"time_s": "begin_s", "time_s_end": "end_s"})
 
 

@@ -10,6 +10,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from specfleet.fleet.errors import InputError, OutputError
 from specfleet.fleet.interrupts import deferred
@@ -47,6 +50,11 @@ def write_file(path: Path, content: bytes | str, private: bool = False) -> None:
             draft.replace(place)
     except (OSError, ValueError) as error:
         raise OutputError(f"{path}: cannot be written ({_reason(error)}){unchanged}") from error
+
+
+def write_json(value: Any, path: Path) -> None:
+    """Write a value as JSON, indented for people; raises as `write_file`."""
+    write_file(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
 def remove_files(folder: Path, *patterns: str) -> None:

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from specfleet.calibration.readers.clients import AT_ONCE, Timed, asking, limit_of, load_of
+from specfleet.calibration.readers.clients import AT_ONCE, Timed, asking, make_load, read_limit
 from specfleet.calibration.readers.counts import counts_of_mean, counts_of_survivors, steps_without_draft
-from specfleet.calibration.readers.entries import entries_of, table_of
+from specfleet.calibration.readers.entries import read_entries, table_of
 from specfleet.calibration.readers.laws import falls, rounds_to, same
 from specfleet.calibration.readers.load import Load
 from specfleet.calibration.readers.recording import Counts, Recording
@@ -71,7 +71,7 @@ def read_bench(files: Sequence[Path], depth: int | None = None, in_flight: int |
     - `depth`: of drafts, where a run of SGLang does not have its server's settings.
     - `in_flight`: requests that the client kept in flight, 0 if they arrived, where its settings do not say it.
     """
-    entries = list(entries_of(files))
+    entries = list(read_entries(files))
     if len(entries) != 1:
         raise InputError(f"{files[0]}: holds {len(entries)} runs; give a file with the line of one")
     origin, entry = entries[0]
@@ -80,15 +80,17 @@ def read_bench(files: Sequence[Path], depth: int | None = None, in_flight: int |
     timed, length = _timed(origin, bench, is_sglang), counts.mean_length if counts else 1.0
     rounds = counts.rounds if counts and not is_sglang else 0
     if rounds and any(bench.errors):  # without those of requests that failed
-        rounds = round(sum(one.answer - 1 for one in timed) / length)
+        rounds = round(sum(request.answer - 1 for request in timed) / length)
     rate, limit = bench.request_rate or AT_ONCE, bench.max_concurrency
-    limit = limit_of(origin, in_flight, limit, rate, bench.completed)
+    limit = read_limit(origin, in_flight, limit, rate, bench.completed)
     name, lasted_s = "SGLang's benchmark" if is_sglang else "vllm bench serve", None
     where = name if is_sglang else f"`{name}`"
     if bench.start_times is None and (rate != AT_ONCE or limit):  # else all started at once
         where = f"{where}, which has no starts"
-        lasted_s = sum(one.end_s for one in timed) / limit if limit else bench.duration  # with all of them in flight
-    load = load_of(timed, rounds, bench.accept_length or 1.0 if is_sglang else length, where, limit, lasted_s)
+        lasted_s = bench.duration
+        if limit:  # with all of them in flight
+            lasted_s = sum(request.end_s for request in timed) / limit
+    load = make_load(timed, rounds, bench.accept_length or 1.0 if is_sglang else length, where, limit, lasted_s)
     if load is None and counts is None:
         raise InputError(
             f"{origin}: has neither acceptance nor times of requests; run vLLM's with --save-detailed, SGLang's with "
@@ -96,7 +98,7 @@ def read_bench(files: Sequence[Path], depth: int | None = None, in_flight: int |
         )
     if load is not None and is_sglang:
         load = _with_server(origin, bench, load)
-    lengths = tuple((round(one.prompt), round(one.answer)) for one in timed)
+    lengths = tuple((round(request.prompt), round(request.answer)) for request in timed)
     is_played = not is_sglang and load is not None and not load.arrivals and all(map(min, lengths))
     return Recording(
         source=name,
@@ -120,7 +122,7 @@ def _of_vllm(origin: str, bench: Bench) -> Counts | None:
     tokens = bench.spec_decode_draft_tokens
     plain, answers, failed = 0, sum(bench.output_lens), sum(map(bool, bench.errors))
     if answers and not failed:
-        firsts = sum(one > 0 for one in bench.output_lens)
+        firsts = sum(length > 0 for length in bench.output_lens)
         plain = steps_without_draft(
             origin, "the sum of output_lens", answers, firsts, drafts, accepted, firsts * len(passed)
         )
@@ -155,8 +157,8 @@ def _timed(origin: str, bench: Bench, is_sglang: bool) -> list[Timed]:
         "output_lens": bench.output_lens,
         "errors": bench.errors or [""] * count,
     }
-    if {len(each) for each in lists.values()} != {count}:
-        lengths = str([len(each) for each in lists.values()])[1:-1]
+    if {len(values) for values in lists.values()} != {count}:
+        lengths = str([len(values) for values in lists.values()])[1:-1]
         raise InputError(f"{origin}: {', '.join(lists)} have {lengths} entries; needs as many each")
     roles = int(CHAT in (bench.backend, bench.endpoint_type))
     return [

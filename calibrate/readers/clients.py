@@ -41,18 +41,17 @@ class Timed(msgspec.Struct, frozen=True):
             raise ValueError(f"start = {self.start_s}, first token = {self.first_s}, end = {self.end_s} do not rise")
 
 
-class AiperfTimes(msgspec.Struct, frozen=True):
-    """What is read of a record of AIPerf, in its units: nanoseconds, milliseconds and tokens."""
+class AiperfRecord(msgspec.Struct, frozen=True):
+    """What is read of a record of AIPerf, in its units: nanoseconds, milliseconds and tokens.
 
-    request_start_ns: Annotated[float, Meta(ge=0, le=1e20)]
-    time_to_first_token: Seconds
-    request_latency: Seconds
+    Tokens are those that the server counted, if it did, and those of the client's tokenizer. Times are missing of a
+    request that failed or did not stream.
+    """
+
+    request_start_ns: Annotated[float, Meta(ge=0, le=1e20)] | None = None
+    time_to_first_token: Seconds | None = None
+    request_latency: Seconds | None = None
     inter_chunk_latency: list[Seconds] = []
-
-
-class AiperfTokens(msgspec.Struct, frozen=True):
-    """Tokens of AIPerf's record: those that the server counted, if it did, and those of the client's tokenizer."""
-
     completion_tokens: Length | None = None
     usage_completion_tokens: Length | None = None
     usage_prompt_tokens: Length | None = None
@@ -76,43 +75,30 @@ class AiperfTokens(msgspec.Struct, frozen=True):
         """Tokens of the prompt."""
         return self.input_sequence_length if self.usage_prompt_tokens is None else self.usage_prompt_tokens
 
+    def timed(self, origin: str) -> Timed | None:
+        """Return the times of the request; None without them."""
+        start_ns, first_ms, latency_ms = self.request_start_ns, self.time_to_first_token, self.request_latency
+        if start_ns is None or first_ms is None or latency_ms is None:
+            return None
+        start_s, gaps_s = start_ns * 1e-9, [gap_ms / 1000 for gap_ms in self.inter_chunk_latency]
+        ends_s = {"start_s": start_s, "first_s": start_s + first_ms * 1e-3, "end_s": start_s + latency_ms * 1e-3}
+        return convert(ends_s | {"prompt": self.prompt, "answer": self.answer, "gaps_s": gaps_s}, Timed, origin)
+
+
+def read_record(origin: str, entry: Any) -> AiperfRecord:
+    """Read AIPerf's record; InputError for values that none has."""
+    read = {name: found_in(entry, "metrics", name, "value") for name in AiperfRecord.__struct_fields__}
+    read["request_start_ns"] = found_in(entry, "metadata", "request_start_ns")
+    read["completion_tokens"] = found_in(entry, "spec_decode_acceptance", "completion_tokens")
+    return convert({name: value for name, value in read.items() if value is not None}, AiperfRecord, origin)
+
 
 def is_warm_up(entry: Any) -> bool:
     """Return whether AIPerf's record is of a request to warm up."""
     return bool(found_in(entry, "metadata", "benchmark_phase") == "warmup")
 
 
-def tokens_by_aiperf(origin: str, entry: Any) -> AiperfTokens:
-    """Return the tokens of AIPerf's record."""
-    first, *metrics = AiperfTokens.__struct_fields__
-    read = {first: found_in(entry, "spec_decode_acceptance", first)}
-    read |= {name: found_in(entry, "metrics", name, "value") for name in metrics}
-    return convert({name: value for name, value in read.items() if value is not None}, AiperfTokens, origin)
-
-
-def timed_by_aiperf(origin: str, entry: Any) -> Timed | None:
-    """Return the times of AIPerf's record; None of a request that failed or did not stream."""
-    start, *metrics = AiperfTimes.__struct_fields__
-    read = {start: found_in(entry, "metadata", start)}
-    read |= {name: found_in(entry, "metrics", name, "value") for name in metrics}
-    known = {name: value for name, value in read.items() if value is not None}
-    has_times = known.keys() >= {start, "time_to_first_token", "request_latency"}
-    if not has_times:
-        return None
-    made, tokens = convert(known, AiperfTimes, origin), tokens_by_aiperf(origin, entry)
-    start_s = made.request_start_ns * 1e-9
-    times = {
-        "start_s": start_s,
-        "first_s": start_s + made.time_to_first_token * 1e-3,
-        "end_s": start_s + made.request_latency * 1e-3,
-        "prompt": tokens.prompt,
-        "answer": tokens.answer,
-        "gaps_s": [gap / 1000 for gap in made.inter_chunk_latency],
-    }
-    return convert(times, Timed, origin)
-
-
-def limit_of(origin: str, stated: int | None, limit: int | None, rate: float | str | None, count: int) -> int | None:
+def read_limit(origin: str, stated: int | None, limit: int | None, rate: float | str | None, count: int) -> int | None:
     """Return how many requests a client kept in flight, by its settings or by what is stated; 0 if they arrive.
 
     - `limit`, `rate` (requests/s, "inf" for all at once): its settings, None if there is none; `count`: its requests.
@@ -135,7 +121,7 @@ def asking(load: Load | None, origin: str) -> Load | None:
     return msgspec.structs.replace(load, asks=f"{origin}: {ASKS}")
 
 
-def load_of(
+def make_load(
     requests: Sequence[Timed],
     rounds: int,
     tokens_per_round: float,
@@ -152,12 +138,12 @@ def load_of(
     """
     if not requests:
         return None
-    table = np.array([(one.start_s, one.first_s, one.end_s, one.answer, one.prompt) for one in requests])
+    table = np.array([(took.start_s, took.first_s, took.end_s, took.answer, took.prompt) for took in requests])
     starts_s, firsts_s, ends_s, answers, prompts = table.T
     span_s, decoding_s = lasted_s or float(ends_s.max() - starts_s.min()), ends_s - firsts_s
     several = answers > 1
     tpot_s = spread_of(decoding_s[several] / (answers[several] - 1))
-    gaps_s = [gap for one in requests for gap in one.gaps_s]
+    gaps_s = [gap for request in requests for gap in request.gaps_s]
     rows = float(decoding_s.sum() / span_s) if span_s else None
     tokens_per_s, rounds_per_s = (float(answers.sum()) / span_s, rounds / span_s) if span_s else (None, None)
     gap_s = spread_of(gaps_s)
@@ -180,7 +166,7 @@ def load_of(
     )
     begun = share if limit else starts_s < until_s
     is_traced = limit == 0 and not lasted_s and table[:, 3:].min() >= 1
-    came = [(one.start_s - float(starts_s.min()), int(one.prompt), int(one.answer)) for one in requests]
+    came = [(request.start_s - float(starts_s.min()), int(request.prompt), int(request.answer)) for request in requests]
     return Load(
         over=f"{span_s:.4g} s, timed by {where}",
         seconds=span_s,

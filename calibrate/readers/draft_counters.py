@@ -33,10 +33,10 @@ def drafts_in(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], prefix
 
     Raises InputError, naming file, metric and both values, where counters are missing or contradict each other.
     """
-    each = [_counters(path, scrape, prefix) for path, scrape in zip(files, scrapes, strict=True)]
-    origin, counted, since = str(files[-1]), each[-1], "since the server's start"
-    if len(each) == 2:
-        before, after = each
+    scraped = [_counters(path, scrape, prefix) for path, scrape in zip(files, scrapes, strict=True)]
+    origin, counted, since = str(files[-1]), scraped[-1], "since the server's start"
+    if len(scraped) == 2:
+        before, after = scraped
         if before.keys() != after.keys():
             after_it, before_it = (len(counters) - len(COUNTERS) for counters in (after, before))
             raise InputError(f"{origin}: counts {after_it} positions; the scrape before it {before_it}")
@@ -48,16 +48,16 @@ def drafts_in(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], prefix
 
 def _counters(path: Path, scrape: Sequence[Sample], prefix: str) -> Sums:
     """Return the counters: drafts, their tokens, accepted tokens, and those of each position."""
-    counters, by_position = [one for one in scrape if one.name.startswith(prefix)], f"{prefix}{BY_POSITION}"
-    for one in counters:
-        value = number_of(one)
+    counters, by_position = [sample for sample in scrape if sample.name.startswith(prefix)], f"{prefix}{BY_POSITION}"
+    for sample in counters:
+        value = number_of(sample)
         if value > MAX_COUNTED or not value.is_integer():
-            raise InputError(f"{one.origin}: {one.name} = {one.value}; allowed: whole numbers from 0")
-        position = one.labels.get("position", "")
+            raise InputError(f"{sample.origin}: {sample.name} = {sample.value}; allowed: whole numbers from 0")
+        position = sample.labels.get("position", "")
         is_place = re.fullmatch(r"[0-9]{1,4}", position, re.ASCII) and int(position) < MAX_DEPTH
-        if one.name.startswith(by_position) and not is_place:
+        if sample.name.startswith(by_position) and not is_place:
             place = shortened(position, quoted=False)
-            raise InputError(f'{one.origin}: position="{place}"; allowed: 0 to {MAX_DEPTH - 1}')
+            raise InputError(f'{sample.origin}: position="{place}"; allowed: 0 to {MAX_DEPTH - 1}')
     sums = add_up(counters)
     positions = max(sum(name.startswith(by_position) for name in sums), 1)
     names = (

@@ -11,7 +11,7 @@ from specfleet.fleet.inputs.text import parse_json, read_text, shortened
 NO_LIMIT = '"request_rate": Infinity', '"request_rate": "inf"'  # as SGLang's benchmark writes it, and as vLLM's does
 
 
-def entries_of(files: Sequence[Path]) -> Iterator[tuple[str, Any]]:
+def read_entries(files: Sequence[Path]) -> Iterator[tuple[str, Any]]:
     """Yield each entry of the files, with its name: the file, and the line or the place in its list, from 1.
 
     Raises InputError where a file cannot be read or is no JSON.

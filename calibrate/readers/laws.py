@@ -6,9 +6,9 @@ from decimal import Decimal
 from specfleet.fleet.errors import InputError
 
 
-def same(origin: str, key: str, stated: int, meaning: str, counted: int) -> None:
-    """Raise InputError where `key` = `stated` is not what `meaning` comes to."""
-    if stated != counted:
+def same(origin: str, key: str, stated: int | None, meaning: str, counted: int) -> None:
+    """Raise InputError where `key` = `stated`, if it is stated, is not what `meaning` comes to."""
+    if stated not in (None, counted):
         raise InputError(f"{origin}: {key} = {stated} contradicts {meaning} = {counted}")
 
 

@@ -25,7 +25,7 @@ def read_llama_cpp_metrics(files: Sequence[Path]) -> Recording:
     """
     scrapes = read_scrapes(files, PREFIX)
     counts, (tokens, load) = None, _load(files, scrapes)
-    if any(one.name.startswith(DRAFTS) and number_of(one) for one in scrapes[-1]):
+    if any(sample.name.startswith(DRAFTS) and number_of(sample) for sample in scrapes[-1]):
         drafts = drafts_in(files, scrapes, DRAFTS)
         surplus = tokens - drafts.drafts - drafts.accepted
         if surplus < 0:
@@ -49,7 +49,7 @@ def read_llama_cpp_metrics(files: Sequence[Path]) -> Recording:
 def _load(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> tuple[int, Load]:
     """Return the tokens of answers, and the load: times a token of prompts and of answers, and the rows of a step."""
     names = {f"{PREFIX}{name}_total" for name in COUNTERS}
-    sums = [add_up(one for one in scrape if one.name in names) for scrape in scrapes]
+    sums = [add_up(sample for sample in scrape if sample.name in names) for scrape in scrapes]
     counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1])
     if len(counted) < len(COUNTERS):
         raise InputError(
@@ -71,8 +71,9 @@ def _load(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> tuple[i
 
 def _rows(scrapes: Sequence[Sequence[Sample]]) -> float:
     """Return the busy slots of a step, which the server averages since its start: between scrapes, by their steps."""
-    each = [{one.name: number_of(one) for one in scrape if one.name in (SLOTS, STEPS)} for scrape in scrapes]
-    steps = [one.get(STEPS, 0.0) for one in each]
-    busy = [one.get(SLOTS, 1.0) * count for one, count in zip(each, steps, strict=True)]
+    kept = [[sample for sample in scrape if sample.name in (SLOTS, STEPS)] for scrape in scrapes]
+    scraped = [{sample.name: number_of(sample) for sample in samples} for samples in kept]
+    steps = [values.get(STEPS, 0.0) for values in scraped]
+    busy = [values.get(SLOTS, 1.0) * count for values, count in zip(scraped, steps, strict=True)]
     is_between = steps[0] < steps[-1]
-    return max((busy[-1] - busy[0]) / (steps[-1] - steps[0]) if is_between else each[-1].get(SLOTS, 1.0), 1.0)
+    return max((busy[-1] - busy[0]) / (steps[-1] - steps[0]) if is_between else scraped[-1].get(SLOTS, 1.0), 1.0)

@@ -27,12 +27,13 @@ class Spread(msgspec.Struct, frozen=True):
 
 def spread_of(values: ArrayLike) -> Spread | None:
     """Return the spread of single values; None without one."""
-    each = np.asarray(values, dtype=float)
-    if not each.size:
+    numbers = np.asarray(values, dtype=float)
+    if not numbers.size:
         return None
-    quantiles = {name: float(np.quantile(each, level)) for name, level in LEVELS.items()}
-    mean = float(each.mean())
-    return Spread(mean, quantiles, float(each.min()), float(each.max()), float(each.std()) / mean if mean else 0.0)
+    quantiles = {name: float(np.quantile(numbers, level)) for name, level in LEVELS.items()}
+    mean = float(numbers.mean())
+    cv = float(numbers.std()) / mean if mean else 0.0
+    return Spread(mean, quantiles, float(numbers.min()), float(numbers.max()), cv)
 
 
 class Way(msgspec.Struct, frozen=True):

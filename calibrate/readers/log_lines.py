@@ -22,8 +22,8 @@ FIELDS = (
 
 def numbers_in(lines: Iterable[str], patterns: Mapping[str, str]) -> dict[str, float]:
     """Return the numbers that the lines state, the last of each; whole ones as int."""
-    found = ((name, re.search(pattern, line)) for line in lines for name, pattern in patterns.items())
-    stated = ((name, one[1].replace(",", "")) for name, one in found if one)
+    matches = ((name, re.search(pattern, line)) for line in lines for name, pattern in patterns.items())
+    stated = ((name, match[1].replace(",", "")) for name, match in matches if match)
     return {name: float(text) if "." in text else int(text) for name, text in stated}
 
 

@@ -46,15 +46,15 @@ def read_scrapes(files: Sequence[Path], prefix: str) -> list[list[Sample]]:
     if len(files) > 2:
         raise InputError(f"{files[2]}: a third file; give one scrape, or the one before and the one after")
     scrapes = [list(_samples(path, prefix)) for path in files]
-    before = {(one.name, *sorted(one.labels.items())): one for one in scrapes[0]}
-    for one in scrapes[-1]:
-        earlier = before.get((one.name, *sorted(one.labels.items())), one)
-        is_later = one.name.endswith(CREATED) and one.value != earlier.value
-        if is_later or (COUNTED.search(one.name) and number_of(one) < number_of(earlier)):
+    before = {(sample.name, *sorted(sample.labels.items())): sample for sample in scrapes[0]}
+    for sample in scrapes[-1]:
+        earlier = before.get((sample.name, *sorted(sample.labels.items())), sample)
+        is_later = sample.name.endswith(CREATED) and sample.value != earlier.value
+        if is_later or (COUNTED.search(sample.name) and number_of(sample) < number_of(earlier)):
             relation = "differs from" if is_later else "is below"
-            fell = f"{one.name} = {one.value} {relation} the scrape before it, {earlier.value}"
-            raise InputError(f"{one.origin}: {fell}: a restart? Scrape both after it")
-    return [[one for one in scrape if not one.name.endswith(CREATED)] for scrape in scrapes]
+            fell = f"{sample.name} = {sample.value} {relation} the scrape before it, {earlier.value}"
+            raise InputError(f"{sample.origin}: {fell}: a restart? Scrape both after it")
+    return [[sample for sample in scrape if not sample.name.endswith(CREATED)] for scrape in scrapes]
 
 
 def _samples(path: Path, prefix: str) -> Iterator[Sample]:
@@ -63,14 +63,14 @@ def _samples(path: Path, prefix: str) -> Iterator[Sample]:
     for number, line in read_lines(path):
         if not line.lstrip().startswith(prefix):
             continue
-        origin, found = f"{path}, line {number}", SAMPLE.fullmatch(line.strip())
-        if found is None:
+        origin, match = f"{path}, line {number}", SAMPLE.fullmatch(line.strip())
+        if match is None:
             raise InputError(f"{origin}: {shortened(line.strip())} is no sample of Prometheus text")
-        name, labels = found[1], found[2] or ""
+        name, labels = match[1], match[2] or ""
         if (name, labels) in read:
             raise InputError(f"{origin}: {name}{{{shortened(labels, quoted=False)}}} stands there twice")
         read.add((name, labels))
-        yield Sample(origin, name, dict(LABEL.findall(labels)), found[3], int(found[4]) if found[4] else None)
+        yield Sample(origin, name, dict(LABEL.findall(labels)), match[3], int(match[4]) if match[4] else None)
 
 
 def number_of(sample: Sample) -> float:

@@ -61,6 +61,11 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
         return {int(accepted): count for accepted, count in pairs}
 
     @property
+    def accepted_in_rounds(self) -> int:
+        """Tokens that were accepted, by the histogram."""
+        return sum(accepted * count for accepted, count in self.counts.items())
+
+    @property
     def longest(self) -> int:
         """The most tokens that a round accepted."""
         return max((j for j, count in self.counts.items() if count), default=0)
@@ -84,66 +89,64 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
         return list(zip(self.drafted_by_round, self.accepted_by_round, strict=False))
 
 
-def check(one: RequestCounts, origin: str) -> None:
+def check(request: RequestCounts, origin: str) -> None:
     """Raise InputError, naming key and both values, where a request contradicts itself."""
-    theirs = {field.name: field.encode_name for field in msgspec.structs.fields(one)}
-    rounds, histogram, counts = theirs["rounds"], theirs["histogram"], one.counts
-    accepted = sum(j * count for j, count in counts.items())
-    same(origin, rounds, one.rounds, f"the sum of {histogram}", sum(counts.values()))
-    if one.accepted is not None:
-        same(origin, theirs["accepted"], one.accepted, f"the sum of j times {histogram}[j]", accepted)
-    if one.drafted is not None:
-        at_most(origin, theirs["accepted"], accepted, theirs["drafted"], one.drafted)
-    if one.drafted:
+    theirs = {field.name: field.encode_name for field in msgspec.structs.fields(request)}
+    rounds, histogram, counts = theirs["rounds"], theirs["histogram"], request.counts
+    accepted = request.accepted_in_rounds
+    same(origin, rounds, request.rounds, f"the sum of {histogram}", sum(counts.values()))
+    same(origin, theirs["accepted"], request.accepted, f"the sum of j times {histogram}[j]", accepted)
+    if request.drafted is not None:
+        at_most(origin, theirs["accepted"], accepted, theirs["drafted"], request.drafted)
+    if request.drafted:
         meaning = f"{theirs['accepted']} / {theirs['drafted']}"
-        rounds_to(origin, theirs["rate"], one.rate, meaning, accepted / one.drafted)
-    if one.depth is not None:
-        if isinstance(one.histogram, list):
-            same(origin, f"len({histogram})", len(one.histogram), f"{theirs['depth']} + 1", one.depth + 1)
-        at_most(origin, f"the longest of {histogram}", one.longest, theirs["depth"], one.depth)
-        at_most(
-            origin, theirs["drafted"], one.drafted or 0, f"{rounds} times {theirs['depth']}", one.rounds * one.depth
-        )
-    if one.rounds:
+        rounds_to(origin, theirs["rate"], request.rate, meaning, accepted / request.drafted)
+    if request.depth is not None:
+        if isinstance(request.histogram, list):
+            same(origin, f"len({histogram})", len(request.histogram), f"{theirs['depth']} + 1", request.depth + 1)
+        at_most(origin, f"the longest of {histogram}", request.longest, theirs["depth"], request.depth)
+        most, meaning = request.rounds * request.depth, f"{rounds} times {theirs['depth']}"
+        at_most(origin, theirs["drafted"], request.drafted or 0, meaning, most)
+    if request.rounds:
         meaning = f"1 + {theirs['accepted']} / {rounds}"
-        rounds_to(origin, theirs["mean_length"], one.mean_length, meaning, 1 + accepted / one.rounds)
-    if one.rounds and one.answer is not None and one.answer_a_round is not None:
+        rounds_to(origin, theirs["mean_length"], request.mean_length, meaning, 1 + accepted / request.rounds)
+    if request.rounds and request.answer is not None and request.answer_a_round is not None:
         meaning = f"{theirs['answer']} / {rounds}"
-        rounds_to(origin, theirs["answer_a_round"], one.answer_a_round, meaning, one.answer / one.rounds)
-    _check_rounds(one, origin, theirs)
-    plain_steps(one, origin)
-    if one.by_length is not None:
-        _check_by_length(one, one.by_length, origin, theirs)
+        rounds_to(origin, theirs["answer_a_round"], request.answer_a_round, meaning, request.answer / request.rounds)
+    _check_rounds(request, origin, theirs)
+    plain_steps(request, origin)
+    if request.by_length is not None:
+        _check_by_length(request, request.by_length, origin, theirs)
 
 
-def plain_steps(one: RequestCounts, origin: str) -> int:
+def plain_steps(request: RequestCounts, origin: str) -> int:
     """Return how many steps of a request had no draft, as far as its answer says; raises as `steps_without_draft`."""
-    if not one.answer:
+    if not request.answer:
         return 0
-    accepted, key = sum(j * count for j, count in one.counts.items()), msgspec.structs.fields(one)[-1].encode_name
-    return steps_without_draft(origin, key, one.answer, 1, one.rounds, accepted, one.most_drafted)
+    key, accepted = msgspec.structs.fields(request)[-1].encode_name, request.accepted_in_rounds
+    return steps_without_draft(origin, key, request.answer, 1, request.rounds, accepted, request.most_drafted)
 
 
-def _check_rounds(one: RequestCounts, origin: str, theirs: Mapping[str, str]) -> None:
+def _check_rounds(request: RequestCounts, origin: str, theirs: Mapping[str, str]) -> None:
     """Hold the counts against those of each round, where the record has them."""
-    if one.accepted_by_round is not None:
+    if request.accepted_by_round is not None:
         key = theirs["accepted_by_round"]
-        same(origin, theirs["rounds"], one.rounds, f"len({key})", len(one.accepted_by_round))
-        counted = Counter(one.accepted_by_round)
-        for j in sorted({*counted, *one.counts}):
+        same(origin, theirs["rounds"], request.rounds, f"len({key})", len(request.accepted_by_round))
+        counted = Counter(request.accepted_by_round)
+        for j in sorted({*counted, *request.counts}):
             place = f"{theirs['histogram']}[{j}]"
-            same(origin, place, one.counts.get(j, 0), f"the steps of {key} with {j}", counted[j])
-    if one.drafted_by_round is not None:
+            same(origin, place, request.counts.get(j, 0), f"the steps of {key} with {j}", counted[j])
+    if request.drafted_by_round is not None:
         key = theirs["drafted_by_round"]
-        same(origin, theirs["rounds"], one.rounds, f"len({key})", len(one.drafted_by_round))
-        same(origin, theirs["drafted"], one.drafted or 0, f"the sum of {key}", sum(one.drafted_by_round))
-    for number, (drafted, accepted) in enumerate(one.in_order or ()):
+        same(origin, theirs["rounds"], request.rounds, f"len({key})", len(request.drafted_by_round))
+        same(origin, theirs["drafted"], request.drafted or 0, f"the sum of {key}", sum(request.drafted_by_round))
+    for number, (drafted, accepted) in enumerate(request.in_order or ()):
         place = f"{theirs['accepted_by_round']}[{number}]"
         at_most(origin, place, accepted, f"{theirs['drafted_by_round']}[{number}]", drafted)
 
 
-def _check_by_length(one: RequestCounts, by_length: ByLength, origin: str, theirs: Mapping[str, str]) -> None:
-    key, whole = theirs["by_length"], one.counts
+def _check_by_length(request: RequestCounts, by_length: ByLength, origin: str, theirs: Mapping[str, str]) -> None:
+    key, whole = theirs["by_length"], request.counts
     for drafted, counts in by_length.items():
         longest = max((j for j, count in enumerate(counts) if count), default=0)
         at_most(origin, f"the longest of {key}[{drafted}]", longest, "its draft length", int(drafted))
@@ -151,26 +154,26 @@ def _check_by_length(one: RequestCounts, by_length: ByLength, origin: str, their
         total = sum(counts[j] for counts in by_length.values() if j < len(counts))
         same(origin, f"{theirs['histogram']}[{j}]", whole.get(j, 0), f"the sum over {key}", total)
     drafted_tokens = sum(int(length) * sum(counts) for length, counts in by_length.items())
-    same(origin, theirs["drafted"], one.drafted or 0, f"the tokens that {key} drafted", drafted_tokens)
+    same(origin, theirs["drafted"], request.drafted or 0, f"the tokens that {key} drafted", drafted_tokens)
 
 
-def rounds_in(one: RequestCounts, deepest: int) -> tuple[Rounds, bool]:
+def rounds_in(request: RequestCounts, deepest: int) -> tuple[Rounds, bool]:
     """Return the rounds of a request by drafted and accepted tokens, and whether all could have drafted the same.
 
     - `deepest`: tokens of its drafts, if it does not say how many it drafted.
     """
-    if one.in_order is not None:
-        return Counter(one.in_order), True
-    if one.by_length is not None:
-        each = (rounds_of(int(drafted), counts) for drafted, counts in one.by_length.items())
-        return sum(each, start=Counter()), True
-    if one.drafted is None:
-        return rounds_of(deepest, one.counts), True
-    depth = one.most_drafted
-    return rounds_of(depth, one.counts), one.drafted == depth * one.rounds
+    if request.in_order is not None:
+        return Counter(request.in_order), True
+    if request.by_length is not None:
+        by_draft = (rounds_of(int(drafted), counts) for drafted, counts in request.by_length.items())
+        return sum(by_draft, start=Counter()), True
+    if request.drafted is None:
+        return rounds_of(deepest, request.counts), True
+    depth = request.most_drafted
+    return rounds_of(depth, request.counts), request.drafted == depth * request.rounds
 
 
-def recording_of(
+def make_recording(
     read: Iterable[tuple[str, RequestCounts]], files: Sequence[Path], format_: str, skipped: int
 ) -> Recording:
     """Check the requests and pool them; InputError where one contradicts itself, or there is none.
@@ -181,26 +184,26 @@ def recording_of(
     """
     names = ", ".join(map(str, files))
     requests = []
-    for origin, one in read:
-        check(one, origin)
-        requests.append(one)
+    for origin, request in read:
+        check(request, origin)
+        requests.append(request)
     if not requests:
         raise InputError(f"{names}: holds no request with speculative decoding's counts ({skipped} without them)")
     rounds: Rounds = Counter()
-    unsure, deepest = 0, max(max([one.most_drafted, *one.counts]) for one in requests)
-    for one in requests:
-        own, is_sure = rounds_in(one, deepest)
-        rounds += own
+    unsure, deepest = 0, max(max([request.most_drafted, *request.counts]) for request in requests)
+    for request in requests:
+        of_request, is_sure = rounds_in(request, deepest)
+        rounds += of_request
         unsure += not is_sure
-    plain = sum(plain_steps(one, names) for one in requests)
+    plain = sum(plain_steps(request, names) for request in requests)
     pooled = counts_of(names, f"rounds, all requests together (requests: {len(requests)})", rounds, plain)
     count, depth = rounds.total(), pooled.depth
-    sessions = [one.in_order for one in requests if one.in_order is not None]
+    sessions = [request.in_order for request in requests if request.in_order is not None]
     by_round = recorded(sessions, depth) if len(sessions) == len(requests) and not plain else None
     in_order = f"{count} rounds in order, request by request (requests: {len(requests)})"
-    lengths = [(one.prompt or 0, one.answer or 0) for one in requests]
-    means = [(one.stated_length, one.rounds) for one in requests if one.stated_length is not None]
-    silent, of = sum(one.drafted is None for one in requests), len(requests)
+    lengths = [(request.prompt or 0, request.answer or 0) for request in requests]
+    means = [(request.stated_length, request.rounds) for request in requests if request.stated_length is not None]
+    silent, of = sum(request.drafted is None for request in requests), len(requests)
     notes = {
         f"{skipped} entries have no counts of speculative decoding and are left out": skipped,
         f"{unsure} of {of} requests drafted fewer tokens in some rounds and do not say in which: all are taken to have "
@@ -212,7 +215,9 @@ def recording_of(
         pooled,
         acceptance=by_round or pooled.acceptance,
         source=pooled.source if by_round is None else in_order,
-        stated=sum(mean * own for mean, own in means) / count if sum(own for _, own in means) == count else None,
+        stated=sum(mean * weight for mean, weight in means) / count
+        if sum(weight for _, weight in means) == count
+        else None,
     )
     return Recording(
         source=format_,

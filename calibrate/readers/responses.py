@@ -12,6 +12,7 @@ A file is one response, a list of them, or one a line.
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -19,9 +20,9 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from specfleet.calibration.readers.clients import asking, is_warm_up, load_of, timed_by_aiperf, tokens_by_aiperf
+from specfleet.calibration.readers.clients import asking, is_warm_up, make_load, read_record
 from specfleet.calibration.readers.counts import counts_of, rounds_of
-from specfleet.calibration.readers.entries import entries_of, found_in, table_of
+from specfleet.calibration.readers.entries import found_in, read_entries, table_of
 from specfleet.calibration.readers.laws import at_most, rounds_to
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.requests import (
@@ -34,7 +35,7 @@ from specfleet.calibration.readers.requests import (
     RequestCounts,
     Sparse,
     Tokens,
-    recording_of,
+    make_recording,
 )
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
@@ -122,32 +123,32 @@ def read_responses(format_: Format, files: Sequence[Path]) -> Recording:
 
     Raises InputError, naming file, line or entry, key and both values, where one contradicts itself.
     """
-    return _recording(format_, files, [(origin, table_of(entry, origin)) for origin, entry in entries_of(files)])
+    return _recording(format_, files, [(origin, table_of(entry, origin)) for origin, entry in read_entries(files)])
 
 
 def _recording(format_: Format, files: Sequence[Path], entries: Sequence[tuple[str, dict[str, Any]]]) -> Recording:
     read = [(origin, _counts(format_, origin, content)) for origin, content in entries]
-    requests = [(origin, one) for origin, one in read if one is not None]
-    return recording_of(requests, files, format_.name, len(read) - len(requests))
+    requests = [(origin, request) for origin, request in read if request is not None]
+    return make_recording(requests, files, format_.name, len(read) - len(requests))
 
 
 def _counts(format_: Format, origin: str, content: dict[str, Any]) -> RequestCounts | None:
     """Return the counts of a response, with its lengths; None where it has no counts."""
-    found = content if format_.mark in content else None
+    counted = content if format_.mark in content else None
     for way in format_.ways:
-        found = found_in(content, *way) if found is None else found
-    if found is None or (isinstance(found, dict) and found.get(format_.mark) is None):
+        counted = found_in(content, *way) if counted is None else counted
+    if counted is None or (isinstance(counted, dict) and counted.get(format_.mark) is None):
         return None
-    if format_ is SGLANG and isinstance(found, dict):  # of an older server, or of one that counts no proposed drafts
-        found = found | {name: found.get(name) or found.get(older) or None for name, older in OLDER.items()}
-    one = convert(found, format_.counts, origin)
-    lengths = {name: found_in(content, *way) for name, way in format_.lengths.items() if getattr(one, name) is None}
+    if format_ is SGLANG and isinstance(counted, dict):  # of an older server, or of one that counts no proposed drafts
+        counted = counted | {name: counted.get(name) or counted.get(older) or None for name, older in OLDER.items()}
+    request = convert(counted, format_.counts, origin)
+    lengths = {name: found_in(content, *way) for name, way in format_.lengths.items() if getattr(request, name) is None}
     tokens = {
         name: round(convert({"value": value}, Number, f"{origin}: {'.'.join(map(str, format_.lengths[name]))}").value)
         for name, value in lengths.items()
         if value is not None
     }
-    return replace(one, **tokens)
+    return replace(request, **tokens)
 
 
 read_vllm, read_sglang = partial(read_responses, VLLM), partial(read_responses, SGLANG)
@@ -176,27 +177,29 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
     Records of a server that does not speculate have a load only.
     """
     entries = []
-    for origin, entry in entries_of(files):
+    for origin, entry in read_entries(files):
         if isinstance(entry, dict) and POOLED in entry:
             if len(files) > 1:
                 raise InputError(f"{origin}: holds all requests together; give it alone")
             return _pooled(origin, convert(entry, Pooled, origin))
         if not is_warm_up(table_of(entry, origin)):
             entries.append((origin, entry))
-    timed = [one for origin, entry in entries if (one := timed_by_aiperf(origin, entry)) is not None]
+    records = [read_record(origin, entry) for origin, entry in entries]
+    timed = [record.timed(origin) for (origin, _), record in zip(entries, records, strict=True)]
+    streamed = [request for request in timed if request is not None]
     recording = Recording(source="AIPerf's records")
-    counted = [entry for entry in entries if AIPERF.mark in entry[1] or found_in(entry[1], *AIPERF.ways[0])]
-    if counted or not timed:
+    has_counts = [AIPERF.mark in entry or found_in(entry, *AIPERF.ways[0]) for _, entry in entries]
+    if any(has_counts) or not streamed:
         recording = _recording(AIPERF, files, entries)
     counts = recording.counts
     rounds, length = (counts.rounds, counts.mean_length) if counts else (0, 1.0)
-    load = load_of(timed, rounds, length, "AIPerf", in_flight)
+    load = make_load(streamed, rounds, length, "AIPerf", in_flight)
     load = asking(load, ", ".join(map(str, files)))
-    if not counted:
+    if not any(has_counts):
         return replace(recording, load=load)
-    tokens = [tokens_by_aiperf(origin, entry) for origin, entry in counted]
-    lengths = [(round(one.prompt), round(one.answer)) for one in tokens]
-    by_client = sum(not one.by_server for one in tokens)
+    counted = list(compress(records, has_counts))
+    lengths = [(round(record.prompt), round(record.answer)) for record in counted]
+    by_client = sum(not record.by_server for record in counted)
     note = (
         f"{by_client} answers have no completion_tokens of the server: their lengths are by the client's tokenizer, "
         "and steps without a draft, if there were any, are not known"

@@ -42,12 +42,12 @@ def inferred_profile(load: Load, engine: str = "vllm") -> HardwareProfile | None
     round_s, rows = load.round_s, max((load.running or load.in_flight or 1.0) / load.engines, 1.0)
     if round_s is None:
         return None
-    own, shared = load.prompt_tokens.mean if load.prompt_tokens else 0.0, load.prompts_per_round * (rows - 1) / rows
+    prompt, shared = load.prompt_tokens.mean if load.prompt_tokens else 0.0, load.prompts_per_round * (rows - 1) / rows
     prefill_s, how = _prefill(load, round_s)
-    others = shared / own if own else 0.0
+    others = shared / prompt if prompt else 0.0
     alone = others if engine_of(engine).prefill_first else 0.0
     base_s = (round_s - others * prefill_s) / (1 + alone - others) if others < 1 + alone else 0.0
-    token_s = (prefill_s - base_s) / own if own and 0 < base_s < prefill_s else 0.0
+    token_s = (prefill_s - base_s) / prompt if prompt and 0 < base_s < prefill_s else 0.0
     if not token_s:  # a prefill is as long as a round
         base_s = round_s / (1 + alone)
     step = StepTime(base_s=base_s)
@@ -163,6 +163,6 @@ def _law(observed: Spread) -> int | Between:
         return max(round(observed.mean), 1)
     mean = observed.mean
     for _ in range(8):  # truncation shifts the mean
-        found = mean_tokens(Between(low, high, mean, min(observed.cv, 10.0)))
-        mean = min(max(mean * observed.mean / found, low), high)
+        shifted = mean_tokens(Between(low, high, mean, min(observed.cv, 10.0)))
+        mean = min(max(mean * observed.mean / shifted, low), high)
     return Between(low, high, mean, min(observed.cv, 10.0))

@@ -51,15 +51,15 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     names = ", ".join(map(str, files))
     read = [line for path in files for _, line in read_lines(path)]
     lines = ((line, numbers_in([line], LOAD)) for line in read)
-    decoding = [(line, one) for line, one in lines if "running" in one and "tokens_per_s" in one]
-    loads = _with_idle([one for _, one in decoding])
+    decoding = [(line, numbers) for line, numbers in lines if "running" in numbers and "tokens_per_s" in numbers]
+    loads = _with_idle([numbers for _, numbers in decoding])
     written = {name: int(value) for name, value in numbers_in(read, DRAFTS).items() if value}
     stated = {"depth": depth or 0, "steps": STEPS} | written
-    lengths = [(one["length"], int(one["running"])) for one in loads if "length" in one]
+    lengths = [(numbers["length"], int(numbers["running"])) for numbers in loads if "length" in numbers]
     rows = sum(running for _, running in lengths)
     mean = sum(length * running for length, running in lengths) / rows if rows else 1.0
     settings, ranks = numbers_in(read, SETTINGS), {_rank(line) for line, _ in decoding}
-    retracted = sum(int(one[1]) for line in read if (one := re.search(RETRACTED, line)) and _rank(line) in ranks)
+    retracted = sum(int(match[1]) for line in read if (match := re.search(RETRACTED, line)) and _rank(line) in ranks)
     load = load_between(loads, mean, settings | {"preemptions": retracted})
     if load is None:
         raise InputError(f"{names}: holds no two lines `Decode batch` in turn with requests running and a throughput")
@@ -80,15 +80,15 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
 
 
 def _rank(line: str) -> str:
-    found = re.search(RANK, line)
-    return found[1] if found else ""
+    match = re.search(RANK, line)
+    return match[1] if match else ""
 
 
 def _with_idle(lines: Sequence[LoadLine]) -> list[LoadLine]:
     """Return the lines, marked where their throughput is also over an idle time of the server."""
-    steps_s = [one["running"] * one.get("length", 1.0) / max(one["tokens_per_s"], 1e-9) for one in lines]
+    steps_s = [line["running"] * line.get("length", 1.0) / max(line["tokens_per_s"], 1e-9) for line in lines]
     usual_s = median([step_s for step_s in steps_s if step_s] or [0.0])
-    return [one | {"idle": step_s > IDLE * usual_s} for one, step_s in zip(lines, steps_s, strict=True)]
+    return [line | {"idle": step_s > IDLE * usual_s} for line, step_s in zip(lines, steps_s, strict=True)]
 
 
 def _prompts(read: Sequence[str], lines: Sequence[LoadLine], chunk: float) -> tuple[Spread | None, int, Sequence[str]]:
@@ -96,10 +96,10 @@ def _prompts(read: Sequence[str], lines: Sequence[LoadLine], chunk: float) -> tu
 
     A batch of a full chunk ends within a prompt.
     """
-    found = [tuple(map(int, one.groups("0"))) for line in read if (one := re.search(PREFILL, line))]
-    batches = [batch for batch in found if batch[0]]
+    groups = [tuple(map(int, match.groups("0"))) for line in read if (match := re.search(PREFILL, line))]
+    batches = [batch for batch in groups if batch[0]]
     if not batches:
-        context = sum(one.get("context", 0) for one in lines) / sum(one["running"] for one in lines)
+        context = sum(line.get("context", 0) for line in lines) / sum(line["running"] for line in lines)
         if context < 1:
             return None, 0, ["no lines `Prefill batch` and no #token: prompts are taken to have 1 token"]
         note = "no lines `Prefill batch`: prompts are #token / #running-req, answers so far included (inferred)"
@@ -113,7 +113,7 @@ def _prompts(read: Sequence[str], lines: Sequence[LoadLine], chunk: float) -> tu
 def _by_clock(lines: Sequence[str], steps: int, engines: int) -> list[Way]:
     """Return the way to the time of a step by the times of the lines, each after so many steps of its engine."""
     try:
-        times = [datetime.fromisoformat(one[1]) for line in lines if (one := re.search(TIME, line))]
+        times = [datetime.fromisoformat(match[1]) for line in lines if (match := re.search(TIME, line))]
     except ValueError:  # a day or an hour that is none
         return []
     span_s = (times[-1] - times[0]).total_seconds() if len(times) == len(lines) else 0.0

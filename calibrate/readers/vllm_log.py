@@ -85,12 +85,12 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
     for origin, line in read:
         if MARK in line:
             intervals.append(_interval(origin, line[line.index(MARK) :]))
-            if (load_line := next((one for one in reversed(loads) if "drafts" not in one), None)) is not None:
+            if (load_line := next((load for load in reversed(loads) if "drafts" not in load), None)) is not None:
                 load_line["accepted"], load_line["drafts"] = intervals[-1].accepted, intervals[-1].drafts
                 load_line["rounds_per_s"] = intervals[-1].drafts / intervals[-1].lasted_s
-        elif LOAD.keys() == (found := numbers_in([line], LOAD)).keys():
+        elif LOAD.keys() == (numbers := numbers_in([line], LOAD)).keys():
             more = numbers_in([line], MORE_LOAD)
-            loads.append({**found, **more, "kv_share": more.get("kv_percent", 0.0) / 100})
+            loads.append({**numbers, **more, "kv_share": more.get("kv_percent", 0.0) / 100})
     names = ", ".join(map(str, files))
     weights = [interval.drafts for interval in intervals]
     drafts, accepted = sum(weights), sum(interval.accepted for interval in intervals)
@@ -134,7 +134,7 @@ def _count_plain_steps(loads: Sequence[LoadLine], intervals: Sequence[Interval])
     """
     last = max((place for place, line in enumerate(loads, start=1) if "drafts" in line), default=0)
     lines = loads[:last]
-    lasted_s = min([EVERY_S, *(one.lasted_s for one in intervals)])
+    lasted_s = min([EVERY_S, *(interval.lasted_s for interval in intervals)])
     steps = [max(line["tokens_per_s"] * lasted_s - line.get("accepted", 0), 0.0) for line in lines]
     drafts = sum(line.get("drafts", 0.0) for line in lines)
     plain = sum(steps) - drafts
@@ -142,7 +142,8 @@ def _count_plain_steps(loads: Sequence[LoadLine], intervals: Sequence[Interval])
         return 0.0
     for line, count in zip(lines, steps, strict=True):
         line["rounds_per_s"] = count / lasted_s
-    return plain * sum(one.drafts for one in intervals) / drafts  # a cut log begins with drafts of a line it lacks
+    # A cut log begins with drafts of a line it lacks.
+    return plain * sum(interval.drafts for interval in intervals) / drafts
 
 
 def _interval(origin: str, line: str) -> Interval:

@@ -34,9 +34,10 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Re
         raise InputError(f"--seconds {seconds}: needs a time above 0 between two scrapes")
     scrapes = read_scrapes(files, "vllm:")
     model = _model(files, scrapes)
-    sums = [add_up(one for one in scrape if COUNTED.search(one.name) or one.name in GAUGES) for scrape in scrapes]
+    kept = [[sample for sample in scrape if COUNTED.search(sample.name) or sample.name in GAUGES] for scrape in scrapes]
+    sums = list(map(add_up, kept))
     counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], GAUGES)
-    has_drafts = any(one.name.startswith(PREFIX) for scrape in scrapes for one in scrape)
+    has_drafts = any(sample.name.startswith(PREFIX) for scrape in scrapes for sample in scrape)
     counts = _counts(files, scrapes, counted, model) if has_drafts else None
     load = _load(files, scrapes, counted, counts, seconds)
     if counts is None and load is None:
@@ -49,7 +50,7 @@ def _model(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> str:
     """Return the name of the model that is counted; InputError where there are several."""
     models = set()
     for path, scrape in zip(files, scrapes, strict=True):
-        models |= {one.labels.get("model_name", "") for one in scrape if one.name.startswith((PREFIX, TOKENS))}
+        models |= {sample.labels.get("model_name", "") for sample in scrape if sample.name.startswith((PREFIX, TOKENS))}
         if len(models) > 1:
             raise InputError(f"{path}: counts the models {', '.join(sorted(models))}; give a scrape of one")
     return models.pop() if models else ""
@@ -102,7 +103,7 @@ def _load(
     tokens, steps = count("generation_tokens"), count("iteration_tokens_total_count")
     if not tokens:
         return None
-    engines = len({one.labels.get("engine") for one in last if one.name.removesuffix("_total") == TOKENS})
+    engines = len({sample.labels.get("engine") for sample in last if sample.name.removesuffix("_total") == TOKENS})
     gap_s = of.get("inter_token_latency_seconds") or of.get("time_per_output_token_seconds")  # the second until 0.10
     tpot_s, decoding_s = of.get("request_time_per_output_token_seconds"), count("request_decode_time_seconds_sum")
     later = count("request_generation_tokens_sum") - count("request_generation_tokens_count")
@@ -117,7 +118,7 @@ def _load(
     if hits := count("prefix_cache_hits"):
         share = hits / max(count("prefix_cache_queries"), hits)
         notes.append(f"{share:.0%} of the prompts' tokens were cached: their prefill is shorter here")
-    held = add_up(one for one in last if one.name in KV_SHARES)
+    held = add_up(sample for sample in last if sample.name in KV_SHARES)
     finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
     return Load(
         over=over,
@@ -158,7 +159,7 @@ def _time_between(
         return 0.0, f"since the server's start{inferred}", []
     if seconds is not None:
         return seconds, f"between two scrapes, {seconds:.4g} s apart (stated)", []
-    first, last = (next((one.at_ms for one in scrape if one.at_ms), None) for scrape in scrapes)
+    first, last = (next((sample.at_ms for sample in scrape if sample.at_ms), None) for scrape in scrapes)
     time_s, known = files[1].stat().st_mtime - files[0].stat().st_mtime, "assumed: by the files' times"
     if first is not None and last is not None:
         time_s, known = (last - first) / 1000, "by their samples"
@@ -170,8 +171,8 @@ def _time_between(
 
 def _kv_tokens(scrape: Sequence[Sample]) -> int | None:
     """Return the size of the KV cache of an engine, which a metric's labels say."""
-    for one in scrape:
-        sizes = [one.labels.get(name, "") for name in ("block_size", "num_gpu_blocks")]
-        if one.name == "vllm:cache_config_info" and all(size.isdecimal() and len(size) < 10 for size in sizes):
+    for sample in scrape:
+        sizes = [sample.labels.get(name, "") for name in ("block_size", "num_gpu_blocks")]
+        if sample.name == "vllm:cache_config_info" and all(size.isdecimal() and len(size) < 10 for size in sizes):
             return int(sizes[0]) * int(sizes[1])
     return None

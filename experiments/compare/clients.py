@@ -4,20 +4,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from specfleet.calibration.readers.bench import read_bench
-from specfleet.calibration.readers.entries import entries_of, table_of
-from specfleet.calibration.readers.load import Load, Spread
+from specfleet.calibration.readers.entries import read_entries, table_of
+from specfleet.calibration.readers.load import Load
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.responses import read_aiperf
 from specfleet.experiments.compare.compare import Comparison, Reruns, compare_metrics, summarise
+from specfleet.experiments.compare.loads import load_rows, times_in
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.findings import findings_of
-from specfleet.fleet.records.metrics.glossary import percentile_name
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import Run
 
 SUFFIXES = (".json", ".jsonl")  # of clients' files; runs are Parquet
-UNLIKE = 0.05  # relative difference of the workloads that is named
+WORKLOAD = ("prompt, tokens", "answer, tokens", "in flight")  # rows of a load
+UNLIKE = 0.05  # relative difference of these that is named
 
 
 def compare_client(simulated: Run, path: Path) -> Comparison:
@@ -38,7 +39,7 @@ def compare_client(simulated: Run, path: Path) -> Comparison:
 
 def read_client(path: Path, depth: int) -> Recording:
     """Read a client's file, whichever it is; `depth`: of the drafts, where it lacks them."""
-    origin, first = next(iter(entries_of([path])), (str(path), None))
+    origin, first = next(iter(read_entries([path])), (str(path), None))
     return read_bench([path], depth) if "completed" in table_of(first, origin) else read_aiperf([path])
 
 
@@ -47,22 +48,14 @@ def metrics_of(load: Load) -> dict[str, Metric]:
     metrics = {} if load.tokens_per_s is None else {"throughput": Metric(load.tokens_per_s, unit="tokens/s")}
     if load.tokens_per_round > 1:
         metrics["acceptance_length"] = Metric(load.tokens_per_round - 1, unit="tokens/round")
-    for name, times_s in (("ttft_s", load.ttft_s), ("tpot_s", load.tpot_s)):
-        for level, value_s in times_s.levels(1.0).items() if times_s else ():
-            metrics[name if level == "mean" else percentile_name(name, level.lower())] = Metric(value_s, unit="s")
-    return metrics
+    return metrics | {name: Metric(time_s, unit="s") for _, name, time_s in times_in(load)}
 
 
 def workloads_apart(simulated: Run, metrics: Mapping[str, Metric], load: Load) -> Iterator[str]:
     """Yield what differs between the requests that were simulated and those of the client."""
     requests = findings_of(simulated).requests
-    in_flight = metrics["carried_requests_per_s"].value * metrics["latency_s"].value
-    pairs: dict[str, tuple[float, Spread | float | None]] = {
-        "prompts, tokens": (requests.prompt_tokens.mean(), load.prompt_tokens),
-        "answers, tokens": (requests.tokens.mean(), load.new_tokens),
-        "requests in flight": (in_flight, load.in_flight),
-    }
-    for name, (ours, observed) in pairs.items():
-        theirs = observed.mean if isinstance(observed, Spread) else observed
-        if theirs and abs(ours / theirs - 1) > UNLIKE:
-            yield f"{name}: {ours:.4g} on average in the simulation, {theirs:.4g} in the file"
+    means = {name: float(metric.value) for name, metric in metrics.items()}
+    means |= {"prompt": float(requests.prompt_tokens.mean()), "answer": float(requests.tokens.mean())}
+    for row in load_rows(load, means):
+        if row.quantity in WORKLOAD and row.error is not None and abs(row.error) > UNLIKE:
+            yield f"{row.quantity}: {row.simulated:.4g} on average in the simulation, {row.observed:.4g} in the file"

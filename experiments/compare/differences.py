@@ -1,15 +1,13 @@
 """Differences in the setup of two runs, in lines. They explain most of the error, so they are printed before it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from specfleet.fleet.acceptance.fits import MeanLength, mean_interval
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.records.overheads import late_starts
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.changes import flat
 from specfleet.fleet.scenario.facts import accepts, crowds, replaced_acceptance
@@ -18,7 +16,6 @@ from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, profile_of, without_profiles
 
-BUSY = 0.05  # share of steps that start late on a busy host
 FREE = ("name", "seed")  # in reruns
 TIMED = (*FREE, "profile", "acceptance")  # what playback replaces
 SPOKEN_OF = (*TIMED, "devices", "drafters.device", "verifiers.device")  # in lines of their own
@@ -77,20 +74,16 @@ def _same_file(path: str, other: str) -> bool:
 
 def _acceptance(first: Run, second: Run) -> Iterator[str]:
     """Accepted tokens a round, where the two differ beyond chance, or where a measured acceptance was replaced."""
-    lengths = mean_length_of(first), mean_length_of(second)
-    if any(length is None for length in lengths):
+    length, other = mean_length_of(first), mean_length_of(second)
+    if length is None or other is None:
         return
-    length, other = (length for length in lengths if length is not None)
     halves = (length.high - length.low) / 2, (other.high - other.low) / 2
     simulated = first.header.world == "sim"
     replaced = replaced_acceptance(first.header.scenario) if simulated else None
     if abs(length.mean - other.mean) <= float(np.hypot(*halves)) and replaced is None:
         return
-    yield f"acceptance: {_mean(length)} tokens a round {_source(first)}; {_mean(other)} {_source(second)}"
-
-
-def _mean(length: MeanLength) -> str:
-    return f"{length.mean:.2f} ({length.low:.2f} .. {length.high:.2f})"
+    ours, theirs = (f"{mean.mean:.2f} ({mean.low:.2f} .. {mean.high:.2f})" for mean in (length, other))
+    yield f"acceptance: {ours} tokens a round {_source(first)}; {theirs} {_source(second)}"
 
 
 def _source(run: Run) -> str:
@@ -153,16 +146,12 @@ def sharing(fleet: Fleet) -> str:
     return "; ".join(shared) or "a device of its own for every station"
 
 
-def busy_host(runs: Sequence[Run]) -> list[str]:
-    """Return a line on the host where many steps of measured runs started late."""
-    shares = [late_starts(run) for run in runs if run.header.world == "engine" and run.header.steps]
-    share = float(np.mean(shares)) if shares else 0.0
-    return [f"{share:.0%} of the steps started late; validate on a quieter host"] if share >= BUSY else []
-
-
 def keys_apart(first: Run, second: Run, but: tuple[str, ...] = SPOKEN_OF) -> Iterator[str]:
     """Yield all keys of the scenarios that are not the same, a line each, `but` some and what begins with them."""
-    keys, others = (_content(run) for run in (first, second))
+    keys, others = (
+        dict(flat(msgspec.to_builtins(without_profiles(run.header.scenario)))) | {"profile": run.header.profile_digest}
+        for run in (first, second)
+    )
     names = _names(first, second)
     both_loaded = first.header.world == second.header.world == "engine"
     for key in sorted(keys.keys() | others.keys()):
@@ -170,8 +159,3 @@ def keys_apart(first: Run, second: Run, but: tuple[str, ...] = SPOKEN_OF) -> Ite
             continue
         if keys.get(key) != others.get(key):
             yield f"{key}: {keys.get(key, 'none')} in {names[0]}, {others.get(key, 'none')} in {names[1]}"
-
-
-def _content(run: Run) -> Mapping[str, Any]:
-    content = dict(flat(msgspec.to_builtins(without_profiles(run.header.scenario))))
-    return content | {"profile": run.header.profile_digest}

@@ -1,7 +1,7 @@
 """A scenario that was made of a server's load, simulated and compared with what the server's records say."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Literal
 
@@ -83,11 +83,16 @@ def compare_load(imported: Imported) -> LoadComparison | None:
         return None
     simulated = with_percentiles(measure(observe(imported.scenario)))
     metrics = {name: float(metric.value) for name, metric in simulated.items()} | {"prompt": prompt, "answer": answer}
-    rows = [row for row in _rows(load, metrics, imported.inputs) if not math.isnan(row.simulated)]
+    rows = [row for row in load_rows(load, metrics, imported.inputs) if not math.isnan(row.simulated)]
     return LoadComparison(imported.times, tuple(rows))
 
 
-def _rows(load: Load, metrics: Mapping[str, float], inputs: tuple[str, ...]) -> Iterator[LoadRow]:
+def load_rows(load: Load, metrics: Mapping[str, float], inputs: Sequence[str] = ()) -> Iterator[LoadRow]:
+    """Yield a load beside the metrics of its simulation; `prompt` and `answer`, in tokens, are among these.
+
+    - `inputs`: names of what the simulation took as input.
+    """
+
     def simulated(name: str) -> float:
         return metrics.get(name, math.nan)
 
@@ -104,7 +109,12 @@ def _rows(load: Load, metrics: Mapping[str, float], inputs: tuple[str, ...]) -> 
     for name, (observed, value) in means.items():
         if observed is not None:
             yield LoadRow(name, observed, value, "input" if name in inputs else "predicted")
+    for title, metric, time_s in times_in(load):
+        yield LoadRow(title, 1e3 * time_s, 1e3 * simulated(metric), "predicted")
+
+
+def times_in(load: Load) -> Iterator[tuple[str, str, float]]:
+    """Yield the times of a load's requests in seconds: what a table calls each, the metric that it is, and the time."""
     for name, metric, times_s in (("TTFT", "ttft_s", load.ttft_s), ("TPOT", "tpot_s", load.tpot_s)):
-        for level, observed in times_s.levels(1e3).items() if times_s else ():
-            at_level = metric if level == "mean" else percentile_name(metric, level.lower())
-            yield LoadRow(f"{name}, ms, {level}", observed, 1e3 * simulated(at_level), "predicted")
+        for level, time_s in times_s.levels(1.0).items() if times_s else ():
+            yield f"{name}, ms, {level}", percentile_name(metric, level.lower()), time_s

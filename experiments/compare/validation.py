@@ -1,6 +1,7 @@
 """Errors of predictions against measured runs, by cause."""
 
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import Any
 
 from specfleet.experiments.compare.compare import (
@@ -11,12 +12,15 @@ from specfleet.experiments.compare.compare import (
     simulated_reruns,
     summarise,
 )
-from specfleet.experiments.compare.differences import FREE, TIMED, busy_host, differences, keys_apart
+from specfleet.experiments.compare.differences import FREE, TIMED, differences, keys_apart
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.overheads import late_starts
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+
+BUSY = 0.05  # share of steps that start late on a busy host
 
 
 def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]]) -> Comparison:
@@ -58,8 +62,11 @@ def predict_run(measured: Run, scenario: Scenario, reruns: Sequence[tuple[str, R
 
 def doubts(runs: Sequence[Run]) -> list[str]:
     """Return why errors of measured runs are unknown, or not to be trusted."""
-    unseen = [] if all(run.header.steps for run in runs) else ["mechanism: unknown: a server's steps are not seen"]
-    return [*unseen, *busy_host(runs)]
+    notes = [] if all(run.header.steps for run in runs) else ["mechanism: unknown: a server's steps are not seen"]
+    late = [late_starts(run) for run in runs if run.header.world == "engine" and run.header.steps]
+    if late and fmean(late) >= BUSY:
+        notes.append(f"{fmean(late):.0%} of the steps started late; validate on a quieter host")
+    return notes
 
 
 def with_reruns(measured: Run, reruns: Iterable[tuple[str, Run]]) -> list[Run]:

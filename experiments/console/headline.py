@@ -31,7 +31,7 @@ def headline(metrics: Mapping[str, Metric]) -> dict[str, str]:
         ],
         "cost": [_of(metrics, name, metrics[name].unit) for name in priced if name in metrics],
     }
-    texts = {name: "; ".join(filter(None, own)) for name, own in parts.items()}
+    texts = {name: "; ".join(filter(None, said)) for name, said in parts.items()}
     return {name: text for name, text in texts.items() if text}
 
 

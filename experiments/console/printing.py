@@ -17,11 +17,12 @@ from specfleet.fleet.shown import number, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specfleet.experiments.compare.compare import ComparedQuantity, Comparison, PredictionError
+    from specfleet.experiments.compare.compare import Comparison, PredictionError
     from specfleet.fleet.records.metrics.window import Metric  # it needs pandas, which takes a while to import
 
 LINE_S = 2.0  # least time between two lines of progress where there is no terminal
 PIPED_WIDTH = 140  # columns of a table that no terminal limits
+UNSTEADY = ", unsteady host"  # where the differences of reruns hide a prediction's error
 
 
 def say(text: str) -> None:
@@ -153,26 +154,16 @@ def print_comparison(title: str, comparison: "Comparison") -> None:
         "case": [case_text(row.case) for row in rows],
         "sim": [number(row.sim) for row in rows],
         "engine": [number(row.engine) for row in rows],
-        "error": ["-" if math.isnan(row.error) else f"{row.error:+.1%}{_interval_of(row.parameters)}" for row in rows],
-        "mechanism": [_error(row.mechanism) for row in rows],
-        "host": [_host(row) for row in rows],
+        "error": ["-" if math.isnan(row.error) else _percent(row.error, row.parameters) for row in rows],
+        "mechanism": [_percent(row.mechanism.value, row.mechanism) if row.mechanism else "" for row in rows],
+        "host": ["" if row.host is None else f"{row.host.value:.1%}{'' if row.steady else UNSTEADY}" for row in rows],
     }
     filled = {heading: cells for heading, cells in columns.items() if any(cells)}
     print_table(title, list(filled), list(zip(*filled.values(), strict=True)), texts=2)
     print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
 
 
-def _error(error: "PredictionError | None") -> str:
-    return "" if error is None else f"{error.value:+.1%}{_interval_of(error)}"
-
-
-def _interval_of(error: "PredictionError | None") -> str:
-    """Half of an error's interval; nothing where it has none."""
-    return "" if error is None or math.isnan(error.low) else f" +- {(error.high - error.low) / 2:.1%}"
-
-
-def _host(row: "ComparedQuantity") -> str:
-    """Return the differences among reruns, and whether they hide the prediction's error."""
-    if row.host is None:
-        return ""
-    return f"{row.host.value:.1%}" + ("" if row.steady else ", unsteady host")
+def _percent(value: float, error: "PredictionError | None") -> str:
+    """Return an error in per cent, with half of its interval where it has one."""
+    half = "" if error is None or math.isnan(error.low) else f" +- {(error.high - error.low) / 2:.1%}"
+    return f"{value:+.1%}{half}"

@@ -29,7 +29,7 @@ from specfleet.experiments.sweep.findings import COUNT
 from specfleet.experiments.sweep.sweep import sweep, table
 from specfleet.figures.style import save
 from specfleet.fleet.errors import OutputError
-from specfleet.fleet.files import check_folder, write_file
+from specfleet.fleet.files import check_folder, write_file, write_json
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, write_run
@@ -82,7 +82,7 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
     result = DemoResult(comparison, [f"report: {folder / PAGE}", *findings(measured, comparison, every)])
     facts = details(profile, every, [line for run in every for line in replay(run)])
     try:
-        write_file(folder / TABLE, msgspec.json.format(msgspec.json.encode(comparison), indent=2) + b"\n")
+        write_json(comparison, folder / TABLE)
         figures = draw_figures(simulated, measured, runs)
         write_file(folder / PAGE, html_of(demo_page(result.lines[1:], comparison, figures.values(), profile, facts)))
         for name, (figure, caption) in figures.items():

@@ -116,16 +116,18 @@ class Plan(msgspec.Struct, frozen=True):
         return [row for row in self.rows if row.is_best and load in ("", row.load)]
 
 
-def rows_of(found: Simulations) -> Iterator[Row]:
+def make_rows(search: Simulations) -> Iterator[Row]:
     """Yield the simulated fleets under a load: the best of each method, the best first, then all others."""
-    titles = {one.title for one in found.best}
-    others = [one.fleet for title, one in found.estimates.items() if found.trials.values[title] and title not in titles]
-    yield from (_row(found, one, True) for one in found.best)
-    yield from (_row(found, one, False) for one in sorted(others, key=found.rank))
+    titles = {fleet.title for fleet in search.best}
+    others = [
+        estimate.fleet for title, estimate in search.estimates.items() if search.values[title] and title not in titles
+    ]
+    yield from (_row(search, fleet, True) for fleet in search.best)
+    yield from (_row(search, fleet, False) for fleet in sorted(others, key=search.rank))
 
 
-def _row(found: Simulations, fleet: Deployment, is_best: bool) -> Row:
-    load, sample = found.question.load, found.sample(fleet)
+def _row(search: Simulations, fleet: Deployment, is_best: bool) -> Row:
+    load, sample = search.question.load, search.sample(fleet)
     metrics = {name: sample.interval(name) for name in sample.trials[0] if name not in ("overload", "token_s")}
     resolved = resolve(fleet.scenario(load, fleet.candidate.base.workload.requests))
     batching, prompt, answer = resolved.verifiers.batching, resolved.lengths.mean_prompt, resolved.lengths.mean_answer
@@ -135,7 +137,7 @@ def _row(found: Simulations, fleet: Deployment, is_best: bool) -> Row:
     return Row(
         load=load.text, fleet=fleet.title, method=fleet.candidate.name, target=fleet.candidate.target,
         targets=fleet.replicas, drafters=fleet.drafters, depth=fleet.depth, devices=fleet.devices, is_best=is_best,
-        standing=found.standing(fleet), cost_per_hour=fleet.cost_per_hour,
+        standing=search.standing(fleet), cost_per_hour=fleet.cost_per_hour,
         per_million=per_million_tokens(fleet.cost_per_hour, tokens_per_s), tokens_per_s=tokens_per_s,
         in_flight=in_flight, kv_share=in_flight * (prompt + answer + batching.lookahead) / room if room else None,
         metrics=metrics, seeds=len(sample.trials),
@@ -145,15 +147,15 @@ def _row(found: Simulations, fleet: Deployment, is_best: bool) -> Row:
 def goals_reached(goals: Sequence[Goal], row: Row) -> Iterator[Reached]:
     """Say of each goal whether a fleet meets it."""
     for goal in goals:
-        one = row.metrics[goal.metric]
-        value, low, high = map(goal.shown, (one.value, one.low, one.high))
-        state = goal.state(one.low, one.high)
+        interval = row.metrics[goal.metric]
+        value, low, high = map(goal.shown, (interval.value, interval.low, interval.high))
+        state = goal.state(interval.low, interval.high)
         yield Reached(goal.text, goal.unit, goal.shown(goal.limit), value, min(low, high), max(low, high), state)
 
 
-def rule_of(found: Simulations) -> RuleOfThumb | None:
+def rule_of_thumb(search: Simulations) -> RuleOfThumb | None:
     """Return the rule of thumb where targets have one request each, and some fleet has a drafter elsewhere."""
-    fleet = next((one for one in found.best if one.drafters), None)
+    fleet = next((best for best in search.best if best.drafters), None)
     if fleet is None or fleet.candidate.base.verifiers.max_num_seqs > 1:
         return None
     base = fleet.candidate.base

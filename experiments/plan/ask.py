@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 
 from specfleet.experiments.notes import notes_of
-from specfleet.experiments.plan.answer import Plan, goals_reached, rows_of, rule_of
-from specfleet.experiments.plan.candidates import Asked, candidates_of
-from specfleet.experiments.plan.commands import bench_command, serve_command, sglang_command
+from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, rule_of_thumb
+from specfleet.experiments.plan.candidates import Asked, make_candidates
+from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import Load, Question, requests_for
-from specfleet.experiments.plan.goals import goals_of
+from specfleet.experiments.plan.goals import read_goals
 from specfleet.experiments.plan.lines import FACTORS, MAX_IN_FLIGHT, lines_of
 from specfleet.experiments.plan.loads import lines_by_load, rows_at_once
 from specfleet.experiments.plan.search import Simulations, find
-from specfleet.experiments.plan.texts import budget_of, flights_of, rates_of
+from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
 from specfleet.experiments.sweep.sweep import Vary, vary_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.arrivals import Poisson
@@ -75,15 +75,18 @@ def plan(
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs}: needs a whole number from 1")
     base = scenario_of("star" if scenario is None else scenario, changes, **keys)
-    targets, budget = _texts(target), budget_of(devices) if devices else None
+    targets, budget = _texts(target), read_budget(devices) if devices else None
     if scenario is None and targets and base.acceptance == scenario_of("star").acceptance:
         base = msgspec.structs.replace(base, acceptance=None)  # a star's is an example
     if budget is not None and len(targets) != 1:
         raise InputError("--devices: plans for one target; give one --target MODEL")
     if (draft or devices) and not targets:
         raise InputError("--draft: give --target, too, MODEL@DEVICE")
-    given = _leaves(changes or (), keys)
-    loads = _loads(base, rates_of(arrivals), flights_of(in_flight, MOST), budget is not None)
+    content: dict[str, Any] = {}
+    for part in (changes or (), keys):
+        apply_changes(content, part, "plan")
+    given = dict(flat(content))
+    loads = _loads(base, read_rates(arrivals), read_in_flight(in_flight, MOST), budget is not None)
     serving = bool(in_flight) or loads[0].per_s > 0
     wanted = {key: [given[key]] for key in (DEPTH, *COUNTS) if given.get(key) is not None}
     wanted |= vary_of(vary) if vary is not None else {}
@@ -94,25 +97,27 @@ def plan(
         acceptance=_texts(f"{acceptance:g}" if isinstance(acceptance, float) else acceptance), cost=_texts(cost),
         devices=budget, serving=serving, given=frozenset(given), depths=tuple(wanted.pop(DEPTH, ())), vary=wanted,
     )  # fmt: skip
-    goals = goals_of(base, _texts(slo), _texts(least))
-    candidates, unit = candidates_of(asked)
+    goals = read_goals(base, _texts(slo), _texts(least))
+    candidates, unit = make_candidates(asked)
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
-    found = [find(question, jobs or os.cpu_count() or 1, done) for question in questions]
-    return _answer(_title(asked, loads), found, unit, serving)
+    by_load = [find(question, jobs or os.cpu_count() or 1, done) for question in questions]
+    return _answer(_title(asked, loads), by_load, unit, serving)
 
 
-def _answer(title: str, found: Sequence[Simulations], unit: str, serving: bool) -> Plan:
+def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool) -> Plan:
     """Return the plan of what was found for each load."""
-    tables = [tuple(rows_of(one)) for one in found]
-    first, rows = found[0], tables[0]
+    tables = [tuple(make_rows(search)) for search in by_load]
+    first, rows = by_load[0], tables[0]
     best = first.best[0]
-    notes = dict.fromkeys(note for one in found for note in (*one.notes, *notes_of(one.scenario(one.best[0]))))
-    reached = tuple(goals_reached(first.question.goals, rows[0])) if len(found) == 1 else ()
-    rule = rule_of(first) if len(found) == 1 else None
+    notes = dict.fromkeys(
+        note for search in by_load for note in (*search.notes, *notes_of(search.scenario(search.best[0])))
+    )
+    reached = tuple(goals_reached(first.question.goals, rows[0])) if len(by_load) == 1 else ()
+    rule = rule_of_thumb(first) if len(by_load) == 1 else None
     commands: tuple[str, ...] = ()
     chosen: Scenario | None = None
-    if len(found) > 1:
-        both = list(zip(found, ([row for row in table if row.is_best] for table in tables), strict=True))
+    if len(by_load) > 1:
+        both = list(zip(by_load, ([row for row in table if row.is_best] for table in tables), strict=True))
         lines = tuple(lines_by_load(both))
     else:
         lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rule))
@@ -120,13 +125,12 @@ def _answer(title: str, found: Sequence[Simulations], unit: str, serving: bool) 
             prices = Cost(best.candidate.target_per_hour, best.candidate.drafter_per_hour, unit)
             chosen = msgspec.structs.replace(first.scenario(best), cost=prices)
             if serving and "@" in best.candidate.target:
-                server = (best.candidate, best.depth, rows_at_once(first, rows[0]))
                 measure = bench_command(best, first.question.load, chosen)
-                commands = tuple(dict.fromkeys((serve_command(*server), sglang_command(*server), measure)))
+                commands = (*server_commands(best.candidate, best.depth, rows_at_once(first, rows[0])), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(
-        title=title, lines=lines, loads=tuple(one.question.load.text for one in found),
+        title=title, lines=lines, loads=tuple(search.question.load.text for search in by_load),
         rows=tuple(row for table in tables for row in table), goals=reached, rule=rule, commands=commands,
         scenario=chosen, unit=unit, basis=basis_of(profile), notes=tuple(notes),
     )  # fmt: skip
@@ -137,7 +141,7 @@ def _loads(base: Scenario, rates: Sequence[float], flights: Sequence[int], in_al
     if rates and flights:
         raise InputError("--in-flight, --arrivals: give one of them")
     if flights:
-        return [Load(in_flight=one) if in_all else Load(each=one) for one in sorted(set(flights))]
+        return [Load(in_flight=number) if in_all else Load(each=number) for number in sorted(set(flights))]
     arrivals = base.workload.arrivals
     if not rates and arrivals is not None:
         if not isinstance(arrivals, Poisson):
@@ -185,19 +189,11 @@ def _texts(value: str | Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _leaves(*changes: Changes) -> dict[str, Any]:
-    """Return what changes say, by dotted key."""
-    content: dict[str, Any] = {}
-    for each in changes:
-        apply_changes(content, each, "plan")
-    return dict(flat(content))
-
-
 def _title(asked: Asked, loads: Sequence[Load]) -> str:
     """Return the question in a line."""
     prompt, answer = mean_lengths(asked.scenario.workload)
     budget = ", ".join(f"{count} x {kind}" for kind, count in (asked.devices or {}).items())
     what = " or ".join(asked.targets) or f"scenario {asked.scenario.name}"
-    on, load = f" on {budget}" if budget else "", ", ".join(one.text for one in loads)
+    on, at = f" on {budget}" if budget else "", ", ".join(load.text for load in loads)
     about_answers = f"answers of {'about ' if asked.serving else ''}{answer:.0f}"
-    return f"{what}{on}, {load}: prompts of {prompt:.0f} tokens, {about_answers}"
+    return f"{what}{on}, {at}: prompts of {prompt:.0f} tokens, {about_answers}"

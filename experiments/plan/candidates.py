@@ -4,14 +4,14 @@ A candidate is a scenario of one target and its drafter; numbers of both, and th
 policies are those of the scenario that is planned for; places, kinds and counts of stations are the plan's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, product
 from typing import Any, Literal
 
 import msgspec
 
-from specfleet.experiments.plan.prices import FREE, prices_of
-from specfleet.experiments.plan.texts import acceptance_of, link_of
+from specfleet.experiments.plan.prices import FREE, read_prices
+from specfleet.experiments.plan.texts import read_acceptances, read_link
 from specfleet.fleet.acceptance.models import AcceptanceModel, deepest
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, precisions_of
@@ -86,12 +86,12 @@ class Asked(msgspec.Struct, frozen=True):
     vary: Mapping[str, Sequence[Any]] = {}
 
 
-def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
+def make_candidates(asked: Asked) -> tuple[list[Candidate], str]:
     """Return the candidates, plain decoding first at each target's place, and the unit of their prices.
 
     Raises InputError for what cannot be read, and where no target fits on its devices.
     """
-    accepted = acceptance_of(asked.acceptance)
+    accepted = read_acceptances(asked.acceptance)
     models = ["", *dict.fromkeys(draft.rpartition("@")[0] or draft for draft in asked.drafts)]
     for name in accepted.keys() - models:
         raise InputError(
@@ -101,11 +101,11 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
         made, unit = _placed(asked, accepted)
     else:
         made, unit = _of_scenario(asked, accepted.get("")), _cost(asked.scenario).unit
-    if asked.link and all(one.method != "apart" for one in made):
+    if asked.link and all(candidate.method != "apart" for candidate in made):
         raise InputError(f"--link {asked.link}: no drafter is elsewhere; give --draft MODEL@DEVICE, or leave it out")
-    if not all(one.target_per_hour for one in made):
+    if not all(candidate.target_per_hour for candidate in made):
         raise InputError(f"plan: {FREE} (--cost, [cost] target_per_hour)")
-    return [varied for one in made for varied in _varied(one, asked.vary)], unit
+    return [varied for candidate in made for varied in _varied(candidate, asked.vary)], unit
 
 
 def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list[Candidate], str]:
@@ -121,11 +121,11 @@ def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list
     elsewhere = [draft for draft in drafts if "@" in draft]
     kinds = [f"@{kind}" for kind in asked.devices or ()]
     if asked.cost or asked.scenario.cost is None:
-        prices, unit = prices_of(asked.cost, [*targets, *elsewhere, *kinds])
+        prices, unit = read_prices(asked.cost, [*targets, *elsewhere, *kinds])
     else:
         prices, unit = _prices_by_role(asked.scenario, list(targets), elsewhere)
-    made = [one for place, target in targets.items() for one in _at(asked, place, target, drafts, prices, accepted)]
-    return made, unit
+    at_places = (_at(asked, place, target, drafts, prices, accepted) for place, target in targets.items())
+    return list(chain.from_iterable(at_places)), unit
 
 
 def _at(
@@ -140,7 +140,9 @@ def _at(
             profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
         of_drafts = None if method == "none" else _known(model or LOOKUP, accepted, asked)
         base = _base(asked, method, profile, target, of_drafts)
-        if not asked.serving and _has_room(base):  # for one request, which is all: the loop of stars knows no cache
+        if not asked.serving and succeeds(
+            resolve, base
+        ):  # for one request, which is all: the loop of stars knows no cache
             base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
         depths = _depths(asked, method, of_drafts)
         return Candidate(name, method, base, depths, prices[place], prices.get(where, 0.0), place, where, model)
@@ -163,14 +165,6 @@ def _at(
             yield made(placed.named, "head" if shape.head else "beside", placed, model)
         if where and not is_beside:
             yield made(text, "apart", placed_of(text), model, text)
-
-
-def _has_room(base: Scenario) -> bool:
-    """Whether a request fits into the KV cache; if not, the candidate is left out later, with a note."""
-    try:
-        return bool(resolve(base))
-    except InputError:
-        return False
 
 
 def _of_scenario(asked: Asked, accepted: AcceptanceModel | None) -> list[Candidate]:
@@ -198,14 +192,14 @@ def _of_scenario(asked: Asked, accepted: AcceptanceModel | None) -> list[Candida
 def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed | None, accepted: Any) -> Scenario:
     """Return the fleet of one target: the scenario's policies as far as they have an effect."""
     replace, scenario = msgspec.structs.replace, asked.scenario
-    own = scenario.drafters
-    kept = Drafters(depth=own.depth, shape=own.shape)
+    stated = scenario.drafters
+    kept = Drafters(depth=stated.depth, shape=stated.shape)
     placed: dict[Method, Drafters] = {
         "none": Drafters(count=0),
         "lookup": replace(kept, place="target", kind="lookup"),
         "head": replace(kept, place="target", kind="eagle"),
         "beside": replace(kept, place="target"),
-        "apart": replace(own, count=1, place="own"),
+        "apart": replace(stated, count=1, place="own"),
     }
     drafters = placed[method]
     in_turn = isinstance(drafters.group, One) and isinstance(drafters.order, Fifo) and method == "apart"
@@ -213,7 +207,7 @@ def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed
         drafters = replace(drafters, group=AllWaiting())  # requests share steps, as in every server
     link = scenario.link
     if method == "apart":
-        link = link_of(asked.link) if asked.link else link or (LinkTime() if target is not None else None)
+        link = read_link(asked.link) if asked.link else link or (LinkTime() if target is not None else None)
     elif target is not None or method == "none":
         link = None
     made = replace(
@@ -228,14 +222,14 @@ def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed
 
 def _verifiers(asked: Asked, target: Placed | None) -> Verifiers:
     """Return the rules of targets: of servers vLLM's limits, where the scenario states no others."""
-    own, usual = asked.scenario.verifiers, Verifiers()
+    rules, usual = asked.scenario.verifiers, Verifiers()
     limits = LIMITS[False]
     if target is not None:
         limits = LIMITS[target.device.memory_bytes.value >= LARGE_BYTES and "A100" not in target.device.title]
     stated = {name for name in limits if f"verifiers.{name}" in asked.given}
-    stated |= {name for name in limits if getattr(own, name) not in (1, getattr(usual, name))}
+    stated |= {name for name in limits if getattr(rules, name) not in (1, getattr(usual, name))}
     changed = {name: value for name, value in limits.items() if asked.serving and name not in stated}
-    return msgspec.structs.replace(own, count=1, **changed)
+    return msgspec.structs.replace(rules, count=1, **changed)
 
 
 def _depths(asked: Asked, method: Method, accepted: Any) -> tuple[int, ...]:
@@ -246,26 +240,29 @@ def _depths(asked: Asked, method: Method, accepted: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(min(depth, known)) for depth in asked.depths or DEPTHS))
 
 
-def _varied(one: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
+def _varied(candidate: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
     """Yield a candidate for every choice of values of further keys; without drafters apart, of those that it knows.
 
     A rule of lengths has its own depths, of which the longest stands for all.
     """
-    keys = [key for key in vary if one.method == "apart" or all(_takes(one, key, value) for value in vary[key])]
+    base, apart = candidate.base, candidate.method == "apart"
+    keys = [key for key in vary if apart or all(succeeds(change_scenario, base, {key: value}) for value in vary[key])]
     for values in product(*(vary[key] for key in keys)):
         levers = dict(zip(keys, values, strict=True))
-        said = [one.name, *(f"{key.rpartition('.')[2]} {value}" for key, value in levers.items())]
-        base = change_scenario(one.base, levers) if levers else one.base
+        said = [candidate.name, *(f"{key.rpartition('.')[2]} {value}" for key, value in levers.items())]
+        base = change_scenario(candidate.base, levers) if levers else candidate.base
         rule = base.verifiers.allocate
-        depths = one.depths if rule is None else (rule.longest,)
-        yield msgspec.structs.replace(one, base=base, name=", ".join(said), depths=depths)
+        depths = candidate.depths if rule is None else (rule.longest,)
+        yield msgspec.structs.replace(candidate, base=base, name=", ".join(said), depths=depths)
 
 
-def _takes(one: Candidate, key: str, value: Any) -> bool:
+def succeeds(call: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether a call raises no InputError."""
     try:
-        return bool(change_scenario(one.base, {key: value}))
+        call(*arguments)
     except InputError:
         return False
+    return True
 
 
 def _cost(scenario: Scenario) -> Cost:
@@ -301,8 +298,8 @@ def _target_places(asked: Asked) -> Iterator[str]:
         model, colon, precision = text.partition(":")
         tried = PRECISIONS[:1] if shape_of(model).experts_in else PRECISIONS  # published ones are not quantised again
         for kind, count in asked.devices.items():
-            own = [precision] if colon else [one for one in tried if one in precisions_of(device_of(kind))]
-            yield from (f"{model}@{n}x{kind}:{one}" for n in PARALLEL if n <= count for one in own)
+            precisions = [precision] if colon else [name for name in tried if name in precisions_of(device_of(kind))]
+            yield from (f"{model}@{n}x{kind}:{name}" for n in PARALLEL if n <= count for name in precisions)
 
 
 def _draft_places(asked: Asked) -> Iterator[str]:
@@ -313,16 +310,7 @@ def _draft_places(asked: Asked) -> Iterator[str]:
         if "@" in text or asked.devices is None or text == LOOKUP or shape_of(text).head:
             yield text
         else:
-            yield from [place for kind in asked.devices if _holds(place := f"{text}@{kind}")] or [text]
-
-
-def _holds(place: str) -> bool:
-    """Whether a model fits on its device."""
-    try:
-        placed_of(place)
-    except InputError:
-        return False
-    return True
+            yield from [place for kind in asked.devices if succeeds(placed_of, place := f"{text}@{kind}")] or [text]
 
 
 def _check_fits(asked: Asked, option: str, place: str) -> None:
@@ -343,7 +331,7 @@ def _precision(text: str, target: Placed, shape: ModelShape) -> str:
 
 
 def _known(model: str, accepted: Mapping[str, AcceptanceModel], asked: Asked) -> Any:
-    found = accepted.get(model, accepted.get("", asked.scenario.acceptance))
-    if found is None:
+    acceptance = accepted.get(model, accepted.get("", asked.scenario.acceptance))
+    if acceptance is None:
         raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
-    return found
+    return acceptance

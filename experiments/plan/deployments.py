@@ -166,46 +166,46 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
 
     Some may not carry the load. Raises InputError where no request fits, or no fleet carries the load.
     """
-    found, notes, reasons = list[Estimate](), list[str](), list[InputError]()
+    every, notes, reasons = list[Estimate](), list[str](), list[InputError]()
     for candidate in question.candidates:
         try:
-            found += _of_candidate(question, candidate)
+            every += _of_candidate(question, candidate)
         except InputError as error:  # its KV cache has no room
             reasons.append(error)
             where = "the drafter and its cache have no room beside the target" if candidate.depths != (0,) else error
             notes.append(f"left out: {candidate.name}: {where}")
-    if not found:
+    if not every:
         raise reasons[-1] if reasons else InputError("plan: no fleet has such numbers of targets and drafters")
     hour = question.aim == "hour"
-    found.sort(key=lambda one: (one.fleet.cost_per_hour if hour else 0.0, one.per_million, one.request_s))
-    if not any(one.may_win for one in found):
-        rate = (1 - MARGIN) * max(one.per_s for one in found)
+    every.sort(key=lambda made: (made.fleet.cost_per_hour if hour else 0.0, made.per_million, made.request_s))
+    if not any(made.may_win for made in every):
+        rate = (1 - MARGIN) * max(made.per_s for made in every)
         raise InputError(
             f"{question.load.text}: these devices carry up to about {rate:.3g}/s (equations, a margin of {MARGIN:.0%} "
             "kept); add devices"
         )
-    return found, notes if question.devices is None else []
+    return every, notes if question.devices is None else []
 
 
-def _of_candidate(question: Question, one: Candidate) -> Iterator[Estimate]:
-    for depth in one.depths:
-        fleet = resolve(Deployment(one, 1, depth).scenario(Load(in_flight=1), one.base.workload.requests))
+def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:
+    for depth in candidate.depths:
+        fleet = resolve(Deployment(candidate, 1, depth).scenario(Load(in_flight=1), candidate.base.workload.requests))
         star = fleet.verifiers.batching.max_num_seqs == 1
-        lates = LATE if one.method == "apart" and not star else (one.base.verifiers.late,)
-        for sharing in _sharings(question, one, fleet):
+        lates = LATE if candidate.method == "apart" and not star else (candidate.base.verifiers.late,)
+        for sharing in _sharings(question, candidate, fleet):
             curve = load_curve(fleet, sharing)
-            for groups in _groups(question, Deployment(one, sharing, depth, sharing), curve):
+            for groups in _groups(question, Deployment(candidate, sharing, depth, sharing), curve):
                 for late in lates:
-                    made = Deployment(one, groups * sharing, depth, sharing, late)
+                    made = Deployment(candidate, groups * sharing, depth, sharing, late)
                     request_s = mean_request_s(curve, question.load, made.replicas)
                     requests_per_s = question.load.per_s or question.load.at_once(made.replicas) / request_s
                     tokens_per_s = fleet.lengths.mean_answer * requests_per_s
                     yield Estimate(made, curve, request_s, per_million_tokens(made.cost_per_hour, tokens_per_s))
 
 
-def _sharings(question: Question, one: Candidate, fleet: Fleet) -> range:
+def _sharings(question: Question, candidate: Candidate, fleet: Fleet) -> range:
     """Numbers of targets of one drafter to try."""
-    if one.method != "apart":
+    if candidate.method != "apart":
         return range(1, 2)
     rounds, most = Rounds(fleet), SHARING if fleet.verifiers.batching.max_num_seqs > 1 else OF_A_STAR
     if rounds.draft_s(1) > 0:

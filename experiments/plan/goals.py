@@ -12,7 +12,7 @@ from specfleet.fleet.scenario.changes import parts_of
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.slo import miss
 
-TIMES = {"ttft": "ttft", "tpot": "tpot", "latency": "latency", "e2el": "latency"}  # e2el: as vLLM's users call it
+TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "latency": "latency_s", "e2el": "latency_s"}  # e2el: as in vLLM
 FORMS = ("mean", *PERCENTILES)
 USER = "tokens_per_s_per_user"
 PER_USER = "tokens/s a user"
@@ -43,7 +43,7 @@ class Goal(msgspec.Struct, frozen=True):
         return "met" if all(sides) else "at its edge" if any(sides) else "missed"
 
 
-def goals_of(scenario: Scenario, slo: Iterable[str], least: Iterable[str]) -> tuple[Goal, ...]:
+def read_goals(scenario: Scenario, slo: Iterable[str], least: Iterable[str]) -> tuple[Goal, ...]:
     """Read the goals of a plan of a scenario; InputError where its requests have no such metric."""
     goals = (*parse_slo(slo), *parse_least(least))
     if scenario.slo is None and any(goal.metric == ATTAINMENT for goal in goals):
@@ -60,10 +60,10 @@ def parse_slo(texts: Iterable[str]) -> list[Goal]:
         plain = name.removesuffix("_s")
         kind, _, form = plain.partition("_")
         if kind not in TIMES or form not in FORMS:
-            allowed = f"{', '.join(TIMES)}, each with {', '.join(f'_{each}' for each in FORMS)}"
+            allowed = f"{', '.join(TIMES)}, each with {', '.join(f'_{level}' for level in FORMS)}"
             raise InputError(f"--slo {text}: no time of requests is called {name!r}; allowed: {allowed}")
         limit_s = number_of(f"--slo {text}", value, "limit_s")
-        goals.append(Goal(f"{plain} <= {value.strip()}", _metric(TIMES[kind], form), limit_s, "at most"))
+        goals.append(Goal(f"{plain} <= {value.strip()}", percentile_name(TIMES[kind], form), limit_s, "at most"))
     return goals
 
 
@@ -76,22 +76,18 @@ def parse_least(texts: Iterable[str]) -> list[Goal]:
     for text, name, value in _pairs("--least", texts):
         number = number_of(f"--least {text}", value, "per_s", share=name == ATTAINMENT)
         form = name.removeprefix(USER).removeprefix("_") or "mean"
+        said = f"{name} >= {value.strip()}"
         if name.startswith(USER) and form in FORMS:
-            goals.append(Goal(f"{name} >= {value.strip()}", _metric("tpot", form), 1 / number, "at most", PER_USER))
+            goals.append(Goal(said, percentile_name("tpot_s", form), 1 / number, "at most", PER_USER))
         elif name == "tokens_per_s":
-            goals.append(Goal(f"{name} >= {value.strip()}", "throughput", number, "at least", "tokens/s"))
+            goals.append(Goal(said, "throughput", number, "at least", "tokens/s"))
         elif name == ATTAINMENT and number <= 1:
-            goals.append(Goal(f"{name} >= {value.strip()}", ATTAINMENT, number, "at least", "share"))
+            goals.append(Goal(said, ATTAINMENT, number, "at least", "share"))
         else:
             users = ", ".join(f"{USER}_{form}" for form in FORMS[1:])
             allowed = f"tokens_per_s, {USER}, {users}, and {ATTAINMENT}, a share of requests"
             raise InputError(f"--least {text}: nothing is called {name!r}; allowed: {allowed}")
     return goals
-
-
-def _metric(time: str, form: str) -> str:
-    """Return the metric of a time's mean or percentile."""
-    return f"{time}_s" if form == "mean" else percentile_name(f"{time}_s", form)
 
 
 def _pairs(option: str, texts: Iterable[str]) -> Iterable[tuple[str, str, str]]:

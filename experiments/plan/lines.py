@@ -40,28 +40,32 @@ STEPS = ("draft", "draft_prefill", "verify", "verify_prefill", "decode")
 
 
 def lines_of(
-    found: Simulations, rows: Sequence[Row], goals: Sequence[Reached], rule: RuleOfThumb | None
+    search: Simulations, rows: Sequence[Row], goals: Sequence[Reached], rule: RuleOfThumb | None
 ) -> Iterator[str]:
     """Say the answer for one load; `rows`: the best fleet of each method."""
-    yield from _fleet(found, rows)
-    yield from _gives(found, rows[0], goals)
-    if found.best[0].candidate.base.verifiers.max_num_seqs == 1:
-        yield f"limit: {_bottleneck(found)}{'' if rule is None else _rule_text(rule)}"
+    yield from _fleet(search, rows)
+    yield from _gives(search, rows[0], goals)
+    if search.best[0].candidate.base.verifiers.max_num_seqs == 1:
+        line = f"limit: {_bottleneck(search)}"
+        if rule is not None:
+            line += f"; {rule.drafter} has {rule.planned} targets, where N_full = {rule.N_full}, "
+            line += f"the knee is at {rule.knee:.3g} and N_max = {rule.N_max}"
+        yield line
     else:
-        yield _limit(found)
-        yield from _speculate(found)
-    yield _risk(found)
+        yield _limit(search)
+        yield from _speculate(search)
+    yield _risk(search)
 
 
-def _fleet(found: Simulations, rows: Sequence[Row]) -> Iterator[str]:
+def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     """Say the best fleet, and which ones are level with it."""
-    question, best = found.question, found.best[0]
+    question, best = search.question, search.best[0]
     idle = ", ".join(
         f"{unused} x {kind}"
         for kind, count in (question.devices or {}).items()
         if (unused := count - rows[0].devices.get(kind, 0))
     )
-    if found.winner is None:
+    if search.winner is None:
         yield f"fleet: none looked at meets the goals; closest: {best.title}, which {rows[0].standing}"
         return
     why = {"hour": "cheapest", "token": "cheapest for a token", "time": "fastest"}[question.aim]
@@ -70,31 +74,31 @@ def _fleet(found: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     also = f"; level within chance: {'; '.join(level)}" if level else ""
     yield f"fleet: {best.title}: {why}{f' ({idle} not needed)' if idle else ''}{also}"
     model, _, precision = best.candidate.target.partition("@")
-    places = {one.fleet.candidate.target for one in found.estimates.values()}
+    places = {estimate.fleet.candidate.target for estimate in search.estimates.values()}
     if precision.endswith(":fp8") and any(place.startswith(f"{model}@") and ":bf16" in place for place in places):
         yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out"
 
 
-def _gives(found: Simulations, row: Row, goals: Sequence[Reached]) -> Iterator[str]:
+def _gives(search: Simulations, row: Row, goals: Sequence[Reached]) -> Iterator[str]:
     """Say what the best fleet gives, and at which concurrency its targets run."""
     times = [_range(what, row.metrics[name], "ms", 1e3) for what, name in GIVEN.items() if name in row.metrics]
-    rate = [] if found.question.load.per_s else [_range("", row.metrics["throughput"], "tokens/s")]
+    rate = [] if search.question.load.per_s else [_range("", row.metrics["throughput"], "tokens/s")]
     said = [f"{goal.text}: {goal.state}" for goal in goals]
     yield f"gives: {'; '.join([*rate, *times, *said])}"
     cache = "" if row.kv_share is None else f", in {row.kv_share:.0%} of its KV cache"
     yield f"runs: {row.in_flight:.3g} requests at once at each target{cache}"
 
 
-def _range(what: str, one: Interval, unit: str, factor: float = 1.0) -> str:
-    numbers = (factor * each for each in (one.value, one.low, one.high))
-    value, low, high = (f"{each:.0f}" if each >= 1e4 else f"{each:.4g}" for each in numbers)
+def _range(what: str, interval: Interval, unit: str, factor: float = 1.0) -> str:
+    numbers = (factor * number for number in (interval.value, interval.low, interval.high))
+    value, low, high = (f"{number:.0f}" if number >= 1e4 else f"{number:.4g}" for number in numbers)
     return f"{what} {value} {unit} ({low} .. {high})".strip()
 
 
-def _bottleneck(found: Simulations) -> str:
+def _bottleneck(search: Simulations) -> str:
     """Which station of a star has the least time left; where none is busy, the longest part of a round."""
-    best = found.best[0]
-    mean = found.sample(best).mean
+    best = search.best[0]
+    mean = search.sample(best).mean
     if not best.drafters:
         return "the targets, which do all the work"
     drafter, target = mean("load"), mean("target_load")
@@ -109,15 +113,10 @@ def _bottleneck(found: Simulations) -> str:
     return f"{longest}, {share:.0%} of a round; the drafter is busy {drafter:.0%}, targets {target:.0%} of the time"
 
 
-def _rule_text(rule: RuleOfThumb) -> str:
-    text = f"; {rule.drafter} has {rule.planned} targets, where N_full = {rule.N_full}"
-    return f"{text}, the knee is at {rule.knee:.3g} and N_max = {rule.N_max}"
-
-
-def _limit(found: Simulations) -> str:
+def _limit(search: Simulations) -> str:
     """Say which resource of the fleet is exhausted first, at which load, and up to which load it meets the goals."""
-    question, best = found.question, found.best[0]
-    estimate = found.estimates[best.title]
+    question, best = search.question, search.best[0]
+    estimate = search.estimates[best.title]
     resource, rows = next(iter(estimate.curve.full.items()))
     rate = f"{best.replicas * estimate.curve.load_of(resource):.3g}/s, " if question.load.per_s else ""
     line = f"limit: {resource}: saturated from {rate}{rows:.0f} requests at once at each target on (equations)"
@@ -127,8 +126,8 @@ def _limit(found: Simulations) -> str:
         once, twice = (_tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
         line += f"; simulated at that number: {once / answer:.3g}/s, at twice as many {twice / once - 1:+.0%}"
-        if question.load.per_s and found.winner is not None and question.goals:
-            line += f"; the goals hold {_edge(found)}"
+        if question.load.per_s and search.winner is not None and question.goals:
+            line += f"; the goals hold {_edge(search)}"
     return line
 
 
@@ -137,9 +136,9 @@ def _tokens_per_s(fleet: Deployment, load: Load) -> float:
     return simulated(fleet.scenario(load, max(min(requests_for(in_flight), LOOK), 3 * in_flight)))["throughput"]
 
 
-def _missed(found: Simulations, values: Values) -> list[str]:
+def _missed(search: Simulations, values: Values) -> list[str]:
     """Return what one simulation misses."""
-    return [goal.text for goal in found.question.goals if goal.miss(values[goal.metric]) > 0]
+    return [goal.text for goal in search.question.goals if goal.miss(values[goal.metric]) > 0]
 
 
 def _carries(fleet: Deployment, scenario: Scenario, load: Load) -> bool:
@@ -150,16 +149,16 @@ def _carries(fleet: Deployment, scenario: Scenario, load: Load) -> bool:
     return mean_request_s(load_curve(resolve(scenario), fleet.sharing), load, fleet.replicas) < math.inf
 
 
-def _edge(found: Simulations) -> str:
+def _edge(search: Simulations) -> str:
     """Return in words up to which load the best fleet meets the goals in a simulation, by doubling and halving."""
-    load, best = found.question.load, found.best[0]
+    load, best = search.question.load, search.best[0]
 
     def at(factor: float) -> bool:
-        scenario = found.scenario(best, load.times(factor), LOOK)
+        scenario = search.scenario(best, load.times(factor), LOOK)
         if not _carries(best, scenario, load.times(factor)):
             return False
         values = simulated(scenario)
-        return not values["overload"] and not _missed(found, values)
+        return not values["overload"] and not _missed(search, values)
 
     low, high = 1.0, 2.0
     while high <= MAX_LOAD and at(high):
@@ -172,34 +171,34 @@ def _edge(found: Simulations) -> str:
     return f"up to {load.times(low).text}"
 
 
-def _speculate(found: Simulations) -> Iterator[str]:
+def _speculate(search: Simulations) -> Iterator[str]:
     """Say how deep to draft at which load, on the devices of the best speculating fleet, and from where on not to."""
-    fleet = next((one for one in found.best if one.depth), None)
+    fleet = next((made for made in search.best if made.depth), None)
     if fleet is None:
         return
-    load, by_equations = found.question.load, bool(fleet.drafters)
-    plain = found.estimates.get(f"{fleet.replicas} x {fleet.candidate.target}, no speculation")
+    load, by_equations = search.question.load, bool(fleet.drafters)
+    plain = search.estimates.get(f"{fleet.replicas} x {fleet.candidate.target}, no speculation")
     options = {
-        one.fleet.depth: one
-        for one in found.estimates.values()
-        if msgspec.structs.replace(one.fleet, depth=0).title == msgspec.structs.replace(fleet, depth=0).title
+        estimate.fleet.depth: estimate
+        for estimate in search.estimates.values()
+        if msgspec.structs.replace(estimate.fleet, depth=0).title == msgspec.structs.replace(fleet, depth=0).title
     } | ({0: plain} if plain else {})
     loads = [at for at in map(load.times, FACTORS) if 0 < at.at_once(fleet.replicas) <= MAX_IN_FLIGHT]
     if load.per_s:
-        most = max(one.per_s for one in options.values())
+        most = max(estimate.per_s for estimate in options.values())
         loads = [Load(share * (1 - MARGIN) * most) for share in SHARES]
     chosen: list[tuple[Load, int]] = []
     for at in loads:
-        times_s = {depth: mean_request_s(one.curve, at, fleet.replicas) for depth, one in options.items()}
+        times_s = {depth: mean_request_s(estimate.curve, at, fleet.replicas) for depth, estimate in options.items()}
         if not by_equations:
             expected = min(times_s, key=lambda depth: times_s[depth])
             tried = {0, expected - 1, expected, expected + 1, fleet.depth} & options.keys()
-            times_s = {depth: _simulated_s(found, options[depth].fleet, at) for depth in sorted(tried)}
+            times_s = {depth: _simulated_s(search, options[depth].fleet, at) for depth in sorted(tried)}
         best_s = min(times_s.values())
         if not math.isinf(best_s):
             as_good = [depth for depth, time_s in times_s.items() if time_s <= (1 + INDIFFERENT) * best_s]
             chosen.append((at, min(as_good)))
-    runs = [(depth, [at for at, _ in run]) for depth, run in groupby(chosen, key=lambda one: one[1])]
+    runs = [(depth, [at for at, _ in run]) for depth, run in groupby(chosen, key=lambda pair: pair[1])]
     spans = [f"{f'depth {depth}' if depth else 'off'} {_span([at.text for at in loads])}" for depth, loads in runs]
     never = "" if plain is None or any(not depth for depth, _ in runs) else "; it pays at each of these loads"
     how = "equations" if by_equations else "simulated at these loads"
@@ -211,11 +210,11 @@ def _span(loads: Sequence[str]) -> str:
     return f"at {loads[0]}" if len(loads) == 1 else f"from {first} to {loads[-1]}"
 
 
-def _simulated_s(found: Simulations, fleet: Deployment, load: Load) -> float:
+def _simulated_s(search: Simulations, fleet: Deployment, load: Load) -> float:
     """Return the mean time of a request, in a closed loop that of a token of all; infinite if overloaded."""
     if not load.per_s:
         return 1 / _tokens_per_s(fleet, load)
-    values = simulated(found.scenario(fleet, load, LOOK))
+    values = simulated(search.scenario(fleet, load, LOOK))
     return math.inf if values["overload"] else values["latency_s"]
 
 
@@ -229,16 +228,16 @@ def slowed(scenario: Scenario, factor: float) -> Scenario:
     return replace(scenario, profile=replace(profile, **times), verifiers=verifiers)
 
 
-def _risk(found: Simulations) -> str:
+def _risk(search: Simulations) -> str:
     """Say what the fleet gives where all steps take longer by the error of step times of their kind."""
-    question, best = found.question, found.best[0]
+    question, best = search.question, search.best[0]
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     basis = basis_of(profile)
     error = STEP_ERROR[basis]
-    scenario = slowed(found.scenario(best), 1 + error)
+    scenario = slowed(search.scenario(best), 1 + error)
     values = simulated(scenario)
-    missed = _missed(found, values)
+    missed = _missed(search, values)
     says = f", misses {', '.join(missed)}" if missed else ", meets the goals" if question.goals else ""
     if values["overload"] or not _carries(best, scenario, question.load):
         says = ", more than it carries"

@@ -1,4 +1,4 @@
-"""Prices of devices: those that are given, in any currency or in watts, else assumed ones or their number."""
+"""Prices of devices: those that are given, in any currency or in watts, else assumed ones."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,19 +15,19 @@ FREE = "an hour of a target costs 0, and then fleets without drafters are free; 
 ASSUMED = "$ (assumed prices)"
 
 
-def prices_of(costs: Sequence[str], places: Sequence[str], by_count: bool = False) -> tuple[dict[str, float], str]:
+def read_prices(costs: Sequence[str], places: Sequence[str]) -> tuple[dict[str, float], str]:
     """Return what an hour of each place costs, and the unit.
 
     - `costs`: `h100=3,l40s=1`, the price of an hour of one device; in watts, `h100=700W`, an hour costs as many Wh.
+      Without it prices are assumed.
     - `places`: MODEL@DEVICE.
-    - `by_count`: without `costs`, every device costs one device-hour; else they have assumed prices.
 
     Raises InputError for names that no place has, and for a device without a price.
     """
     names = list(dict.fromkeys(devices_in(place)[0] for place in places))
-    prices, unit = _read_prices(costs, names)
+    prices, unit = _stated_prices(costs, names)
     if not prices:
-        prices, unit = (dict.fromkeys(names, 1.0), "device-hours") if by_count else (PER_HOUR, ASSUMED)
+        prices, unit = PER_HOUR, ASSUMED
     if missing := [name for name in names if name not in prices]:
         add = ",".join(f"{name}=COST" for name in missing)
         raise InputError(f"--cost: {missing[0]} has no price; add --cost {add}, the cost of an hour")
@@ -35,7 +35,7 @@ def prices_of(costs: Sequence[str], places: Sequence[str], by_count: bool = Fals
     return {place: count * prices[device] for place, device, count in devices}, unit
 
 
-def _read_prices(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[str, float], str]:
+def _stated_prices(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[str, float], str]:
     """Return prices by known name, and their unit; InputError for what is none."""
     prices: dict[str, float] = {}
     in_watts: set[bool] = set()

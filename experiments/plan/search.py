@@ -7,12 +7,14 @@ its capacity (`deployments.MARGIN`).
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import msgspec
 import numpy as np
 
+from specfleet.experiments.jobs import side_by_side
 from specfleet.experiments.plan.deployments import ENOUGH, Deployment, Estimate, Load, Question, estimates, requests_for
-from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Sample, Trials, gap_between
+from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Sample, Values, gap_between, simulated
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.sim.fast.choice import import_failure
@@ -27,6 +29,7 @@ ROUNDS = 3  # of neighbours in depth
 DEARER = 2.0  # times the cost of the best tokens up to which stars of other numbers of targets are shown
 SLACK = 0.10  # by how much equations may say that a goal is missed
 SAME_COST = 1e-9
+BY_TIME = attrgetter("request_s")
 
 Nothing = Callable[[str], None]
 
@@ -34,16 +37,19 @@ Nothing = Callable[[str], None]
 class Simulations:
     """Simulations of a question's fleets under its load.
 
+    Equal seeds share their requests and what drafts yield, so fleets are compared by the differences of equal seeds.
+
     - `estimates`: all fleets by title. `notes`: on those that have no room. `best`: of each method, the best first.
+    - `values`: metrics by title, seed by seed.
     """
 
     def __init__(self, question: Question, jobs: int, done: Nothing, first_seed: int = 0) -> None:
         every, self.notes = estimates(question)
-        self.question, self.jobs = question, jobs
-        self.trials = Trials(done, first_seed)
-        self.estimates = {one.fleet.title: one for one in every}
+        self.question, self.jobs, self.done, self.first_seed = question, jobs, done, first_seed
+        self.values: dict[str, list[Values]] = defaultdict(list)
+        self.estimates = {estimate.fleet.title: estimate for estimate in every}
         self.best: list[Deployment] = []
-        self.at_once = question.load.per_s * min(one.request_s for one in every)
+        self.at_once = question.load.per_s * min(estimate.request_s for estimate in every)
         import_failure()  # loads the compiled loop, if it can be
 
     def scenario(self, fleet: Deployment, load: Load | None = None, most: int = 10**9) -> Scenario:
@@ -51,33 +57,44 @@ class Simulations:
 
         It has `most` requests, or enough for those in flight.
         """
-        own = load or self.question.load
-        in_flight = own.at_once(fleet.replicas)
-        if own.per_s:
-            in_flight = math.ceil(own.per_s / self.question.load.per_s * self.at_once)
-        requests = requests_for(in_flight, LEAST[own.per_s > 0])
+        load = load or self.question.load
+        in_flight = load.at_once(fleet.replicas)
+        if load.per_s:
+            in_flight = math.ceil(load.per_s / self.question.load.per_s * self.at_once)
+        requests = requests_for(in_flight, LEAST[load.per_s > 0])
         if fleet.is_slow:
             requests = max(requests // SLOW_SHARE, ENOUGH * in_flight)
-        return fleet.scenario(own, max(min(requests, most), in_flight))
+        return fleet.scenario(load, max(min(requests, most), in_flight))
 
     def run(self, fleets: Sequence[Deployment], seeds: int) -> None:
-        """Give each fleet that many seeds."""
-        several = any(one.is_slow for one in fleets)  # compiled simulations are faster than a start of processes
-        self.trials.run([self.scenario(one) for one in fleets], seeds, self.jobs if several else 1)
+        """Give each fleet that many seeds; `done` is called after each simulation with the fleet's title."""
+        scenarios = {fleet.title: self.scenario(fleet) for fleet in fleets}
+        wanted = [(title, seed) for title in scenarios for seed in range(len(self.values[title]), seeds)]
+        several = len(wanted) > 1 and any(fleet.is_slow for fleet in fleets)  # compiled ones are faster than processes
+        arguments = [(scenarios[title], self.first_seed + seed) for title, seed in wanted]
+        for (title, _), values in zip(
+            wanted, side_by_side(simulated, arguments, self.jobs if several else 1), strict=True
+        ):
+            self.values[title].append(values)
+            self.done(title)
 
     def sample(self, fleet: Deployment) -> Sample:
         """Return the simulations of a fleet."""
-        return Sample(tuple(self.trials.values[fleet.title]))
+        return Sample(tuple(self.values[fleet.title]))
 
     def miss(self, fleet: Deployment) -> float:
-        """By which share a fleet misses the goal that it misses most; infinite for more load than it carries."""
-        return self.sample(fleet).worst_miss(self.question.goals)
+        """By which share a fleet misses the goal that it misses most, negative if none; infinite if overloaded."""
+        sample = self.sample(fleet)
+        if any(trial.get("overload") for trial in sample.trials):
+            return math.inf
+        misses = [goal.miss(sample.mean(goal.metric)) for goal in self.question.goals]
+        return max((math.inf if math.isnan(miss) else miss for miss in misses), default=-math.inf)
 
     def scores(self, fleet: Deployment) -> list[float]:
         """What is to be small, seed by seed: the time of a request, in a closed loop of a token, or a token's cost."""
         metric = "latency_s" if self.question.load.per_s else "token_s"
         factor = fleet.cost_per_hour if self.question.aim == "token" else 1.0
-        return [factor * values.get(metric, math.inf) for values in self.trials.values[fleet.title]]
+        return [factor * values.get(metric, math.inf) for values in self.values[fleet.title]]
 
     @property
     def winner(self) -> Deployment | None:
@@ -121,100 +138,98 @@ def find(question: Question, jobs: int = 1, done: Nothing = lambda _what: None) 
     """
     simulations = Simulations(question, jobs, done)
     families: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
-    for one in simulations.estimates.values():
-        if one.may_win:
-            place = one.fleet.candidate.target if question.devices is None else ""
-            families[one.fleet.candidate.name, place].append(one)
+    for estimate in simulations.estimates.values():
+        if estimate.may_win:
+            place = estimate.fleet.candidate.target if question.devices is None else ""
+            families[estimate.fleet.candidate.name, place].append(estimate)
     best = simulations.best
-    for own in families.values():
-        near = _cheapest(simulations, own) if question.aim == "hour" else _first(question, own)
-        best.append(_best_of(simulations, near, own))
+    for family in families.values():
+        near = _cheapest(simulations, family) if question.aim == "hour" else _first(question, family)
+        best.append(_best_of(simulations, near, family))
     best.sort(key=simulations.rank)
-    close = [one for one in best if simulations.rank(one)[:2] == simulations.rank(best[0])[:2]]
-    simulations.run([one for one in close if simulations.gap(one, best[0]).value < CLOSE], SEEDS[2])
+    close = [fleet for fleet in best if simulations.rank(fleet)[:2] == simulations.rank(best[0])[:2]]
+    simulations.run([fleet for fleet in close if simulations.gap(fleet, best[0]).value < CLOSE], SEEDS[2])
     best.sort(key=simulations.rank)
-    while len(simulations.sample(best[0]).trials) < SEEDS[2]:  # with all seeds another one may come first
+    while len(simulations.sample(best[0]).trials) < SEEDS[2]:  # with all seeds another fleet may come first
         simulations.run(best[:1], SEEDS[2])
         best.sort(key=simulations.rank)
     return simulations
 
 
-def _first(question: Question, own: Sequence[Estimate]) -> list[Estimate]:
-    """Return the best fleets by equations: the best depth of each way to use the devices."""
-    able = [one for one in own if _estimated_miss(question, one) <= SLACK] or own
-    best: dict[tuple[str, int, int], Estimate] = {}
-    for one in able:
-        best.setdefault((one.fleet.candidate.target, one.fleet.replicas, one.fleet.sharing), one)
-    fleets = list(best.values())
-    if own[0].fleet.candidate.base.verifiers.max_num_seqs == 1:  # a star, whose simulations are fast
-        return [one for one in fleets if one.per_million <= DEARER * fleets[0].per_million]
-    return fleets[: SLOW_FEW if own[0].fleet.is_slow else FIRST]
+def _first(question: Question, family: Sequence[Estimate]) -> list[Estimate]:
+    """Return the best fleets by equations: the best depth of each way to use the devices.
+
+    Equations know mean times of tokens, and no other goals.
+    """
+    base = family[0].fleet.candidate.base
+    _, answer = mean_lengths(base.workload)
+    goals = [goal for goal in question.goals if goal.metric[:4] == "tpot"]
+    able = [made for made in family if all(goal.miss(made.request_s / answer) <= SLACK for goal in goals)] or family
+    ways = _first_of_each(able)
+    if base.verifiers.max_num_seqs == 1:  # a star, whose simulations are fast
+        return [made for made in ways if made.per_million <= DEARER * ways[0].per_million]
+    return ways[: SLOW_FEW if family[0].fleet.is_slow else FIRST]
 
 
-def _estimated_miss(question: Question, one: Estimate) -> float:
-    """By how much equations say that a goal is missed; they know mean times of tokens."""
-    _, answer = mean_lengths(one.fleet.candidate.base.workload)
-    return max((goal.miss(one.request_s / answer) for goal in question.goals if goal.metric[:4] == "tpot"), default=0.0)
+def _first_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
+    """Return the first estimate of each number of targets at each place."""
+    first: dict[tuple[str, int, int], Estimate] = {}
+    for made in estimates:
+        first.setdefault((made.fleet.candidate.target, made.fleet.replicas, made.fleet.sharing), made)
+    return list(first.values())
 
 
-def _cheapest(simulations: Simulations, own: Sequence[Estimate]) -> list[Estimate]:
+def _cheapest(simulations: Simulations, family: Sequence[Estimate]) -> list[Estimate]:
     """Return the fewest targets at each place that meet the goals in a first look, and one fewer.
 
-    More targets are never slower, so that each place is bisected, as far as it costs no more than what was found.
+    More targets are never slower, so that each place is bisected, as far as it costs no more than what was found. Of
+    each number of targets the fastest depth by equations counts.
     """
     lines: dict[tuple[str, int], list[Estimate]] = defaultdict(list)
-    for one in _first_of_each(own):
-        lines[one.fleet.candidate.target, one.fleet.sharing].append(one)
+    for made in _first_of_each(sorted(family, key=BY_TIME)):
+        lines[made.fleet.candidate.target, made.fleet.sharing].append(made)
     near, least = list[Estimate](), math.inf
+
+    def meets(made: Estimate) -> bool:
+        simulations.run([made.fleet], SEEDS[0])
+        return simulations.miss(made.fleet) <= 0
+
     for line in sorted(lines.values(), key=lambda line: line[0].fleet.cost_per_hour):
-        line.sort(key=lambda one: one.fleet.cost_per_hour)
-        affordable = [one for one in line if one.fleet.cost_per_hour <= least * (1 + SAME_COST)]
+        line.sort(key=lambda made: made.fleet.cost_per_hour)
+        affordable = [made for made in line if made.fleet.cost_per_hour <= least * (1 + SAME_COST)]
         low, high = 0, len(affordable) - (least == math.inf)
         while low < high:
             middle = (low + high) // 2
-            simulations.run([affordable[middle].fleet], SEEDS[0])
-            if simulations.miss(affordable[middle].fleet) <= 0:
-                high = middle
-            else:
-                low = middle + 1
+            low, high = (low, middle) if meets(affordable[middle]) else (middle + 1, high)
         near += affordable[max(low - 1, 0) : low + 1]
-        if low < len(affordable):
-            simulations.run([affordable[low].fleet], SEEDS[0])
-            if simulations.miss(affordable[low].fleet) <= 0:
-                least = min(least, affordable[low].fleet.cost_per_hour)
-    return [one for one in near if one.fleet.cost_per_hour <= least * (1 + SAME_COST)]
+        if low < len(affordable) and meets(affordable[low]):
+            least = min(least, affordable[low].fleet.cost_per_hour)
+    return [made for made in near if made.fleet.cost_per_hour <= least * (1 + SAME_COST)]
 
 
-def _first_of_each(own: Sequence[Estimate]) -> list[Estimate]:
-    """Return the fastest depth, by equations, of each number of targets at each place."""
-    best: dict[tuple[str, int, int], Estimate] = {}
-    for one in sorted(own, key=lambda one: one.request_s):
-        best.setdefault((one.fleet.candidate.target, one.fleet.replicas, one.fleet.sharing), one)
-    return list(best.values())
-
-
-def _best_of(simulations: Simulations, near: Sequence[Estimate], own: Sequence[Estimate]) -> Deployment:
+def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequence[Estimate]) -> Deployment:
     """Return the best fleet of a method: a look at some, then at their neighbours in depth, then more seeds."""
-    known = {one.fleet.title for one in own}
-    fleets = [one.fleet for one in near]
+    known = {made.fleet.title for made in family}
+    fleets = [made.fleet for made in near]
     for _ in range(ROUNDS):
         simulations.run(fleets, SEEDS[0])
+        seen = {fleet.title for fleet in fleets}
         first = sorted(fleets, key=simulations.rank)[:2]
-        neighbours = [one for fleet in first for one in _neighbours(fleet)]
-        fresh = {one.title: one for one in neighbours if one.title in known - {each.title for each in fleets}}
+        fresh = {other.title: other for fleet in first for other in _neighbours(fleet) if other.title in known - seen}
         if not fresh:
             break
         fleets += fresh.values()
     simulations.run(fleets, SEEDS[0])
-    kept = sorted(fleets, key=simulations.rank)[: SLOW_FEW if own[0].fleet.is_slow else KEPT]
+    kept = sorted(fleets, key=simulations.rank)[: SLOW_FEW if family[0].fleet.is_slow else KEPT]
     simulations.run(kept, SEEDS[1])
     best = min(kept, key=simulations.rank)
     if simulations.miss(best) > 0 and simulations.question.aim == "hour":  # the first look was luck
-        dearer = [one for one in own if one.fleet.cost_per_hour > max(each.cost_per_hour for each in kept)]
+        dearest = max(fleet.cost_per_hour for fleet in kept)
+        dearer = [made for made in family if made.fleet.cost_per_hour > dearest]
         if dearer:
-            cheapest = min(one.fleet.cost_per_hour for one in dearer)
-            level = [one for one in _first_of_each(dearer) if one.fleet.cost_per_hour <= cheapest * (1 + SAME_COST)]
-            return min(best, _best_of(simulations, level[:FIRST], own), key=simulations.rank)
+            most = min(made.fleet.cost_per_hour for made in dearer) * (1 + SAME_COST)
+            level = [made for made in _first_of_each(sorted(dearer, key=BY_TIME)) if made.fleet.cost_per_hour <= most]
+            return min(best, _best_of(simulations, level[:FIRST], family), key=simulations.rank)
     return best
 
 

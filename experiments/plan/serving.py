@@ -71,16 +71,16 @@ def load_curve(fleet: Fleet, targets: int = 1) -> LoadCurve:
     knots = range(int(KNOTS_A_DOUBLING * math.log2(2 * most)) + 1)
     rows = np.array(sorted({round(2 ** (knot / KNOTS_A_DOUBLING)) for knot in knots} | {most, 2 * most}))
     rounds = Rounds(fleet)
-    times_s = np.array([rounds.request_s(int(each), targets) for each in rows])
+    times_s = np.array([rounds.request_s(int(count), targets) for count in rows])
     per_s = rows / times_s
     twice = np.interp(2 * rows, rows, per_s)
     idle = (twice >= WORTH * per_s) & (2 * rows <= rows[-1])
     full["the devices' time"] = float(rows[np.argmin(idle)]) if not idle[rows <= most].all() else math.inf
     if rounds.is_apart:
-        behind = [each for each in rows if targets * rounds.draft_s(int(each)) > rounds.alone_s(int(each))]
+        behind = [count for count in rows if targets * rounds.draft_s(int(count)) > rounds.alone_s(int(count))]
         full["the drafters' time"] = float(behind[0]) if behind else math.inf
     carried = rows <= most
-    ordered = dict(sorted(full.items(), key=lambda one: one[1]))
+    ordered = dict(sorted(full.items(), key=lambda item: item[1]))
     return LoadCurve(rows[carried].astype(float), times_s[carried], ordered)
 
 
@@ -94,20 +94,16 @@ class Rounds:
         self.is_apart = self.drafts and fleet.verifiers.drafts is None
         self.depth = fleet.drafters.depth if self.drafts else 0
         self.star: StarInputs | None = star_inputs(fleet) if self.drafts else None
+        self.tokens = 1 + (self.star.accepted_per_round if self.star else 0.0)  # that a round adds on average
         self.verified = fleet.drafters.shape.nodes(self.depth) + 1 if self.drafts else 1
         self.variabilities = self._variabilities() if self.is_apart else (0.0, 0.0)
-
-    @property
-    def tokens(self) -> float:
-        """Mean tokens that a round adds: accepted drafts, and the target's own."""
-        return 1.0 if self.star is None else 1 + self.star.accepted_per_round
 
     def request_s(self, rows: int, targets: int = 1) -> float:
         """Time of a request's decoding: its rounds, and the prefills of all others meanwhile."""
         others = (rows - 1) * self.verified
         prefill_s = self._prefill_s(self.fleet.verifier_times(0).prefill, others)
-        own = self.fleet.verifiers.drafts
-        if own is not None and own.reads_prompts:
+        drafts = self.fleet.verifiers.drafts
+        if drafts is not None and drafts.reads_prompts:
             prefill_s += self._prefill_s(self.fleet.drafter_times(0).prefill, others)
         return self.answer / self.tokens * self.round_s(rows, targets) + rows * prefill_s
 

@@ -17,7 +17,7 @@ LINK_KEYS = ("latency_s", "bandwidth_bytes_per_s")
 BUDGET = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
 
 
-def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
+def read_acceptances(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
     """Read `0.8`, `.82,.68,.57` or `MODEL=.82,.68`: one probability for every token, or the share of drafts that reach
     each position; or a file, `MODEL=FILE.toml`, a scenario or a profile. By drafter, "" for all others.
     """
@@ -27,11 +27,11 @@ def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
         if name in models:
             raise InputError(f"--acceptance {text}: {name or 'all drafters'} got one before; leave one of them out")
         if Path(values).suffix in (".toml", ".json"):
-            models[name] = acceptance_in(Path(values))
+            models[name] = read_acceptance(Path(values))
             continue
         try:
             numbers = [float(value) for value in values.split(",")]
-            if not all(0 <= one <= 1 for one in numbers):
+            if not all(0 <= share <= 1 for share in numbers):
                 raise ValueError
             models[name] = Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
         except ValueError as error:
@@ -42,7 +42,7 @@ def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
     return models
 
 
-def acceptance_in(path: Path) -> AcceptanceModel:
+def read_acceptance(path: Path) -> AcceptanceModel:
     """Return the acceptance in a scenario (TOML), as `specfleet import` writes it, or in a profile (JSON).
 
     Raises InputError for a file without acceptance of drafts.
@@ -52,33 +52,33 @@ def acceptance_in(path: Path) -> AcceptanceModel:
     else:
         scenario = read_scenario(path)
         profile = scenario.profile
-        own = profile.acceptance if isinstance(profile, HardwareProfile) else None
-        model = scenario.acceptance or own
+        measured = profile.acceptance if isinstance(profile, HardwareProfile) else None
+        model = scenario.acceptance or measured
     if not isinstance(model, AcceptanceModel):
         raise InputError(f"--acceptance {path}: has no acceptance of drafts; `specfleet import` writes files that have")
     return model
 
 
-def link_of(text: str) -> LinkTime:
+def read_link(text: str) -> LinkTime:
     """Read a link, one way; `0ms` is none. Raises InputError for anything else."""
-    found: dict[str, float] = {}
+    known: dict[str, float] = {}
     for part in text.split("+"):
         for key in LINK_KEYS:
             try:
                 number = quantity(part, key, False)
             except ValueError:
                 continue
-            if number is not None and key not in found and (number > 0 or (number == 0 and key == LINK_KEYS[0])):
-                found[key] = number
+            if number is not None and key not in known and (number > 0 or (number == 0 and key == LINK_KEYS[0])):
+                known[key] = number
                 break
         else:
             raise InputError(
                 f"--link {text}: {part!r} is neither; write a latency, a bandwidth, or both: 25Gbit+50us; 0ms is none"
             )
-    return LinkTime(**found)
+    return LinkTime(**known)
 
 
-def budget_of(text: str) -> dict[str, int]:
+def read_budget(text: str) -> dict[str, int]:
     """Read `8xh100,4xl40s`; InputError for anything else, and for an unknown device."""
     devices: dict[str, int] = {}
     for part in text.split(","):
@@ -90,7 +90,7 @@ def budget_of(text: str) -> dict[str, int]:
     return devices
 
 
-def rates_of(given: str | float | Iterable[float]) -> list[float]:
+def read_rates(given: str | float | Iterable[float]) -> list[float]:
     """Read arrivals, `3/s` or `1/s,2/s,4/s`, or numbers; InputError for what is none."""
     if isinstance(given, str):
         return [number_of(f"--arrivals {text}", text, "per_s") for text in given.split(",")]
@@ -98,7 +98,7 @@ def rates_of(given: str | float | Iterable[float]) -> list[float]:
     return [number_of(f"--arrivals {number:g}", str(number), "per_s") for number in numbers]
 
 
-def flights_of(given: str | int | Iterable[int], most: int) -> list[int]:
+def read_in_flight(given: str | int | Iterable[int], most: int) -> list[int]:
     """Read numbers of requests in flight, `1,8,32,64`, up to `most`; InputError for what is none."""
     texts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else list(given)
     try:

@@ -1,15 +1,12 @@
 """Simulations of fleets, seed by seed, and what they say: means, intervals, differences of equal seeds."""
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
-from specfleet.experiments.jobs import side_by_side
-from specfleet.experiments.plan.goals import Goal
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import assess
 from specfleet.fleet.records.metrics.window import with_percentiles
@@ -31,27 +28,6 @@ def simulated(scenario: Scenario, seed: int = 0) -> Values:
         raise InputError(f"{scenario.name}: {error}") from error
     values = {name: metric.value for name, metric in with_percentiles(metrics).items()}
     return values | {"overload": float(overload is not None), "token_s": 1 / values["throughput"]}
-
-
-class Trials:
-    """Simulations of scenarios; `values`: by the scenario's name, seed by seed.
-
-    Equal seeds share their requests and what drafts yield, so fleets are compared by the differences of equal seeds.
-    """
-
-    def __init__(self, done: Callable[[str], None], first_seed: int = 0) -> None:
-        self.done, self.first_seed = done, first_seed
-        self.values: dict[str, list[Values]] = defaultdict(list)
-
-    def run(self, scenarios: Iterable[Scenario], seeds: int, jobs: int) -> None:
-        """Give each scenario that many seeds, `jobs` simulations at once; `done` is called after each with its name."""
-        once = {one.name: one for one in scenarios}.values()
-        wanted = [(one, seed) for one in once for seed in range(len(self.values[one.name]), seeds)]
-        arguments = [(one, self.first_seed + seed) for one, seed in wanted]
-        results = side_by_side(simulated, arguments, jobs if len(wanted) > 1 else 1)
-        for (one, _), values in zip(wanted, results, strict=True):
-            self.values[one.name].append(values)
-            self.done(one.name)
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -82,13 +58,6 @@ class Sample(msgspec.Struct, frozen=True):
         half = half_width(self.values(metric)) * math.sqrt(runs + 1) if runs > 1 else 0.0
         return Interval(mean, mean - half, mean + half)
 
-    def worst_miss(self, goals: Iterable[Goal]) -> float:
-        """By which share the goal is missed that is missed most; negative where all are met, infinite if overloaded."""
-        if any(trial.get("overload") for trial in self.trials):
-            return math.inf
-        misses = [goal.miss(value) if not math.isnan(value := self.mean(goal.metric)) else math.inf for goal in goals]
-        return max(misses, default=-math.inf)
-
 
 def half_width(values: Sequence[float]) -> float:
     """Half of Student's 95 % interval of a mean; NaN for fewer than two values."""
@@ -101,6 +70,6 @@ def half_width(values: Sequence[float]) -> float:
 
 def gap_between(theirs: Sequence[float], ours: Sequence[float]) -> Interval:
     """Return by which share values are larger than those of the same seeds."""
-    shares = [value / own - 1 for value, own in zip(theirs, ours, strict=False)]
+    shares = [value / base - 1 for value, base in zip(theirs, ours, strict=False)]
     mean, half = float(np.mean(shares)), half_width(shares)
     return Interval(mean, mean - half, mean + half)

@@ -25,8 +25,8 @@ def plan_page(plan: Plan) -> ReportPage:
     grids = [_fleets(plan)]
     if plan.goals:
         headings = ("goal", "value", "low", "high", "limit", "unit", "state", "label")
-        goals = [(one.text, one.value, one.low, one.high, one.limit, one.unit, one.state, "simulated")
-                 for one in plan.goals]  # fmt: skip
+        goals = [(goal.text, goal.value, goal.low, goal.high, goal.limit, goal.unit, goal.state, "simulated")
+                 for goal in plan.goals]  # fmt: skip
         grids.append(Grid("Goals of the chosen fleet", headings, goals))
     if plan.rule is not None:
         units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}

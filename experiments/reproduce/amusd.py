@@ -11,21 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from specfleet.experiments.reproduce.amusd_runs import (
-    GPUS,
-    OwnSteps,
-    Sample,
-    agreement_of,
-    catch_up_s,
-    depth_of,
-    greedy_by_monitor_s,
-    launched_before_s,
-    own_steps,
-    powers_of,
-    prefills_of,
-    read_sample,
-    token_s,
-)
+from specfleet.experiments.reproduce.amusd_runs import GPUS, OwnSteps, Sample, read_sample
 from specfleet.experiments.reproduce.papers import Paper
 from specfleet.experiments.reproduce.rows import PaperRow, claim, fitted_if, reproduces, row
 from specfleet.experiments.reproduce.runs import acceptance_behind, root, simulated
@@ -164,12 +150,12 @@ def amusd_fig5() -> Iterator[PaperRow]:
 def amusd_a100(trace: Path) -> Iterator[PaperRow]:
     """Predict amusd of the authors' run file from its sd run; what else is there is put together from its own parts."""
     sample, case = read_sample(trace), {"sample": 0}
-    sd, agreement = sample.sd, agreement_of(sample.sd)
-    yield row("depth", case, "input", None, depth_of(sd))
+    sd, agreement = sample.sd, sample.sd.agreement
+    yield row("depth", case, "input", None, sd.depth)
     yield row("agreement of drafter and target", case, "input", None, agreement.unknown)
     yield from _greedy_rows(case | {"strategy": "greedy"}, sample)
-    alone = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=catch_up_s(sd)), sd.start_up_s)
-    run = decode(alone, agreement, sd.tokens_generated, depth=depth_of(sd))
+    alone = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=sd.catch_up_s), sd.start_up_s)
+    run = decode(alone, agreement, sd.tokens_generated, depth=sd.depth)
     where, accepted = case | {"strategy": "sd", "from": "its own step times"}, measure(run)[ACCEPTED].value
     yield row("total_s", where, "identity", sd.total_time, total_s(run))
     yield row("accepted a verification", where, "identity", sd.committed_a_verification, accepted)
@@ -180,7 +166,7 @@ def _greedy_rows(case: dict[str, Any], sample: Sample) -> Iterator[PaperRow]:
     """Put the greedy run together from the time of a token on the monitor's clock."""
     greedy, sd = sample.greedy, sample.sd
     first_s = greedy.token_times[0]
-    token_s = (greedy_by_monitor_s(sample) - first_s) / (greedy.tokens_generated - 1)
+    token_s = (sample.greedy_by_monitor_s - first_s) / (greedy.tokens_generated - 1)
     alone = profile_of("a100", "greedy", sd.draft_s, sd.verify_s, decode=StepTime(base_s=token_s))
     ours_s = total_s(decode(_starting(alone, first_s), None, greedy.tokens_generated))
     launched_s = float(np.sum(greedy.token_times))
@@ -191,18 +177,18 @@ def _greedy_rows(case: dict[str, Any], sample: Sample) -> Iterator[PaperRow]:
 def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> Iterator[PaperRow]:
     """Predict the amusd run (a) from the sd run, with what its loop adds; (b) by its own step times, fitted."""
     sd, amusd = sample.sd, sample.amusd
-    power, launch_s = powers_of(sample), launched_before_s(sample)
-    draft_prefill_s, verify_prefill_s = prefills_of(sd)
+    power, launch_s = sample.powers, sample.launched_before_s
+    draft_prefill_s, verify_prefill_s = sd.prefills_s
     of_sd = OwnSteps(
         draft_s=sd.draft_s + sd.gap_s,
         verify_s=sd.verify_s + sd.gap_s,
-        alone_s=token_s(sample, launch_s) + sd.gap_s,
+        alone_s=sample.token_s(launch_s) + sd.gap_s,
         before_s=max(launch_s, verify_prefill_s),
         within_s=max(launch_s, draft_prefill_s) + draft_prefill_s,
     )
     for name, kind, steps in (
         ("(a) sd alone", "predicted", of_sd),
-        ("(b) own step times", "fitted", own_steps(sample)),
+        ("(b) own step times", "fitted", sample.own_steps),
     ):
         profile = _starting(profile_of("a100", name, steps.draft_s, steps.verify_s, power=power), steps.before_s)
         # A verification takes the same for any number of drafts, and less without one.

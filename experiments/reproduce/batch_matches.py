@@ -19,7 +19,7 @@ def matched() -> dict[tuple[str, int], dict[str, float]]:
     """Decode with each method at each size, and return which share matches the target's own texts."""
     from specfleet.experiments.reproduce import batch_texts as texts
 
-    found = {}
+    shares = {}
     with texts.one_thread():
         target = texts.load_target()
         wanted = texts.plain_texts(texts.scenario_of(model.eqspec(1), REQUESTS, NEW_TOKENS), target)
@@ -27,15 +27,15 @@ def matched() -> dict[tuple[str, int], dict[str, float]]:
             for B in SIZES:
                 rule = model.exspec if method == "ExSpec" else model.eqspec  # by which faults run, too
                 scenario = texts.scenario_of(rule(B), REQUESTS, NEW_TOKENS)
-                found[method, B] = texts.matches(texts.batch_texts(scenario, target, texts.CACHES.get(method)), wanted)
-    return found
+                shares[method, B] = texts.matches(texts.batch_texts(scenario, target, texts.CACHES.get(method)), wanted)
+    return shares
 
 
 @reproduces(model.PAPER)
 def batch_table1() -> Iterator[PaperRow]:
     """Table 1: exact and partial match with the target alone, of both rules and of two faults that break texts."""
-    found = matched()
-    for (method, B), ours in found.items():
+    shares = matched()
+    for (method, B), ours in shares.items():
         case: dict[str, Any] = {"method": method, "B": B}
         for match, quantity in MATCHES.items():
             if B == PRINTED_SIZE:
@@ -45,13 +45,13 @@ def batch_table1() -> Iterator[PaperRow]:
                 yield row(quantity, case, "predicted", None, ours[match])
     for method in OURS:
         for B in SIZES:
-            is_so = found[method, B]["exact"] > LOSSLESS
+            is_so = shares[method, B]["exact"] > LOSSLESS
             yield claim("more than 95 % of texts are equal", {"method": method, "B": B}, is_so)
     for method in BROKEN:
-        alone, *batches = (found[method, B]["exact"] for B in SIZES)
+        alone, *batches = (shares[method, B]["exact"] for B in SIZES)
         yield claim("texts break in batches alone", {"method": method}, alone > LOSSLESS > max(batches))
         for B, exact in zip(SIZES[1:], batches, strict=True):
             yield claim("exact match is near zero", {"method": method, "B": B}, exact < NEAR_ZERO)
     for B in SIZES[1:]:
-        later = found["no cache repair", B]["partial"] > found["no position repair", B]["partial"]
+        later = shares["no cache repair", B]["partial"] > shares["no position repair", B]["partial"]
         yield claim("keys break texts later than positions do", {"B": B}, later)

@@ -101,14 +101,8 @@ def batch_table3() -> Iterator[PaperRow]:
     alone = 0.0
     for B, printed in TABLE_3.items():
         exspec, ours = model.exspec(B, window=max(WINDOW, B)), served(model.eqspec(B, fixed=False))
-
-        def over_eqspec(
-            most_prompt_tokens: int, exspec: dict[str, Any] = exspec, ours: tuple[float, ...] = ours
-        ) -> dict[str, float]:
-            of_exspec = served(exspec, most_prompt_tokens)
-            return {name: exspecs / eqspecs for name, exspecs, eqspecs in zip(SERVED, of_exspec, ours, strict=True)}
-
-        for place, (quantity, ratio) in enumerate(over_eqspec(MAX_PROMPT_TOKENS).items()):
+        ratios = np.divide(served(exspec), ours)
+        for place, (quantity, ratio) in enumerate(zip(SERVED, ratios, strict=True)):
             paper = printed["ExSpec"][place] / printed["EqSpec"][place]
             kind: Kind = "predicted" if B > 1 or place == 0 else "identity"
             note = model.PAPER["unsettled"]["no_waits"] if B == 1 and place > 1 else ""  # of the tails
@@ -118,6 +112,6 @@ def batch_table3() -> Iterator[PaperRow]:
             paper = printed["EqSpec"][0] / TABLE_3[1]["EqSpec"][0]
             case: dict[str, Any] = {"method": "EqSpec", "B": B}
             yield row("throughput over batch size 1", case, "predicted", paper, ours[0] / alone)
-            for quantity, ratio in over_eqspec(CUT_SHORTER).items():
+            for quantity, ratio in zip(SERVED, np.divide(served(exspec, CUT_SHORTER), ours), strict=True):
                 cut = {"B": B, "prompts cut at": CUT_SHORTER}
                 yield row(f"{quantity}, ExSpec over EqSpec", cut, "fitted", None, ratio)

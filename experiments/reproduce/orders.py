@@ -16,9 +16,9 @@ def reversed_orders(rows: Sequence[PaperRow]) -> tuple[int, list[str]]:
     of a quantity "x over y", above or below 1. Equal numbers of the paper have no order.
     """
     pairs = [
-        (one, other)
-        for one, other in chain.from_iterable(combinations(group, 2) for group in _alike(rows))
-        if one.paper != other.paper and not {one.kind, other.kind}.isdisjoint(JUDGED)
+        (first, other)
+        for first, other in chain.from_iterable(combinations(group, 2) for group in _alike(rows))
+        if first.paper != other.paper and not {first.kind, other.kind}.isdisjoint(JUDGED)
     ]
     ratios = [row for row in rows if OVER in row.quantity and row.kind in JUDGED and row.error is not None]
     ratios = [row for row in ratios if not row.is_claim and row.paper != 1]

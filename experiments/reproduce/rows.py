@@ -106,7 +106,7 @@ class Reproduction(Shown, msgspec.Struct, frozen=True):
         """One row a quantity and case: quantity, what names the case, kind, paper, ours, and the relative error."""
         columns = ("kind", "paper", "ours", "error")
         values = [(row, {name: getattr(row, name) for name in columns}) for row in self.rows]
-        return pd.DataFrame([{"quantity": row.quantity, **row.case, **own} for row, own in values])
+        return pd.DataFrame([{"quantity": row.quantity, **row.case, **numbers} for row, numbers in values])
 
 
 RowsOf = Callable[..., Iterable[PaperRow]]

@@ -16,7 +16,7 @@ import pandas as pd
 from specfleet.experiments.jobs import side_by_side
 from specfleet.experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cell
 from specfleet.fleet.errors import InputError, OutputError
-from specfleet.fleet.files import write_file
+from specfleet.fleet.files import write_file, write_json
 from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import is_file, read_json, shortened
 from specfleet.fleet.interrupts import deferred
@@ -150,7 +150,7 @@ def sweep(
     }
     try:
         if folder:
-            write_file(folder / RECORD, msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
+            write_json(record, folder / RECORD)
         _run_missing(arguments, results, folder, 1 if world == "engine" else jobs, done)
     except OutputError as error:
         error.result = _in_order(results)
@@ -173,7 +173,7 @@ def _run_missing(
                 with deferred():  # what is kept is counted, too
                     results[place] = result
                     if folder:
-                        write_file(cell_file(folder, result.cell), _sealed(result))
+                        write_json(_sealed(result), cell_file(folder, result.cell))
                         if len(results) - tabled >= TABLED_SHARE * len(results):
                             _keep_table(folder, results)
                             tabled = len(results)
@@ -258,10 +258,10 @@ def shown(cell: Cell) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, (dict, list)) else value for key, value in cell.items()}
 
 
-def _sealed(result: CellResult) -> bytes:
-    """Return the content of a cell's file: the result as JSON, with a fingerprint of itself."""
+def _sealed(result: CellResult) -> dict[str, Any]:
+    """Return the content of a cell's file: the result as JSON has it, with a fingerprint of itself."""
     content = msgspec.json.decode(msgspec.json.encode(result))
-    return msgspec.json.format(msgspec.json.encode(content | {"digest": _digest(content)}), indent=2) + b"\n"
+    return {**content, "digest": _digest(content)}
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -20,8 +20,8 @@ MINUTE_S = 60.0
 def tokens_of(fleet: Fleet, targets: Sequence[int] | None = None) -> int:
     """Return how many tokens all requests of a fleet, or of some of its targets, ask for."""
     streams = streams_of(fleet)
-    own = [tag for tag in streams if targets is None or fleet.target_of(tag) in targets]
-    return sum(request.new_tokens for tag in own for request in streams[tag])
+    tags = [tag for tag in streams if targets is None or fleet.target_of(tag) in targets]
+    return sum(request.new_tokens for tag in tags for request in streams[tag])
 
 
 def parts_of(progress: Progress, tokens: int = 0) -> list[str]:

@@ -31,11 +31,6 @@ class StarInputs(msgspec.Struct, frozen=True):
     accepted_per_round: float
     standalone_tokens_per_s: float
 
-    @property
-    def colocated_tokens_per_s(self) -> float:
-        """Rate of speculation on one device without a link: a round takes S + t_v."""
-        return (self.accepted_per_round + 1) / (self.service_s + self.verify_s)
-
 
 def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     """Return the inputs for one target: equations (5) and (6), with the overhead."""

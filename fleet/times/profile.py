@@ -14,7 +14,7 @@ from msgspec import Meta
 from specfleet.fleet.acceptance.models import AcceptanceModel
 from specfleet.fleet.data.shipped import shipped_profiles
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.files import write_file
+from specfleet.fleet.files import write_json
 from specfleet.fleet.inputs.format import FORMAT, Version, check_format
 from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import is_file, read_json, shortened
@@ -106,5 +106,5 @@ def read_profile(name: str, base: Path) -> HardwareProfile:
 
 
 def write_profile(profile: HardwareProfile, path: Path) -> None:
-    """Write a profile as JSON, indented for people."""
-    write_file(path, msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
+    """Write a profile as JSON."""
+    write_json(profile, path)

@@ -15,16 +15,14 @@ def write_answer(found: "Plan", folder: Path) -> list[str]:
 
     Returns the names of the files.
     """
-    import msgspec
-
     from specfleet.experiments.draw import draw
-    from specfleet.fleet.files import write_file
+    from specfleet.fleet.files import write_file, write_json
     from specfleet.fleet.scenario.named_files import absolute
     from specfleet.fleet.scenario.writing import scenario_lines
     from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
     files = ["plan.json", "plan.png"]
-    write_file(folder / files[0], msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    write_json(found, folder / files[0])
     draw("plan", found, folder / files[1])
     if found.scenario is not None:
         assert isinstance(found.scenario.profile, HardwareProfile)

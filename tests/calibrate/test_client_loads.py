@@ -11,7 +11,7 @@ import pytest
 
 import specfleet
 from specfleet.calibration.readers.bench import read_bench
-from specfleet.calibration.readers.clients import Timed, load_of
+from specfleet.calibration.readers.clients import Timed, make_load
 from specfleet.fleet.errors import InputError
 from tests.helpers.loads import DEPTH, Served, aiperf_text, bench_text, load_in, served, sglang_bench_text
 from tests.helpers.readings import write
@@ -120,7 +120,7 @@ def test_requests_that_do_not_follow_each_other_arrive(how: str) -> None:
     starts_s, latencies_s, per_s = CAME[how]
     ends_s = starts_s + latencies_s
     times = [Timed(start, start, end, 9, 50) for start, end in zip(starts_s, ends_s, strict=True)]
-    load = load_of(times, 0, 1.0, "", 0)
+    load = make_load(times, 0, 1.0, "", 0)
     assert load is not None
     assert len(load.arrivals) == len(starts_s)
     assert load.requests_per_s == pytest.approx(per_s, rel=0.03)
@@ -172,7 +172,7 @@ def test_gaps_of_other_chunks_are_no_rounds(
         Timed(one.start_s, one.first_s, one.end_s, 200, one.answer, [0.1] * int(one.answer * chunks)) for one in each
     ]
     rounds = sum(len(one.session) for one in each) if tokens_per_round > 1 else 0
-    load = load_of(requests, rounds, tokens_per_round, "a client", 4)
+    load = make_load(requests, rounds, tokens_per_round, "a client", 4)
     assert load is not None
     assert load.ways[0].name.startswith(way)
     assert says in load.notes[0]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specfleet.experiments.reproduce import REPRODUCTIONS, amusd
-from specfleet.experiments.reproduce.amusd_runs import own_steps, read_sample
+from specfleet.experiments.reproduce.amusd_runs import read_sample
 from tests.helpers.amusd_runs import any_machine, run_file
 
 QUICK = (0, 1)
@@ -53,7 +53,7 @@ def test_the_same_holds_over_machines_pairs_and_texts(tmp_path: Path, monkeypatc
 
 def test_the_steps_of_a_known_machine_are_found(tmp_path: Path) -> None:
     machine = any_machine(5)
-    steps = own_steps(read_sample(written(run_file(machine), tmp_path)))
+    steps = read_sample(written(run_file(machine), tmp_path)).own_steps
     assert steps.draft_s == pytest.approx(machine.launch[1] + machine.draft_wait + machine.call, rel=0.02)
     assert steps.verify_s == pytest.approx(machine.launch[0] + machine.verify_wait, rel=0.05)
     assert steps.alone_s == pytest.approx(machine.launch[0] + machine.token_wait, rel=0.05)

@@ -38,7 +38,7 @@ def test_another_load_is_named(tmp_path: Path) -> None:
     eight = served_in(specfleet.simulate(scenario_of_server(streams=8)).run)
     file.write_text(bench_text(eight, max_concurrency=8))
     apart = specfleet.compare(specfleet.simulate(scenario_of_server(prompt_tokens=100)), file).differences
-    assert [line.partition(":")[0] for line in apart] == ["prompts, tokens", "requests in flight"]
+    assert [line.partition(":")[0] for line in apart] == ["prompt, tokens", "in flight"]
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:

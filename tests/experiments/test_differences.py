@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 import specfleet
-from specfleet.experiments.compare.differences import busy_host, differences, mean_length_of, sharing
+from specfleet.experiments.compare.differences import differences, mean_length_of, sharing
+from specfleet.experiments.compare.validation import doubts
 from specfleet.experiments.console.printing import print_comparison
 from specfleet.fleet.acceptance.models import Geometric, Recorded
 from specfleet.fleet.records.run import Run
@@ -115,8 +116,8 @@ def test_a_busy_host_is_named() -> None:
     spread = {"spread": "quantiles", "levels": [0, 0.8, 1], "ratios_at": [0, 0, 10]}
     queued = {"queued": {"mean_s": 0.05, "spread": spread}}
     busy = measured(profile__overhead={"own": {"drafter": queued}}, verifiers__count=8)
-    assert busy_host([measured()]) == []
-    assert "of the steps started late; validate on a quieter host" in busy_host([busy])[0]
+    assert doubts([measured()]) == []
+    assert "of the steps started late; validate on a quieter host" in doubts([busy])[0]
 
 
 @pytest.mark.parametrize(

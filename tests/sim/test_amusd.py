@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specfleet.experiments.reproduce import REPRODUCTIONS, amusd
-from specfleet.experiments.reproduce.amusd_runs import agreement_of, catch_up_s, depth_of, read_sample
+from specfleet.experiments.reproduce.amusd_runs import read_sample
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
@@ -151,12 +151,12 @@ def trace(tmp_path: Path, **changes: Any) -> Path:
 
 def test_the_reader_finds_depth_agreement_and_the_extra_draft(tmp_path: Path) -> None:
     sd = read_sample(trace(tmp_path)).sd
-    assert depth_of(sd) == 5
-    agreement = agreement_of(sd)
+    assert sd.depth == 5
+    agreement = sd.agreement
     assert agreement.sessions[0].startswith("11111?11111?11011111?0")
     assert len(agreement.sessions[0]) == sum(sd.accepted_tokens)
     assert agreement.unknown == pytest.approx(21 / 22)  # in ten rounds, after two agreements: 7 x 3, and a mismatch
-    assert catch_up_s(sd) == pytest.approx(0.01)
+    assert sd.catch_up_s == pytest.approx(0.01)
 
 
 def test_predictions_ignore_the_measured_amusd_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,4 +203,4 @@ def test_a_missing_run_is_named(tmp_path: Path) -> None:
 
 def test_draft_steps_give_the_depth_without_full_rounds(tmp_path: Path) -> None:
     sd = {"accepted_tokens": [2, 3, 1], "draft_times": [0.01] * 15, "verify_times": [0.03] * 3, "total_time": 0.3}
-    assert depth_of(read_sample(trace(tmp_path, sd=sd)).sd) == 5
+    assert read_sample(trace(tmp_path, sd=sd)).sd.depth == 5

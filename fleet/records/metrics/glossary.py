@@ -32,12 +32,12 @@ class Meaning(msgspec.Struct, frozen=True):
 
 
 def percentile_name(name: str, percentile: str) -> str:
-    """Return the name of a metric's percentile.
+    """Return the name of a metric's percentile; of its mean, the metric's own.
 
     >>> percentile_name("tpot_s", "p99")
     'tpot_p99_s'
     """
-    return f"{name.removesuffix('_s')}_{percentile}_s"
+    return name if percentile == "mean" else f"{name.removesuffix('_s')}_{percentile}_s"
 
 
 def meanings() -> dict[str, Meaning]:

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 import specfleet
-from specfleet.experiments.plan.candidates import Asked, candidates_of
-from specfleet.experiments.plan.texts import acceptance_of, flights_of, link_of, rates_of
+from specfleet.experiments.plan.candidates import Asked, make_candidates
+from specfleet.experiments.plan.texts import read_acceptances, read_in_flight, read_link, read_rates
 from specfleet.fleet.acceptance.models import Geometric, PerPosition
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
@@ -26,26 +26,26 @@ HEAD = "eagle3-llama-3.1-8b"
 
 def test_a_model_on_two_devices_is_once_on_the_targets() -> None:
     drafts = ("llama-3.2-1b@l4", "llama-3.2-1b@l40s:fp8:kv-fp8")
-    made, _ = candidates_of(Asked(Scenario(), (f"{TARGET}:fp8:kv-fp8",), drafts, ("0.7",)))
+    made, _ = make_candidates(Asked(Scenario(), (f"{TARGET}:fp8:kv-fp8",), drafts, ("0.7",)))
     assert [one.method for one in made] == ["none", "beside", "apart", "apart"]
 
 
 def test_a_link_is_the_options_else_the_scenarios() -> None:
     load = Scenario(link=LinkTime(0.005))
     for option, latency_s in (("", 0.005), ("1ms", 0.001), ("0ms", 0.0)):
-        made, _ = candidates_of(Asked(load, (TARGET,), ("llama-3.2-1b@l4",), ("0.7",), option))
+        made, _ = make_candidates(Asked(load, (TARGET,), ("llama-3.2-1b@l4",), ("0.7",), option))
         assert [one.base.link for one in made] == [None, None, LinkTime(latency_s)]
 
 
 def test_an_asked_depth_ends_where_acceptance_is_known() -> None:
     for acceptance, depth in ((".9", 12), (".9,.8,.7", 3)):
-        made, _ = candidates_of(Asked(Scenario(), (TARGET,), ("lookup",), (acceptance,), depths=(12,)))
+        made, _ = make_candidates(Asked(Scenario(), (TARGET,), ("lookup",), (acceptance,), depths=(12,)))
         assert [one.depths for one in made] == [(0,), (depth,)]
 
 
 def test_a_module_of_the_checkpoint_drafts_beside_its_target() -> None:
     target = "deepseek-r1@8xb200:bf16:mlp-nvfp4"
-    made, _ = candidates_of(Asked(Scenario(), (target,), ("deepseek-mtp",), ("0.8",)))
+    made, _ = make_candidates(Asked(Scenario(), (target,), ("deepseek-mtp",), ("0.8",)))
     assert [one.method for one in made] == ["none", "head"]
 
 
@@ -59,7 +59,7 @@ def test_a_module_of_the_checkpoint_drafts_beside_its_target() -> None:
     ],
 )
 def test_a_drafter_has_the_precision_of_its_checkpoint(target: str, draft: str, precision: str) -> None:
-    made, _ = candidates_of(Asked(Scenario(), (target,), (draft,), ("0.8",)))
+    made, _ = make_candidates(Asked(Scenario(), (target,), (draft,), ("0.8",)))
     profile = made[1].base.profile
     assert isinstance(profile, HardwareProfile)
     own = placed_of(target)
@@ -77,13 +77,13 @@ def test_acceptance_is_read_from_files(tmp_path: Path) -> None:
     )
     specfleet.import_record("vllm-log", tmp_path / "log.txt", tmp_path / "mine.toml")
     file, nothing = tmp_path / "mine.toml", tmp_path / "nothing.toml"
-    read = acceptance_of([f"head={file}", "0.5"])
+    read = read_acceptances([f"head={file}", "0.5"])
     assert read == {"head": PerPosition(survival=(0.8, 0.45)), "": Geometric(0.5)}
     _, head = candidates(TARGET, HEAD, acceptance=str(file))
     assert head.depths == (1, 2)
     nothing.write_text('name = "nothing"\n')
     with pytest.raises(InputError, match="has no acceptance of drafts"):
-        acceptance_of([str(nothing)])
+        read_acceptances([str(nothing)])
 
 
 def test_servers_have_vllms_limits_unless_a_scenario_states_others() -> None:
@@ -129,18 +129,18 @@ def test_prices_by_role_do_not_apply_to_several_devices() -> None:
 
 
 def test_texts_are_read_or_refused_in_one_line() -> None:
-    assert acceptance_of(["0.8", "a/b=.5,.25"]) == {"": Geometric(0.8), "a/b": PerPosition(survival=(0.5, 0.25))}
-    assert link_of("25Gbit+50us") == LinkTime(50e-6, 25e9 / 8)
-    assert link_of("0ms") == LinkTime()
-    assert (rates_of("1/s,30/min"), rates_of(2.0), flights_of("1,8", 8)) == ([1.0, 0.5], [2.0], [1, 8])
+    assert read_acceptances(["0.8", "a/b=.5,.25"]) == {"": Geometric(0.8), "a/b": PerPosition(survival=(0.5, 0.25))}
+    assert read_link("25Gbit+50us") == LinkTime(50e-6, 25e9 / 8)
+    assert read_link("0ms") == LinkTime()
+    assert (read_rates("1/s,30/min"), read_rates(2.0), read_in_flight("1,8", 8)) == ([1.0, 0.5], [2.0], [1, 8])
     for wrong, call in (
-        ("0.5,0.8", lambda: acceptance_of(["0.5,0.8"])),
-        ("neither", lambda: link_of("fast")),
-        ("neither.*0ms is none", lambda: link_of("0Gbit")),
-        ("above 0 and below 1e\\+09", lambda: rates_of("1e9/s")),
-        ("whole numbers", lambda: flights_of("1,many", 8)),
-        ("from 1; simulated up to 8", lambda: flights_of([9], 8)),
-        ("got one before", lambda: acceptance_of(["a=0.5", "a=0.6"])),
+        ("0.5,0.8", lambda: read_acceptances(["0.5,0.8"])),
+        ("neither", lambda: read_link("fast")),
+        ("neither.*0ms is none", lambda: read_link("0Gbit")),
+        ("above 0 and below 1e\\+09", lambda: read_rates("1e9/s")),
+        ("whole numbers", lambda: read_in_flight("1,many", 8)),
+        ("from 1; simulated up to 8", lambda: read_in_flight([9], 8)),
+        ("got one before", lambda: read_acceptances(["a=0.5", "a=0.6"])),
     ):
         with pytest.raises(InputError, match=wrong):
             call()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specfleet.experiments.plan.candidates import Candidate
-from specfleet.experiments.plan.commands import bench_command, serve_command, sglang_command
+from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import Deployment, Load
 from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.files import write_file
@@ -46,8 +46,9 @@ def candidate(target: str, draft: str = "") -> Candidate:
 )  # fmt: skip
 def test_commands_start_the_simulated_server(target: str, draft: str, in_flight: int, vllm: str, sglang: str) -> None:
     one = candidate(target, draft)
-    assert vllm in serve_command(one, DEPTH * bool(draft), in_flight)
-    assert sglang in sglang_command(one, DEPTH * bool(draft), in_flight)
+    commands = server_commands(one, DEPTH * bool(draft), in_flight)
+    assert vllm in commands[0]
+    assert sglang in commands[-1]
 
 
 @pytest.mark.parametrize(
@@ -83,10 +84,7 @@ def test_names_are_quoted_for_a_shell(name: str, tmp_path: Path) -> None:
     write_file(folder / "config.json", json.dumps(shipped_models()["llama-3.1-8b"]))
     one = candidate(f"{folder}@h100", str(folder))
     fleet, load = Deployment(one, 1, DEPTH), Load(per_s=4.0)
-    for command in (
-        serve_command(one, DEPTH, 8), sglang_command(one, DEPTH, 8),
-        bench_command(fleet, load, fleet.scenario(load, 2000)),
-    ):  # fmt: skip
+    for command in (*server_commands(one, DEPTH, 8), bench_command(fleet, load, fleet.scenario(load, 2000))):
         assert str(folder) in shlex.split(command, comments=True)
 
 
@@ -94,6 +92,7 @@ def test_a_heads_kind_is_that_of_its_config(tmp_path: Path) -> None:
     head = tmp_path / "head"
     write_file(head / "config.json", json.dumps(shipped_models()["eagle3-llama-3.1-8b"]))
     one = candidate("llama-3.1-8b@h100", str(head))
-    words = shlex.split(serve_command(one, DEPTH, 8), comments=True)
+    vllm, sglang = server_commands(one, DEPTH, 8)
+    words = shlex.split(vllm, comments=True)
     assert json.loads(words[-1]) == {"method": "eagle3", "num_speculative_tokens": DEPTH, "model": str(head)}
-    assert "--speculative-algorithm EAGLE3 " in sglang_command(one, DEPTH, 8)
+    assert "--speculative-algorithm EAGLE3 " in sglang

@@ -141,7 +141,7 @@ def made_up(scenario: Scenario, seed: int = 0) -> Values:
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Simulations:
-    for module in ("trials", "lines"):
+    for module in ("search", "lines"):
         monkeypatch.setattr(f"specfleet.experiments.plan.{module}.simulated", made_up)
     return find(question("1xh100", "llama-3.1-8b@h100", Load(in_flight=8), *DRAFTS, slo="tpot_mean=15ms"))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from specfleet.experiments.plan.goals import parse_least, parse_slo
-from specfleet.experiments.plan.prices import prices_of
+from specfleet.experiments.plan.prices import read_prices
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.cost import Cost, per_million_tokens
 
@@ -36,10 +36,9 @@ PLACES = ["a@h100", "a@4xl4:fp8", "b@l4", "b@rtx-4090"]
 
 def test_prices_count_all_devices_of_each_place() -> None:
     prices = {"a@h100": 3.0, "a@4xl4:fp8": 2.0, "b@l4": 0.5, "b@rtx-4090": 0.4}
-    assert prices_of(["h100=3,l4=0.5,rtx-4090=0.4"], PLACES) == (prices, "cost")
+    assert read_prices(["h100=3,l4=0.5,rtx-4090=0.4"], PLACES) == (prices, "cost")
     four = ["a@4xh100", "b@l4"]
-    assert prices_of([], four, by_count=True) == ({"a@4xh100": 4.0, "b@l4": 1.0}, "device-hours")
-    assert prices_of(["h100=700W,l4=72W"], four) == ({"a@4xh100": 2800.0, "b@l4": 72.0}, "Wh")
+    assert read_prices(["h100=700W,l4=72W"], four) == ({"a@4xh100": 2800.0, "b@l4": 72.0}, "Wh")
     assert Cost(12.0, 0.5, "cost").per_hour(drafters=2, targets=3) == 37.0
     assert per_million_tokens(36.0, 1000.0) == pytest.approx(10.0)
 
@@ -67,4 +66,4 @@ WRONG_PRICES = {
 @pytest.mark.parametrize("text", WRONG_GOALS | WRONG_PRICES)
 def test_what_is_neither_goal_nor_price_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(InputError, match=(WRONG_GOALS | WRONG_PRICES)[text]):
-        parse_slo([text]) if text in WRONG_GOALS else prices_of([text], PLACES)
+        parse_slo([text]) if text in WRONG_GOALS else read_prices([text], PLACES)
