@@ -70,7 +70,7 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     """
     replicas, model, workload = fleet.replicas, fleet.candidate.target.rpartition("@")[0], scenario.workload
     prompt, answer = mean_lengths(workload)
-    rate = f"--max-concurrency {-(-load.in_flight // replicas)}"
+    rate = f"--max-concurrency {-(-load.at_once(replicas) // replicas)}"
     if load.per_s:
         rate = f"--request-rate {load.per_s / replicas:.4g} --burstiness {replicas}"
     streams = streams_of(resolve(scenario)).values()

@@ -32,13 +32,13 @@ def write(file: Path, answers: list[Answer]) -> Path:
     return file
 
 
-def write_recordings(folder: Path, requests: int, longest: int = 40) -> Path:
+def write_recordings(folder: Path, requests: int) -> Path:
     """Recordings of all sets, with chances of their own; return the file."""
     rng = np.random.default_rng(5)
     answers: list[Answer] = []
     for place, dataset in enumerate(SETS.values()):
         for number in range(requests):
-            tokens = int(rng.integers(longest // 2, longest))
+            tokens = int(rng.integers(20, 40))
             eagle, ngram = (
                 [1, *np.minimum(rng.geometric(share, tokens), RECORDED + 1).tolist()[1:]] for share in (0.4, 0.6)
             )

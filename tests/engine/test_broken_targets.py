@@ -40,8 +40,8 @@ class Drafting:
         return [list(self.executor.drafts[tag].tokens) for tag in tags] if kind == "draft" else []
 
 
-def sound(fill: float = 0.0, rows: int = LENGTH - 1) -> np.ndarray:
-    states = np.random.default_rng(7).standard_normal((rows, 32)).astype(np.float16)
+def sound(fill: float = 0.0) -> np.ndarray:
+    states = np.random.default_rng(7).standard_normal((LENGTH - 1, 32)).astype(np.float16)
     return np.sign(states) * np.float16(fill) if fill else states
 
 

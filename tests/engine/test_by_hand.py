@@ -22,7 +22,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.recorder import Log
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import make_run
-from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from tests.helpers.pairs import pair_scenario
@@ -32,6 +32,10 @@ from tests.helpers.threads import Started, Threads
 
 PATIENCE_S = 30.0
 CALLED = ["ipc:///nowhere"]
+REPLAYED: dict[str, Any] = {
+    "drafters": {"kind": "replayed"}, "verifiers": {"kind": "replayed"},
+    "profile": {"draft": {"base_s": 0.001}, "verify": {"base_s": 0.002}, "verify_prefill": {"base_s": 0.002}},
+}  # fmt: skip
 
 
 def fleet_by_hand(folder: Path, **drafters: Any) -> Scenario:
@@ -90,8 +94,7 @@ def test_a_router_answers_once_all_drafters_have_answered(tiny: Path) -> None:
 
 
 def test_replayed_targets_say_that_they_have_lost_their_drafter() -> None:
-    times = {"draft": {"base_s": 0.001}, "verify": {"base_s": 0.002}, "verify_prefill": {"base_s": 0.002}}
-    fleet = resolve(star(profile=times, drafters={"kind": "replayed"}, verifiers={"kind": "replayed"}))
+    fleet = resolve(star(**REPLAYED))
     drafter, lines = replayed_drafter_node(fleet), list[str]()
     drafter.open()
     targets = ReplayedFleet(fleet, addresses([drafter]), site=Site(say=lines.append))
@@ -109,8 +112,7 @@ def test_stopped_replayed_targets_end_their_running_steps() -> None:
                 self.stop()
             super()._wait()
 
-    times = {"draft": {"base_s": 0.001}, "verify": {"base_s": 0.002}, "verify_prefill": {"base_s": 0.02}}
-    scenario = star(profile=times, drafters={"kind": "replayed"}, verifiers={"kind": "replayed"})
+    scenario = change_scenario(star(**REPLAYED), {"profile.verify_prefill.base_s": 0.02})
     fleet = resolve(scenario)
     drafter = replayed_drafter_node(fleet)
     drafter.open()
@@ -126,9 +128,8 @@ def test_stopped_replayed_targets_end_their_running_steps() -> None:
 @pytest.mark.parametrize("shares", [[[0, 1, 2]], [[0, 1], [2]]])
 def test_replayed_targets_call_a_router(shares: list[list[int]]) -> None:
     """All in one process, or in two."""
-    kinds = {"drafters": {"kind": "replayed", "count": 2, "route": "round-robin"}, "verifiers": {"kind": "replayed"}}
-    times = {"draft": {"base_s": 0.001}, "verify": {"base_s": 0.002}, "verify_prefill": {"base_s": 0.002}}
-    scenario = star(profile=times, workload={"requests": 6, "prompt_tokens": 10, "new_tokens": 20}, **kinds)
+    routed = {"drafters": {"kind": "replayed", "count": 2, "route": "round-robin"}}
+    scenario = star(**REPLAYED | routed, workload={"requests": 6, "new_tokens": 20})
     fleet = resolve(scenario)
     servers: list[Node] = [replayed_drafter_node(fleet, number) for number in range(2)]
     servers.append(router := router_node(fleet, addresses(servers)))

@@ -15,8 +15,11 @@ from scipy.stats import chisquare
 from specfleet.engine.decoding.grow import Drafts
 from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.launch.serve import serve
-from specfleet.engine.node.build import new_drafter, new_target
+from specfleet.engine.node.build import load_target, new_drafter, new_streams, new_target
+from specfleet.engine.node.executors import DraftExecutor, VerifyExecutor
 from specfleet.engine.node.node import Node
+from specfleet.engine.node.pending import PendingDrafts
+from specfleet.engine.node.prompts import prompts_of
 from specfleet.engine.node.real import verifier_node
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.replay import replay
@@ -31,11 +34,33 @@ from tests.helpers.exactly import distribution
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, drafters_of, pair_scenario
 from tests.helpers.plain import model_of, plain_outputs, served_here
-from tests.helpers.real_fleets import RealFleet
+from tests.helpers.toy_fleets import ToyFleet
 
 NARROW: dict[str, Any] = {"count": 1, "max_num_seqs": 3, "max_num_batched_tokens": 12, "kv_tokens": 80}
 LOAD: dict[str, Any] = {"streams": 4, "requests": 7, "prompt_tokens": {"low": 3, "high": 18}, "new_tokens": 18}
 KIN = "kin"
+
+
+class RealFleet(ToyFleet):
+    """A fleet of real models on a network in memory, with stated times of steps, so that every run is the same."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.prompts, self.model = prompts_of(self.fleet), load_target(self.fleet)
+        self.drafting: list[DraftExecutor] = []
+
+    def new_target(self) -> Any:
+        """Return the executor of a target."""
+        fleet, pending = self.fleet, PendingDrafts()
+        target, streams = new_target(fleet, self.model), new_streams(fleet, self.prompts)
+        return VerifyExecutor(target, streams, pending, fleet.drafters.kind == "eagle", in_turn=fleet.in_turn)
+
+    def new_drafter(self, _drafter: int) -> Any:
+        """Return the executor of a drafter."""
+        drafter = new_drafter(self.fleet, self.model)
+        self.state_numbers = getattr(drafter, "state_numbers", 0)
+        self.drafting.append(DraftExecutor(drafter, new_streams(self.fleet), not self.fleet.in_turn))
+        return self.drafting[-1]
 
 
 def narrow(tiny: Path, kind: str, drafters: dict[str, Any], workload: dict[str, Any], **verifiers: Any) -> Scenario:

@@ -66,12 +66,6 @@ def test_a_lone_target_accepts_what_it_does_in_simulation(acceptance: Acceptance
         assert lengths == simulated[request.number]
 
 
-def test_acceptance_of_a_request_is_independent_of_the_fleet() -> None:
-    first, *others = (accepted_in(replayed(verifiers={"count": count})) for count in (1, 2, 5))
-    assert all(other == first for other in others)
-    assert len(set(map(tuple, first.values()))) > 1, "or all requests are the same"
-
-
 def test_requests_are_as_large_as_real_ones() -> None:
     fleet = resolve(replayed())
     drawn = Drawn(Outcomes(fleet), False, verifier_station(fleet, 0))

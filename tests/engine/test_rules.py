@@ -147,21 +147,6 @@ def test_the_papers_algorithm_2_as_printed_would_bias_the_output() -> None:
     assert distance(target, WARM, 2, masses_of(explore(algorithm_2(target, drafter, 2)))) > 0.05
 
 
-def test_stopping_by_a_drawn_tokens_probability_would_bias_the_output() -> None:
-    """Rules may stop a draft by its distribution, never by the probability of the drawn token."""
-    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.25, 0.15])
-
-    def run(chance: Branches) -> Text:
-        token = int(chance.draws(torch.tensor(q)[None])[0])
-        if q[token] < 0.5:  # dropped: the target's own token instead
-            return (int(chance.draws(torch.tensor(p)[None])[0]),)
-        if bool(chance.accepts(torch.tensor([p[token] / q[token]]))):
-            return (token,)
-        return (int(chance.draws(torch.tensor(np.maximum(0.0, p - q))[None])[0]),)
-
-    assert distance({(): np.log(p)}, WARM, 0, masses_of(explore(run))) > 0.1
-
-
 @pytest.mark.parametrize("rule", ["rejection", "without-replacement", "top-k", "match"])
 def test_drawn_outcomes_have_the_explored_frequencies(rule: Rule) -> None:
     """Chi-square over accepted path and next token; a correct rule fails one seed in 1000, and this seed is fixed."""

@@ -228,15 +228,3 @@ def test_waits_of_replayed_processes_match_the_simulation() -> None:
     assert simulated["wait_s"].value > 0.002
     assert run["wait_s"].value == pytest.approx(simulated["wait_s"].value, abs=0.005)
     assert run["rounds_per_s"].value == pytest.approx(simulated["rounds_per_s"].value, rel=0.1)
-
-
-@pytest.mark.parametrize("drafters", [{}, slow({"count": 2, "route": "round-robin"})])
-def test_a_stated_link_changes_no_token(drafters: dict[str, Any]) -> None:
-    content: dict[str, Any] = {
-        "drafters": drafters, "verifiers": {"count": 2},
-        "workload": {"requests": 2, "prompt_tokens": 12, "new_tokens": 16},
-    }  # fmt: skip
-    linked, plain = (serve(make_scenario(content | link)) for link in ({"link": {"latency_s": 0.03}}, {}))
-    assert linked.outputs == plain.outputs
-    assert min(ways_s(linked.run)) >= 0.03 - EXACT_S
-    assert replay(linked.run) == []

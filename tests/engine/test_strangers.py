@@ -35,11 +35,20 @@ from tests.engine.test_nodes import toy_target
 from tests.helpers.processes import alive, ended, eventually, specfleet
 from tests.helpers.threads import Threads
 from tests.helpers.toys import ToyDrafter, check_texts, toy_fleet
-from tests.helpers.zmtp import GREETING, READY, framed, is_closed
 
 FLEET = toy_fleet()
 MAX_BYTES = max_bytes(FLEET)
 PATIENCE_S = 30.0
+# ZeroMQ's wire protocol (ZMTP 3, without keys) by hand.
+GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01" + b"NULL" + bytes(16) + b"\0" + bytes(31)
+READY = b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
+
+
+def framed(part: bytes) -> bytes:
+    """A message of one part as bytes on the wire."""
+    return bytes([2]) + len(part).to_bytes(8, "big") + part
+
+
 HELLOS = framed(pack(Hello("verifier", 0, 1, 0, {"seed": "1"}))) * 500
 OPENINGS = {  # bytes of a connection
     "text": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
@@ -59,6 +68,21 @@ OPENINGS = {  # bytes of a connection
     "a frame without an end": GREETING + READY + bytes([2]) + (1 << 63).to_bytes(8, "big") + bytes(999),
     "a flood": GREETING + READY + HELLOS,
 }
+
+
+def is_closed(stream: socket.socket) -> bool:
+    """Whether the other end closes the connection, after any last frames."""
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
+        stream.settimeout(max(until_s - time.monotonic(), 0.01))
+        try:
+            if not stream.recv(1 << 16):
+                return True
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+    return False
 
 
 class RunningServer:

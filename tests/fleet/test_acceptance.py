@@ -161,11 +161,6 @@ def test_a_depth_of_which_nothing_is_known_is_refused(model: AcceptanceModel) ->
 # --- acceptance in the words of serving engines ---
 
 
-def test_printed_rates_give_the_printed_mean() -> None:
-    printed = (0.82, 0.68, 0.55, 0.43, 0.36)
-    assert expected_committed(PerPosition(survival=printed), 5) == pytest.approx(3.84)
-
-
 counts = st.builds(lambda first, rest: (first, *rest), st.integers(1, 10**6), six(st.integers(0, 10**6)))
 
 

@@ -24,30 +24,6 @@ def next_rows(step: Schedule, accepted: int = 0, drafts: int = K) -> list[Row]:
     ]
 
 
-def test_prompts_take_what_running_rows_leave() -> None:
-    """Budget 16: A and B verify 3 drafts each, C has 20 of 40 prompt tokens, D waits with a prompt of 5."""
-    rule = ContinuousBatching(max_num_seqs=8, max_num_batched_tokens=16, lookahead=K)
-    A, B, C, D, E = range(5)
-    running = [Row(A, 31, 30, K), Row(B, 51, 50, K), Row(C, 40, 20)]
-    waiting: tuple[Row, ...] = (Row(D, 5),)
-    steps = []
-    for _ in range(4):
-        step = rule.schedule(running, waiting)
-        steps.append(tokens_of(step))
-        running, waiting = next_rows(step), step.waiting
-    assert steps == [{A: 4, B: 4, C: 8}, {A: 4, B: 4, C: 8}, {A: 4, B: 4, C: 4, D: 4}, {A: 4, B: 4, C: 4, D: 1}]
-    full = rule.schedule(running, [Row(E, 7)])
-    assert tokens_of(full) == {A: 4, B: 4, C: 4, D: 4}
-    assert [row.tag for row in full.waiting] == [E]
-
-
-def test_a_short_budget_cuts_the_last_drafts() -> None:
-    rule = ContinuousBatching(max_num_seqs=8, max_num_batched_tokens=10)
-    step = rule.schedule([Row(tag, 31, 30, K) for tag in range(3)], [])
-    assert [(share.tokens, share.drafts) for share in step.shares] == [(4, 3), (4, 3), (2, 1)]
-    assert [row.drafts for row in step.running] == [3, 3, 1]
-
-
 def test_a_row_without_budget_keeps_its_drafts() -> None:
     step = ContinuousBatching(8, 4).schedule([Row(tag, 31, 30, K) for tag in range(2)], [])
     assert tokens_of(step) == {0: 4}

@@ -393,11 +393,6 @@ def test_what_cannot_be_placed_is_refused_in_one_line(text: str, line: str) -> N
         estimated_profile(*map(placed_of, text.split()))
 
 
-def test_a_place_says_devices_and_precision() -> None:
-    place = placed_of("llama-3.1-70b@4xh100:fp8")
-    assert (place.parallel, place.precision, place.device.title) == (4, "fp8", "NVIDIA H100 SXM 80 GB")
-
-
 CONFIG = {"model_type": "llama", **TINY}
 
 

@@ -155,14 +155,6 @@ def test_what_does_not_belong_together_is_refused() -> None:
 
 
 def test_nodes_that_sent_nothing_have_no_common_clock() -> None:
-    run = simulate(
-        make_scenario(
-            {
-                "name": "plain", "profile": {"name": "stated", "draft": {}, "verify": {"base_s": 0.03}},
-                "drafters": {"count": 0}, "verifiers": {"count": 2}, "workload": {"requests": 4, "new_tokens": 8},
-            }
-        )
-    )  # fmt: skip
-    run = Run(msgspec.structs.replace(run.header, world="engine"), run.table)
+    run = star(count=0)
     with pytest.raises(InputError, match="without messages clocks are unknown"):
         join_runs([(name, node(run, name)) for name in ("verifier.1", "verifier.2")])

@@ -16,11 +16,11 @@ from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
 
-def samples(device: str, watts: list[float], counts: bool, every_s: float = 0.5) -> list[PowerSample]:
+def samples(device: str, watts: list[float], counts: bool) -> list[PowerSample]:
     """Samples of a device with this power at each time; its counter began at 1000 J."""
-    energy_j = 1000 + np.concatenate([[0.0], np.cumsum((np.array(watts)[1:] + np.array(watts)[:-1]) / 2 * every_s)])
+    energy_j = 1000 + np.concatenate([[0.0], np.cumsum((np.array(watts)[1:] + np.array(watts)[:-1]) / 2 * 0.5)])
     return [
-        PowerSample(every_s * k, "", 0, device, power_w=watt, energy_j=float(energy_j[k]) if counts else math.nan)
+        PowerSample(0.5 * k, "", 0, device, power_w=watt, energy_j=float(energy_j[k]) if counts else math.nan)
         for k, watt in enumerate(watts)
     ]
 

@@ -18,11 +18,13 @@ def all_functions() -> dict[str, Callable[..., Any]]:
 
 
 def registered(typed: typer.Typer, before: str = "") -> dict[str, CommandInfo]:
-    found = {f"{before}{one.name or getattr(one.callback, '__name__', '')}": one for one in typed.registered_commands}
+    infos = {
+        f"{before}{info.name or getattr(info.callback, '__name__', '')}": info for info in typed.registered_commands
+    }
     for group in typed.registered_groups:
         if group.typer_instance is not None:
-            found |= registered(group.typer_instance, f"{before}{group.name} ")
-    return found
+            infos |= registered(group.typer_instance, f"{before}{group.name} ")
+    return infos
 
 
 def _commands(group: Any, before: str = "") -> dict[str, Any]:

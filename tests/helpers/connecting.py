@@ -41,11 +41,9 @@ def welcomed(server: ServerEnd, client: ClientEnd, now_s: float = 0.0, peer: byt
     return client.receive(frame_of([answer for answer in answers if isinstance(answer, Send)]), now_s)
 
 
-def connected(
-    fleet: Fleet, server: ServerEnd, number: int = 0, peer: bytes = b"peer", life: int = 1, now_s: float = 0.0
-) -> ClientEnd:
+def connected(fleet: Fleet, server: ServerEnd, number: int = 0, peer: bytes = b"peer") -> ClientEnd:
     """Return a client that the server has welcomed."""
-    client = ClientEnd(fleet, number, life)
-    welcomed(server, client, now_s, peer)
+    client = ClientEnd(fleet, number, 1)
+    welcomed(server, client, peer=peer)
     assert client.state == "open"
     return client

@@ -56,7 +56,7 @@ class State:
         self.down: list[tuple[Any, list[int]]] = []
         self.pending, self.taken = PendingDrafts(), {}  # type: tuple[PendingDrafts, dict[int, list[int]]]
         self.texts: dict[int, list[int]] = {}  # at the target, by tag
-        self.own: dict[int, int] = {}  # its last own token
+        self.last: dict[int, int] = {}  # its last own token
         self.guessed: dict[int, list[int]] = {}  # at the drafter: its copy of the text
         self.sent: dict[int, list[int]] = {}  # the last draft of each tag
         self.guesses: dict[int, bool] = {}  # by right token: whether the drafter guesses it
@@ -85,14 +85,14 @@ class State:
         """Yield the states after the drafter's step, one for each choice of new guesses."""
         step = self.drafter.running
         assert step is not None
-        unknown = [token for member in step.members for token in self.unknown_of(step, member.tag)]
+        unknown = [token for member in step.members for token in self.list_unknown(step, member.tag)]
         for number in range(1 << len(unknown)):
             after = self.twin("drafter")
             after.guesses |= {token: bool(number >> place & 1) for place, token in enumerate(unknown)}
             after.end_draft()
             yield after
 
-    def unknown_of(self, step: Step, tag: int) -> list[int]:
+    def list_unknown(self, step: Step, tag: int) -> list[int]:
         """The right tokens that a step is the first to draft, and that can still be used.
 
         Tokens after a wrong guess or in committed text cannot; for them the drafter guesses plain decoding's tokens,
@@ -101,7 +101,7 @@ class State:
         session = self.drafter.sessions.get(tag)
         if step.kind != "draft" or session is None:
             return []
-        (member,) = [each for each in step.members if each.tag == tag]
+        (member,) = [member for member in step.members if member.tag == tag]
         if self.guessed[tag][: member.base] != [right(member.request, place) for place in range(member.base)]:
             return []
         places = range(member.base, member.base + member.tokens)
@@ -121,7 +121,7 @@ class State:
         message, tokens = self.up.pop(0)
         before = self.drafter.sessions.get(message.tag)
         followed = self.apply(self.drafter, message)
-        assert not any(isinstance(each, Ignored) for each in followed), f"the drafter drops {message}"
+        assert not any(isinstance(instruction, Ignored) for instruction in followed), f"the drafter drops {message}"
         if isinstance(message, DraftRequest):
             if message.opening:
                 self.guessed[message.tag] = list(tokens)
@@ -140,7 +140,7 @@ class State:
         """Deliver the oldest message on its way down; only outdated ones may be dropped."""
         message, tokens = self.down.pop(0)
         current = self.is_current(message)
-        ignored = any(isinstance(each, Ignored) for each in self.apply(self.target, message))
+        ignored = any(isinstance(instruction, Ignored) for instruction in self.apply(self.target, message))
         assert ignored != current, f"{message}: " + ("dropped" if ignored else "taken")
         if not ignored:
             self.pending.receive(message, Content(tokens))
@@ -157,7 +157,7 @@ class State:
             wanted = [right(member.request, len(text) + place) for place in range(len(drafted) + 1)]
             wrong = [place for place, token in enumerate(drafted) if token != wanted[place]]
             accepted = wrong[0] if wrong else len(drafted)
-            self.own[member.tag] = wanted[accepted]
+            self.last[member.tag] = wanted[accepted]
             text += wanted[: accepted + 1]
             for token in text:  # not drafted again
                 self.guesses.pop(token, None)
@@ -203,7 +203,7 @@ class State:
         for instruction in followed:
             match instruction:
                 case DraftRequest(tag=tag, opening=opening):
-                    self.up.append((instruction, list(self.texts[tag]) if opening else [self.own[tag]]))
+                    self.up.append((instruction, list(self.texts[tag]) if opening else [self.last[tag]]))
                 case Leave():
                     self.up.append((instruction, []))
                 case Draft(tag=tag, tokens=count):
@@ -283,10 +283,10 @@ _NO_STATE = ("_handlers", "rng", "_key", "planned", "is_planned", "parts")
 
 def _key_of(station: Station) -> str:
     """The content of a station as text, kept with it: a station that is shared does not change any more."""
-    own = vars(station)
-    if "_key" not in own:
-        own["_key"] = repr(_inside(station))
-    return own["_key"]  # type: ignore[no-any-return]
+    state = vars(station)
+    if "_key" not in state:
+        state["_key"] = repr(_inside(station))
+    return state["_key"]  # type: ignore[no-any-return]
 
 
 def _inside(thing: Any) -> Any:
@@ -316,7 +316,7 @@ def explore(first: State) -> Explored:
     No path returns to a state, and every path ends in a final state.
     """
     visited: dict[tuple[str, str, str], bool] = {}  # by state: whether all its successors are visited
-    found = Explored()
+    explored = Explored()
     path: list[tuple[tuple[str, str, str], Iterator[State]]] = []
 
     def enter(state: State) -> None:
@@ -327,10 +327,10 @@ def explore(first: State) -> Explored:
         state.check()
         visited[key] = False
         following = list(state.following())
-        found.states += 1
+        explored.states += 1
         if not following:
             assert state.is_over, f"nothing can happen any more, and this is left: {key}"
-            found.ends += 1
+            explored.ends += 1
         path.append((key, iter(following)))
 
     enter(first)
@@ -342,4 +342,4 @@ def explore(first: State) -> Explored:
             path.pop()
         else:
             enter(after)
-    return found
+    return explored

@@ -24,8 +24,8 @@ def reports_much(pipe: LauncherPipe, number: int) -> str:
     """Report so many numbers, after a message."""
     pipe.send(("ready", "ready"))
     pipe.connection.recv()
-    for each in range(number):
-        pipe.report(each)
+    for value in range(number):
+        pipe.report(value)
     return "all"
 
 

@@ -35,6 +35,10 @@ class Served(NamedTuple):
     def gaps_s(self) -> list[float]:
         return [after - before for before, after in pairwise(self.steps_s)]
 
+    @property
+    def tpot_s(self) -> float:
+        return (self.end_s - self.first_s) / (self.answer - 1)
+
 
 def scenario_of_server(
     requests: int = 120, streams: int = 4, depth: int = DEPTH, prefill_first: bool = False, **workload: Any
@@ -65,12 +69,12 @@ def served_in(run: Run) -> list[Served]:
     """Return the requests of a run, in the order of their arrivals."""
     rows, drafters = run.frame(), run.header.scenario.drafters
     depth = drafters.depth if drafters.count else 0
-    found = []
+    requests = []
     for _, of in rows.groupby(["tag", "request"]):
         join, done = of[of.event == "join"].iloc[0], of[of.event == "done"]
         ends_s = done[done.kind.isin(["prefill", "verify", "decode"])].time_s.tolist()
         session = [(depth, int(accepted)) for accepted in done[done.kind.isin(["verify", "decode"])].accepted]
-        found.append(
+        requests.append(
             Served(
                 float(join.time_s),
                 ends_s[0],
@@ -82,58 +86,57 @@ def served_in(run: Run) -> list[Served]:
                 float(done.duration_s.iloc[0]),
             )
         )
-    return sorted(found)
+    return sorted(requests)
 
 
-def metrics_text(each: Sequence[Served], depth: int = DEPTH, older: bool = False, engine: int = 0) -> str:
+def metrics_text(requests: Sequence[Served], depth: int = DEPTH, older: bool = False, engine: int = 0) -> str:
     """A scrape of vLLM's /metrics after these requests; `older`: with the names of versions until 0.10."""
     labels = f'engine="{engine}",model_name="m"'
-    gaps = [gap for one in each for gap in one.gaps_s]
-    tpots = [(one.end_s - one.first_s) / (one.answer - 1) for one in each]
+    gaps = [gap for request in requests for gap in request.gaps_s]
     histograms = {
-        "time_to_first_token_seconds": [one.first_s - one.start_s for one in each],
+        "time_to_first_token_seconds": [request.first_s - request.start_s for request in requests],
         "time_per_output_token_seconds" if older else "inter_token_latency_seconds": gaps,
-        "e2e_request_latency_seconds": [one.end_s - one.start_s for one in each],
-        "request_decode_time_seconds": [one.end_s - one.first_s for one in each],
-        "request_inference_time_seconds": [one.end_s - one.start_s for one in each],
-        "request_queue_time_seconds": [0.0 for _ in each],
-        "request_prefill_time_seconds": [one.prefill_s for one in each],
-        "request_prompt_tokens": [one.prompt for one in each],
-        "request_generation_tokens": [one.answer for one in each],
-        "iteration_tokens_total": [1.0] * len({round(end_s, 6) for one in each for end_s in one.steps_s}),
+        "e2e_request_latency_seconds": [request.end_s - request.start_s for request in requests],
+        "request_decode_time_seconds": [request.end_s - request.first_s for request in requests],
+        "request_inference_time_seconds": [request.end_s - request.start_s for request in requests],
+        "request_queue_time_seconds": [0.0 for _ in requests],
+        "request_prefill_time_seconds": [request.prefill_s for request in requests],
+        "request_prompt_tokens": [request.prompt for request in requests],
+        "request_generation_tokens": [request.answer for request in requests],
+        "iteration_tokens_total": [1.0] * len({round(end_s, 6) for request in requests for end_s in request.steps_s}),
     }
     if not older:
-        histograms["request_time_per_output_token_seconds"] = tpots
+        histograms["request_time_per_output_token_seconds"] = [request.tpot_s for request in requests]
     usage = "gpu_cache_usage_perc" if older else "kv_cache_usage_perc"
     lines = [
         f"vllm:num_requests_running{{{labels}}} 4", f"vllm:num_requests_waiting{{{labels}}} 0",
         f"vllm:{usage}{{{labels}}} 0.25", f"vllm:num_preemptions_total{{{labels}}} 2",
         f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="1000",{labels}}} 1',
-        f"vllm:prompt_tokens_total{{{labels}}} {sum(one.prompt for one in each)}",
-        f"vllm:generation_tokens_total{{{labels}}} {sum(one.answer for one in each)}",
+        f"vllm:prompt_tokens_total{{{labels}}} {sum(request.prompt for request in requests)}",
+        f"vllm:generation_tokens_total{{{labels}}} {sum(request.answer for request in requests)}",
     ]  # fmt: skip
     for name, values in histograms.items():
         counts = [f'vllm:{name}_bucket{{{labels},le="{le}"}} {sum(v <= le for v in values)}' for le in BOUNDS]
         lines += [*counts, f'vllm:{name}_bucket{{{labels},le="+Inf"}} {len(values)}']
         lines += [f"vllm:{name}_sum{{{labels}}} {sum(values)!r}", f"vllm:{name}_count{{{labels}}} {len(values)}"]
-    rounds = [pair for one in each for pair in one.session]
+    rounds = [pair for request in requests for pair in request.session]
     spec = engines.prometheus({engine: rounds}, depth).split("\n", 2)[2] if depth and rounds else ""
     return "\n".join(lines) + "\n" + spec
 
 
-def bench_text(each: Sequence[Served], depth: int = DEPTH, **more: Any) -> str:
+def bench_text(requests: Sequence[Served], depth: int = DEPTH, **more: Any) -> str:
     """The file of `vllm bench serve --save-result --save-detailed`; `more`: other settings."""
-    rounds = [pair for one in each for pair in one.session]
+    rounds = [pair for request in requests for pair in request.session]
     content: dict[str, Any] = {
-        "completed": len(each),
+        "completed": len(requests),
         "request_rate": "inf",
         "max_concurrency": 4,
-        "input_lens": [one.prompt for one in each],
-        "output_lens": [one.answer for one in each],
-        "ttfts": [one.first_s - one.start_s for one in each],
-        "itls": [one.gaps_s for one in each],
-        "start_times": [one.start_s for one in each],
-        "errors": ["" for _ in each],
+        "input_lens": [request.prompt for request in requests],
+        "output_lens": [request.answer for request in requests],
+        "ttfts": [request.first_s - request.start_s for request in requests],
+        "itls": [request.gaps_s for request in requests],
+        "start_times": [request.start_s for request in requests],
+        "errors": ["" for _ in requests],
     }
     if depth:
         passed = engines.survivors(engines.histogram_of(rounds, depth))
@@ -142,49 +145,49 @@ def bench_text(each: Sequence[Served], depth: int = DEPTH, **more: Any) -> str:
             "spec_decode_draft_tokens": depth * len(rounds),
             "spec_decode_accepted_tokens": sum(passed),
             "spec_decode_acceptance_length": 1 + sum(passed) / len(rounds),
-            "spec_decode_per_position_acceptance_rates": [one / len(rounds) for one in passed],
+            "spec_decode_per_position_acceptance_rates": [count / len(rounds) for count in passed],
         }
     return json.dumps(content | more, indent=1)
 
 
-def sglang_bench_text(each: Sequence[Served], depth: int = DEPTH, **more: Any) -> str:
+def sglang_bench_text(requests: Sequence[Served], depth: int = DEPTH, **more: Any) -> str:
     """The line of SGLang's benchmark with details; a round's tokens share its time, as its client notes them."""
-    rounds = [pair for one in each for pair in one.session]
-    span_s = max(one.end_s for one in each) - each[0].start_s
+    rounds = [pair for request in requests for pair in request.session]
+    span_s = max(request.end_s for request in requests) - requests[0].start_s
     content: dict[str, Any] = {
         "backend": "sglang", "request_rate": float("inf"), "max_concurrency": 4, "sharegpt_output_len": None,
         "server_info": {"max_running_requests": 64, "chunked_prefill_size": -1, "speculative_num_steps": depth or None},
-        "duration": span_s, "completed": len(each),
-        "total_output_tokens": sum(one.answer for one in each),
-        "mean_ttft_ms": 1e3 * sum(one.first_s - one.start_s for one in each) / len(each),
-        "concurrency": sum(one.end_s - one.start_s for one in each) / span_s,
+        "duration": span_s, "completed": len(requests),
+        "total_output_tokens": sum(request.answer for request in requests),
+        "mean_ttft_ms": 1e3 * sum(request.first_s - request.start_s for request in requests) / len(requests),
+        "concurrency": sum(request.end_s - request.start_s for request in requests) / span_s,
         "accept_length": 1 + sum(accepted for _, accepted in rounds) / len(rounds) if depth else None,
-        "input_lens": [one.prompt for one in each], "output_lens": [one.answer for one in each],
-        "ttfts": [one.first_s - one.start_s for one in each],
-        "itls": [[(one.end_s - one.first_s) / (one.answer - 1)] * (one.answer - 1) for one in each],
+        "input_lens": [request.prompt for request in requests], "output_lens": [request.answer for request in requests],
+        "ttfts": [request.first_s - request.start_s for request in requests],
+        "itls": [[request.tpot_s] * (request.answer - 1) for request in requests],
     }  # fmt: skip
     return json.dumps(content | more) + "\n"
 
 
-def aiperf_text(each: Sequence[Served], depth: int = DEPTH) -> str:
+def aiperf_text(requests: Sequence[Served], depth: int = DEPTH) -> str:
     """AIPerf's profile_export.jsonl; the first request is a warm-up."""
     lines = []
-    for number, one in enumerate(each):
-        line = engines.aiperf_line(one.session, depth) if depth else {"metadata": {}, "metrics": {}}
+    for number, request in enumerate(requests):
+        line = engines.aiperf_line(request.session, depth) if depth else {"metadata": {}, "metrics": {}}
         line["metadata"] |= {
-            "request_start_ns": round(1e9 * (1000 + one.start_s)),
+            "request_start_ns": round(1e9 * (1000 + request.start_s)),
             "benchmark_phase": "profiling" if number else "warmup",
         }
         line["metrics"] |= {
-            "time_to_first_token": {"value": 1e3 * (one.first_s - one.start_s)},
-            "request_latency": {"value": 1e3 * (one.end_s - one.start_s)},
-            "inter_chunk_latency": {"value": [1e3 * gap for gap in one.gaps_s]},
-            "input_sequence_length": {"value": one.prompt},
-            "output_sequence_length": {"value": 3 * one.answer},  # by the client's tokenizer
-            "usage_completion_tokens": {"value": one.answer},
+            "time_to_first_token": {"value": 1e3 * (request.first_s - request.start_s)},
+            "request_latency": {"value": 1e3 * (request.end_s - request.start_s)},
+            "inter_chunk_latency": {"value": [1e3 * gap for gap in request.gaps_s]},
+            "input_sequence_length": {"value": request.prompt},
+            "output_sequence_length": {"value": 3 * request.answer},  # by the client's tokenizer
+            "usage_completion_tokens": {"value": request.answer},
         }
         if depth:
-            line["spec_decode_acceptance"]["completion_tokens"] = one.answer
+            line["spec_decode_acceptance"]["completion_tokens"] = request.answer
         lines.append(json.dumps(line) + "\n")
     return "".join(lines)
 
@@ -215,16 +218,16 @@ def log_text(
     return "\n".join(lines) + "\n"
 
 
-def sglang_log_text(running: Sequence[int], length: float = 2.5, step_s: float = 0.025, rank: str = "") -> str:
-    """Lines of SGLang's log, 40 steps of `step_s` each; `rank`: of several, as ` DP0`."""
+def sglang_log_text(running: Sequence[int], length: float = 2.5, rank: str = "") -> str:
+    """Lines of SGLang's log, 40 steps of 25 ms each; `rank`: of several, as ` DP0`."""
     lines = ["server_args=ServerArgs(speculative_num_steps=3, max_running_requests=48, chunked_prefill_size=512)"]
     for number, now in enumerate(running):
-        at = f"[2026-05-27 20:14:{round(40 * step_s * number):02}{rank} TP0]"
+        at = f"[2026-05-27 20:14:{number:02}{rank} TP0]"
         lines += [
             f"{at} Prefill batch. #new-seq: 2, #new-token: 230, #cached-token: 0, token usage: 0.02, #running-req: 0",
             (
                 f"{at} Decode batch, #running-req: {now}, #token: 100, token usage: 0.25, accept len: {length:.2f}, "
-                f"accept rate: 0.50, gen throughput (token/s): {now * length / step_s:.2f}, #queue-req: 1"
+                f"accept rate: 0.50, gen throughput (token/s): {now * length / 0.025:.2f}, #queue-req: 1"
             ),
         ]
     return "\n".join(lines) + "\n"

@@ -135,7 +135,7 @@ class StationsMachine(RuleBasedStateMachine):
 
     def assert_complete(self) -> None:
         """Every request has all its tokens, and no station has work."""
-        asked = {(tag, one.number): one for tag, stream in streams_of(self.fleet).items() for one in stream}
+        asked = {(tag, request.number): request for tag, stream in streams_of(self.fleet).items() for request in stream}
         assert sorted(self.finished) == sorted(asked)
         for stream, request in asked.items():
             assert self.committed[stream] == request.prompt_tokens + request.new_tokens

@@ -25,13 +25,13 @@ class Hosts:
             self._do(*middle, "ip", "link", "set", "middle", "up")
             for number in range(1, count + 1):
                 self._keep(*middle, "unshare", "--net")
-                pid, own = str(self.keepers[number].pid), self._inside(number)
+                pid, host = str(self.keepers[number].pid), self._inside(number)
                 self._do(*middle, "ip", "link", "add", f"to{number}", "type", "veth",
                          "peer", "name", "eth", "netns", pid)  # fmt: skip
                 self._do(*middle, "ip", "link", "set", f"to{number}", "master", "middle", "up")
-                self._do(*own, "ip", "addr", "add", f"{self.address(number)}/24", "dev", "eth")
-                self._do(*own, "ip", "link", "set", "eth", "up")
-                self._do(*own, "ip", "link", "set", "lo", "up")
+                self._do(*host, "ip", "addr", "add", f"{self.address(number)}/24", "dev", "eth")
+                self._do(*host, "ip", "link", "set", "eth", "up")
+                self._do(*host, "ip", "link", "set", "lo", "up")
         except (OSError, NotPermittedError) as error:
             self.close()
             raise NotPermittedError(str(error)) from None

@@ -84,20 +84,20 @@ def copies(host: Host, model: CausalLM, drafter: Drafter, sampling: Sampling) ->
                 tag, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None
             )
 
-    found: dict[str, list[int]] = {"draft": [], "verify": [], "advance": []}
+    counts: dict[str, list[int]] = {"draft": [], "verify": [], "advance": []}
     for _ in range(2):
         drafts, drafting = host.during(partial(drafter.draft, tags, depths))
         assert {drafts.tokens.device.type, model.device.type} == {NAME}
         verdicts, verifying = host.during(partial(target.verify, tags, drafts))
         _, advancing = host.during(partial(advance, verdicts))
-        for name, number in zip(found, (drafting, verifying, advancing), strict=True):
-            found[name].append(number)
-    return found
+        for name, number in zip(counts, (drafting, verifying, advancing), strict=True):
+            counts[name].append(number)
+    return counts
 
 
 def main() -> None:
     """Print the copies of all cases as JSON."""
-    host, found = Host(), {}
+    host, by_case = Host(), {}
     _setup_privateuseone_for_python_backend(NAME)
     plain, head = LlamaForCausalLM(CONFIG), EagleHead(CONFIG)
     head3 = Eagle3Head(CONFIG, TAPS, CONFIG.hidden_size, DRAFTED)
@@ -114,8 +114,8 @@ def main() -> None:
                         ("eagle3", EagleDrafter(head3, model, shape, rule)),
                     ):  # fmt: skip
                         case = f"{name}, {shape.kind}, T={temperature}, {'eager' if graphs is None else 'graphs'}"
-                        found[case] = copies(host, model, drafter, Sampling(temperature))
-    print(json.dumps(found))  # noqa: T201  (for the test that runs this)
+                        by_case[case] = copies(host, model, drafter, Sampling(temperature))
+    print(json.dumps(by_case))  # noqa: T201  (for the test that runs this)
 
 
 if __name__ == "__main__":

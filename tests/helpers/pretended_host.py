@@ -175,8 +175,8 @@ class PretendedHost:
         row = fleet.workload.prompt_tokens + fleet.workload.new_tokens
         held_bytes = [self.drafting_bytes(fleet.verifiers.count * row)] * fleet.drafters.stations
         if fleet.verifiers.kind == "real":
-            own = [self.target, *([self.drafter] if fleet.verifiers.drafts else [])]
-            held_bytes += [self.weights_bytes(*own) + self.cache_bytes(row, *own)] * fleet.verifiers.count
+            models = [self.target, *([self.drafter] if fleet.verifiers.drafts else [])]
+            held_bytes += [self.weights_bytes(*models) + self.cache_bytes(row, *models)] * fleet.verifiers.count
         with self.processes(scenario.name, held_bytes):
             return SimpleNamespace(run=simulate(msgspec.structs.replace(scenario, profile=PROFILE)))
 

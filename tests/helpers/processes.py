@@ -68,15 +68,15 @@ def is_asleep(process: subprocess.Popen[str]) -> bool:
 
 def alive(session: int) -> list[int]:
     """List the processes of a session that have not ended."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, of_session = state_of(stat)
         except OSError:  # it has just ended
             continue
         if of_session == session and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
+            pids.append(int(stat.parent.name))
+    return pids
 
 
 def eventually(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> bool:

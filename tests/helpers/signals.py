@@ -23,7 +23,7 @@ def assert_ended_by(process: subprocess.Popen[str], how: str, *kept: str) -> str
     number, line = SIGNALS[how]
     assert (status, out) == (128 + number, ""), err
     *others, last = err.strip().splitlines()
-    assert last.partition(": ")[2] in [f"{line}; {one}" for one in kept], err
+    assert last.partition(": ")[2] in [f"{line}; {place}" for place in kept], err
     assert "Traceback" not in err
     assert eventually(lambda: not alive(process.pid)), f"left behind: {alive(process.pid)}"
     return "\n".join(others)

@@ -185,7 +185,7 @@ class ToyFleet:
         fleet, name = self.fleet, verifier_name(target)
         deaths, lives = self.deaths[name], self.executors.setdefault(name, [])
         done = {request for life in lives for request in life.outputs}
-        streams = {tag: own for tag, own in streams_of(fleet).items() if fleet.target_of(tag) == target}
+        streams = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
         numbers = [0] if fleet.routed else sorted({fleet.drafter_of(tag) for tag in streams})
         if not deaths:
             for drafter in numbers:
@@ -196,8 +196,10 @@ class ToyFleet:
         }
         client_of = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
         connections = ConnectionTable(clients=clients, client_of=client_of, links=stated_links(fleet))
-        left = {tag: [request for request in own if request.number not in done] for tag, own in streams.items()}
-        users = {tag: map(partial(join_of, fleet, tag), own) for tag, own in left.items() if own}
+        left = {
+            tag: [request for request in requests if request.number not in done] for tag, requests in streams.items()
+        }
+        users = {tag: map(partial(join_of, fleet, tag), requests) for tag, requests in left.items() if requests}
         lives.append(self.new_target())
         self._node(name, verifier_station(fleet, target), lives[-1], connections, users)
 

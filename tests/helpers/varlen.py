@@ -37,7 +37,7 @@ def varlen_reference(
     assert num_splits == (None if len(block_table) == 1 else 1), "split rows are wrong beyond the first"
     assert enable_gqa
     assert page_size % 256 == 0
-    assert all(each.dtype == torch.int32 for each in (cu_seq_q, cu_seq_k, seqused_k, block_table))
+    assert all(numbers.dtype == torch.int32 for numbers in (cu_seq_q, cu_seq_k, seqused_k, block_table))
     assert [len(cu_seq_q), len(cu_seq_k), len(seqused_k)] == [B + 1, B + 1, B]
     assert max_q <= N
     assert max_k <= block_table.shape[1] * page_size
@@ -46,8 +46,8 @@ def varlen_reference(
     place = token - cu_seq_q[row]
     last = place + (seqused_k - cu_seq_q.diff())[row] if from_the_end else place
     keys, values = (
-        each[block_table[row].long()].flatten(1, 2)[:, :max_k].repeat_interleave(heads // each.shape[2], 2)
-        for each in (key, value)
+        paged[block_table[row].long()].flatten(1, 2)[:, :max_k].repeat_interleave(heads // paged.shape[2], 2)
+        for paged in (key, value)
     )
     scores = torch.einsum("nhd,nwhd->nhw", query, keys) * size**-0.5
     unseen = torch.arange(max_k, device=query.device) > last[:, None]

@@ -33,7 +33,8 @@ NAMES = (
 )  # fmt: skip
 
 
-def deep(levels: int, inner: Any = 1) -> Any:
+def deep(levels: int) -> Any:
+    inner: Any = 1
     for _ in range(levels):
         inner = [inner]
     return inner

@@ -14,7 +14,7 @@ from specfleet.fleet.policies.goodspeed import GoodSpeed
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.run import Run
-from specfleet.fleet.scenario.reading import make_scenario, scenario_of
+from specfleet.fleet.scenario.reading import scenario_of
 from specfleet.fleet.scenario.resolved import LocalDrafts, ResolvedVerifiers
 from specfleet.fleet.stations.aligned import AlignedStation
 from specfleet.fleet.stations.messages import Finished, Join, StepDone
@@ -22,6 +22,7 @@ from specfleet.fleet.stations.station import Start, Station
 from specfleet.fleet.stations.verifier import VerifierStation
 from specfleet.fleet.times.step import Step
 from specfleet.sim.run import simulate
+from tests.helpers.stars import star
 from tests.helpers.steps import ended, started
 
 
@@ -211,23 +212,16 @@ def test_every_session_is_served_to_its_end(
 
 def run_batch(size: int, rule: dict[str, Any], beta: float = 0.6, realign_s: float = 0.0, **workload: Any) -> Run:
     """Equal requests that all wait from the beginning."""
-    load = {"requests": 40, "prompt_tokens": 10, "new_tokens": 400} | workload
+    load = {"requests": 40, "new_tokens": 400} | workload
     return simulate(
-        make_scenario(
-            {
-                "name": "batch",
-                "profile": {
-                    "name": "p",
-                    "draft": {"per_token_s": 1.0},
-                    "verify": {"base_s": 4.0},
-                    "realign": {"base_s": realign_s},
-                },
-                "drafters": {"depth": 4, "place": "target"},
-                "verifiers": {"max_num_seqs": size, "aligned": rule},
-                "acceptance": {"model": "geometric", "beta": beta},
-                "workload": load | {"streams": load["requests"]},
-                "measure": {"warm_up_share": 0.0},
-            }
+        star(
+            seed=0,
+            profile={"draft": {"per_token_s": 1.0}, "realign": {"base_s": realign_s}},
+            drafters={"depth": 4, "place": "target"},
+            verifiers={"count": 1, "max_num_seqs": size, "aligned": rule},
+            acceptance={"beta": beta},
+            workload=load | {"streams": load["requests"]},
+            measure={"warm_up_share": 0.0},
         )
     )
 

@@ -12,13 +12,13 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.records.metrics.measure import measure
-from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from specfleet.fleet.stations.drafter import DrafterStation
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Ignored, Join
 from specfleet.fleet.stations.verifier import VerifierStation
 from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
+from tests.helpers.stars import star
 from tests.helpers.steps import ended, run_step, started
 from tests.helpers.theory import drafting_ahead
 
@@ -83,15 +83,14 @@ def test_a_busy_target_decodes_alone_while_the_drafter_rolls_back() -> None:
 
 
 def scenario(beta: float, draft_s: float, verify_s: float, least: int, tokens: int) -> Any:
-    return make_scenario(
-        {
-            "name": "ahead",
-            "profile": {"name": "p", "draft": {"per_token_s": draft_s}, "verify": {"base_s": verify_s}},
-            "acceptance": {"model": "geometric", "beta": beta},
-            "drafters": {"overlap": {"policy": "ahead", "least": least}},
-            "workload": {"requests": 1, "prompt_tokens": 10, "new_tokens": tokens},
-            "measure": {"warm_up_share": 0.0},
-        }
+    return star(
+        seed=0,
+        profile={"draft": {"per_token_s": draft_s}, "verify": {"base_s": verify_s}},
+        acceptance={"beta": beta},
+        drafters={"overlap": {"policy": "ahead", "least": least}},
+        verifiers={"count": 1},
+        workload={"requests": 1, "new_tokens": tokens},
+        measure={"warm_up_share": 0.0},
     )
 
 

@@ -133,7 +133,7 @@ def test_auto_loads_the_loop_when_it_pays(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.slow
 def test_compilation_is_announced_once_per_machine(tmp_path: Path) -> None:
     program = (
-        "from sim.run import simulate\n"
+        "from specfleet.sim.run import simulate\n"
         "from tests.helpers.stars import star\n"
         "print(simulate(star(), path='fast').digest())\n"
     )
@@ -154,7 +154,7 @@ def test_loops_are_compiled_anew_after_a_change_of_a_function(tmp_path: Path) ->
     """Numba's cache alone does not see changes in other files than that of the loop."""
     loop = (
         "from pathlib import Path\n"
-        "from sim.fast.compiled import code_of, compiled_loop\n"
+        "from specfleet.sim.fast.compiled import code_of, compiled_loop\n"
         "from called import changed\n\n\n"
         "@compiled_loop\n"
         "def run(_code, x):\n"
@@ -165,11 +165,11 @@ def test_loops_are_compiled_anew_after_a_change_of_a_function(tmp_path: Path) ->
 
     def outcome(change: str) -> str:
         (tmp_path / "called.py").write_text(
-            f"from sim.fast.compiled import compiled\n\n\n@compiled\ndef changed(x):\n    return {change}\n"
+            f"from specfleet.sim.fast.compiled import compiled\n\n\n@compiled\ndef changed(x):\n    return {change}\n"
         )
         command = [sys.executable, str(tmp_path / "loop.py")]
         paths = {
-            "PYTHONPATH": os.pathsep.join([str(Path(layout.__file__).parents[2]), str(tmp_path)]),
+            "PYTHONPATH": os.pathsep.join([str(Path(layout.__file__).parents[3]), str(tmp_path)]),
             "NUMBA_CACHE_DIR": str(tmp_path),
         }
         return subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, check=True).stdout

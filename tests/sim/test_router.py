@@ -12,13 +12,13 @@ from specfleet.fleet.policies.route import RoundRobin
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.metrics.tables import rounds_of
 from specfleet.fleet.records.replay import replay
-from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
 from specfleet.fleet.stations.router import RouterStation
 from specfleet.fleet.stations.station import Start
 from specfleet.sim.run import simulate
-from tests.helpers.stars import star as small_star
+from tests.helpers.stars import star
 
 
 def route(station: RouterStation, *events: Any) -> list[Instruction]:
@@ -54,29 +54,14 @@ def test_repeated_and_late_messages_change_nothing() -> None:
         assert isinstance(route(station, event)[0], Ignored)
 
 
-def m_for_n(
-    M: int,
-    N: int,
-    route: str | dict[str, Any],
-    new_tokens: int = 4000,
-    tables: dict[str, Any] | None = None,
-    **drafters: Any,
-) -> Scenario:
-    changed = tables or {}
-    return make_scenario(
-        {
-            "name": "m-for-n",
-            "profile": {
-                "name": "p",
-                "draft": {"base_s": 1.0, "spread": {"spread": "exponential"}},
-                "verify": {"base_s": 2.0},
-            },
-            "acceptance": {"model": "geometric", "beta": 0.6},
-            "drafters": {"count": M, "depth": 4, "route": route} | drafters,
-            "workload": {"requests": N, "prompt_tokens": 10, "new_tokens": new_tokens},
-        }
-        | changed
-        | {"verifiers": {"count": N} | changed.get("verifiers", {})}
+def m_for_n(M: int, N: int, route: str, new_tokens: int, **drafters: Any) -> Scenario:
+    return star(
+        seed=0,
+        profile={"draft": {"base_s": 1.0, "spread": {"spread": "exponential"}}, "verify": {"base_s": 2.0}},
+        acceptance={"beta": 0.6},
+        drafters={"count": M, "depth": 4, "route": route} | drafters,
+        verifiers={"count": N},
+        workload={"requests": N, "new_tokens": new_tokens},
     )
 
 
@@ -123,7 +108,7 @@ def test_an_empty_grant_frees_its_drafter() -> None:
 
 @pytest.mark.parametrize("route", ["shortest-queue", "round-robin"])
 def test_the_parts_of_a_routed_round_add_up(route: str) -> None:
-    run = simulate(m_for_n(2, 6, route, 200, tables={"link": {"latency_s": 0.25}}))
+    run = simulate(change_scenario(m_for_n(2, 6, route, 200), {"link": {"latency_s": 0.25}}))
     metrics = measure(run)
     assert metrics["communication_s"].value == pytest.approx(0.5)
     assert metrics["return_s"].value == pytest.approx(2.5)  # both ways, and a verification of 2 s
@@ -147,7 +132,7 @@ def test_an_immediate_router_adds_no_wait() -> None:
 def test_routed_latencies_are_those_of_requests() -> None:
     """Views have numbers like requests, and must not count as requests."""
     tables = {"drafters": {"depth": 5, "count": 3, "route": "shortest-queue"}, "verifiers": {"count": 3}}
-    run = simulate(small_star(workload={"requests": 30, "new_tokens": 20}, measure={"warm_up_share": 0.0}, **tables))
+    run = simulate(star(workload={"requests": 30, "new_tokens": 20}, measure={"warm_up_share": 0.0}, **tables))
     rows = run.frame().to_dict("records")
     joined_s = {(row["tag"], row["request"]): row["time_s"] for row in rows if row["event"] == "join"}
     firsts_s: dict[tuple[int, int], float] = {}

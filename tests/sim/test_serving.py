@@ -78,16 +78,6 @@ def test_a_short_budget_cuts_drafts_and_they_are_lost() -> None:
     assert [target.sessions[tag].base for tag in range(3)] == [12, 12, 8]
 
 
-def test_blocks_grow_by_what_a_step_may_write() -> None:
-    target = station(ContinuousBatching(8, 8192, kv_blocks=100, lookahead=K), LocalDrafts(K))
-    target.handle(Join(0, 0, 30, 100), 0.0)
-    held = []
-    for _ in range(3):
-        fed(target, accepted=2)
-        held.append((target.rows.running[0].blocks, target.rows.running[0].computed))
-    assert held == [(3, 30), (3, 33), (3, 36)]
-
-
 def test_the_newest_row_is_preempted_and_computed_again() -> None:
     A, B, C = range(3)
     target = station(ContinuousBatching(8, 8192, kv_blocks=6))

@@ -148,13 +148,6 @@ def test_later_tiers_have_longer_links_and_slower_devices() -> None:
     assert measure_targets(run).return_s.tolist() == pytest.approx([4, 6, 11])
 
 
-@pytest.mark.parametrize(("gap_s", "slowdown"), [(0.5, 1.0), (2.0, 1.5), (9.0, 2.0)])
-def test_drafts_are_slower_after_an_idle_gap(gap_s: float, slowdown: float) -> None:
-    idle = {"gaps_s": [1.0, 3.0], "slowdowns": [1.0, 2.0]}
-    metrics = middle(endless(1, 200, profile=profile(1.0, gap_s, idle=idle)))
-    assert metrics["service_s"].value == pytest.approx(slowdown)
-
-
 def test_warm_up_tokens_reduce_the_slowdown() -> None:
     idle = {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 2.0], "recoveries": [1.0, 0.5, 0.25]}
     drafters = {"warm_up": {"policy": "after-idle", "idle_gap_s": 1.0, "tokens": 2}}
@@ -173,19 +166,6 @@ def test_messages_of_a_link_keep_their_order() -> None:
     for _, of_target in arrived.groupby("tag"):
         assert of_target.request.is_monotonic_increasing
     assert not (rows.event == "ignored").any()
-
-
-def test_only_idle_stations_wake_up() -> None:
-    """With one target, drafter and target wake up for 0.5 s each: an iteration takes 1 + 4 + 2 * 0.5 = 6 s.
-
-    With ten targets the drafter is busy and starts a draft every second.
-    """
-    woken = {"woken": {"mean_s": 0.5}}
-    overhead = {"own": {"drafter": woken, "target": woken}}
-    alone, crowd = (middle(endless(N, 200, profile=profile(1.0, 4.0, overhead=overhead))) for N in (1, 10))
-    assert alone["rounds_per_s"].value == pytest.approx(1 / 6, rel=0.01)
-    assert alone["wait_s"].value == pytest.approx(0.5)
-    assert crowd["rounds_per_s"].value == pytest.approx(1.0, rel=0.01)
 
 
 # ---- shared devices

@@ -37,7 +37,6 @@ KEYS = ("--key", "a.secret", "--server-key")
         (["simulate", "--of", "nowhere.parquet"], "nowhere.parquet: cannot be read"),
         (["profile", "estimate"], "--target"),
         (["profile", "estimate", "--target", "llama-3.1-8b@h100", "--engine", "steam"], "'steam': does not ship"),
-        (["profile", "estimate", "--target", "llama-3.1-8b@b2000"], "device 'b2000'"),
         (["node", "drafter", "star", "--at", "0.0.0.0:5555"], "0.0.0.0:5555: strangers can reach a port, so it needs"),
         (["node", "target", "star", "--connect", "192.0.2.7:5555"], "192.0.2.7:5555: strangers can reach a port, so"),
         (["node", "drafter", "star", "--key", "a.secret"], "--key and --allowed belong together"),
@@ -56,7 +55,6 @@ KEYS = ("--key", "a.secret", "--server-key")
         (["node", "drafter", "star", "--connect", "a:1"], "--connect a:1: has no effect on a drafter; leave it out"),
         (["node", "target", "star", "--at", "./here"], "--at ./here: has no effect on a target; leave it out"),
         (["node", "drafter", "star", "--number", "2"], "--number 2: the scenario has drafters.count = 1"),
-        (["node", "drafter", "star", "--at", "./" + "a" * 107], "109 bytes; the path of a socket file has at most"),
         (["keys", "a/b"], "key 'a/b': allowed are 1 to 64 letters"),
         (["run", "star", "--set", "drafters.model=no/such/model"], "no/such/model"),
         *((words.replace("LONG", "a" * 10_000).split(), "aaa") for words in LONG),
@@ -136,13 +134,6 @@ def test_a_plan_has_all_lengths_of_a_file(say: Say, tmp_path: Path) -> None:
     assert said.out.startswith("llama-3.2-1b@l4, 1 in flight at each target: prompts of 16 tokens, answers of about 8")
 
 
-def test_help_lists_the_commands(say: Say) -> None:
-    for words in (["--help"], []):
-        status, printed, _ = say(*words)
-        assert status == 0
-        assert all(f"\n  {name.split()[0]} " in printed for name in all_commands())
-
-
 def test_a_narrow_table_keeps_every_character(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +177,8 @@ def test_long_values_do_not_make_long_errors(say: Say) -> None:
 
 
 def test_the_help_shows_every_command_in_a_panel(say: Say) -> None:
-    _, out, _ = say("--help")
+    status, out, _ = say("--help")
+    assert (status, out) == say()[:2]
     panels = [line[:-1] for line in out.splitlines() if line.endswith(":")]
     assert panels[1:] == ["Plan and simulate", "Measure", "Results", "Other"]
     listed = {line.split()[0] for line in out.partition("Plan and simulate:")[2].splitlines() if line.startswith("  ")}

@@ -119,17 +119,6 @@ def test_every_source_gives_the_same_wheel_and_holds_files_once(wheel: Path, tmp
         assert names_in(built(origin, tmp_path / name)) == names_in(wheel), name
 
 
-def test_a_folder_with_names_of_our_rooms_does_not_matter(empty: Path, tmp_path: Path) -> None:
-    for name in ROOMS.values():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise ImportError('of the user')")
-    program = (
-        "import specfleet; print(specfleet.simulate('star', workload={'requests': 12}).metrics['throughput'].value)"
-    )
-    ended = run(empty / "python", "-c", program, cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-
-
 @pytest.mark.parametrize(
     "command",
     [("scenarios",), ("profiles",), ("explain", "N_full"), ("show", "star"), ("analytic", "star"), ("--help",)],

@@ -78,6 +78,19 @@ def test_the_load_of_a_measurement_is_as_long_and_as_spread(
     assert words[-2:] == ["--metric-percentiles", "50,90,99"]
 
 
+@pytest.mark.parametrize(
+    ("load", "rate"),
+    [
+        (Load(each=8), "--max-concurrency 8 "),
+        (Load(in_flight=9), "--max-concurrency 5 "),
+        (Load(per_s=4), "--request-rate 2 "),
+    ],
+)
+def test_one_of_two_targets_is_measured_at_its_share(load: Load, rate: str) -> None:
+    fleet = Deployment(candidate("llama-3.1-8b@h100"), 2)
+    assert rate in bench_command(fleet, load, fleet.scenario(load, 2000))
+
+
 @pytest.mark.parametrize("name", ["my models; touch x", "it's $HOME", "two\nlines"])
 def test_names_are_quoted_for_a_shell(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name

@@ -51,9 +51,9 @@ def methods() -> Plan:
     )
 
 
-def star_question(depths: tuple[int, ...] = (2, 4), targets: tuple[int, ...] = (1, 2, 3)) -> Question:
-    made = candidates(TARGET, "llama-3.2-1b@l4", scenario=scenario_of("star", SMALL), serving=False, depths=depths)
-    return Question(tuple(made), Load(each=1), targets=targets)
+def star_question() -> Question:
+    made = candidates(TARGET, "llama-3.2-1b@l4", scenario=scenario_of("star", SMALL), serving=False, depths=(2, 4))
+    return Question(tuple(made), Load(each=1), targets=(1, 2, 3))
 
 
 @pytest.mark.parametrize("per_s", [0.0, slow(20.0)])
