@@ -72,8 +72,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral, no window": ("mistral", NO_WINDOW),
     "qwen2, no window": ("qwen2", {"use_sliding_window": False}),
     "qwen3, no window": ("qwen3", {"use_sliding_window": False}),
-    "glm4, all rotated": ("glm4", {"partial_rotary_factor": 1.0}),
-    "glm4, biased attention": ("glm4", {"attention_bias": True}),
     "gemma2, no caps": ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}),
     "gpt2, scaled by layer": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
     "gpt_bigcode, a head each": ("gpt_bigcode", {"multi_query": False, "num_key_value_heads": 4}),

@@ -18,12 +18,10 @@ from specfleet.calibration.steps import (
 )
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.greedy import path_in_text
-from specfleet.engine.decoding.pages import whole_pages
-from specfleet.engine.launch.memory import borrowed_bytes, drafter_bytes, process_bytes, target_bytes
 from specfleet.engine.node.build import load_target, new_drafter, new_target
 from specfleet.engine.node.drafts import contents_of
 from specfleet.engine.node.prompts import prompts_of
-from specfleet.engine.replayed.continuations import BATCH, continuations_of
+from specfleet.engine.replayed.continuations import continuations_of
 from specfleet.engine.replayed.targets import Continuation
 from specfleet.fleet.scenario.resolved import Fleet
 
@@ -32,11 +30,6 @@ def decode_continuations(fleet: Fleet, folder: Path) -> Measurements:
     """Decode the target's text after all calibration prompts; `folder` keeps it."""
     continuations_of(fleet, folder)
     return Measurements()
-
-
-def continuations_bytes(fleet: Fleet) -> int:
-    """Return the bytes that `decode_continuations` needs on its device."""
-    return process_bytes(target_bytes(fleet).with_cache(BATCH * whole_pages(fleet.room.longest_row)))
 
 
 def measure_steps(fleet: Fleet, effort: Effort) -> Measurements:
@@ -60,12 +53,6 @@ def measure_steps(fleet: Fleet, effort: Effort) -> Measurements:
         series(tokens[0], places[0])  # the first steps of a process are slow
     points = {name: measure(*grid) for name, grid in grids.items()}
     return Measurements(points, vocabulary=target.model.vocabulary, hidden=drafter.state_numbers)
-
-
-def steps_bytes(fleet: Fleet, effort: Effort) -> int:
-    """Return the bytes that `measure_steps` needs on its device."""
-    tokens = whole_pages(grid_tokens(fleet, effort))
-    return process_bytes(target_bytes(fleet).with_cache(tokens), drafter_bytes(fleet).with_cache(tokens))
 
 
 def grid_depths(fleet: Fleet, effort: Effort) -> Sequence[int]:
@@ -108,8 +95,3 @@ def accepted_lengths(drafter: Drafter, continuation: Continuation, new_tokens: i
         lengths.append(len(path))
     drafter.release(TAG)
     return lengths
-
-
-def acceptance_bytes(fleet: Fleet) -> int:
-    """Return the bytes that `measure_acceptance` needs on its device."""
-    return process_bytes(drafter_bytes(fleet).with_cache(whole_pages(fleet.room.longest_row)), borrowed_bytes(fleet))

@@ -23,18 +23,14 @@ from specfleet.calibration.kept import clear
 from specfleet.calibration.links import measure_round_trips
 from specfleet.calibration.measurements import Measurements, SmallFleet
 from specfleet.calibration.pair import (
-    acceptance_bytes,
-    continuations_bytes,
     decode_continuations,
     measure_acceptance,
     measure_steps,
-    steps_bytes,
 )
 from specfleet.calibration.serving import accepted_in
 from specfleet.calibration.stages import Report, Stage, Stages, provenance_of, silent, stages_on_host
 from specfleet.calibration.steadiness import MAX_ALONE, impossible_fit
 from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
-from specfleet.engine.launch.memory import needs_of
 from specfleet.engine.launch.processes import in_process
 from specfleet.engine.launch.serve import serve
 from specfleet.engine.node.build import with_positions
@@ -92,8 +88,8 @@ def calibrate(
     `folder` keeps the result of each stage; those of an earlier try of the same calibration on this host are not
     measured again. `report` is called with the name of each stage as it begins; `stages_of` lists them. `note` is
     called with a line on kept stages, and on each that is left out because a GPU has no room for it. A result that no
-    steady host gives is measured once more. Raises UnsteadyHostError if a fit stays off, InputError if a GPU has no
-    room for a stage that the profile needs.
+    steady host gives is measured once more. Raises UnsteadyHostError if a fit stays off, DeviceMemoryError if a GPU
+    has no room for a stage that the profile needs.
     """
     bench = bench_of(pair_of(scenario, effort.prompts), folder, effort, report, note, keep=True)
     measure_all(bench)
@@ -158,7 +154,7 @@ class Bench:
     def decode_continuations(self) -> None:
         """Decode the target's text after all calibration prompts."""
         decode = partial(decode_continuations, self.fleet, self.folder)
-        self._alone(CONTINUATIONS, decode, continuations_bytes(self.fleet))
+        self._alone(CONTINUATIONS, decode)
 
     def measure_pass(self, number: int) -> None:
         """Measure single steps and drafters in service once more.
@@ -178,13 +174,13 @@ class Bench:
 
     def measure_steps(self, name: str) -> None:
         """Measure single steps once more, and add them to the points."""
-        self._alone(name, partial(measure_steps, self.fleet, self.effort), steps_bytes(self.fleet, self.effort))
+        self._alone(name, partial(measure_steps, self.fleet, self.effort))
 
     def measure_acceptance(self) -> None:
         """Measure the accepted lengths of the rounds of each prompt, in draft tokens; of sampled texts in a fleet."""
         if self.sampled is None:
             measure = partial(measure_acceptance, self.fleet, self.folder)
-            self._alone(ACCEPTANCE, measure, acceptance_bytes(self.fleet))
+            self._alone(ACCEPTANCE, measure)
         else:
             self._serve(ACCEPTANCE, {"sampled": [sharing_fleet(self.sampled, 1, self.effort.prompts, "turns")]})
             self.measured.accepted = [list(session) for session in accepted_in(self.measured.of("sampled"))]
@@ -243,10 +239,9 @@ class Bench:
             provenance=facts | provenance_of(self.scenario) | texts,
         )
 
-    def _alone(self, name: str, work: Callable[[], Measurements], need_bytes: int) -> None:
+    def _alone(self, name: str, work: Callable[[], Measurements]) -> None:
         """Take a stage of one process with models."""
-        needs = [{gpu: need_bytes} for gpu in self.stages.gpus[:1]]
-        self._take(Stage(name, partial(in_process, name, work), Measurements, needs))
+        self._take(Stage(name, partial(in_process, name, work), Measurements))
 
     def _serve(
         self, name: str, fleets: Mapping[SmallFleet, Sequence[Scenario]], without: Missing | None = None
@@ -257,8 +252,7 @@ class Bench:
             runs = {kind: [serve(fleet, self.folder).run for fleet in of_kind] for kind, of_kind in fleets.items()}
             return Measurements(runs=runs)
 
-        needs = [needs_of(resolve(fleet), self.stages.gpus) for of_kind in fleets.values() for fleet in of_kind]
-        return self._take(Stage(name, measure, Measurements, needs, without))
+        return self._take(Stage(name, measure, Measurements, without))
 
     def _take(self, stage: Stage[Measurements]) -> bool:
         taken = self.stages.take(stage)

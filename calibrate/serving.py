@@ -15,16 +15,13 @@ from specfleet.calibration.overheads import delays_of, overhead_of
 from specfleet.calibration.pass_laws import fit_aligned, fit_passes
 from specfleet.calibration.stages import Report, Stage, provenance_of, silent, stages_on_host
 from specfleet.engine.decoding.telemetry import host_facts
-from specfleet.engine.launch.memory import needs_of
 from specfleet.engine.launch.serve import EngineRun, serve
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.acceptance.signals import write_signals
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.aligned import SameLength
 from specfleet.fleet.records.run import Run
-from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.scenario import needs_of as signals_of
+from specfleet.fleet.scenario.scenario import Scenario, needs_of
 from specfleet.fleet.scenario.workload import with_arrivals
 from specfleet.fleet.times.left_out import Missing
 from specfleet.fleet.times.overhead import Overheads, StationOverheads
@@ -94,17 +91,15 @@ def calibrate_serving(
         if rows > most:
             continue
         loops = [loop_of(scenario, rows, depth, number) for depth in depths]
-        needs = [] if elsewhere else [needs_of(resolve(loop), stages.gpus) for loop in loops]
         measure, fewer = partial(run_loops, loops, elsewhere), [few for few in ROWS if few < rows]
-        measured = stages.take(Stage(name, measure, list[Run], needs, "rows" if fewer else None))
+        measured = stages.take(Stage(name, measure, list[Run], "rows" if fewer else None))
         if measured is None:
             most = fewer[-1]
         runs += measured or []
     if not scenario.drafters.count:
         return profile_of_target(scenario, runs, None, stages.left_out, stages.provenance)
     loop = recording_loop(scenario, effort.recorded, most)
-    needs = [] if elsewhere else [needs_of(resolve(loop), stages.gpus)]
-    recorded = stages.take(Stage(ACCEPTANCE, partial(record_acceptance, loop, elsewhere), EngineRun, needs))
+    recorded = stages.take(Stage(ACCEPTANCE, partial(record_acceptance, loop, elsewhere), EngineRun))
     assert recorded is not None
     if recorded.signals:
         write_signals(list(recorded.signals.values()), signals)
@@ -120,7 +115,7 @@ def run_loops(loops: Sequence[Scenario], elsewhere: Elsewhere | None) -> list[Ru
     """Run loops of one scenario, with drafts of several depths and without, one after the other."""
     if elsewhere:
         return [elsewhere.run(loop) for loop in loops]
-    return [serve(loop, signals=loop.drafters.count > 0 and signals_of(loop) == "signals").run for loop in loops]
+    return [serve(loop, signals=loop.drafters.count > 0 and needs_of(loop) == "signals").run for loop in loops]
 
 
 def depths_of(scenario: Scenario) -> tuple[int, ...]:

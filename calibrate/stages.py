@@ -1,4 +1,4 @@
-"""Stages of a calibration: each is kept when it ends, is not measured again, and needs room on its GPU.
+"""Stages of a calibration: each is kept when it ends, is not measured again, and may find no room on its GPU.
 
 No stage loads a model into this process: models live in processes that end with their stage.
 """
@@ -13,10 +13,8 @@ import msgspec
 
 from specfleet.calibration.kept import Kept, fingerprint_of
 from specfleet.engine.decoding.telemetry import host_facts
-from specfleet.engine.launch.memory import free_bytes, lacking
-from specfleet.engine.launch.placement import visible_gpus
 from specfleet.engine.launch.processes import in_process
-from specfleet.fleet.errors import DeviceMemoryError, InputError
+from specfleet.fleet.errors import DeviceMemoryError
 from specfleet.fleet.policies.shapes import CHAIN
 from specfleet.fleet.scenario.named_files import absolute
 from specfleet.fleet.scenario.scenario import Scenario
@@ -24,8 +22,6 @@ from specfleet.fleet.times.left_out import MEANINGS, Missing
 
 T = TypeVar("T")
 Report = Callable[[str], None]
-
-ADVICE = "use smaller models, a precision of fewer bytes, shorter texts, or a GPU with more free memory"
 
 
 def silent(_line: str) -> None:
@@ -37,14 +33,12 @@ class Stage(Generic[T]):
     """One stage.
 
     - `measure`: returns its result, of the type `kind`.
-    - `needs`: bytes on each GPU, by its name, of each part; the parts run one after the other.
     - `without`: what the profile lacks without this stage; None if it cannot do without.
     """
 
     name: str
     measure: Callable[[], T]
     kind: type[T]
-    needs: Sequence[Mapping[str, int]] = ()
     without: Missing | None = None
 
 
@@ -53,7 +47,7 @@ class Stages:
     """The stages of one calibration on this host.
 
     - `report`: is called with the name of each stage as it begins; `note` with lines on those left out.
-    - `facts`: of this host. `gpus`: names of its GPUs.
+    - `facts`: of this host.
     - `left_out`: what the profile lacks, each with the reason. `kept_on`: dates of the stages of an earlier try.
     - `notes`: what did not add up in measurements, which append to it; each is kept with its stage.
     """
@@ -62,7 +56,6 @@ class Stages:
     report: Report = silent
     note: Report = silent
     facts: Mapping[str, str] = field(default_factory=dict)
-    gpus: Sequence[str] = ()
     left_out: dict[Missing, str] = field(default_factory=dict)
     kept_on: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -81,7 +74,7 @@ class Stages:
     def take(self, stage: Stage[T]) -> T | None:
         """Return the result of a stage, which is kept or is measured now; None if it is left out for lack of memory.
 
-        InputError if the profile cannot do without it.
+        DeviceMemoryError if the profile cannot do without it.
         """
         self.report(stage.name)
         if (kept := self.kept.read(stage.name, stage.kind)) is not None:
@@ -89,25 +82,17 @@ class Stages:
             self.kept_on.append(sealed.written)
             self.notes.extend(sealed.notes)
             return result
-        free = free_bytes(self.gpus) if stage.needs else {}
-        reason = next(filter(None, (lacking(needs, free) for needs in stage.needs)), None)
-        if reason is not None and stage.without is None:
-            raise InputError(f"calibration: {stage.name}: {reason}; {ADVICE}")
-        if reason is None:
-            before = len(self.notes)
-            try:
-                result = stage.measure()
-            except DeviceMemoryError as error:
-                if stage.without is None:
-                    raise
-                reason = str(error)
-            else:
-                self.kept.write(stage.name, result, self.notes[before:])
-                return result
-        assert stage.without is not None
-        self.left_out[stage.without] = f"{stage.name}: {reason}"
-        self.note(f"left out: {stage.name}: {reason}; the profile lacks {MEANINGS[stage.without]}")
-        return None
+        before = len(self.notes)
+        try:
+            result = stage.measure()
+        except DeviceMemoryError as error:
+            if stage.without is None:
+                raise
+            self.left_out[stage.without] = f"{stage.name}: {error}"
+            self.note(f"left out: {stage.name}: {error}; the profile lacks {MEANINGS[stage.without]}")
+            return None
+        self.kept.write(stage.name, result, self.notes[before:])
+        return result
 
     def note_kept(self, names: Sequence[str]) -> None:
         """Say in one line how many of these stages are kept."""
@@ -129,9 +114,9 @@ def stages_on_host(
 
     - `folder`: where results are kept. `engine`: the packages of another engine. `notes`: as in `Stages`.
     """
-    facts, gpus = in_process("facts of this host", host_facts), visible_gpus()
+    facts = in_process("facts of this host", host_facts)
     kept = Kept(folder, fingerprint_of(scenario, effort, facts | {"engine": engine}))
-    return Stages(kept, report, note, facts, gpus, notes=[] if notes is None else notes)
+    return Stages(kept, report, note, facts, notes=[] if notes is None else notes)
 
 
 def provenance_of(scenario: Scenario) -> dict[str, str]:

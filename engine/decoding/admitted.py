@@ -14,16 +14,15 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import read_json
 
 NAMES = """
-afmoe apertus arcee aria_text beam bert bert-generation biogpt bitnet cohere cohere2 cohere2_moe ctrl cwm dbrx
-diffllama dots1 electra ernie ernie4_5 ernie4_5_moe exaone4 exaone_moe flex_olmo flint gemma gemma2 gemma3_text glm
-glm4 glm4_moe gpt-sw3 gpt2 gpt_bigcode gpt_neox gpt_oss granite granite_swa granitemoe granitemoe_swa
-granitemoehybrid granitemoeshared helium hrm_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax internlm3
-iquestcoder jais2 jetmoe kolibri1 laguna llama mellum minimax_m2 minimax_m3_vl_text ministral ministral3 mistral
-mixtral modernbert-decoder nanochat nemotron olmo olmo2 olmo3 olmoe opt persimmon phi phi3 phimoe qwen2
-qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open stablelm starcoder2 vaultgemma
+afmoe apertus arcee aria_text beam biogpt bitnet cohere cohere2 cohere2_moe ctrl cwm dbrx diffllama dots1 ernie4_5
+ernie4_5_moe exaone4 exaone_moe flex_olmo flint gemma gemma2 gemma3_text glm glm4 glm4_moe gpt-sw3 gpt2 gpt_bigcode
+gpt_neox gpt_oss granite granite_swa granitemoe granitemoe_swa granitemoehybrid granitemoeshared helium hrm_text
+hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax internlm3 iquestcoder jais2 jetmoe kolibri1 laguna llama mellum
+minimax_m2 minimax_m3_vl_text ministral ministral3 mistral mixtral modernbert-decoder nanochat nemotron olmo olmo2
+olmo3 olmoe opt persimmon phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open stablelm
+starcoder2 vaultgemma
 """
 ADMITTED = frozenset(NAMES.split())
-ENCODERS = {"bert", "bert-generation", "electra", "ernie"}  # admitted if their configuration makes decoders of them
 QUANTISED = {"bitnet", "gpt_oss"}  # their own modules in transformers know the scales of their published weights
 LAYERS = {"full_attention", "sliding_attention"}  # their keys and values are a row that can be rolled back
 NO_WINDOW = {"phimoe", "qwen2_moe"}  # types with sliding layers that do not pass the window to attention
@@ -60,8 +59,6 @@ def refusal(config: PretrainedConfig) -> str:
         return "no test shows that its text stays the same; docs/models.md lists what runs, and why others do not"
     if reason := _of_weights(config):
         return reason
-    if kind in ENCODERS and not config.is_decoder:
-        return "an encoder, whose tokens look ahead; only with is_decoder = true in its config.json it is a decoder"
     if getattr(config, "use_bidirectional_attention", None) or not getattr(config, "is_causal", True):
         return "its tokens look ahead (use_bidirectional_attention or is_causal in its config.json)"
     supported = STATIC_ROPE | ROPE_BY_LENGTH

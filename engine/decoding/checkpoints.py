@@ -4,19 +4,17 @@ transformers fills missing tensors at random and ignores unknown ones. Both woul
 here that name the tensors.
 """
 
-import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 from specfleet.engine.decoding.admitted import config_of
 from specfleet.engine.decoding.folders import explained
+from specfleet.engine.decoding.llama import is_lean
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import read_json
 
@@ -48,56 +46,14 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-class Stored(NamedTuple):
-    """A tensor in a file."""
+def load_whole(folder: Path, dtype: torch.dtype, layers: bool = True) -> PreTrainedModel:
+    """Load a causal language model with all weights from its folder; InputError in one line if some are missing.
 
-    path: Path
-    shape: tuple[int, ...]
-
-    @property
-    def is_matrix(self) -> bool:
-        """Whether it has two dimensions."""
-        return len(self.shape) == 2
-
-
-def stored_tensors(folder: Path) -> dict[str, Stored]:
-    """Return the tensors of a folder's weights by name, without reading them; pickled files have no names."""
-    tensors_there: dict[str, Stored] = {}
-    for path in weight_files(folder):
-        if path.suffix == ".safetensors":
-            with explained(path, "no tensors can be read from it"), safe_open(path, "pt") as tensors:
-                names = tensors.keys()
-                tensors_there |= {name: Stored(path, tuple(tensors.get_slice(name).get_shape())) for name in names}
-    return tensors_there
-
-
-def read_named(folder: Path, names: Iterable[str]) -> dict[str, torch.Tensor]:
-    """Read stored tensors by their names; nothing else is read."""
-    stored, tensors = stored_tensors(folder), {}
-    for name in names:
-        with safe_open(stored[name].path, "pt") as file:
-            tensors[name] = file.get_tensor(name)
-    return tensors
-
-
-def count_numbers(folder: Path, names: Collection[str] | None = None) -> int:
-    """Return how many numbers a folder's weights have, from the sizes of its tensors or, for pickled ones, its files.
-
-    Pickled files whose config.json names no type count as numbers of two bytes. `names`: count these tensors alone.
+    - `layers`: False leaves out those of a lean model, which then lends its embedding and LM head alone.
     """
-    stored = stored_tensors(folder)
-    numbers = sum(math.prod(tensor.shape) for name, tensor in stored.items() if names is None or name in names)
-    pickled = [path for path in weight_files(folder) if path.suffix != ".safetensors"] if names is None else []
-    if pickled:
-        content = read_json(folder / "config.json")
-        kind = getattr(torch, str(content.get("torch_dtype") or content.get("dtype")), torch.float16)
-        numbers += sum(path.stat().st_size // kind.itemsize for path in pickled)
-    return numbers
-
-
-def load_whole(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """Load a causal language model with all weights from its folder; InputError in one line if some are missing."""
-    config_of(folder)
+    config = config_of(folder)
+    count, left_out = config.num_hidden_layers, ".layers." if is_lean(config) and not layers else None
+    config.num_hidden_layers = count if left_out is None else 0
     weight_files(folder)
     verbosity = logging.get_verbosity()
     logging.disable_progress_bar()  # loading a local folder is quick
@@ -105,7 +61,7 @@ def load_whole(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     try:
         with explained(folder, "no causal language model can be loaded from it"):
             model, report = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, local_files_only=True, trust_remote_code=False,
+                folder, config=config, dtype=dtype, local_files_only=True, trust_remote_code=False,
                 output_loading_info=True, ignore_mismatched_sizes=True,
             )  # fmt: skip
     finally:
@@ -115,6 +71,8 @@ def load_whole(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     if missing := report["missing_keys"]:
         raise InputError(f"{folder}: weights are missing: {some_of(missing)}; get the whole checkpoint of this model")
     unknown = {name for name in report["unexpected_keys"] if not name.endswith(TABLES)}
+    if left_out is not None:
+        unknown, model.config.num_hidden_layers = {name for name in unknown if left_out not in name}, count
     if unknown:
         raise InputError(
             f"{folder}: weights that a model of type {model.config.model_type!r} with this config.json would leave "

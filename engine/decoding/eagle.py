@@ -28,7 +28,7 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.feed import Feed, Joined, Nodes
 from specfleet.engine.decoding.graphs import Graphs
 from specfleet.engine.decoding.grow import Drafts
-from specfleet.engine.decoding.llama import Rotary, fuse_layer, rotary_table, run_layers
+from specfleet.engine.decoding.llama import Rotary, fuse_layer, norm, rotary_table, run_layers
 from specfleet.engine.decoding.models import CHUNK, POSITIONS, CausalLM
 from specfleet.engine.decoding.placing import placed
 from specfleet.engine.decoding.rules import Rule
@@ -130,23 +130,19 @@ class Eagle3Head(_Head):
         The stream (N, hidden), and what attention reads (N, 2 * hidden).
         """
         layer = self.midlayer
-        embedded = self._normed(self.embed_tokens(tokens), layer.input_layernorm)
-        normed = self._normed(features, layer.hidden_norm)
+        embedded = norm(self.embed_tokens(tokens), layer.input_layernorm.weight, self.config.rms_norm_eps)
+        normed = norm(features, layer.hidden_norm.weight, self.config.rms_norm_eps)
         stream = normed if getattr(self.config, "norm_before_residual", False) else features
         return stream, torch.cat([embedded, normed], -1)
 
     def own_logits(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return logits (..., vocabulary) of outputs (..., hidden): minus infinity for tokens that it cannot draft."""
         assert self.lm_head is not None  # a head without one has the target's
-        logits = self.lm_head(self._normed(outputs, self.norm))
+        logits = self.lm_head(norm(outputs, self.norm.weight, self.config.rms_norm_eps))
         if self.token_ids is None:
             return logits
         everything = logits.new_full((*logits.shape[:-1], self.config.vocab_size), -torch.inf)
         return everything.index_copy_(-1, self.token_ids, logits)
-
-    def _normed(self, x: torch.Tensor, norm: nn.Module) -> torch.Tensor:
-        """Norm x in its own precision, as the lean pass does."""
-        return functional.rms_norm(x, x.shape[-1:], norm.weight, self.config.rms_norm_eps)
 
 
 AnyHead = EagleHead | Eagle3Head
@@ -252,7 +248,7 @@ class EagleDrafter(Drafter):
         def forward(begin: int, end: int, feed: Feed | Joined) -> torch.Tensor:
             if len(self.rotary.cosines) < feed.width:
                 positions = max(2 * feed.width, POSITIONS)
-                self.rotary = rotary_table(self.head.rotary_emb, positions, states[:1], self.cache.shape.size)
+                self.rotary = rotary_table(self.head.rotary_emb, positions, states[:1])
                 if self.graphs is not None:
                     self.graphs.forget()  # they use the old table
             inputs = self.cache, tokens[begin:end], feed, states[begin:end]

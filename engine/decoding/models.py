@@ -17,14 +17,11 @@ from specfleet.engine.decoding.feed import Feed, Joined, Nodes
 from specfleet.engine.decoding.graphs import Graphs
 from specfleet.engine.decoding.llama import (
     MODEL_TYPES,
-    SCALED,
     Layer,
     Rotary,
-    attends_plainly,
     fuse_layer,
     is_lean,
     norm,
-    read_factors,
     rotary_table,
     run_layers,
 )
@@ -53,20 +50,13 @@ class CausalLM:
 
     - `lean`: LLaMA types run by the lean forward pass of `llama.py`; False runs transformers' modules.
     - `graphs`: CUDA graphs of the lean pass, see `graphs.py`; None where there are none.
-    - `device`: of a model that is loaded in part; None for that of its weights.
     - `layers`: of a lean model, if they are made already.
     """
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        lean: bool = True,
-        device: torch.device | None = None,
-        layers: Sequence[Layer] | None = None,
-    ) -> None:
+    def __init__(self, model: torch.nn.Module, lean: bool = True, layers: Sequence[Layer] | None = None) -> None:
         self.model = model.eval()
         self.config = model.config
-        self.device = device or next(model.parameters()).device
+        self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
         self.vocabulary = int(model.config.vocab_size)
         if self.device.type == "cuda":
@@ -77,13 +67,12 @@ class CausalLM:
         self.positions = known_positions(model)
         self.shape = shape_of(self.config)
         self.lean = lean and is_lean(self.config)
-        is_scaled = self.config.model_type in SCALED
-        self.head = model.get_output_embeddings() if self.lean and not is_scaled else make_head(model)
+        self.head = model.get_output_embeddings() if self.lean else make_head(model)
         self.graphs = Graphs() if self.device.type == "cuda" and self.lean else None
         if self.lean:
             body = model.model
             self.layers = [fuse_layer(layer) for layer in body.layers] if layers is None else layers
-            self.embed, self.norm = body.embed_tokens, read_factors(body.norm, self.config)
+            self.embed, self.norm = body.embed_tokens, body.norm.weight.data
             self.rotary = Rotary(*torch.empty(2, 0))
         else:
             self.body = find_body(model)
@@ -99,8 +88,8 @@ class CausalLM:
     def new_cache(self, rows: int = ROWS, tokens: int = TOKENS, shape: CacheShape | None = None) -> SlotCache:
         """Return an empty cache for `rows` of `tokens` tokens; `shape`: of a head instead of the model."""
         shape = shape or self.shape
-        plain = self.lean and all(attends_plainly(layer, self.shape.size) for layer in self.layers)
-        pages = plain and reads_pages(self.device, self.dtype, shape.size)
+        whole = self.lean and all(layer.window is None for layer in self.layers)
+        pages = whole and reads_pages(self.device, self.dtype, shape.size)
         return SlotCache(shape, self.dtype, self.device, rows, tokens, pages)
 
     def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
@@ -169,7 +158,7 @@ class CausalLM:
             return torch.cat([*states, output.last_hidden_state], -1)[0] if taps else output.last_hidden_state[0]
         if len(self.rotary.cosines) < feed.width:
             positions = max(2 * feed.width, POSITIONS)
-            self.rotary = rotary_table(self.model.model.rotary_emb, positions, self.embed.weight[:1], self.shape.size)
+            self.rotary = rotary_table(self.model.model.rotary_emb, positions, self.embed.weight[:1])
             if self.graphs is not None:
                 self.graphs.forget()  # they use the old table
         lean_pass = partial(self._lean_pass, taps=taps)
@@ -253,11 +242,17 @@ def _named(name: str, role: str) -> Path:
     return DEMO_PAIR / role if name == "demo" else Path(name)
 
 
-def load_model(name: str, role: str, precision: str = "float32", device: str = "", lean: bool = True) -> CausalLM:
-    """Load a model from a local folder, never from a hub. `device`: cpu, cuda, ...; cuda if there is one when empty."""
+def load_model(
+    name: str, role: str, precision: str = "float32", device: str = "", lean: bool = True, whole: bool = True
+) -> CausalLM:
+    """Load a model from a local folder, never from a hub.
+
+    - `device`: cpu, cuda, ...; cuda if there is one when empty.
+    - `whole`: False leaves out the layers of a lean model.
+    """
     folder = folder_of(name, role)
     place = choose_device(device)
-    model, layers = load_whole(folder, PRECISIONS[precision]), None
+    model, layers = load_whole(folder, PRECISIONS[precision], whole), None
     if precision in BITS:
         if not is_lean(model.config):
             raise InputError(

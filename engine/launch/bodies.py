@@ -9,16 +9,17 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any, Literal
+from typing import Any
 
 from specfleet.engine.node.node import Stations
 from specfleet.engine.node.observer import observed
-from specfleet.engine.node.power import Device, meter_of
+from specfleet.engine.node.power import find_meter
 from specfleet.engine.node.write_ahead_log import Served
 from specfleet.fleet.errors import InputError
 
 PROGRESS, SAMPLES = "progress", "samples"  # kinds of messages that need no answer
 NO_MEMORY = "no memory"  # the kind of an error
+FULL = ("out of memory", "ALLOC_FAILED", "can't allocate memory")  # what errors of torch and CUDA then say
 PATIENCE_S = 60.0  # for nodes of one host to connect
 REPORT_S = 1.0  # timeout of a report when the launcher reads slowly
 THREADS = 1  # of torch in each node: more would compete for the cores of a small host
@@ -27,10 +28,10 @@ THREADS = 1  # of torch in each node: more would compete for the cores of a smal
 class LauncherPipe:
     """A node's end of the pipe to its launcher. Messages of several threads are written whole; reports time out.
 
-    - `watched`: whether the launcher wants reports. `power`: the device to measure; empty for none.
+    - `watched`: whether the launcher wants reports. `power`: whether to measure the device.
     """
 
-    def __init__(self, connection: Connection, watched: bool = False, power: Device | Literal[""] = "") -> None:
+    def __init__(self, connection: Connection, watched: bool = False, power: bool = False) -> None:
         self.connection = connection
         self.watched = watched
         self.power = power
@@ -54,7 +55,7 @@ class LauncherPipe:
 
 
 def run_body(
-    connection: Connection, options: tuple[bool, Any], gpu: str, body: Callable[..., Any], *arguments: Any
+    connection: Connection, options: tuple[bool, bool], gpu: str, body: Callable[..., Any], *arguments: Any
 ) -> None:
     """Run a body in its process; send its result or its error to the launcher."""
     if gpu:
@@ -69,7 +70,7 @@ def run_body(
     except InputError as error:
         pipe.send(("input error", str(error)))
     except BaseException as error:  # noqa: BLE001  (whatever it is, the launcher must report it)
-        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):  # of torch
+        if any(words in str(error) for words in FULL):
             name = multiprocessing.current_process().name
             advice = "use smaller models, another precision, or fewer or shorter rows"
             pipe.send((NO_MEMORY, f"{name}: its device is out of memory; {advice}"))
@@ -91,7 +92,7 @@ def node_body(pipe: LauncherPipe, make: Callable[[], Stations]) -> Served:
     zero_s = pipe.connection.recv()
     if not node.ends:
         threading.Thread(target=_stop_on_message, args=(pipe, node), daemon=True).start()
-    meter = meter_of(pipe.power)[0] if pipe.power else None
+    meter = find_meter()[0] if pipe.power else None
     with observed(node.stations, zero_s, pipe.report if pipe.watched else None, meter, node.workers) as samples:
         log = node.serve(zero_s)
     if samples:

@@ -6,11 +6,10 @@ they start again at the first one, and `crowding` says so.
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
 
 import torch
 
-from specfleet.engine.node.power import Device, Meter, meter_of, missing_counters
+from specfleet.engine.node.power import Meter, find_meter, missing_counters
 from specfleet.fleet.scenario.facts import crowds
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
@@ -62,23 +61,22 @@ def crowding(fleet: Fleet) -> str | None:
     )
 
 
-def measured_device(fleet: Fleet, report: Callable[[str], None]) -> Device | Literal[""]:
-    """Return the kind of devices that can be measured; call `report` with what cannot, and missing counters."""
+def has_meter(fleet: Fleet, report: Callable[[str], None]) -> bool:
+    """Return whether a device of the fleet can be measured; call `report` with what cannot, and missing counters."""
     if not devices_of(fleet):
         report("replayed stations use no device: energy was not measured")
-        return ""
+        return False
     gpus = dict.fromkeys(gpus_of(fleet, visible_gpus()).values()) or ("",)
-    found = [measured_here(report, os.environ | ({VISIBLE: gpu} if gpu else {})) is not None for gpu in gpus]
-    return _kind() if any(found) else ""
+    meters = [measured_here(report, os.environ | ({VISIBLE: gpu} if gpu else {})) for gpu in gpus]
+    return any(meter is not None for meter in meters)
 
 
 def measured_here(report: Callable[[str], None], environment: Mapping[str, str] = os.environ) -> Meter | None:
-    """Return the meter of the device that a process with this environment uses; `report` as in `measured_device`."""
-    meter, reason = meter_of(_kind(), environment=environment)
-    for line in [reason] if meter is None else missing_counters(meter):
+    """Return the meter of the device that a process with this environment uses; `report` as in `has_meter`."""
+    if not torch.cuda.is_available():
+        report("models run on the processor, which has no meter: energy was not measured")
+        return None
+    meter, reason = find_meter(environment=environment)
+    if line := reason if meter is None else missing_counters(meter):
         report(line)
     return meter
-
-
-def _kind() -> Device:
-    return "gpu" if torch.cuda.is_available() else "cpu"

@@ -42,7 +42,7 @@ class NodeProcess:
 
     - `light`: whether it is a new process that imports only what it needs, instead of a fork of the warm server.
     - `watch`: is called with its reports.
-    - `power`: the device that it measures. `samples`: the measurements, once it has ended.
+    - `power`: whether it measures its device. `samples`: the measurements, once it has ended.
     - `gpu`: the only GPU that it sees, as CUDA_VISIBLE_DEVICES names it; empty for all.
     """
 
@@ -53,7 +53,7 @@ class NodeProcess:
         *arguments: Any,
         light: bool = False,
         watch: Callable[[Any], None] | None = None,
-        power: str = "",
+        power: bool = False,
         gpu: str = "",
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):  # it is importing that script

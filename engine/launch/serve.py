@@ -11,7 +11,7 @@ import msgspec
 
 from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
 from specfleet.engine.launch.bodies import node_body
-from specfleet.engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
+from specfleet.engine.launch.placement import crowding, devices_of, gpus_of, has_meter, visible_gpus
 from specfleet.engine.launch.places import Place, drafter_place, router_place, targets_place
 from specfleet.engine.launch.processes import NodeProcess, end_all, in_process
 from specfleet.engine.launch.runnable import check_can_run
@@ -80,16 +80,16 @@ def serve(
     crowded = crowding(fleet)
     if crowded:
         report(f"note: {crowded}")
-    device = measured_device(fleet, report) if power else ""
+    measured = power and has_meter(fleet, report)
     gpu_of = gpus_of(fleet, gpus)
     texts = texts_of(fleet, continuations_folder)
     with watched(watch) as take:
-        launch = Launch(fleet, texts, gpu_of, take, device, signals)
+        launch = Launch(fleet, texts, gpu_of, take, measured, signals)
         served = launch.run(launch.waves())
     run = make_run(scenario, "engine", served.log, fleet, len(gpus))
     curves, samples = list[DeviceCurve](), list[PowerSample]()
     for gpu, place in launch.measuring.items():
-        if device and place.life.number:
+        if measured and place.life.number:
             report(f"note: {place.name} was killed; its samples of power until then are lost")
         stations = [name for name in devices_of(fleet) if gpu_of.get(name, "") == gpu]
         curves += curves_of(place.node.samples, stations)
@@ -117,7 +117,7 @@ class Launch:
 
     - `texts`: the prompts of real targets, or the continuations of replayed ones.
     - `gpu_of`: the GPU of each station that has one of its own.
-    - `watch`: is called with the reports of all nodes. `power`: the kind of devices to measure; empty for none.
+    - `watch`: is called with the reports of all nodes. `power`: whether devices are measured.
     - `measuring`: the process that measures each GPU, the first that uses it; "" is a host's only device.
     - `signals`: whether targets record those of drafted tokens.
     - `nodes`: all processes, of all lives.
@@ -127,7 +127,7 @@ class Launch:
     texts: Sequence[Any]
     gpu_of: Mapping[str, str]
     watch: Report | None
-    power: str
+    power: bool
     signals: bool = False
     folder: Path = Path()  # of the run: sockets, locks of devices, and logs of processes that a fault kills
     addresses: dict[int, str] = field(default_factory=dict)  # that targets connect to
@@ -187,14 +187,14 @@ class Launch:
         if place.station != ROUTER:
             measures = not place.replayed and self.measuring.setdefault(gpu, place) is place
             place.watch = self.watch
-            options |= {"watch": place.report if self.watch else None, "power": self.power if measures else ""}
+            options |= {"watch": place.report if self.watch else None, "power": self.power and measures}
         site = Site(f"{FILE}{self.folder}/sockets/{place.station}", life=place.life)
         place.node = NodeProcess(place.name, node_body, partial(place.make, site=site), **options)
         self.nodes.append(place.node)
 
     def _ready(self, place: Place) -> None:
         """Wait until a process is ready; keep the address of a server, which its later lives have, too."""
-        address = place.node.receive([each.node for each in self.places])
+        address = place.node.receive([started.node for started in self.places])
         if place.station == ROUTER:
             self.addresses = {0: address}
         elif not place.ends:

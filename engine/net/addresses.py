@@ -12,13 +12,13 @@ FREE = "ipc://*"  # a socket file of its own in a new folder
 
 def addresses_of(option: str, text: str) -> list[str]:
     """Return ZeroMQ's addresses of a list ADDRESS,ADDRESS; InputError where one is none, or repeated."""
-    found: list[str] = []
+    addresses: list[str] = []
     for part in text.split(","):
         address = address_of(f"{option} {text}", part.strip())
-        if address in found:
+        if address in addresses:
             raise InputError(f"{option} {text}: names {part.strip()} twice; each drafter has an address of its own")
-        found.append(address)
-    return found
+        addresses.append(address)
+    return addresses
 
 
 def address_of(origin: str, text: str, least: int = 1) -> str:

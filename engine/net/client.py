@@ -4,6 +4,8 @@ If the scenario has a patience, the station notices timeouts, and a request wait
 the client delivers a Refusal, and the target decodes alone.
 """
 
+from dataclasses import dataclass
+
 import msgspec
 
 from specfleet.engine.net.actions import (
@@ -38,9 +40,35 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
-RECONNECT_S = 1.0
 PATIENCE_S = 60.0  # for a draft, if the scenario has no patience: much longer than a queue of prefills
 TAKEN_S = 2 * LEASE_S  # a client keeps calling while its number is taken: the peer that has it may have just died
+
+
+@dataclass(slots=True)
+class Asked:
+    """The newest request of a session: its request, epoch, and the base of the next draft.
+
+    `since_s`: since when it waits for that draft. `due`: tokens to come from a drafter that works ahead. `waits`:
+    whether a draft is to come.
+    """
+
+    request: int
+    epoch: int
+    base: int
+    since_s: float
+    due: int = 0
+    waits: bool = True
+
+    def is_answer(self, message: Draft | Refusal) -> bool:
+        """Whether a message answers it, and is no repeated one."""
+        if not self.waits or self.request != message.request:
+            return False
+        return isinstance(message, Refusal) or (message.epoch, message.base) == (self.epoch, self.base)
+
+    def take(self, draft: Draft, now_s: float) -> None:
+        """Note a draft that answers it."""
+        self.waits = self.due > draft.tokens
+        self.base, self.since_s, self.due = self.base + draft.tokens, now_s, self.due - draft.tokens
 
 
 class ClientEnd:
@@ -50,9 +78,7 @@ class ClientEnd:
     - `name`: address of the server, as users write it.
     - `vocabulary`: of the target's model; 0 if unknown.
     - `goes_on`: see `Hello`.
-    - `open`: the request of each session that the server knows.
-    - `unanswered`: of each request that waits for drafts its epoch, the base of the next draft, since when it waits,
-      and the tokens that are due when drafting ahead.
+    - `asked`: the newest request of each session that the server knows, by tag.
     - `unsent`: the newest request of each session, with its content, that waits for the connection.
     """
 
@@ -80,8 +106,7 @@ class ClientEnd:
         self.watched = patience.patience_s > 0
         self.hello_s = min(HELLO_S, patience.rejoin_s / 2) if self.watched else HELLO_S
         self.bounds = bounds_of(fleet, vocabulary)
-        self.open: dict[int, int] = {}
-        self.unanswered: dict[int, tuple[int, int, float, int]] = {}
+        self.asked: dict[int, Asked] = {}
         self.unsent: dict[int, tuple[DraftRequest, Content]] = {}
         self.called_s = self.received_s = self.sent_s = -1e9
         self.taken_s: float | None = None  # since when its number has been taken
@@ -124,11 +149,10 @@ class ClientEnd:
             return []
         if isinstance(message, DraftRequest):
             due = 0 if self.bounds.in_turn else message.tokens
-            self.open[message.tag] = message.request
-            self.unanswered[message.tag] = message.epoch, message.base, now_s, due
+            self.asked[message.tag] = Asked(message.request, message.epoch, message.base, now_s, due)
         elif isinstance(message, Leave):
-            self._forget(message.tag)
-        local: WireMessage = msgspec.structs.replace(message, tag=self.seat.local(message.tag))
+            self.asked.pop(message.tag, None)
+        local: WireMessage = msgspec.structs.replace(message, tag=self.seat.to_wire(message.tag))
         return [self._send(local, now_s, content)]
 
     def lost(self, now_s: float, reason: str = "is gone") -> list[Action]:
@@ -138,10 +162,10 @@ class ClientEnd:
         self.state = "calling"
         self.hello = msgspec.structs.replace(self.hello, attempt=self.hello.attempt + 1)
         self.called_s = now_s  # a server that is gone does not answer at once
-        sessions, self.open, self.unanswered = self.open, {}, {}
+        sessions, self.asked = self.asked, {}
         lost = Lost(f"{self.name} {reason}")
         refused = {} if self.watched else sessions
-        return [lost, *(Deliver(Refusal(tag, request, lost.reason)) for tag, request in refused.items())]
+        return [lost, *(Deliver(Refusal(tag, asked.request, lost.reason)) for tag, asked in refused.items())]
 
     def tick(self, now_s: float) -> list[Action]:
         """Send Hello or Alive if it is due, and detect timeouts; to be called several times a second."""
@@ -167,24 +191,23 @@ class ClientEnd:
         """Deliver a message to the station, under its tag of the fleet; drop it if the connection was lost."""
         if self.state != "open":
             return []
-        own = self.drafter if isinstance(message, View) else self.seat.own(message.tag)
-        if own is None or (isinstance(message, View) and not self.routes):
+        tag = self.drafter if isinstance(message, View) else self.seat.to_fleet(message.tag)
+        if tag is None or (isinstance(message, View) and not self.routes):
             return self._drop(type(message).__name__)
         if isinstance(message, Draft | Refusal):
-            answers = self._answers(own, message)
+            asked = self.asked.get(tag)
+            answered = asked if asked is not None and asked.is_answer(message) else None
             why = draft_refused(message, content, self.bounds) if isinstance(message, Draft) else ""
             if why:
                 reason = f"{self.name} sends a draft that cannot be verified: {why}"
-                return self._give_up(own, reason, now_s) if answers and not self.watched else [Lost(reason)]
-            if isinstance(message, Refusal) and self.open.get(own) == message.request:
-                self._forget(own)
-            elif isinstance(message, Draft) and answers:
-                *_, due = self.unanswered.pop(own)
-                if due > message.tokens:
-                    self.unanswered[own] = message.epoch, message.base + message.tokens, now_s, due - message.tokens
-            if self.routes and not answers:  # the texts that the router keeps would be wrong
+                return self._give_up(tag, reason, now_s) if answered and not self.watched else [Lost(reason)]
+            if isinstance(message, Draft) and answered:
+                answered.take(message, now_s)
+            elif isinstance(message, Refusal) and asked is not None and asked.request == message.request:
+                del self.asked[tag]
+            if self.routes and not answered:  # the texts that the router keeps would be wrong
                 return []
-        return [Deliver(msgspec.structs.replace(message, tag=own), content, payload_bytes)]
+        return [Deliver(msgspec.structs.replace(message, tag=tag), content, payload_bytes)]
 
     def _welcomed(self, welcome: Welcome, now_s: float) -> list[Action]:
         if self.state != "calling" or welcome.attempt != self.hello.attempt:
@@ -192,7 +215,7 @@ class ClientEnd:
         self.state, self.taken_s = "open", None
         unsent, self.unsent = self.unsent, {}
         back = f"{self.name} is back" if self.hello.attempt else ""
-        return [Opened(back), *(action for each in unsent.values() for action in self.send(*each, now_s))]
+        return [Opened(back), *(action for request in unsent.values() for action in self.send(*request, now_s))]
 
     def _denied(self, denied: Denied, now_s: float) -> list[Action]:
         if self.state != "calling" or denied.attempt != self.hello.attempt:
@@ -215,26 +238,15 @@ class ClientEnd:
         """Refuse requests without a draft for too long, and close their sessions at the drafter."""
         if self.watched:
             return []
-        overdue = [tag for tag, (*_, since_s, _) in self.unanswered.items() if now_s - since_s > PATIENCE_S]
+        overdue = [tag for tag, asked in self.asked.items() if asked.waits and now_s - asked.since_s > PATIENCE_S]
         reason = f"{self.name} sent no draft within {PATIENCE_S:g} s"
         return [action for tag in overdue for action in self._give_up(tag, reason, now_s)]
 
-    def _answers(self, tag: int, message: Draft | Refusal) -> bool:
-        """Return whether a message answers a request, and is no repeated one."""
-        waiting = self.unanswered.get(tag)
-        if waiting is None or self.open.get(tag) != message.request:
-            return False
-        return isinstance(message, Refusal) or (message.epoch, message.base) == waiting[:2]
-
     def _give_up(self, tag: int, reason: str, now_s: float) -> list[Action]:
         """Close a session at the drafter, and refuse its request."""
-        request = self.open[tag]
+        request = self.asked[tag].request
         left = self.send(Leave(tag, request), NOTHING, now_s)
         return [Lost(reason), *left, Deliver(Refusal(tag, request, reason))]
-
-    def _forget(self, tag: int) -> None:
-        self.open.pop(tag, None)
-        self.unanswered.pop(tag, None)
 
     def _drop(self, what: str) -> list[Action]:
         """Drop a frame, and say so."""
@@ -243,9 +255,3 @@ class ClientEnd:
     def _send(self, message: WireMessage, now_s: float, content: Content | None = None) -> Send:
         self.sent_s = now_s
         return Send(self.port, NO_PEER, pack(message) if content is None else pack(message, content))
-
-
-def max_reconnect_s(fleet: Fleet) -> float:
-    """Return the longest time between two attempts to connect."""
-    patience = fleet.verifiers.patience
-    return patience.rejoin_s if patience.patience_s > 0 else RECONNECT_S

@@ -16,12 +16,11 @@ from specfleet.engine.net.handshake import Control
 from specfleet.fleet.stations.messages import Message
 
 MAGIC = b"sf"
-VERSION = 4  # of frames and their content; both ends must have the same
-FLOAT16 = 1  # the only number format of weights so far; 0 without weights
-HEADER = struct.Struct("<2sBBBBHIIIIIId")
-# magic, version, rule, formats of distributions and hidden states, bytes of the envelope; then numbers of tokens and
-# nodes (0: no tree; else one more than there are), rows and columns of distributions and of hidden states; when the
-# message is due by the host's clock, if its link is emulated (`links.py`), else 0.
+VERSION = 5  # of frames and their content; both ends must have the same
+HEADER = struct.Struct("<2sBBIIIIIIId")
+# magic, version, rule, bytes of the envelope; then numbers of tokens and nodes (0: no tree; else one more than there
+# are), rows and columns of distributions and of hidden states (0 without them); when the message is due by the host's
+# clock, if its link is emulated (`links.py`), else 0.
 DUE = struct.Struct("<d")
 MAX_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
 
@@ -49,12 +48,11 @@ def pack(message: WireMessage, content: Content = NOTHING) -> bytes:
     if len(envelope) > MAX_ENVELOPE_BYTES:
         raise ValueError(f"an envelope of {len(envelope)} bytes; allowed: {MAX_ENVELOPE_BYTES}")
     if content is NOTHING:
-        return HEADER.pack(MAGIC, VERSION, 0, 0, 0, len(envelope), 0, 0, 0, 0, 0, 0, 0.0) + envelope
+        return HEADER.pack(MAGIC, VERSION, 0, len(envelope), *[0] * 6, 0.0) + envelope
     nodes, drawn, hidden = content.nodes, content.distributions, content.hidden
     header = HEADER.pack(
-        MAGIC, VERSION, DRAWN.index(content.rule) + 1 if content.rule else 0,
-        0 if drawn is None else FLOAT16, 0 if hidden is None else FLOAT16, len(envelope),
-        len(content.tokens), 0 if nodes is None else len(nodes) + 1,
+        MAGIC, VERSION, DRAWN.index(content.rule) + 1 if content.rule else 0, len(envelope), len(content.tokens),
+        0 if nodes is None else len(nodes) + 1,
         *((0, 0) if drawn is None else drawn.shape), *((0, 0) if hidden is None else hidden.shape), 0.0,
     )  # fmt: skip
     parts = [header, np.asarray(content.tokens, dtype="<i4").tobytes()]
@@ -68,20 +66,17 @@ def parse(frame: bytes) -> tuple[WireMessage, Content]:
     """Return the message of a frame and its content; FrameError for any other bytes."""
     if len(frame) < HEADER.size:
         raise FrameError(f"{len(frame)} bytes are less than a header")
-    magic, version, rule, drawn, state_format, envelope, tokens, nodes, *shapes, _due_s = HEADER.unpack_from(frame)
+    magic, version, rule, envelope, tokens, nodes, rows, columns, states, width, _due_s = HEADER.unpack_from(frame)
     if magic != MAGIC:
         raise FrameError("not a frame of specfleet")
     if version != VERSION:
         raise OtherVersionError(version)
-    if rule > len(DRAWN) or (drawn, state_format) not in _FORMATS or envelope > MAX_ENVELOPE_BYTES:
-        raise FrameError("unknown rule or number format, or too large an envelope")
-    rows, columns, states, width = shapes
+    if rule > len(DRAWN) or envelope > MAX_ENVELOPE_BYTES:
+        raise FrameError("unknown rule, or too large an envelope")
     nodes_sent = max(nodes - 1, 0)
     bodies = 4 * (tokens + nodes_sent) + 2 * (rows * columns + states * width)
     if HEADER.size + bodies + envelope != len(frame):  # Python's integers: no product wraps around
         raise FrameError("sizes in the header and the size of the frame contradict each other")
-    if (drawn == 0) != (rows * columns == 0) or (state_format == 0) != (states * width == 0):
-        raise FrameError("weights without a format, or a format without weights")
     message = _message(frame[len(frame) - envelope :])
     if not bodies and not rule and not nodes:
         return message, NOTHING
@@ -90,10 +85,10 @@ def parse(frame: bytes) -> tuple[WireMessage, Content]:
     place += 4 * tokens
     tree = np.frombuffer(frame, "<i4", nodes_sent, place).tolist() if nodes else None
     place += 4 * nodes_sent
-    distributions = np.frombuffer(frame, "<f2", rows * columns, place).reshape(rows, columns) if drawn else None
+    drawn = np.frombuffer(frame, "<f2", rows * columns, place).reshape(rows, columns) if rows * columns else None
     place += 2 * rows * columns
-    hidden = np.frombuffer(frame, "<f2", states * width, place).reshape(states, width) if state_format else None
-    return message, Content(ids, tree, distributions, hidden, DRAWN[rule - 1] if rule else "")
+    hidden = np.frombuffer(frame, "<f2", states * width, place).reshape(states, width) if states * width else None
+    return message, Content(ids, tree, drawn, hidden, DRAWN[rule - 1] if rule else "")
 
 
 def stamped(frame: bytes, due_s: float) -> bytes:
@@ -113,9 +108,6 @@ def payload_of(frame: bytes) -> int:
     Headers of the protocol, of ZeroMQ, TCP and IP do not count. A rule counts as a byte.
     """
     return len(frame) - HEADER.size + (frame[3] != 0)
-
-
-_FORMATS = {(drawn, state_format) for drawn in (0, FLOAT16) for state_format in (0, FLOAT16)}
 
 
 def _message(envelope: bytes) -> WireMessage:

@@ -95,18 +95,18 @@ class Seat(msgspec.Struct, frozen=True):
     most: int
     generation: int = 0
 
-    def own(self, local: int) -> int | None:
+    def to_fleet(self, local: int) -> int | None:
         """Return the fleet's tag of a tag on the wire; None if the connection may not have it."""
         if not 0 <= local < self.most:
             return None
         return self.first + (self.generation * self.most + local) * self.step
 
-    def local(self, own: int) -> int:
+    def to_wire(self, tag: int) -> int:
         """Return the tag on the wire of one of this connection's tags; ValueError for another's."""
-        place, left = divmod(own - self.first, self.step)
+        place, left = divmod(tag - self.first, self.step)
         local = place - self.generation * self.most
         if left or not 0 <= local < self.most:
-            raise ValueError(f"tag {own} is not one of {self.role} {self.number + 1}")
+            raise ValueError(f"tag {tag} is not one of {self.role} {self.number + 1}")
         return local
 
 

@@ -125,12 +125,12 @@ class LossyLinks:
             yield arrives_s + self.zero_s
 
     def _of(self, target: int, way: Way) -> LinkFaults:
-        found = self.faults.get((target, way))
-        if found is None:
+        faults = self.faults.get((target, way))
+        if faults is None:
             seed = [self.fleet.seed, 3, target, self.drafter, way == "up", *([self.life] if self.life else [])]
             name, rng = self.fleet.drafter_name(self.drafter), np.random.default_rng(seed)
-            found = self.faults[target, way] = LinkFaults(self.fleet.faults, name, verifier_name(target), rng)
-        return found
+            faults = self.faults[target, way] = LinkFaults(self.fleet.faults, name, verifier_name(target), rng)
+        return faults
 
 
 def lossy_links(fleet: Fleet, drafter: int, life: int = 0) -> LossyLinks | None:

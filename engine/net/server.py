@@ -125,7 +125,7 @@ class ServerEnd:
         sender = self.peers[peer]
         if not isinstance(message, Ping):
             sender.sessions.sent(message, content)
-        local = sender.seat.local(message.tag)
+        local = sender.seat.to_wire(message.tag)
         sent: WireMessage = msgspec.structs.replace(message, tag=local)
         return [Send(SERVER_PORT, peer, pack(sent, content))]
 
@@ -154,17 +154,17 @@ class ServerEnd:
         self, peer: bytes, sender: Peer, message: DraftRequest | Leave | Ping, content: Content, payload_bytes: int
     ) -> list[Action]:
         """Deliver a message to the station, under its tag of the fleet."""
-        own = sender.seat.own(message.tag)
-        if own is None:
+        tag = sender.seat.to_fleet(message.tag)
+        if tag is None:
             return self._drop(peer, "out of place", f"tag {message.tag}")
-        message = msgspec.structs.replace(message, tag=own)
+        message = msgspec.structs.replace(message, tag=tag)
         if isinstance(message, Ping):
             before, why = list[Leave](), ""
         else:
             before, why = sender.sessions.judge(message, content)
         if why:
             return self._drop(peer, "repeated" if why == REPEATED else "malformed", why)
-        self.homes[own] = peer
+        self.homes[tag] = peer
         return [*map(Deliver, before), Deliver(message, content, payload_bytes)]
 
     def _drop(self, peer: bytes, what: str, why: str) -> list[Action]:

@@ -89,10 +89,10 @@ def short_names() -> Iterator[None]:
 def _prepare_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        status = folder.stat()
     except OSError as error:
         raise InputError(f"{folder}: a socket file cannot be put there ({error.strerror})") from None
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise InputError(
             f"{folder}: others on this host may enter it; put the socket file into a folder of yours with mode 0700"
         )

@@ -26,7 +26,7 @@ from specfleet.fleet.errors import InputError
 QUEUE = 64  # frames that may wait for a peer, and of it
 HANDSHAKE_MS = 3000  # for ZeroMQ's own greeting
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
-RECONNECT_MS, SLOWEST_RECONNECT_MS = 100, 1000
+RECONNECT_MS = 100  # between two attempts to connect
 LINGER_MS = 500
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 UNANSWERED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -41,7 +41,6 @@ class Sockets:
     - `connect`: addresses of its clients, by their ports.
     - `max_bytes`: of a frame; ZeroMQ closes connections with larger ones.
     - `keys`: without keys only socket files are allowed.
-    - `max_reconnect_s`: longest time between two attempts to connect.
     - `log`: is called with lines on refused keys.
 
     InputError for an address that needs keys, or that cannot be bound, and for too many connections.
@@ -53,9 +52,7 @@ class Sockets:
         connect: Mapping[int, str] | None = None,
         max_bytes: int = -1,
         keys: Keys | None = None,
-        max_reconnect_s: float = SLOWEST_RECONNECT_MS / 1000,
     ) -> None:
-        self.slowest_ms = max(RECONNECT_MS, min(SLOWEST_RECONNECT_MS, int(1000 * min(max_reconnect_s, 1.0))))
         self.addresses = dict(connect or {})
         for address in [*self.addresses.values(), *([] if bind is None else [bind])]:
             check_address(address, keys)
@@ -230,8 +227,8 @@ class Sockets:
         for option, value in (
             (zmq.MAXMSGSIZE, self.max_bytes), (zmq.SNDHWM, QUEUE), (zmq.RCVHWM, QUEUE), (zmq.LINGER, LINGER_MS),
             (zmq.HANDSHAKE_IVL, HANDSHAKE_MS), (zmq.HEARTBEAT_IVL, HEARTBEAT_MS), (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
-            (zmq.HEARTBEAT_TTL, SILENCE_MS), (zmq.RECONNECT_IVL, RECONNECT_MS),
-            (zmq.RECONNECT_IVL_MAX, self.slowest_ms), (zmq.TCP_KEEPALIVE, 1), (zmq.IPV6, int("[" in address)),
+            (zmq.HEARTBEAT_TTL, SILENCE_MS), (zmq.RECONNECT_IVL, RECONNECT_MS), (zmq.TCP_KEEPALIVE, 1),
+            (zmq.IPV6, int("[" in address)),
         ):  # fmt: skip
             socket.set(option, value)
         self.sockets[port] = socket

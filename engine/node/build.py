@@ -13,7 +13,6 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specfleet.engine.decoding.admitted import known_positions
-from specfleet.engine.decoding.borrowed import borrowed_names, load_borrowed
 from specfleet.engine.decoding.cache import CacheShape, RowCache, shape_of
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
@@ -21,7 +20,7 @@ from specfleet.engine.decoding.eagle_files import load_head, read_taps
 from specfleet.engine.decoding.folders import read_config
 from specfleet.engine.decoding.llama import is_lean
 from specfleet.engine.decoding.lookup import LookupDrafter
-from specfleet.engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, folder_of, is_folder_of_model, load_model
+from specfleet.engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, is_folder_of_model, load_model
 from specfleet.engine.decoding.sampling import GREEDY, Sampling
 from specfleet.engine.decoding.verify import Target
 from specfleet.fleet.errors import InputError
@@ -79,7 +78,7 @@ def new_drafter(fleet: Fleet, target: CausalLM | None = None, room: tuple[int, i
         return LookupDrafter(target.device if target else torch.device("cpu"))
     if drafters.kind == "eagle":
         folder = head_folder(fleet)
-        large = target or load_lender(fleet)
+        large = target or load_target(fleet, whole=False)
         head = load_head(folder, large.model, large.dtype, large.device)
         cache = new_cache(large, aligned, room, shape_of(head.config))
         return EagleDrafter(head, large, shape, verified_by, cache)
@@ -101,22 +100,9 @@ def head_taps(fleet: Fleet) -> tuple[int, ...]:
     return read_taps(head_folder(fleet), int(config.num_hidden_layers))
 
 
-def load_target(fleet: Fleet) -> CausalLM:
-    """Load the model of the fleet's targets."""
-    return load_model(fleet.verifiers.model, "target", fleet.precision)
-
-
-def load_lender(fleet: Fleet) -> CausalLM:
-    """Load what the fleet's EAGLE head borrows of its target, or all of it where its parts have no known names."""
-    names = borrowed_of(fleet)
-    if names is None:
-        return load_target(fleet)
-    return load_borrowed(folder_of(fleet.verifiers.model, "target"), names, PRECISIONS[fleet.precision])
-
-
-def borrowed_of(fleet: Fleet) -> frozenset[str] | None:
-    """Return the target's tensors that the fleet's EAGLE head borrows; None for all."""
-    return borrowed_names(head_folder(fleet), folder_of(fleet.verifiers.model, "target"))
+def load_target(fleet: Fleet, whole: bool = True) -> CausalLM:
+    """Load the model of the fleet's targets. `whole`: False for what an EAGLE head elsewhere needs of a lean one."""
+    return load_model(fleet.verifiers.model, "target", fleet.precision, whole=whole)
 
 
 def new_target(fleet: Fleet, model: CausalLM, room: tuple[int, int] = (1, 512)) -> Target:

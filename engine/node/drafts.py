@@ -30,8 +30,8 @@ def cut_to(content: Content, levels: int) -> Content:
         return content
     if not kept:
         return NOTHING
-    own = None if content.distributions is None else content.distributions[:inner]
-    return Content(content.tokens[:kept], nodes, own, rule=content.rule)
+    weights = None if content.distributions is None else content.distributions[:inner]
+    return Content(content.tokens[:kept], nodes, weights, rule=content.rule)
 
 
 def said_by(content: Content, text: Sequence[int]) -> list[int]:
@@ -52,10 +52,10 @@ def below(content: Content, node: int) -> tuple[Content, list[int]]:
     if not tokens:
         return NOTHING, numbers
     nodes = [place[parents[number - 1]] for number in numbers[1:]]
-    own = content.distributions
-    if own is not None:
-        own = own[numbers[: max(nodes) + 1]]
-    return Content(tokens, None if content.nodes is None else nodes, own, rule=content.rule), numbers
+    weights = content.distributions
+    if weights is not None:
+        weights = weights[numbers[: max(nodes) + 1]]
+    return Content(tokens, None if content.nodes is None else nodes, weights, rule=content.rule), numbers
 
 
 def contents_of(drafts: Drafts) -> list[Content]:
@@ -67,8 +67,8 @@ def contents_of(drafts: Drafts) -> list[Content]:
     for index, (row, count) in enumerate(zip(copied.tolist(), drafts.counts, strict=True)):
         nodes = None if tree.is_chain else row[n : n + count]
         inner = count if nodes is None else max(nodes, default=-1) + 1
-        own = None if weights is None else weights[index, :inner]
-        contents.append(Content(row[:count], nodes, own, rule=drafts.rule or ""))
+        of_row = None if weights is None else weights[index, :inner]
+        contents.append(Content(row[:count], nodes, of_row, rule=drafts.rule or ""))
     return contents
 
 
@@ -108,7 +108,7 @@ def _stacked(weights: Sequence[np.ndarray | None], counts: Sequence[int], device
     present = [rows for rows in weights if rows is not None]
     if not present:
         return None
-    own, (inner, width) = iter(present), np.max([rows.shape for rows in present], axis=0).tolist()
+    following, (inner, width) = iter(present), np.max([rows.shape for rows in present], axis=0).tolist()
     nothing = np.zeros((0, present[0].shape[1]), dtype=present[0].dtype)
-    every = [next(own) if count else nothing for count in counts]
+    every = [next(following) if count else nothing for count in counts]
     return placed(np.stack([padded(rows, inner, width) for rows in every]), device)

@@ -5,7 +5,7 @@ of the messages that its station sends. It takes no decisions.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ from specfleet.fleet.stations.messages import Draft, DraftRequest, Join, Message
 from specfleet.fleet.times.step import Member, Step
 
 PROMPT = frozenset({"prefill", "chunk"})  # kinds of parts of a prompt
+Watch = Callable[[int, float], bool]
+"""Whether the draft of a tag stops after a token; its distribution has that entropy, in nats."""
 
 
 class DraftExecutor(Executor):
@@ -118,6 +120,29 @@ class DraftExecutor(Executor):
             kept.pop(tag, None)
 
 
+@dataclass(slots=True, eq=False)
+class Text:
+    """A request's text at its target.
+
+    - `verdict`: the newest one. `path`: accepted nodes of the last draft.
+    - `known`: tokens that its drafter knows. `unsent`: hidden states before the tokens after these, in parts.
+    - `states`: hidden states of all committed tokens but the last, in parts, for a drafter that has read none of them.
+    """
+
+    join: Join
+    verdict: Verdict | None = None
+    path: list[int] = field(default_factory=list)
+    known: int = 0
+    unsent: list[torch.Tensor] = field(default_factory=list)
+    states: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def said(self) -> Verdict:
+        """The newest verdict, of a text that has one."""
+        assert self.verdict is not None
+        return self.verdict
+
+
 @dataclass(eq=False)
 class VerifyExecutor(Executor):
     """Runs a verifier station's steps on a target model; keeps the finished outputs by request.
@@ -142,19 +167,14 @@ class VerifyExecutor(Executor):
     in_turn: bool = True
 
     def __post_init__(self) -> None:
-        self.verdicts: dict[int, Verdict] = {}
-        self.states: dict[int, list[torch.Tensor]] = {}  # hidden states of all committed tokens but the last, in parts
-        self.sent: dict[int, int] = {}  # tokens of a text that its drafter knows, by tag
-        self.unsent_states: dict[int, list[torch.Tensor]] = {}  # hidden states before the tokens after these, in parts
-        self.paths: dict[int, list[int]] = {}  # accepted nodes of the last draft, by tag
-        self.open_requests: dict[int, Join] = {}
+        self.texts: dict[int, Text] = {}
         self.outputs: dict[int, list[int]] = {}
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Note a request, or take draft tokens. The request's cache opens with its prefill."""
         self.pending.receive(event, content)
         if isinstance(event, Join):
-            self.open_requests[event.tag] = event
+            self.texts[event.tag] = Text(event)
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Feed parts of prompts, verify drafts and decode tokens."""
@@ -174,7 +194,7 @@ class VerifyExecutor(Executor):
             self._end_part(part, states[part.tag], verdicts.get(part.tag))
         for tag in tags:
             verdict, (_, passed, numbers) = verdicts[tag], taken[tag]
-            self.paths[tag] = passed + [numbers[node] if numbers else node for node in verdict.path]
+            self.texts[tag].path = passed + [numbers[node] if numbers else node for node in verdict.path]
             self._committed(tag, verdict)
         return tuple(
             [
@@ -203,38 +223,39 @@ class VerifyExecutor(Executor):
 
     def _committed(self, tag: int, verdict: Verdict) -> None:
         """Note what a row has committed, and the states of the token before each new one."""
-        self.verdicts[tag] = verdict
+        text = self.texts[tag]
+        text.verdict = verdict
         if self.sends_hidden and self.rejoins:
-            self.states.setdefault(tag, []).append(verdict.committed_hidden)
-        if self.sends_hidden and tag in self.sent:
-            self.unsent_states[tag].append(verdict.committed_hidden)
+            text.states.append(verdict.committed_hidden)
+        if self.sends_hidden and text.known:
+            text.unsent.append(verdict.committed_hidden)
 
     def _begin_part(self, member: Member) -> None:
         """Prepare a part of a text; a first part begins anew."""
-        tag = member.tag
+        tag, text = member.tag, self.texts[member.tag]
         self.pending.take(tag)  # of a text that lost its cache
         if tag not in self.target.streams:
-            self.streams.open(self.target, "target", self.open_requests[tag])
+            self.streams.open(self.target, "target", text.join)
         elif not member.base:
             self.target.forget(tag)
-            self.states.pop(tag, None)
-        self.paths.pop(tag, None)
+            text.states = []
+        text.path = []
 
     def _end_part(self, part: PromptPart, hidden: torch.Tensor, verdict: Verdict | None) -> None:
         """Keep the states of a part of a text, and the token after its last part."""
-        tag = part.tag
+        text = self.texts[part.tag]
         if verdict is not None:
-            self.verdicts[tag] = replace(verdict, hidden=hidden[-1:])
-            if self.sends_hidden and tag in self.sent:  # it had a cache before
-                self.unsent_states[tag].append(hidden[-1:])
-        if self.sends_hidden and (self.rejoins or tag not in self.sent):
-            self.states.setdefault(tag, []).append(hidden)
+            text.verdict = replace(verdict, hidden=hidden[-1:])
+            if self.sends_hidden and text.known:  # it had a cache before
+                text.unsent.append(hidden[-1:])
+        if self.sends_hidden and (self.rejoins or not text.known):
+            text.states.append(hidden)
 
     def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
         """Mark outcomes after which the drafter has already continued with the target's own token."""
         return tuple(
             [
-                self.pending.resolved(member.tag, member.tokens, outcome, self.verdicts[member.tag].token)
+                self.pending.resolved(member.tag, member.tokens, outcome, self.texts[member.tag].said.token)
                 if step.kind_of(member) == "verify"
                 else outcome
                 for member, outcome in zip(step.members, outcomes, strict=True)
@@ -252,36 +273,34 @@ class VerifyExecutor(Executor):
         said = self.pending.tokens_sent(message)
         if not (message.opening or self.in_turn):
             return Content(committed[base - said : base])
-        known = 0 if message.opening else self.sent[tag]
-        self.sent[tag] = base
-        path, passed = self.paths.pop(tag, []), self.pending.take(tag)
+        text = self.texts[tag]
+        known, text.known = 0 if message.opening else text.known, base
+        path, text.path, passed = text.path, [], self.pending.take(tag)
         if passed.tokens:  # a draft that the text has passed
             path = said_by(passed, committed[known : base - 1])
-        hidden = self._unsent(tag, known, base) if self.sends_hidden else None
+        hidden = self._unsent(text, known, base) if self.sends_hidden else None
         if message.opening:
             return Content(committed[:base], hidden=hidden)
         return Content(committed[known + len(path) : base], path_sent(path), hidden=hidden)
 
-    def _unsent(self, tag: int, known: int, base: int) -> np.ndarray:
+    def _unsent(self, text: Text, known: int, base: int) -> np.ndarray:
         """Return the hidden states of the tokens before each one between these lengths of a text, as they are sent."""
         if known:
-            count, states = base - known, torch.cat(self.unsent_states[tag])
+            count, states = base - known, torch.cat(text.unsent)
         else:
-            count, states = base - 1, torch.cat(self.states[tag])
+            count, states = base - 1, torch.cat(text.states)
             if not self.rejoins:
-                del self.states[tag]
-        self.unsent_states[tag] = [states[count:].clone()] if len(states) > count else []
+                text.states = []
+        text.unsent = [states[count:].clone()] if len(states) > count else []
         return states_sent(states[:count].float().cpu().numpy())
 
     def release(self, tag: int) -> None:
         """Keep the finished text, free the cache."""
-        join = self.open_requests.pop(tag)
+        join = self.texts.pop(tag).join
         committed = self.target.committed(tag)
         self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
         self.target.release(tag)
         self.pending.forget(tag)
-        for kept in (self.verdicts, self.states, self.sent, self.unsent_states, self.paths):
-            kept.pop(tag, None)
 
 
 def with_signals(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
@@ -291,3 +310,19 @@ def with_signals(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
     ratio = sum(token.ratio for token in tokens) / len(tokens)
     klds = tuple(token.kld for token in tokens)
     return Outcome(outcome.accepted, outcome.matches, outcome.drafted, ratio, klds)
+
+
+def note_signals(recorded: dict[int, list[Token]], join: Join, committed: int, verdict: Verdict) -> None:
+    """Append a verdict's signals to those of its request, by their place in the generated text.
+
+    A place without a draft, of a first token or a bonus token, counts as the one beside it.
+
+    - `recorded`: signals by request, up to the first rejection.
+    - `committed`: length of the text after the verdict.
+    """
+    if not verdict.signals:
+        return
+    earlier = recorded.setdefault(join.request, [])
+    signals = list(verdict.signals[: len(verdict.path) + 1])
+    begin = committed - join.prompt_tokens - len(verdict.path) - 1
+    earlier += [earlier[-1] if earlier else signals[0]] * (begin - len(earlier)) + signals

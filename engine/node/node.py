@@ -11,7 +11,7 @@ import msgspec
 
 from specfleet.engine.net.actions import Deliver
 from specfleet.engine.net.addresses import FREE, shown
-from specfleet.engine.net.client import ClientEnd, max_reconnect_s
+from specfleet.engine.net.client import ClientEnd
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.connections import ConnectionTable
 from specfleet.engine.net.content import NOTHING, Content
@@ -111,7 +111,7 @@ class Node(Stations):
         self.lossy = lossy
         self.worker = Worker(station, executor, self._post, timed, lock)
         self.workers = [self.worker]
-        self.requests: dict[int, Iterator[Request]] = {tag: iter(own) for tag, own in (requests or {}).items()}
+        self.requests: dict[int, Iterator[Request]] = {tag: iter(stream) for tag, stream in (requests or {}).items()}
         self.ends = requests is not None
         self.socket_thread: SocketThread | None = None
         if connections is not None and sockets is not None:
@@ -196,7 +196,7 @@ def clients_of_drafters(
     }
     client_of = {tag: ports[fleet.target_of(tag), asked(tag)] for tag in tags}.__getitem__
     connections = ConnectionTable(clients=clients, client_of=client_of, links=stated_links(fleet))
-    return connections, Sockets(None, connect, max_bytes(fleet, vocabulary), site.keys, max_reconnect_s(fleet))
+    return connections, Sockets(None, connect, max_bytes(fleet, vocabulary), site.keys)
 
 
 def drafting_node(

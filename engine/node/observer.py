@@ -54,10 +54,10 @@ class Observer(threading.Thread):
         self._look()
 
     def sample(self, station: str = "", step: int = 0) -> None:
-        """Sample each device, from any thread; for a step of a station that is about to begin, or between steps."""
+        """Sample the device, from any thread; for a step of a station that is about to begin, or between steps."""
         if self.meter is not None:
             time_s = now_s() - self.zero_s
-            self.newest = tuple([one._replace(time_s=time_s, station=station, step=step) for one in self.meter.read()])
+            self.newest = (self.meter.read()._replace(time_s=time_s, station=station, step=step),)
             self.samples += self.newest
 
     def before(self, station: str) -> Callable[[Step], None]:

@@ -103,8 +103,8 @@ def demo_prompts(group: Literal["calibration", "evaluation"], folder: Path) -> l
     files = [*folder.glob("tokenizer*"), *folder.glob("vocab*"), *folder.glob("*.model")]
     fast = folder / "tokenizer.json"
     if files and not (fast.is_file() and fast.read_bytes() == OWN_TOKENIZER.read_bytes()):
-        own, tokenizer = Tokenizer.from_file(str(OWN_TOKENIZER)), read_tokenizer(folder)
-        prompts = [tokenizer.encode(own.decode(prompt)) for prompt in prompts]
+        demo, tokenizer = Tokenizer.from_file(str(OWN_TOKENIZER)), read_tokenizer(folder)
+        prompts = [tokenizer.encode(demo.decode(prompt)) for prompt in prompts]
     vocabulary = read_config(folder).vocab_size
     for prompt in prompts:
         _check_ids(prompt, vocabulary, f"workload.prompts = 'demo/{group}'", folder)

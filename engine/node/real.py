@@ -67,7 +67,7 @@ def verifier_node(
     - `model`: the target's, if it is loaded already.
     """
     life, model = site.life, model or load_target(fleet)
-    streams = {tag: own for tag, own in streams_of(fleet).items() if fleet.target_of(tag) == target}
+    streams = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
     station = verifier_station(fleet, target)
     executor = executor_of(fleet, station, model, prompts, len(streams), signals)
     life.wait_until_back()

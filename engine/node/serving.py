@@ -14,9 +14,8 @@ from specfleet.engine.decoding.verify import Target, Verdict
 from specfleet.engine.net.content import Content
 from specfleet.engine.node.build import AnyDrafter, Streams
 from specfleet.engine.node.drafts import contents_of
-from specfleet.engine.node.executors import PROMPT, VerifyExecutor
+from specfleet.engine.node.executors import PROMPT, VerifyExecutor, Watch, note_signals
 from specfleet.engine.node.pending import PendingDrafts
-from specfleet.engine.node.signals import Watch, note_signals
 from specfleet.fleet.acceptance.token import Token
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.times.step import Member, Step
@@ -57,7 +56,7 @@ class ServingExecutor(VerifyExecutor):
                 continue
             self.in_prompt.add(member.tag)
             if member.tag not in self.opened:
-                self.streams.open(self.drafter, "drafter", self.open_requests[member.tag])
+                self.streams.open(self.drafter, "drafter", self.texts[member.tag].join)
                 self.opened.add(member.tag)
             elif not member.base:
                 self.drafter.forget(member.tag)
@@ -92,19 +91,19 @@ class ServingExecutor(VerifyExecutor):
     def _committed(self, tag: int, verdict: Verdict) -> None:
         super()._committed(tag, verdict)
         if self.signals:
-            note_signals(self.recorded, self.open_requests[tag], len(self.target.committed(tag)), verdict)
+            note_signals(self.recorded, self.texts[tag].join, len(self.target.committed(tag)), verdict)
 
     def _read(self, member: Member) -> None:
         """Let the drafter follow a row's part of the target's step."""
         tag, text = member.tag, self.target.committed(member.tag)
-        parts = self.states.pop(tag, [])
+        parts, self.texts[tag].states = self.texts[tag].states, []
         states = torch.cat(parts) if parts else None
         if tag in self.in_prompt:
             fed = self.target.cache.lengths[tag]
             self.drafter.read(tag, text[: fed + 1], states)
             return
         known = len(self.drafter.committed(tag))
-        self.drafter.advance(tag, self.verdicts[tag].path, text[known:], states)
+        self.drafter.advance(tag, self.texts[tag].said.path, text[known:], states)
         if not member.tokens:
             self.drafter.read(tag, text)
 

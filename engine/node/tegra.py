@@ -18,25 +18,22 @@ class TegraMeter:
     """
 
     def __init__(self, folder: Path = SYS) -> None:
-        found = [path for path in sorted(folder.glob("class/devfreq/*")) if GPU.fullmatch(path.name)]
-        if not found:
+        gpus = [path for path in sorted(folder.glob("class/devfreq/*")) if GPU.fullmatch(path.name)]
+        if not gpus:
             raise FileNotFoundError(folder / "class/devfreq")
-        self.gpu, rails = found[0], rails_of(folder)
+        self.gpu, rails = gpus[0], rails_of(folder)
         self.rails = [rails[name] for name in WHOLE if name in rails][:1] or list(rails.values())
         self.device = f"Jetson {self.gpu.name} (tegra)"
 
-    def read(self) -> list[PowerSample]:
+    def read(self) -> PowerSample:
         """Return its current reading, from any thread."""
-        return [
-            PowerSample(
-                device=self.device,
-                graphics_clock_mhz=known(lambda: number_in(self.gpu / "cur_freq") / 1e6),
-                power_w=known(lambda: sum(number_in(mv) * number_in(ma) for mv, ma in self.rails) / 1e6)
-                if self.rails
-                else UNKNOWN,
-                utilisation=known(lambda: number_in(self.gpu / "device" / "load") / 1000),
-            )
-        ]
+        watts = known(lambda: sum(number_in(mv) * number_in(ma) for mv, ma in self.rails) / 1e6)
+        return PowerSample(
+            device=self.device,
+            graphics_clock_mhz=known(lambda: number_in(self.gpu / "cur_freq") / 1e6),
+            power_w=watts if self.rails else UNKNOWN,
+            utilisation=known(lambda: number_in(self.gpu / "device" / "load") / 1000),
+        )
 
 
 def rails_of(folder: Path) -> dict[str, tuple[Path, Path]]:

@@ -93,8 +93,11 @@ def note_finished(log: Log, request: int, tokens: Sequence[int] = ()) -> None:
 
 def unfinished(streams: Mapping[int, Sequence[Request]], life: Life) -> dict[int, list[Request]]:
     """Return the unfinished requests of each stream that has any."""
-    left = {tag: [request for request in own if request.number not in life.finished] for tag, own in streams.items()}
-    return {tag: own for tag, own in left.items() if own}
+    left = {
+        tag: [request for request in requests if request.number not in life.finished]
+        for tag, requests in streams.items()
+    }
+    return {tag: requests for tag, requests in left.items() if requests}
 
 
 def read_log(path: Path) -> Served:

@@ -1,6 +1,6 @@
 """From the answers of a server to a run: requests and their tokens are known, steps and drafts are not."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 
 import msgspec
@@ -30,7 +30,7 @@ def run_on_server(scenario: Scenario, url: str, report: Callable[[str], None] = 
     fleet = with_positions(resolve(scenario))
     job = job_of(fleet)
     answers = ask_all(url, job, report)
-    for line in remarks(answers, {each.number: each.new_tokens for stream in job.streams for each in stream}):
+    for line in remarks(answers, {request.number: request.new_tokens for stream in job.streams for request in stream}):
         report(line)
     return run_of(scenario, fleet, answers, f"server {url}")
 
@@ -50,7 +50,7 @@ def answers_of(served: Served) -> Answers:
         for number, (_, _, tokens) in step.rows.items():
             if tokens:
                 chunks[number].append((step.end_s, tokens))
-    return Answers(tuple(Answer(number, served.joined_s[number], tuple(own)) for number, own in chunks.items()), {})
+    return Answers(tuple(Answer(number, served.joined_s[number], tuple(seen)) for number, seen in chunks.items()), {})
 
 
 def between_rounds_s(answers: Answers, fleet: Fleet) -> float:
@@ -60,9 +60,9 @@ def between_rounds_s(answers: Answers, fleet: Fleet) -> float:
     token that is not of a draft, so the accepted tokens give steps without a draft, too. They are too few where a
     server counts tokens beyond the end of an answer, as vLLM does; with prompt lookup no count is right.
     """
-    gaps_s = sorted(after[0] - before[0] for each in answers.answers for before, after in pairwise(each.chunks))
+    gaps_s = sorted(after[0] - before[0] for answer in answers.answers for before, after in pairwise(answer.chunks))
     drafts = answers.counted.get("rounds", 0) if fleet.drafters.kind != "lookup" else 0
-    later = sum(tokens for each in answers.answers for _, tokens in each.chunks) - len(answers.answers)
+    later = sum(answer.tokens for answer in answers.answers) - len(answers.answers)
     steps = max(drafts, later - answers.counted.get("accepted", later))
     return gaps_s[-steps] if drafts and 0 < steps <= len(gaps_s) else TOGETHER_S
 
@@ -89,8 +89,8 @@ def log_of(
     rows = [
         row
         for tag, requests in streams.items()
-        for each in requests
-        for row in _rows(tag, each, rounds_of(by_number[each.number], between_s, most), by_number[each.number].sent_s)
+        for request in requests
+        for row in _rows(tag, request, by_number[request.number], between_s, most)
     ]
     log: Log = []
     for seq, row in enumerate(sorted(rows, key=lambda row: row.time_s)):
@@ -98,12 +98,12 @@ def log_of(
     return log
 
 
-def _rows(tag: int, request: Request, rounds: Sequence[tuple[float, int]], sent_s: float) -> Iterator[Row]:
+def _rows(tag: int, request: Request, answer: Answer, between_s: float, most: int) -> Iterator[Row]:
     goal = request.prompt_tokens + request.new_tokens
-    row = Row(sent_s, verifier_name(0), 0, "join", "real", tag=tag, request=request.number, goal=goal)
+    row = Row(answer.sent_s, verifier_name(0), 0, "join", "real", tag=tag, request=request.number, goal=goal)
     yield row._replace(tokens=request.prompt_tokens)
     base = request.prompt_tokens
-    for number, (came_s, tokens) in enumerate(rounds):
+    for number, (came_s, tokens) in enumerate(rounds_of(answer, between_s, most)):
         kind = "verify" if number else "prefill"
         yield row._replace(time_s=came_s, event="done", kind=kind, base=base, accepted=tokens - 1, goal=0, epoch=number)
         base += tokens
@@ -114,16 +114,15 @@ def remarks(answers: Answers, asked: Mapping[int, int]) -> Iterator[str]:
 
     - `asked` (tokens): length of each answer, by request.
     """
-    shorter = [each.number for each in answers.answers if sum(tokens for _, tokens in each.chunks) < asked[each.number]]
+    shorter = [answer.number for answer in answers.answers if answer.tokens < asked[answer.number]]
     if shorter:
         yield (
             f"note: {len(shorter)} of {len(asked)} answers end early, request {shorter[0]} first: the server does not "
             "ignore the end of text; TTFT, TPOT and latency leave them out"
         )
     for answer in answers.answers:
-        tokens = sum(tokens for _, tokens in answer.chunks)
-        if answer.stated is not None and answer.stated != tokens:
-            yield f"note: request {answer.number} has {tokens} tokens in chunks, and {answer.stated} by `usage`"
+        if answer.stated is not None and answer.stated != answer.tokens:
+            yield f"note: request {answer.number} has {answer.tokens} tokens in chunks, and {answer.stated} by `usage`"
     rounds, accepted = answers.counted.get("rounds", 0), answers.counted.get("accepted", 0)
     if not rounds:
         return

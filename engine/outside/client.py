@@ -37,6 +37,11 @@ class Answer(msgspec.Struct, frozen=True):
     chunks: tuple[tuple[float, int], ...]
     stated: int | None = None
 
+    @property
+    def tokens(self) -> int:
+        """Its tokens, as they came."""
+        return sum(tokens for _, tokens in self.chunks)
+
 
 class Answers(msgspec.Struct, frozen=True):
     """The answers to a workload, and what the server's counters rose by meanwhile, as far as it has them."""
@@ -135,12 +140,12 @@ class Server:
             text = b"\n".join(self._lines("GET", "/metrics")).decode(errors="replace")
         except InputError:
             return {}
-        found = {}
+        counts = {}
         for name, pattern in COUNTED.items():
             values = re.findall(rf"^\w+:{pattern}(?:\{{[^\n]*\}})?\s+([0-9.eE+]+)", text, re.MULTILINE)
             if values:
-                found[name] = round(sum(float(value[-1]) for value in values))
-        return found
+                counts[name] = round(sum(float(value[-1]) for value in values))
+        return counts
 
     def _model(self) -> str:
         listed = self._parsed(b"".join(self._lines("GET", "/v1/models"))).get("data")

@@ -1,4 +1,4 @@
-"""Drives vLLM one step at a time; it runs in vLLM's own environment, without specfleet.
+"""Drives vLLM one step at a time; it runs in vLLM's options environment, without specfleet.
 
 The first line of input is the engine's settings, each further one a workload; `engine/outside/job.py` has
 both, and the answers: what vLLM's scheduler put into each step, what was accepted, and when.
@@ -46,16 +46,16 @@ def started(settings, on_cpu):
     """Start the engine; return it with its version and the settings that it took."""
     import vllm  # noqa: PLC0415  (it reads the environment)
 
-    own = {"model": settings["target"], "dtype": settings["precision"], "skip_tokenizer_init": True}
-    own |= {name: settings[name] for name in ("max_num_seqs", "max_num_batched_tokens")}
-    own |= {"max_model_len": settings["max_model_len"] or None}
-    own |= {"enforce_eager": on_cpu, "enable_prefix_caching": False, "async_scheduling": False, "seed": 0}
+    options = {"model": settings["target"], "dtype": settings["precision"], "skip_tokenizer_init": True}
+    options |= {name: settings[name] for name in ("max_num_seqs", "max_num_batched_tokens")}
+    options |= {"max_model_len": settings["max_model_len"] or None}
+    options |= {"enforce_eager": on_cpu, "enable_prefix_caching": False, "async_scheduling": False, "seed": 0}
     block = 32 if on_cpu else 16  # tokens
     if settings["kv_tokens"]:  # one of vLLM's blocks stays empty
-        own |= {"num_gpu_blocks_override": settings["kv_tokens"] // block + 1, "block_size": block}
+        options |= {"num_gpu_blocks_override": settings["kv_tokens"] // block + 1, "block_size": block}
     if settings["speculative"]:
-        own["speculative_config"] = settings["speculative"]
-    engine = vllm.LLM(**own).llm_engine
+        options["speculative_config"] = settings["speculative"]
+    engine = vllm.LLM(**options).llm_engine
     cache = engine.vllm_config.cache_config
     return engine, {
         "version": vllm.__version__,

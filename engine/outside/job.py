@@ -116,8 +116,13 @@ def job_of(fleet: Fleet) -> Job:
     prompts, workload = prompts_of(fleet), fleet.workload
     streams = [
         [
-            Asked(each.number, prompts[each.number][: each.prompt_tokens], each.new_tokens, each.not_before_s)
-            for each in requests
+            Asked(
+                request.number,
+                prompts[request.number][: request.prompt_tokens],
+                request.new_tokens,
+                request.not_before_s,
+            )
+            for request in requests
         ]
         for _, requests in sorted(streams_of(fleet).items())
     ]

@@ -63,7 +63,7 @@ def log_of(fleet: Fleet, served: Served, differs: Differs = rows_differ) -> Log:
         outcomes = tuple([_outcome(step, member, seen) for member in step.members])
         station.handle(StepDone(step.number, outcomes, known_s - seen.start_s), known_s)
         if seen.draft_s is not None and (drafting := _started(station, known_s, drafting=True)) is not None:
-            drafted = tuple([Outcome(drafted=seen.drafts.get(each.request, 0)) for each in drafting.members])
+            drafted = tuple([Outcome(drafted=seen.drafts.get(member.request, 0)) for member in drafting.members])
             station.handle(StepDone(drafting.number, drafted, seen.end_s - known_s), seen.end_s)
     return station.log
 
@@ -74,8 +74,8 @@ def _arrivals(fleet: Fleet, served: Served) -> Iterator[tuple[float, int, Reques
     A request that came during a step is noticed at its end: it arrived when it was due, or just after that step began.
     """
     starts_s, arrivals = [seen.start_s for seen in served.steps], []
-    for tag, own in streams_of(fleet).items():
-        for request in own:
+    for tag, requests in streams_of(fleet).items():
+        for request in requests:
             noticed_s = served.joined_s[request.number]
             earlier = bisect_left(starts_s, noticed_s)
             began_s = math.nextafter(starts_s[earlier - 1], math.inf) if earlier else 0.0

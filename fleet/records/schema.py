@@ -77,7 +77,7 @@ class PowerSample(NamedTuple):
         step (number): Number of that step, as in the records; 0 between steps.
         device: Name of the device, with the source of its readings.
         graphics_clock_mhz: Clock of its graphics units.
-        power_w: Present power (NVML; tegra: of the whole module), or mean power since the previous sample (RAPL).
+        power_w: Present power; on a Jetson that of the whole module.
         memory_bytes: Device memory in use, by all processes.
         energy_j: Its energy counter, which starts anywhere and only grows.
         utilisation (share): Share of the time in which it worked, lately, by its own count.

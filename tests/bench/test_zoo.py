@@ -114,7 +114,6 @@ def test_multi_token_heads_and_unknown_types_are_refused_by_name(content: str, r
 @pytest.mark.parametrize(
     ("kind", "changes", "reason"),
     [
-        ("bert", {"is_decoder": False}, "is_decoder"),
         ("llama", {"quantization_config": {"quant_method": "fp8"}}, "quantised (quantization_config: fp8)"),
         ("gemma3_text", {"use_bidirectional_attention": True}, "look ahead"),
         ("minimax_m3_vl_text", {"layer_types": ["minimax_m3_sparse", "full_attention"]}, "minimax_m3_sparse"),

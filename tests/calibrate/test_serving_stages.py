@@ -12,7 +12,7 @@ from specfleet.calibration.host import calibrate
 from specfleet.calibration.serving import Effort, Elsewhere, calibrate_serving, pass_name
 from specfleet.engine.launch.serve import EngineRun
 from specfleet.experiments.notes import notes_of
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import DeviceMemoryError
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
@@ -64,10 +64,9 @@ def test_numbers_of_rows_without_room_are_left_out(
     host = ServingHost(16.2, monkeypatch)
     profile = calibrated(host, scenario, tmp_path)
     assert set(host.rows) == {1, 4}, "acceptance, too, is recorded with rows that fit"
-    assert host.peak_bytes <= host.size_bytes
     assert left_out_of(profile).keys() == {"rows"}
     assert len(host.lines) == 1
-    assert host.lines[0].startswith(f"left out: {pass_name(0, 16, EFFORT)}: needs 1")
+    assert host.lines[0].startswith(f"left out: {pass_name(0, 16, EFFORT)}: 16 requests: its device is out of memory")
 
     def notes(rows: int) -> list[str]:
         changes = {"verifiers.max_num_seqs": rows, "drafters.place": "target"}
@@ -81,7 +80,7 @@ def test_a_target_without_room_for_one_row_is_refused(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = ServingHost(14, monkeypatch)
-    with pytest.raises(InputError, match=r"^calibration: 1 requests at once, pass 1 of 2: needs 15\.. GB"):
+    with pytest.raises(DeviceMemoryError, match=r"^1 requests: its device is out of memory"):
         calibrated(host, scenario, tmp_path)
 
 

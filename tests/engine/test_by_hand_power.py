@@ -33,8 +33,8 @@ class DrafterNode(Stations):
 
 
 class Meter:
-    def read(self) -> list[PowerSample]:
-        return [PowerSample(device="Jetson", graphics_clock_mhz=918.0, power_w=12.0, utilisation=0.5)]
+    def read(self) -> PowerSample:
+        return PowerSample(device="Jetson", graphics_clock_mhz=918.0, power_w=12.0, utilisation=0.5)
 
 
 @pytest.mark.parametrize("meter", [Meter(), None])

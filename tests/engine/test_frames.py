@@ -88,7 +88,7 @@ def test_a_shorter_or_longer_frame_is_an_error(message: object, content: Content
 
 
 def test_a_false_size_in_a_header_allocates_nothing() -> None:
-    huge = HEADER.pack(b"sf", VERSION, 0, 1, 1, 10, 0xFFFFFFFF, 0xFFFFFFFF, *[0xFFFFFFFF] * 4, 0.0)
+    huge = HEADER.pack(b"sf", VERSION, 0, 10, 0xFFFFFFFF, 0xFFFFFFFF, *[0xFFFFFFFF] * 4, 0.0)
     with pytest.raises(FrameError, match="contradict"):
         parse(huge + bytes(10))
 

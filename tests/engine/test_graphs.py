@@ -118,10 +118,10 @@ ACTIONS = st.lists(
 BEGIN = ("open", [0, 1], [1] * 5, 0)
 
 
-@pytest.mark.parametrize(("kind", "examples"), [("llama", 20), slow("llama", 80), ("gemma2", 10)])
+@pytest.mark.parametrize(("kind", "examples"), [("llama", 20), slow("llama", 80), ("qwen3", 10)])
 def test_captured_passes_compute_what_eager_ones_do(model: CausalLM, kind: str, examples: int) -> None:
     recorder = Recorder(taped)
-    if kind != "llama":  # windows, caps and scaled norms
+    if kind != "llama":  # windows and norms of heads
         model = with_positions(CausalLM(network_of(tiny_config(kind))))
 
     @given(ACTIONS)

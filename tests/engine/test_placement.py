@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specfleet.engine.launch.bodies import LauncherPipe
-from specfleet.engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
+from specfleet.engine.launch.placement import crowding, devices_of, gpus_of, has_meter, visible_gpus
 from specfleet.engine.launch.places import Place
 from specfleet.engine.launch.processes import NodeProcess
 from specfleet.engine.launch.serve import Launch, serve
@@ -90,27 +90,29 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("two_gpus")
 def test_missing_counters_of_every_gpu_are_reported() -> None:
     lines: list[str] = []
-    assert measured_device(fleet_of(), lines.append) == "gpu"
+    assert has_meter(fleet_of(), lines.append)
     assert lines == [f"NVIDIA H100 {gpu} (NVML): has no counter of power" for gpu in (0, 1)]
     nothing = resolve(change_scenario(star(), {"drafters.kind": "replayed", "verifiers.kind": "replayed"}))
-    assert measured_device(nothing, lines.append) == ""
+    assert not has_meter(nothing, lines.append)
     assert lines[2:] == ["replayed stations use no device: energy was not measured"]
 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_each_gpu_is_measured_by_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: dict[str, tuple[str, str]] = {}
+    started: dict[str, tuple[str, bool]] = {}
 
-    def process(name: str, *_arguments: Any, gpu: str, power: str, **_options: Any) -> None:
+    def process(name: str, *_arguments: Any, gpu: str, power: bool, **_options: Any) -> None:
         started[name] = gpu, power
 
     monkeypatch.setattr("specfleet.engine.launch.serve.NodeProcess", process)
     fleet = fleet_of()
-    launch = Launch(fleet, [], gpus_of(fleet, visible_gpus()), None, "gpu")
+    launch = Launch(fleet, [], gpus_of(fleet, visible_gpus()), None, True)
     launch.places = [place for wave in launch.waves() for place in wave]
     for place in [*launch.places, launch.places[0]]:  # its next life measures, too
         launch._start(place)
-    assert started == {"drafter": ("0", "gpu"), "target 1": ("1", "gpu"), "target 2": ("0", ""), "target 3": ("1", "")}
+    assert started == {
+        "drafter": ("0", True), "target 1": ("1", True), "target 2": ("0", False), "target 3": ("1", False),
+    }  # fmt: skip
 
 
 def _seen(_pipe: LauncherPipe) -> str:
@@ -136,7 +138,7 @@ def test_samples_that_a_fault_lost_are_one_line(monkeypatch: pytest.MonkeyPatch)
         return Served(log_of_run(simulate(scenario)), {})
 
     monkeypatch.setattr(Launch, "run", killed)
-    monkeypatch.setattr("specfleet.engine.launch.serve.measured_device", lambda *_: "cpu")
+    monkeypatch.setattr("specfleet.engine.launch.serve.has_meter", lambda *_: True)
     for power, said in ((False, []), (True, ["note: drafter was killed; its samples of power until then are lost"])):
         lines: list[str] = []
         serve(scenario, power=power, report=lines.append)

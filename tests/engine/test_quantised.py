@@ -13,10 +13,7 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.models import CausalLM, folder_of, load_model
 from specfleet.engine.decoding.quantised import MATRICES, quantised_layers
 from specfleet.engine.decoding.verify import Target
-from specfleet.engine.launch.memory import target_bytes
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.scenario.reading import make_scenario
-from specfleet.fleet.scenario.resolve import resolve
 
 CPU = torch.device("cpu")
 PROMPTS = [[(7 * place + 3 * row) % 200 + 5 for place in range(30)] for row in range(3)]
@@ -66,14 +63,6 @@ def test_the_key_gives_quantised_weights(library: str) -> None:
         weights = [getattr(layer, name) for layer in model.layers for name in MATRICES]
         assert {weight.qdata.dtype for weight in weights} == {torch.int8}  # type: ignore[attr-defined]
     assert len(decode_plain(Target(model), PROMPTS[0], 5)) == 5
-
-
-def test_memory_counts_a_byte_for_each_quantised_weight() -> None:
-    fleet = resolve(make_scenario({"name": "x", "precision": "int8"}))
-    model = load_model("demo", "target", "bfloat16", "cpu")
-    matrices = sum(getattr(layer, name).numel() for layer in model.layers for name in MATRICES)
-    others = sum(p.numel() for name, p in model.model.named_parameters() if ".layers." not in name or p.ndim == 1)
-    assert target_bytes(fleet).weights_bytes == matrices + 2 * others
 
 
 def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

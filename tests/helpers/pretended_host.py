@@ -1,4 +1,4 @@
-"""A pretended host with one GPU of a stated size: it counts what the processes of a calibration would allocate.
+"""A pretended host with one GPU of a stated size, which is full where a calibration's processes would fill it.
 
 Weights and caches come from the shipped shapes of models, what else a process takes is stated here. Fleets are
 simulated, so that a calibration ends with a whole profile.
@@ -19,6 +19,7 @@ from specfleet.calibration.measurements import Measurements, Point
 from specfleet.calibration.run import calibrate
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.data.shipped import shipped_models
+from specfleet.fleet.errors import DeviceMemoryError
 from specfleet.fleet.hardware.configs import shape_of_config
 from specfleet.fleet.hardware.shape import ModelShape
 from specfleet.fleet.scenario.reading import make_scenario
@@ -106,7 +107,7 @@ class PretendedHost:
         self.size_bytes, self.used_bytes, self.peak_bytes = int(size_bytes), 0, 0
         self.target, self.drafter = (shape(name) for name in PAIRS[pair][:2])
         self.borrows = PAIRS[pair][2] == "eagle"
-        self.gpu, self.gated, self.fails = "NVIDIA Pretended", True, ""
+        self.gpu, self.fails = "NVIDIA Pretended", ""
         self.measured, self.reported, self.lines = list[str](), list[str](), list[str]()
 
     def calibrate(self, scenario: Scenario, folder: Path, effort: Effort = SMALL) -> HardwareProfile:
@@ -116,24 +117,22 @@ class PretendedHost:
         """Let calibrations run here instead of on the engine."""
         for name in ("specfleet.calibration.run.in_process", "specfleet.calibration.stages.in_process"):
             monkeypatch.setattr(name, self.in_process)
-        monkeypatch.setattr("specfleet.calibration.stages.visible_gpus", lambda: ["0"])
-        monkeypatch.setattr("specfleet.calibration.stages.free_bytes", lambda _gpus: self.free_bytes())
         monkeypatch.setattr("specfleet.calibration.run.serve", self.serve)
         monkeypatch.setattr("specfleet.calibration.run.measure_round_trips", self.round_trips)
 
-    def free_bytes(self) -> dict[str, int]:
-        return {"0": self.size_bytes - self.used_bytes} if self.gated else {}
-
     @contextmanager
     def processes(self, name: str, held_bytes: Sequence[int]) -> Iterator[None]:
-        """Hold what processes allocate until they end."""
+        """Hold what processes allocate until they end; DeviceMemoryError beyond the size of the GPU."""
         if self.fails and self.fails in name:
             self.fails = ""
             raise RuntimeError(f"{name} fails once")
         before = self.used_bytes
         for one_bytes in held_bytes:
             self.used_bytes += one_bytes + OTHER_BYTES
-            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        if self.used_bytes > self.size_bytes:
+            self.used_bytes = before
+            raise DeviceMemoryError(f"{name}: its device is out of memory")
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         yield
         self.used_bytes = before
         self.measured.append(name)
