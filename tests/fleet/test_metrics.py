@@ -217,6 +217,12 @@ def test_replications_combine_to_their_mean_and_student_interval() -> None:
     assert math.isnan(combine(runs[:1])["load"].low)
 
 
+@pytest.mark.parametrize(("drifting", "most"), [(1, False), (2, True), (3, True)])
+def test_replications_drift_if_most_of_them_do(drifting: int, most: bool) -> None:
+    runs = [{"load": Metric(0.5, 0, 1, "share", 1.0, number < drifting)} for number in range(3)]
+    assert combine(runs)["load"].drifting is most
+
+
 def test_devices_are_counted_once_however_many_stations_share_them() -> None:
     one, other = {"host": {"sharing": "turns"}}, {"other": {"sharing": "turns"}}
     for drafters, targets, scenario in (
