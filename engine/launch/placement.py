@@ -74,7 +74,7 @@ def has_meter(fleet: Fleet, report: Callable[[str], None]) -> bool:
 def measured_here(report: Callable[[str], None], environment: Mapping[str, str] = os.environ) -> Meter | None:
     """Return the meter of the device that a process with this environment uses; `report` as in `has_meter`."""
     if not torch.cuda.is_available():
-        report("models run on the processor, which has no meter: energy was not measured")
+        report("models run on the processor, which is not sampled: energy was not measured")
         return None
     meter, reason = find_meter(environment=environment)
     if line := reason if meter is None else missing_counters(meter):
