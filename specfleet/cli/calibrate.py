@@ -44,8 +44,7 @@ def calibrate(
     """
     from specfleet.calibration import serving
     from specfleet.calibration.effort import QUICK, Effort
-    from specfleet.calibration.fitting import fitting_path
-    from specfleet.calibration.host import calibrate, fitted_scenario, is_served, stages_folder
+    from specfleet.calibration.host import calibrate, fitted_scenario, fitting_path, is_served, stages_folder
     from specfleet.calibration.run import stages_of
     from specfleet.calibration.steadiness import unsteady
     from specfleet.fleet.acceptance.signals import signals_path
