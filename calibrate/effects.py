@@ -20,6 +20,7 @@ from specfleet.fleet.times.effects import IdleEffect
 SHORTEST_OVER_QUEUED = 2.0  # a gap is idleness if it is so many times as long as that between queued drafts
 BINS = 8  # of longer gaps, evenly over the logarithm
 MIN_DRAFTS = 20  # in a bin that counts
+MIN_STEPS = 20  # steps with k active that a factor of its own needs
 
 
 def fit_idle(drafts: pd.DataFrame, queued_s: float) -> IdleEffect:
@@ -62,9 +63,6 @@ def with_recoveries(idle: IdleEffect, warmed: Sequence[tuple[int, pd.DataFrame]]
     left = np.minimum.accumulate(np.clip(left, 0.0, 1.0)).tolist()
     shares = np.interp(np.arange(max(ratios) + 1), list(ratios), left)
     return msgspec.structs.replace(idle, recoveries=tuple(shares.tolist()))
-
-
-MIN_STEPS = 20  # steps with k active that a factor of its own needs
 
 
 def factors_in(runs: Sequence[Run], setup: FleetSetup, idle: IdleEffect) -> tuple[float, ...]:

@@ -26,6 +26,10 @@ from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
 """What is measured where no scenario is given: a chain of depth 5 on these lengths."""
+HOST = "host"  # name of the device that all stations share
+SLOWED = 1.1  # from this factor on, steps that run at once slow each other about as much as sharing does
+REQUESTS = 48
+WRITTEN = "Written by `specfleet calibrate`: what it measured, on the host that it measured."
 
 
 def calibrate(
@@ -133,12 +137,6 @@ def fitted_scenario(
     runs_on = "demo/evaluation" if prompts == "demo/calibration" else prompts
     pairs = [("workload.prompts", runs_on), *pairs_of(changes or ())]
     return scenario_of(make_scenario(OWN, "calibrate"), pairs, **(keys or {}))
-
-
-HOST = "host"  # name of the device that all stations share
-SLOWED = 1.1  # from this factor on, steps that run at once slow each other about as much as sharing does
-REQUESTS = 48
-WRITTEN = "Written by `specfleet calibrate`: what it measured, on the host that it measured."
 
 
 def scenario_of_pair(pair: Scenario, profile: HardwareProfile) -> Scenario:

@@ -36,6 +36,7 @@ from specfleet.fleet.times.profile import HardwareProfile
 ACCEPTANCE = "acceptance"  # the last stage
 ROWS = (1, 4, 16, 64)  # up to what a target runs at once
 REQUESTS = 12  # of a loop, at least; three for each row
+STATED = re.compile(r"(\d{1,4})=(.+)", re.DOTALL)
 
 
 class Effort(msgspec.Struct, frozen=True):
@@ -227,9 +228,6 @@ def accepted_in(runs: Sequence[Run]) -> Iterator[tuple[int, ...]]:
             continue
         rounds = run.frame().query("event == 'done' and kind == 'verify'")
         yield from (tuple(session.accepted.tolist()) for _, session in rounds.groupby("request"))
-
-
-STATED = re.compile(r"(\d{1,4})=(.+)", re.DOTALL)
 
 
 def servers_of(stated: Sequence[str], scenario: Scenario) -> dict[int, str]:

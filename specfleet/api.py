@@ -245,7 +245,7 @@ def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (
     >>> specfleet.compare(result, result).mape["throughput"]
     0.0
     """
-    from specfleet.experiments.compare.clients import SUFFIXES, compare_client
+    from specfleet.experiments.compare.loads import SUFFIXES, compare_client
     from specfleet.experiments.compare.validation import compare_runs
 
     if not isinstance(second, Result) and Path(second).suffix in SUFFIXES:
