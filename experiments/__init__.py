@@ -4,5 +4,5 @@
 - `plan/`: which fleet to build. `demo/`: calibrate, run both worlds, compare, draw.
 - `report/`: one page of results. `reproduce/`: the papers' tables and figures.
 - `draw.py`: figures from results. `notes.py`: warnings about a scenario. `jobs.py`, `memory.py`: worker processes.
-- `console/`: printing and exit statuses. `watching/`: status of a running fleet.
+- `console/`: printing and exit statuses. `watching.py`: status of a running fleet.
 """
