@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from specfleet.experiments.reproduce.papers import Paper
-from specfleet.experiments.reproduce.rows import Kind, PaperRow, fitted_if, reproduces, row
+from specfleet.experiments.reproduce.rows import Kind, Paper, PaperRow, fitted_if, reproduces, row
 from specfleet.experiments.reproduce.runs import root
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import make_scenario

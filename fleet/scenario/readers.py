@@ -1,7 +1,7 @@
 """Who reads each key of a scenario: one table, from which every refusal of a key without effect follows.
 
 A key counts as set if its value differs from the default. A key that the form of a scenario leaves unread, such as
-plain decoding, is refused where it is set (`conflicts.py`). The compiled loop (`sim/fast/plain.py`), the equations
+plain decoding, is refused where it is set (`conflicts.py`). The compiled loop (`sim/fast/choice.py`), the equations
 (`sim/predict.py`) and the engine's recorded texts (`engine/launch/runnable.py`) refuse a fleet with a key that they do
 not read. A small condition beside them says which of its values they do read.
 """
