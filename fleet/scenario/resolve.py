@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.allocate import BlindShare
 from specfleet.fleet.policies.continuous import ContinuousBatching
 from specfleet.fleet.policies.goodput import Goodput
 from specfleet.fleet.policies.liveness import Patience
@@ -160,8 +161,11 @@ def _verifier_times(scenario: Scenario, hardware: Hardware) -> Iterator[Verifier
 def _priced(
     scenario: Scenario, context: float, targets: Sequence[VerifierTimes], drafters: Sequence[DrafterTimes]
 ) -> LengthRule | None:
-    """The rule of speculation lengths; one that needs the times of rounds gets those of the profile."""
+    """The rule of speculation lengths; one that needs the times of rounds or N gets those of the scenario."""
     rule, rows = scenario.verifiers.allocate, scenario.verifiers.max_num_seqs
+    if isinstance(rule, BlindShare) and not rule.clients:
+        clients = -(-_streams(scenario) // scenario.verifiers.count)
+        return msgspec.structs.replace(rule, clients=clients if clients <= rows else 0)
     if not isinstance(rule, Goodput) or rule.costs is not None or not targets or not drafters:
         return rule
     costs = round_costs(targets[0], drafters[0], scenario.drafters.shape, rows, rule.most, round(context))
