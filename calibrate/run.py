@@ -8,7 +8,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from specfleet.calibration.assemble import profile_from
-from specfleet.calibration.effort import Effort
 from specfleet.calibration.fits import fit_step
 from specfleet.calibration.fleets import (
     FleetSetup,
@@ -20,7 +19,7 @@ from specfleet.calibration.fleets import (
     sharing_fleet,
 )
 from specfleet.calibration.links import measure_round_trips
-from specfleet.calibration.measurements import Measurements, SmallFleet
+from specfleet.calibration.measurements import Effort, Measurements, SmallFleet
 from specfleet.calibration.pair import (
     decode_continuations,
     measure_acceptance,

@@ -13,7 +13,7 @@ from specfleet.calibration.fits import fit_step
 from specfleet.calibration.fleets import FleetSetup, sharing_fleet, steps_in
 from specfleet.calibration.measurements import Point
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.records.delayed import DELAYED
+from specfleet.fleet.records.delays import DELAYED
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.describe import describe
 from specfleet.fleet.times.effects import NEVER_IDLE, IdleEffect
