@@ -4,6 +4,6 @@
 - `playback.py`: parts of a run that a simulation plays back. `delays.py`: what the host adds to it.
 - `join.py`: records of nodes on several hosts as one run.
 - `metrics/`: all metrics of a run.
-- `columns.py`, `arrow.py`: tables of numpy columns.
+- `columns.py`: tables of numpy columns.
 - `power.py`: power samples of devices, and energy. `progress.py`: what a run has done so far, for its living line.
 """
