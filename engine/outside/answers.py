@@ -1,4 +1,7 @@
-"""From a server to a run: it is asked, its answers are timed. Requests and tokens are known, steps and drafts are not."""
+"""From a server to a run: it is asked, and its answers are timed.
+
+Requests and their tokens are known, steps and drafts are not.
+"""
 
 import contextlib
 import http.client

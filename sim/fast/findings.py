@@ -136,10 +136,7 @@ def _draft_steps(fleet: Fleet, drafters: Integers, log: StepLog) -> Table:
 def steps_table(fleet: Fleet, stations: Integers, kinds: Integers, begun_s: Floats, ended_s: Floats) -> Table:
     """Return the table of steps, in the order of their ends; stations and kinds are numbers."""
     return Table.of(
-        station=words_of(stations, station_names(fleet)),
-        kind=words_of(kinds, KINDS),
-        begun_s=begun_s,
-        ended_s=ended_s,
+        station=words_of(stations, station_names(fleet)), kind=words_of(kinds, KINDS), begun_s=begun_s, ended_s=ended_s
     )
 
 
