@@ -1,6 +1,6 @@
 """The five lines that come first of a run: throughput, speed of a request, waiting, load, acceptance.
 
-Goals (`[slo]`), prices (`[cost]`) and the powers of a profile add a line each.
+Shared budgets, goals (`[slo]`), prices (`[cost]`) and the powers of a profile add a line each.
 """
 
 from collections.abc import Mapping
@@ -25,6 +25,12 @@ def headline(metrics: Mapping[str, Metric]) -> dict[str, str]:
         "waiting": _waiting(metrics),
         "load": [_of(metrics, "load", "% of the time", "drafters work ", factor=100)],
         "acceptance": _acceptance(metrics),
+        "utility": [
+            _of(metrics, "utility", f"of at most {number(metrics['utility_optimum'].value)}", ranged=False),
+            _of(metrics, "utility_gap", "missing", ranged=False),
+        ]
+        if "utility_optimum" in metrics
+        else [],
         "goals": [
             _of(metrics, "slo_attainment", "% of requests meet [slo]", factor=100),
             _of(metrics, "goodput_requests_per_s", "requests/s that do"),
