@@ -8,8 +8,7 @@ import pytest
 from specfleet.experiments.console.printing import print_table
 from specfleet.fleet.records.run import write_run
 from specfleet.sim.run import simulate
-from tests.helpers.cli import Say
-from tests.helpers.commands import all_commands
+from tests.helpers.cli import Say, all_commands
 from tests.helpers.stars import star
 
 LONG = (
