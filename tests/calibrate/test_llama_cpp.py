@@ -80,11 +80,7 @@ def test_its_scenario_runs_at_once(tmp_path: Path) -> None:
     ("old", "new", "says"),
     [
         ('position="3"} 38', 'position="3"} 39', r"accepted_tokens = 210 contradicts the sum over its positions = 211"),
-        (
-            "tokens_predicted_total 384",
-            "tokens_predicted_total 364",
-            r"= 364 is less than .* = 155 \+ 210",
-        ),
+        ("tokens_predicted_total 384", "tokens_predicted_total 364", r"= 364 is less than .* = 155 \+ 210"),
         ("tokens_predicted_total 384", "tokens_predicted_total 0", r"tokens_predicted_total = 0; needs answers"),
         ("llamacpp:tokens_predicted_total 384\n", "", r"lacks llamacpp:tokens_predicted_total"),
         ("drafts_total 155", "drafts_total 0", r"accepted_tokens"),

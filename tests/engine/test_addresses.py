@@ -129,10 +129,7 @@ def test_a_path_has_a_longest_length(tmp_path: Path) -> None:
     name = "a" * (LONGEST - len(str(folder)) - 1)
     longer = f"ipc://{folder}/{name}a"
     Sockets(f"ipc://{folder}/{name}").close()
-    for refused in (
-        lambda: Sockets(longer),
-        lambda: Sockets(connect={0: longer}),
-    ):
+    for refused in (lambda: Sockets(longer), lambda: Sockets(connect={0: longer})):
         with pytest.raises(
             InputError, match=rf": {LONGEST + 1} bytes; the path of a socket file has at most {LONGEST}"
         ):

@@ -46,10 +46,7 @@ KEYS = ("--key", "a.secret", "--server-key")
             ["node", "router", "m-for-n", "--connect", "a:1", *KEYS[:2]],
             "--key, --allowed and --server-key belong together",
         ),
-        (
-            ["node", "target", "star", "--connect", "a:1", *KEYS, "a.public,b.public"],
-            "b.public: 2 keys for 1",
-        ),
+        (["node", "target", "star", "--connect", "a:1", *KEYS, "a.public,b.public"], "b.public: 2 keys for 1"),
         (["node", "target", "star", *KEYS, "a.public"], "--server-key a.public: needs --connect"),
         (["node", "drafter", "star", "--connect", "a:1"], "--connect a:1: has no effect on a drafter; leave it out"),
         (["node", "target", "star", "--at", "./here"], "--at ./here: has no effect on a target; leave it out"),
