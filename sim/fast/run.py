@@ -8,13 +8,14 @@ import pyarrow as pa
 
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.sim.fast import layout
+from specfleet.sim.fast import serving_state as serving
 from specfleet.sim.fast.arrays import StarArrays, star_of
 from specfleet.sim.fast.choice import has_serving_targets
 from specfleet.sim.fast.compiled import CODE, ready
 from specfleet.sim.fast.events import LENGTHS, OVER, RATIOS, ROWS, Array
 from specfleet.sim.fast.findings import allocate_log, make_findings, with_double_capacity
 from specfleet.sim.fast.kernel import COLUMNS, TIMES, run_star
+from specfleet.sim.fast.layout import A_BLOCK, A_PART
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.fast.serving_arrays import ServingArrays, serving_of
 from specfleet.sim.fast.serving_findings import columns_of, findings_of_log
@@ -77,7 +78,7 @@ def _advance(loop: Callable[..., tuple[int, int]], state: Lengths, *logs: Any) -
             return state, need
 
 
-def _served(fleet: Fleet) -> tuple[ServingArrays, layout.StepLog]:
+def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
     """Run the loop of serving targets to its end; return its arrays and its log."""
     arrays, need = serving_of(fleet), ROWS
     clock, most = arrays.clocks[0], len(arrays.slots.running) + 2  # parts of one step
@@ -88,14 +89,13 @@ def _served(fleet: Fleet) -> tuple[ServingArrays, layout.StepLog]:
     while need != OVER:
         arrays, need = _advance(run_serving, arrays, log)
         if need == ROWS:
-            log = layout.StepLog(*(_with_room(part, int(clock[name]) + most) for name, part in log._asdict().items()))
-    return arrays, layout.StepLog(log.parts[: clock["parts"]], log.blocks[: clock["blocks"]])
+            log = serving.StepLog(*(_with_room(part, int(clock[name]) + most) for name, part in log._asdict().items()))
+    return arrays, serving.StepLog(log.parts[: clock["parts"]], log.blocks[: clock["blocks"]])
 
 
-def allocate_parts(parts: int) -> layout.StepLog:
+def allocate_parts(parts: int) -> serving.StepLog:
     """Allocate a log of so many parts of steps and messages. A message is a block of one part, a step often of more."""
-    blocks = max(FIRST_ROOM, parts // 2)
-    return layout.StepLog(np.empty(parts, dtype=layout.A_PART), np.empty(blocks, dtype=layout.A_BLOCK))
+    return serving.StepLog(np.empty(parts, dtype=A_PART), np.empty(max(FIRST_ROOM, parts // 2), dtype=A_BLOCK))
 
 
 def _with_room(part: Array, used: int) -> Array:

@@ -47,7 +47,6 @@ from specfleet.sim.fast.events import (
     receive,
     take,
 )
-from specfleet.sim.fast.layout import DECODE_LATE, WAIT, Laws, Limits, Slots, StepLog
 from specfleet.sim.fast.serving_drafters import (
     decode_late,
     end_group_step,
@@ -68,6 +67,7 @@ from specfleet.sim.fast.serving_rows import (
     queue,
     schedule,
 )
+from specfleet.sim.fast.serving_state import DECODE_LATE, WAIT, Laws, Limits, Slots, StepLog
 from specfleet.sim.fast.serving_times import draft_s, draft_step_s, group_step_s, target_step_s
 
 NOTHING = -1  # in place of an event

@@ -37,14 +37,9 @@ from specfleet.sim.fast.layout import (
     A_SERVING_CLOCK,
     AN_ATTENTION,
     AN_EVENT,
-    DECODE_LATE,
-    SKIP,
-    WAIT,
-    Laws,
-    Limits,
-    Slots,
 )
 from specfleet.sim.fast.numbers import DrawnLengths, MultiplierSources, child
+from specfleet.sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots
 
 UNLIMITED = 1 << 40  # KV blocks
 LATE = {"skip": SKIP, "decode": DECODE_LATE, "wait": WAIT}

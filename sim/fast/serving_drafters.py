@@ -19,8 +19,8 @@ from specfleet.sim.fast.events import (
     Wires,
     send,
 )
-from specfleet.sim.fast.layout import Limits, Slots, StepLog
 from specfleet.sim.fast.serving_rows import add_work, drop_work
+from specfleet.sim.fast.serving_state import Limits, Slots, StepLog
 
 
 @compiled

@@ -11,8 +11,8 @@ from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.events import DONE, DRAFT, DRAFTING, JOIN, REQUEST, START, Array
 from specfleet.sim.fast.findings import requests_of, steps_table, words_of
-from specfleet.sim.fast.layout import StepLog
 from specfleet.sim.fast.serving_arrays import ServingArrays
+from specfleet.sim.fast.serving_state import StepLog
 from specfleet.sim.fast.table import EVENTS, KINDS, station_names
 
 SOURCES = {  # of each column: a part of the log or of the arrays, and its field

@@ -2,7 +2,7 @@
 
 from specfleet.sim.fast.compiled import compiled
 from specfleet.sim.fast.events import CHUNK, DECODE, NO_STEP, PREFILL, VERIFY, Array, Record
-from specfleet.sim.fast.layout import DECODE_LATE, MIXED, WAIT, Limits, Slots
+from specfleet.sim.fast.serving_state import DECODE_LATE, MIXED, WAIT, Limits, Slots
 
 
 @compiled

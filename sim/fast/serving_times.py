@@ -5,7 +5,7 @@ They depend on all rows of a step, so the loop computes them itself.
 
 from specfleet.sim.fast.compiled import compiled
 from specfleet.sim.fast.events import CHUNK, DECODE, PREFILL, VERIFY, Array, Record, interpolated
-from specfleet.sim.fast.layout import MIXED, Laws, Slots
+from specfleet.sim.fast.serving_state import MIXED, Laws, Slots
 
 
 @compiled

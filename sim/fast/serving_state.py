@@ -1,0 +1,73 @@
+"""The state of serving targets in their compiled loop, beside the records of `layout.py`."""
+
+from typing import NamedTuple
+
+from specfleet.sim.fast.events import Array
+
+MIXED = 7  # a step of several kinds; its parts have theirs
+LATE = SKIP, DECODE_LATE, WAIT = 0, 1, 2  # values of `verifiers.late`
+
+
+class Limits(NamedTuple):
+    """The rule of `ContinuousBatching`, and how targets or drafters draft.
+
+    - `prefill_first`, and `drafts`, `reads_prompts` of targets that draft themselves: 0 or 1.
+    - `late`: a value of LATE; `group`: most sessions in a step of a drafter elsewhere.
+    """
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    lookahead: int
+    slots: int
+    prefill_first: int
+    drafts: int
+    depth: int
+    positions: int
+    reads_prompts: int
+    late: int
+    group: int
+
+
+class Laws(NamedTuple):
+    """Step times, their rooflines, and the points and the attention of these.
+
+    - `gaps_s`, `slowdowns`: idle gaps of drafters elsewhere, and the slowdowns of drafts after them.
+    - `catch_up_s`: time of a draft after an accepted one.
+    """
+
+    laws: Array
+    rooflines: Array
+    points: Array
+    attention: Array
+    gaps_s: Array
+    slowdowns: Array
+    catch_up_s: float
+
+
+class Slots(NamedTuple):
+    """Places of the rows of each target, from `start` on, and what waits for its time.
+
+    - `running`: streams in order of admission, or the group of a drafter; `works`: those with work, in its order;
+      `members`: those in the step.
+    - `ended`: streams whose requests are complete, until their results leave, after the draft.
+    - `kinds`, `tokens`: of the parts of the members; `fed`, `context`: tokens of these in one pass.
+    - `arrivals`: the ring of streams with a next request, by time.
+    """
+
+    running: Array
+    works: Array
+    members: Array
+    ended: Array
+    kinds: Array
+    tokens: Array
+    fed: Array
+    context: Array
+    arrivals: Array
+
+
+class StepLog(NamedTuple):
+    """The parts of steps in the order of their starts, and the blocks of rows of the event table in its order."""
+
+    parts: Array
+    blocks: Array
