@@ -202,10 +202,8 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> I
         yield row("total_s", where, kind, amusd.total_time, ours_s, null=sd.total_time)
         paper, null = amusd.committed_a_verification, sd.committed_a_verification
         yield row("accepted a verification", where, kind, paper, metrics[ACCEPTED].value, null=null)
-        paper, null = (
-            sum(map(run.power_w, range(GPUS))) * run.total_time / run.tokens_generated for run in (amusd, sd)
-        )
-        yield row("energy, J/token", where, kind, paper, metrics["energy_j_per_token"].value, null=null)
+        joules = [sum(map(run.power_w, range(GPUS))) * run.total_time / run.tokens_generated for run in (amusd, sd)]
+        yield row("energy, J/token", where, kind, joules[0], metrics["energy_j_per_token"].value, null=joules[1])
 
 
 def profile_of(name: str, source: str, draft_s: float, verify_s: float, **more: Any) -> HardwareProfile:
