@@ -19,7 +19,6 @@ from specfleet.calibration.fleets import (
     rounds_fleet,
     sharing_fleet,
 )
-from specfleet.calibration.kept import clear
 from specfleet.calibration.links import measure_round_trips
 from specfleet.calibration.measurements import Measurements, SmallFleet
 from specfleet.calibration.pair import (
@@ -28,7 +27,7 @@ from specfleet.calibration.pair import (
     measure_steps,
 )
 from specfleet.calibration.serving import accepted_in
-from specfleet.calibration.stages import Report, Stage, Stages, provenance_of, silent, stages_on_host
+from specfleet.calibration.stages import Report, Stage, Stages, clear, provenance_of, silent, stages_on_host
 from specfleet.calibration.steadiness import MAX_ALONE, impossible_fit
 from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
 from specfleet.engine.launch.processes import in_process

@@ -24,10 +24,9 @@ from specfleet.engine.launch.places import Place, drafter_place, router_place, t
 from specfleet.engine.launch.runnable import check_by_hand
 from specfleet.engine.launch.serve import CONTINUATIONS, texts_of
 from specfleet.engine.launch.supervisor import Watch, watched
-from specfleet.engine.net.addresses import FREE, TCP, called_by_targets, drafters_at, shown
+from specfleet.engine.net.addresses import FREE, TCP, called_by_targets, check_address, drafters_at, shown, socket_file
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.keys import Keys, allowed_keys
-from specfleet.engine.net.socket_files import check_address, socket_file
 from specfleet.engine.node.build import with_positions
 from specfleet.engine.node.node import Site, Stations
 from specfleet.engine.node.observer import observed

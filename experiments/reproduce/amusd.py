@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 
 from specfleet.experiments.reproduce.amusd_runs import GPUS, OwnSteps, Sample, read_sample
-from specfleet.experiments.reproduce.papers import Paper
-from specfleet.experiments.reproduce.rows import PaperRow, claim, fitted_if, reproduces, row
+from specfleet.experiments.reproduce.rows import Paper, PaperRow, claim, fitted_if, reproduces, row
 from specfleet.experiments.reproduce.runs import acceptance_behind, root, simulated
 from specfleet.fleet.acceptance.models import Geometric, committed_closed_form
 from specfleet.fleet.acceptance.tokens import Agreement

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specfleet.experiments.reproduce.papers import Paper
-from specfleet.experiments.reproduce.rows import PaperRow, claim, fitted_if, reproduces, row
+from specfleet.experiments.reproduce.rows import Paper, PaperRow, claim, fitted_if, reproduces, row
 from specfleet.experiments.reproduce.runs import root, simulated
 from specfleet.fleet.policies.goodspeed import FIRST_GOODPUT, best_goodput, utility
 from specfleet.fleet.records.metrics.tables import verifications_of

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from specfleet.experiments.reproduce.papers import Paper
-from specfleet.experiments.reproduce.rows import Kind, PaperRow, fitted_if, reproduces, row
-from specfleet.experiments.reproduce.runs import root
+from specfleet.experiments.reproduce.rows import Kind, Paper, PaperRow, fitted_if, reproduces, row
+from specfleet.experiments.reproduce.runs import acceptance_behind, root
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.scenario import Scenario
@@ -182,13 +181,27 @@ def added_starsd() -> Iterator[PaperRow]:
 
 @reproduces(PAPER)
 def starsd_table2() -> Iterator[PaperRow]:
-    """Table 2 against table 1: the slowdown of t_s after a gap, applied to the draft time of N = 2; no simulation."""
+    """Table 2 against table 1: the slowdown of t_s after a gap, applied to the draft time of N = 2; no simulation.
+
+    And what the depth, which the paper does not print, may be: what S leaves beside so many passes, and beta.
+    """
     at_1_ms, at_2_ms, at_3_ms = TABLE_2["mean_ms"]
     yield row("draft time, ms", {"N": 2}, "input", at_2_ms, at_2_ms)
     for N, paper_ms in ((1, at_1_ms), (3, at_3_ms)):
         ours_ms = at_2_ms * draft_token_ms(N) / draft_token_ms(2)
         case = {"N": N, "gap_ms": round(1000 * printed("idle_gap_s", N), 1)}
         yield row("draft time, ms", case, "identity", paper_ms, ours_ms)
+    for N in COLUMNS:
+        yield row("d by equation (5): S / t_s", {"N": N}, "identity", None, 1000 * service_s(N) / draft_token_ms(N))
+    for N, draft_ms in enumerate(TABLE_2["mean_ms"], 1):
+        yield row("draft time of table 2 / t_s", {"N": N}, "identity", None, draft_ms / draft_token_ms(N))
+    for d, of in PAPER["depths"].items():
+        for N in (1, LOCAL):
+            left_ms = 1000 * service_s(N) - d * draft_token_ms(N)
+            yield row("base: S less d t_s, ms", {"N": N, "d": d, "of": of}, "identity", None, left_ms)
+        for counted, bonus in (("with bonus", 0), ("without", 1)):
+            beta = acceptance_behind(EAGLE["throughput"] / EAGLE["rounds_per_s"] + bonus, d)
+            yield row("beta", {"d": d, "of": of, "O": counted}, "identity", None, beta)
 
 
 @reproduces(PAPER)

@@ -187,8 +187,7 @@ def print_paper_rows(name: str, rows: "Iterable[PaperRow]") -> None:
 
 def print_judgement(reproduction: "Reproduction") -> None:
     """Print what a reproduction assumes, how far off it is, and which orders it reverses."""
-    from specfleet.experiments.reproduce.orders import reversed_orders
-    from specfleet.experiments.reproduce.rows import kinds_of
+    from specfleet.experiments.reproduce.rows import kinds_of, reversed_orders
 
     for assumption in reproduction.assumptions:
         say(f"assumed: {assumption}")

@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from specfleet.calibration.answers import gaps_of, mean_error
-from specfleet.calibration.servers import servers_of
-from specfleet.calibration.serving import depths_of, loop_of, profile_of_target, stages_of
+from specfleet.calibration.serving import depths_of, loop_of, profile_of_target, servers_of, stages_of
 from specfleet.engine.outside.answers import log_of
 from specfleet.engine.outside.client import Answer, Answers
 from specfleet.fleet.errors import InputError

@@ -7,12 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specfleet.calibration.acceptance import describe_acceptance
-from specfleet.calibration.assemble import in_service
-from specfleet.calibration.contention import factors_in
+from specfleet.calibration.assemble import describe_acceptance, in_service
+from specfleet.calibration.effects import factors_in, fit_idle, slowdowns_of, with_recoveries
 from specfleet.calibration.fits import fit_step
 from specfleet.calibration.fleets import FleetSetup, sharing_fleet, steps_in
-from specfleet.calibration.idle import fit_idle, slowdowns_of, with_recoveries
 from specfleet.calibration.measurements import Point
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.delayed import DELAYED

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 import specfleet
-from specfleet.calibration.servers import other_engine
+from specfleet.calibration.serving import other_engine
 from specfleet.engine.outside import answers, client
 from specfleet.engine.outside.answers import between_rounds_s, rounds_of, run_on_server
 from specfleet.engine.outside.client import Answer, Answers

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from specfleet.engine.net.addresses import socket_file
 from specfleet.engine.net.keys import new_pair, read_keys
-from specfleet.engine.net.socket_files import socket_file
 from specfleet.engine.net.sockets import Sockets
 from specfleet.fleet.errors import InputError
 

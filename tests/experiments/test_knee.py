@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from specfleet.experiments.knee import level_between, level_of, most_that_gain
+from specfleet.experiments.sweep.findings import level_between, level_of, most_that_gain
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.sim.analytic import N_full, rounds_per_s
 

@@ -1,7 +1,6 @@
 """Orders of two methods in a paper, and in ours."""
 
-from specfleet.experiments.reproduce.orders import reversed_orders
-from specfleet.experiments.reproduce.rows import Kind, PaperRow, claim, row
+from specfleet.experiments.reproduce.rows import Kind, PaperRow, claim, reversed_orders, row
 
 
 def of(method: str, paper: float | None, ours: float, kind: Kind = "predicted", B: int = 4) -> PaperRow:

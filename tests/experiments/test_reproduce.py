@@ -11,7 +11,10 @@ import pytest
 from specfleet.experiments.reproduce import REPRODUCTIONS, starsd
 from specfleet.experiments.reproduce.every import NEEDS_TRACE
 from specfleet.experiments.reproduce.rows import JUDGED, Reproduction
+from specfleet.experiments.reproduce.runs import acceptance_behind
+from specfleet.fleet.data.shipped import shipped_scenarios
 from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.scenario.reading import read_scenario
 from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import reproduced, smaller
@@ -52,6 +55,18 @@ def test_every_reproduction_is_scored_by_its_predicted_rows(name: str) -> None:
     assert score.rows == len(errors)
     assert score.mean_error == (pytest.approx(sum(errors) / len(errors)) if errors else None)
     assert score.worst_error == (max(errors) if errors else None)
+
+
+@pytest.mark.parametrize("name", ["star", "intra-node", "inter-node", "m-for-n", "dying-drafter"])
+def test_shipped_stars_draft_as_deep_as_equation_5_allows(name: str) -> None:
+    scenario = read_scenario(shipped_scenarios()[name])
+    profile, depth = scenario.profile, scenario.drafters.depth
+    assert profile is not None
+    assert depth == int(min(1000 * starsd.service_s(N) / starsd.draft_token_ms(N) for N in starsd.COLUMNS))
+    assert profile.draft.mean_s(depth) == pytest.approx(starsd.service_s(3), rel=1e-3)
+    assert scenario.acceptance == profile.acceptance
+    beta = acceptance_behind(starsd.EAGLE["throughput"] / starsd.EAGLE["rounds_per_s"], depth)
+    assert scenario.acceptance.beta == pytest.approx(beta, abs=0.005)
 
 
 @pytest.mark.slow

@@ -1,20 +1,26 @@
-"""Slowdown of drafts after idleness, and its remainder after warm-up tokens (StarSD, figures 6b and 6c)."""
+"""What slows single steps on a host: idleness before a draft, and stations that use one device at once.
+
+Idleness: StarSD, figures 6b and 6c. Contention: while k steps are active, each advances at 1 / factor(k). A step's work
+is then the sum of its times at each k, divided by their factors: linear in 1 / factor, so all steps together give the
+factors.
+"""
 
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
+from specfleet.calibration.fits import Floats, nonnegative
+from specfleet.calibration.fleets import FleetSetup, fitted_steps
+from specfleet.fleet.records.run import Run
 from specfleet.fleet.times.effects import IdleEffect
-
-Floats = NDArray[np.float64]
 
 SHORTEST_OVER_QUEUED = 2.0  # a gap is idleness if it is so many times as long as that between queued drafts
 BINS = 8  # of longer gaps, evenly over the logarithm
 MIN_DRAFTS = 20  # in a bin that counts
+MIN_STEPS = 20  # steps with k active that a factor of its own needs
 
 
 def fit_idle(drafts: pd.DataFrame, queued_s: float) -> IdleEffect:
@@ -57,3 +63,38 @@ def with_recoveries(idle: IdleEffect, warmed: Sequence[tuple[int, pd.DataFrame]]
     left = np.minimum.accumulate(np.clip(left, 0.0, 1.0)).tolist()
     shares = np.interp(np.arange(max(ratios) + 1), list(ratios), left)
     return msgspec.structs.replace(idle, recoveries=tuple(shares.tolist()))
+
+
+def factors_in(runs: Sequence[Run], setup: FleetSetup, idle: IdleEffect) -> tuple[float, ...]:
+    """Return factor(k) for k = 1, 2, ... from fleets of 1, 2, ... targets that run concurrently; it never falls.
+
+    `idle`: what idleness adds to the work of drafts.
+    """
+    works_s, times_s = [], []
+    for run in runs:
+        steps = fitted_steps(run, setup)
+        slowdowns = np.where(steps.name == "draft", slowdowns_of(steps, idle), 1.0)
+        works_s.append((steps.fitted_s * slowdowns)[steps.resolved])
+        times_s.append(time_by_active(steps, len(runs))[steps.resolved])
+    work_s, time_s = np.concatenate(works_s), np.concatenate(times_s)  # (steps,), (steps, most active)
+    frequent = (time_s > 0).sum(axis=0) >= MIN_STEPS
+    rates = nonnegative(time_s[:, frequent], work_s, work_s)
+    factors = np.ones(len(frequent))
+    factors[frequent] = np.divide(1.0, rates, out=np.ones_like(rates), where=rates > 0)  # 0: unknown
+    return tuple(np.maximum.accumulate(factors).tolist())
+
+
+def time_by_active(steps: pd.DataFrame, most: int) -> Floats:
+    """Return for each step how long 1, 2, ... `most` steps were active while it ran; shape (steps, most)."""
+    begun_s, ended_s = steps.begun_s.to_numpy(), steps.ended_s.to_numpy()
+    bounds_s = np.sort(np.concatenate([begun_s, ended_s]))
+    active = np.searchsorted(np.sort(begun_s), bounds_s, side="right") - np.searchsorted(
+        np.sort(ended_s), bounds_s, side="right"
+    )  # from each bound to the next
+    spans_s = np.diff(bounds_s, append=bounds_s[-1])
+    columns = []
+    for count in range(1, most + 1):
+        counted = (active == count) if count < most else (active >= count)
+        until_s = np.concatenate([[0.0], np.cumsum(spans_s * counted)])  # time with `count` active before each bound
+        columns.append(until_s[np.searchsorted(bounds_s, ended_s)] - until_s[np.searchsorted(bounds_s, begun_s)])
+    return np.stack(columns, axis=1)
