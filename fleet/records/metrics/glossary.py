@@ -136,6 +136,7 @@ METRICS = (
             "the budget, for clients whose acceptance is constant at the measured share of compared tokens. Only where "
             "all clients share each round, and each drafted a token.", "U(x*)", "max U(x) over the region X",
             "GoodSpeed, equation (2)"),
-    Meaning("utility_gap", "U(x*) - U(x)", "What the utility lacks of the optimum. Below 0 where a rule follows an "
-            "acceptance that changes.", "", "utility_optimum - utility", "GoodSpeed, theorem 1"),
+    Meaning("utility_gap", "U(x*) - U(x)", "What the utility lacks of the optimum. Below 0 by chance in short runs, "
+            "or where a rule follows an acceptance that changes.", "", "utility_optimum - utility",
+            "GoodSpeed, theorem 1"),
 )  # fmt: skip
