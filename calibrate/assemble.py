@@ -18,7 +18,7 @@ from specfleet.fleet.acceptance.fits import fit_beta_geometric, fit_geometric, m
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.warm_up import AfterIdle
-from specfleet.fleet.records.delayed import delayed_count, not_delayed
+from specfleet.fleet.records.delays import delayed_count, not_delayed
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.times.left_out import Missing
 from specfleet.fleet.times.overhead import Overheads, StationOverheads

@@ -69,7 +69,7 @@ def calibrate(
             specfleet.simulate("star", profile=profile)
     """
     from specfleet.calibration import serving
-    from specfleet.calibration.effort import QUICK, Effort
+    from specfleet.calibration.measurements import QUICK, Effort
     from specfleet.calibration.run import calibrate as calibrate_pair
     from specfleet.calibration.serving import other_engine, servers_of
     from specfleet.calibration.stages import clear

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import torch
 
-from specfleet.calibration.effort import Effort
-from specfleet.calibration.measurements import Measurements, Point
+from specfleet.calibration.measurements import Effort, Measurements, Point
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.greedy import path_in_text
 from specfleet.engine.decoding.telemetry import timed

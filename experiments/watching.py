@@ -70,10 +70,7 @@ def duration_text(seconds: float) -> str:
 
 @contextmanager
 def living_line(
-    title: str,
-    tokens: int = 0,
-    console: Console | None = None,
-    clock_s: Callable[[], float] = time.monotonic,
+    title: str, tokens: int = 0, console: Console | None = None, clock_s: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[Progress], None]]:
     """Show a run's progress until the block ends; yield the function that takes its progress.
 

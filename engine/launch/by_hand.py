@@ -150,10 +150,7 @@ def serve_and_keep(
             say(f"drafts come from {shown(called)}")
         zero_s = now_s()
         meter = measured_here(say) if power is not None else None
-        with (
-            watched(watch) as report,
-            observed(node.stations, zero_s, report, meter, node.workers) as samples,
-        ):
+        with watched(watch) as report, observed(node.stations, zero_s, report, meter, node.workers) as samples:
             log = node.serve(zero_s)
     if node.ends and not signals:
         say("done")

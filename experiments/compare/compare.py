@@ -21,11 +21,11 @@ from scipy import stats
 from specfleet.experiments.compare.differences import FREE, TIMED, differences, keys_apart
 from specfleet.experiments.jobs import side_by_side
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.delays import late_starts
 from specfleet.fleet.records.metrics.glossary import PERCENTILES, percentile_name
 from specfleet.fleet.records.metrics.intervals import CONFIDENCE, student_t_interval
 from specfleet.fleet.records.metrics.measure import combine, measure
 from specfleet.fleet.records.metrics.window import Metric, with_percentiles
-from specfleet.fleet.records.overheads import late_starts
 from specfleet.fleet.records.playback import MECHANISM, Playback, playback_of
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolve import resolve

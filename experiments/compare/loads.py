@@ -16,7 +16,6 @@ from specfleet.calibration.readers.bench import read_bench
 from specfleet.calibration.readers.entries import read_entries, table_of
 from specfleet.calibration.readers.importing import Imported
 from specfleet.calibration.readers.load import Load
-from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.responses import read_aiperf
 from specfleet.experiments.compare.compare import Comparison, Reruns, compare_metrics, summarise
 from specfleet.fleet.errors import InputError
@@ -143,18 +142,14 @@ def compare_client(simulated: Run, path: Path) -> Comparison:
     if simulated.header.world != "sim":
         raise InputError(f"{path}: a client's file is compared with a simulated run; give that one first")
     metrics, scenario = measure(simulated), simulated.header.scenario
-    load = read_client(path, scenario.drafters.depth).load
+    origin, first = next(iter(read_entries([path])), (str(path), None))
+    is_bench = "completed" in table_of(first, origin)  # else AIPerf wrote it, request by request
+    load = (read_bench([path], scenario.drafters.depth) if is_bench else read_aiperf([path])).load
     if load is None:
         raise InputError(f"{path}: has no times of requests; write it with the details of each request")
     case = {"scenario": scenario.name, "N": scenario.verifiers.count}
     rows = compare_metrics(case, metrics, Reruns([metrics_of(load)]))
     return summarise(rows, simulated.header.profile_digest, list(workloads_apart(simulated, metrics, load)))
-
-
-def read_client(path: Path, depth: int) -> Recording:
-    """Read a client's file, whichever it is; `depth`: of the drafts, where it lacks them."""
-    origin, first = next(iter(read_entries([path])), (str(path), None))
-    return read_bench([path], depth) if "completed" in table_of(first, origin) else read_aiperf([path])
 
 
 def metrics_of(load: Load) -> dict[str, Metric]:

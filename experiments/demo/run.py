@@ -37,9 +37,8 @@ from specfleet.experiments.sweep.sweep import sweep, table
 from specfleet.figures.style import save
 from specfleet.fleet.errors import OutputError
 from specfleet.fleet.files import check_folder, write_file, write_json
-from specfleet.fleet.records.delayed import delayed_share
+from specfleet.fleet.records.delays import delayed_share, late_starts
 from specfleet.fleet.records.metrics.window import Metric
-from specfleet.fleet.records.overheads import late_starts
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, write_run
 from specfleet.fleet.shown import number

@@ -97,11 +97,7 @@ class DrafterStation(Station):
         self.openings: dict[int, tuple[int, int]] = {}  # base and epoch with which each session opened, by tag
         self.lease_s = drafters.lease_s
         self.heard_s: dict[int, float] = {}  # since when a session's target has to answer, by tag
-        self._handlers |= {
-            DraftRequest: self._request,
-            Leave: self._leave,
-            Restarted: self._restarted,
-        }
+        self._handlers |= {DraftRequest: self._request, Leave: self._leave, Restarted: self._restarted}
 
     def alarm_s(self) -> float:
         """Return when the next lease ends."""

@@ -44,8 +44,8 @@ def calibrate(
     Beside the profile comes a scenario that fits it, for `run` and `simulate`.
     """
     from specfleet.calibration import serving
-    from specfleet.calibration.effort import QUICK, Effort
     from specfleet.calibration.host import calibrate, fitted_scenario, fitting_path, is_served, stages_folder
+    from specfleet.calibration.measurements import QUICK, Effort
     from specfleet.calibration.run import stages_of
     from specfleet.calibration.steadiness import unsteady
     from specfleet.fleet.acceptance.signals import signals_path

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     from specfleet.engine.net.keys import Keys
 
 Role = Literal["drafter", "router", "target"]
-WITHOUT_EFFECT = {
-    "drafter": ("--connect", "--server-key"),
-    "router": ("--number",),
-    "target": ("--at", "--allowed"),
-}
+WITHOUT_EFFECT = {"drafter": ("--connect", "--server-key"), "router": ("--number",), "target": ("--at", "--allowed")}
 MEANT = {
     "--key": "this node's secret key",
     "--allowed": "the folder of allowed public keys",

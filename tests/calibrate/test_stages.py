@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 import msgspec
 
-from specfleet.calibration.effort import Effort
+from specfleet.calibration.measurements import Effort
 from specfleet.calibration.run import TURNS, concurrent, stages_of
 from specfleet.calibration.stages import Kept, Stage, Stages, clear, provenance_of, stage_file
 from specfleet.experiments.notes import notes_of

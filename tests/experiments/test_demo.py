@@ -13,7 +13,7 @@ from specfleet.experiments.demo.run import AS_GOOD, Errors, draw_figures, findin
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.sweep import sweep
 from specfleet.fleet.inputs.strict import convert
-from specfleet.fleet.records.delayed import delayed_share, not_delayed
+from specfleet.fleet.records.delays import delayed_share, not_delayed
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.times.profile import HardwareProfile

@@ -43,10 +43,7 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
             "= 999 is the size .*.gpu_memory_utilization = 0.5 gives another; leave one out",
         ),
         (
-            {
-                "drafters": BESIDE,
-                "verifiers": {"max_num_seqs": 4, "aligned": {"policy": "same-length", "window": 2}},
-            },
+            {"drafters": BESIDE, "verifiers": {"max_num_seqs": 4, "aligned": {"policy": "same-length", "window": 2}}},
             "verifiers.aligned.window = 2 must hold at least verifiers.max_num_seqs = 4 rows",
         ),
         (

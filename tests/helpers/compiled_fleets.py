@@ -75,23 +75,15 @@ acceptance = (
 )  # fmt: skip
 workloads = st.fixed_dictionaries(
     {"requests": st.integers(2, 25), "prompt_tokens": lengths, "new_tokens": lengths},
-    optional={
-        "temperature": st.just(0.7),
-    },
+    optional={"temperature": st.just(0.7)},
 )
 drafters = st.fixed_dictionaries(
     {"count": st.integers(0, 3), "depth": st.integers(1, 8)},
-    optional={
-        "kind": st.sampled_from(["model", "eagle", "lookup"]),
-        "tiers": st.just(SLOWER_DRAFTERS),
-    },
+    optional={"kind": st.sampled_from(["model", "eagle", "lookup"]), "tiers": st.just(SLOWER_DRAFTERS)},
 ).map(fitting)
-verifiers = st.fixed_dictionaries(
-    {"count": st.integers(1, 9)},
-    optional={
-        "tiers": st.just(FARTHER_TARGETS),
-    },
-).map(fitting)
+verifiers = st.fixed_dictionaries({"count": st.integers(1, 9)}, optional={"tiers": st.just(FARTHER_TARGETS)}).map(
+    fitting
+)
 
 
 def within_positions(tables: dict[str, Any]) -> Scenario:

@@ -179,10 +179,7 @@ def test_predictions_ignore_the_measured_amusd_run(tmp_path: Path, monkeypatch: 
         ("{}", "needs a list"),
         ("[]", "holds the runs none"),
         ('[{"sample_index": 0, "strategy": "sd"}]', "entry 0: .*`metrics`"),
-        (
-            '[{"sample_index": 0, "strategy": "x", "metrics": {"total_time": 1, "tokens_generated": 1}}]',
-            "allowed",
-        ),
+        ('[{"sample_index": 0, "strategy": "x", "metrics": {"total_time": 1, "tokens_generated": 1}}]', "allowed"),
     ],
 )
 def test_a_bad_run_file_is_one_clear_line(tmp_path: Path, content: str, message: str) -> None:

@@ -115,11 +115,7 @@ def rounds(spread: dict[str, Any] | None = None, **verifiers: Any) -> Scenario:
     return make_scenario(
         {
             "name": "rounds",
-            "profile": {
-                "name": "p",
-                "draft": {"base_s": 1.0} | (spread or {}),
-                "verify": {"base_s": 2.0},
-            },
+            "profile": {"name": "p", "draft": {"base_s": 1.0} | (spread or {}), "verify": {"base_s": 2.0}},
             "acceptance": {"model": "ratios", "clients": clients},
             "drafters": {"count": 4} | ({} if "allocate" in verifiers else {"depth": 3}),
             "verifiers": {"count": 1, "late": "wait"} | verifiers,

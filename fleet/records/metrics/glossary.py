@@ -1,7 +1,7 @@
 """Meaning of every metric; metrics have the names that `measure.py` gives them.
 
 Keys of scenarios and profiles, and quantities of the analytic model, are described where they are defined, symbols of
-papers that are no metric in `tools/reference/symbols.py`.
+papers that are no metric in `tools/reference/entries.py`.
 """
 
 import msgspec
