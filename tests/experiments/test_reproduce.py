@@ -12,6 +12,7 @@ from specfleet.experiments.reproduce import REPRODUCTIONS, starsd
 from specfleet.experiments.reproduce.every import NEEDS_TRACE
 from specfleet.experiments.reproduce.rows import JUDGED, Kind, PaperRow, Reproduction, claim, reversed_orders, row
 from specfleet.experiments.reproduce.runs import acceptance_behind
+from specfleet.fleet.acceptance.models import Geometric
 from specfleet.fleet.data.shipped import shipped_scenarios
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import read_scenario
@@ -61,12 +62,9 @@ def test_every_reproduction_is_scored_by_its_predicted_rows(name: str) -> None:
 def test_shipped_stars_draft_as_deep_as_equation_5_allows(name: str) -> None:
     scenario = read_scenario(shipped_scenarios()[name])
     profile, depth = scenario.profile, scenario.drafters.depth
-    assert profile is not None
     assert depth == int(min(1000 * starsd.service_s(N) / starsd.draft_token_ms(N) for N in starsd.COLUMNS))
     assert profile.draft.mean_s(depth) == pytest.approx(starsd.service_s(3), rel=1e-3)
-    assert scenario.acceptance == profile.acceptance
-    beta = acceptance_behind(starsd.EAGLE["throughput"] / starsd.EAGLE["rounds_per_s"], depth)
-    assert scenario.acceptance.beta == pytest.approx(beta, abs=0.005)
+    assert scenario.acceptance == profile.acceptance == Geometric(round(acceptance_behind(94.3 / 26.8, depth), 2))
 
 
 @pytest.mark.slow
