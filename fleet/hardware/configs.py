@@ -174,7 +174,8 @@ def _small(kind: str, shape: ModelShape) -> int:
 def _windows(kind: str, config: "_Config", layers: int) -> tuple[int, int]:
     """Return the window length and the number of windowed layers."""
     window = config.size("sliding_window", 0)
-    if not window or (kind.startswith("qwen") and not config.flag("use_sliding_window")):
+    used = config.content.get("use_sliding_window", not kind.startswith("qwen"))
+    if not window or not used:
         return 0, 0
     types = config.content.get("layer_types")
     if isinstance(types, list):
