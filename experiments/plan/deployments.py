@@ -174,7 +174,8 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
             reasons.append(error)
             is_own = candidate.depths == (0,) or isinstance(error, ContextError)
             where = error if is_own else "the drafter and its cache have no room beside the target"
-            notes.append(f"left out: {candidate.name}: {where}")
+            if question.devices is None or isinstance(error, ContextError):
+                notes.append(f"left out: {candidate.name}: {where}")
     if not every:
         raise reasons[-1] if reasons else InputError("plan: no fleet has such numbers of targets and drafters")
     hour = question.aim == "hour"
@@ -185,7 +186,7 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
             f"{question.load.text}: these devices carry up to about {rate:.3g}/s (equations, a margin of {MARGIN:.0%} "
             "kept); add devices"
         )
-    return every, notes if question.devices is None else []
+    return every, list(dict.fromkeys(notes))
 
 
 def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:

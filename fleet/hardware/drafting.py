@@ -40,10 +40,11 @@ def drafting_of(content: Mapping[str, Any], origin: str) -> tuple[Mapping[str, A
     if stated is not None:
         return _of_speculators(content, stated, origin)
     if kind in OWN_TYPES:
-        return content, OWN_TYPES[kind]
+        inner = content.get("model")  # of heads that were converted for vLLM
+        return {**(inner if isinstance(inner, Mapping) else {}), **content}, OWN_TYPES[kind]
     if "eagle3" in said or content.get("draft_vocab_size") is not None or _reads_layers(content, origin):
-        return content, "eagle3"
-    if "eagle" in said:
+        return {**content, **({"model_type": "llama"} if "llama" in str(names).lower() else {})}, "eagle3"
+    if "eagle" in said or "hass" in said:
         return content, "eagle"
     if "mtp" in said or "nextn" in said:
         return {**content, "num_hidden_layers": 1, "first_k_dense_replace": 0, "layer_types": None}, "mtp"
