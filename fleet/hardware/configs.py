@@ -10,6 +10,7 @@ from specfleet.fleet.hardware.drafting import drafting_of
 from specfleet.fleet.hardware.positions import positions_in
 from specfleet.fleet.hardware.published import precisions_in
 from specfleet.fleet.hardware.shape import MAX_LAYERS, ModelShape
+from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import shortened
 
 NESTED = dict.fromkeys(("gemma3", "kimi_k25", "qwen3_5_moe"), "text_config")  # text part of a multimodal model
@@ -97,7 +98,7 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         "mtp_modules": 0 if head else max(config.size(key, 0, MAX_LAYERS) for key in MTP_KEYS),
     }
     sizes |= _experts(kind, config) | _attention(kind, config)
-    made = msgspec.convert(sizes | precisions_in(dict(content) | dict(outer), kind, sizes, origin), ModelShape)
+    made = convert(sizes | precisions_in(dict(content) | dict(outer), kind, sizes, origin), ModelShape, origin)
     made = msgspec.structs.replace(made, small=_small(kind, made))
     _check_sizes(made, origin)
     return made
