@@ -296,7 +296,8 @@ def _target_places(asked: Asked) -> Iterator[str]:
             yield text
             continue
         model, colon, precision = text.partition(":")
-        tried = PRECISIONS[:1] if shape_of(model).experts_in else PRECISIONS  # published ones are not quantised again
+        shape = shape_of(model)  # published precisions are not quantised again
+        tried = (shape.weights_in or PRECISIONS[0],) if shape.quantised else PRECISIONS
         for kind, count in asked.devices.items():
             precisions = [precision] if colon else [name for name in tried if name in precisions_of(device_of(kind))]
             yield from (f"{model}@{n}x{kind}:{name}" for n in PARALLEL if n <= count for name in precisions)
@@ -326,7 +327,7 @@ def _precision(text: str, target: Placed, shape: ModelShape) -> str:
     for an MTP module, and in 16 bits for others.
     """
     asked = text.rpartition("@")[2].partition(":")[2].partition(":")[0] if "@" in text else ""
-    usual = target.precision if shape.head == "mtp" else "bf16"
+    usual = shape.weights_in or (target.precision if shape.head == "mtp" else "bf16")
     return asked if asked in precisions_of(target.device) else usual
 
 

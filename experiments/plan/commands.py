@@ -44,6 +44,7 @@ def server_commands(candidate: Candidate, depth: int, in_flight: int) -> tuple[s
     rows = min(in_flight, limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each at least
     # The model's own limit may exceed the cache.
     longest = -(-(read_lengths(candidate.base.workload).longest_text + depth + 1) // ROUND) * ROUND
+    longest = min(longest, shape_of(model).positions or longest)
     vllm = ["vllm serve", *_options(candidate, "", "--tensor-parallel-size", "fp8"), f"--max-model-len {longest}"]
     vllm.append(f"--max-num-seqs {rows} --max-num-batched-tokens {limits.max_num_batched_tokens}")
     sglang = ["python -m sglang.launch_server", *_options(candidate, "--model-path ", "--tp", "fp8_e5m2")]
@@ -119,7 +120,7 @@ def _published_in(candidate: Candidate) -> str:
     """Return the precisions that only a checkpoint brings; a server makes fp8 of weights in 16 bits."""
     model, _, where = candidate.target.rpartition("@")
     precisions = [part for part in where.split(":")[1:] if part not in ("bf16", "kv-bf16", "kv-fp8")]
-    return "" if precisions == ["fp8"] and not shape_of(model).experts_in else ", ".join(precisions)
+    return "" if precisions == ["fp8"] and not shape_of(model).quantised else ", ".join(precisions)
 
 
 def _names(candidate: Candidate) -> str:

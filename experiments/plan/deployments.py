@@ -10,7 +10,7 @@ import msgspec
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.goals import Goal
 from specfleet.experiments.plan.serving import LoadCurve, Rounds, load_curve
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import ContextError, InputError
 from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.scenario.arrivals import Poisson
 from specfleet.fleet.scenario.cost import per_million_tokens
@@ -170,10 +170,12 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
     for candidate in question.candidates:
         try:
             every += _of_candidate(question, candidate)
-        except InputError as error:  # its KV cache has no room
+        except InputError as error:  # its KV cache has no room, or its texts are too long
             reasons.append(error)
-            where = "the drafter and its cache have no room beside the target" if candidate.depths != (0,) else error
-            notes.append(f"left out: {candidate.name}: {where}")
+            is_own = candidate.depths == (0,) or isinstance(error, ContextError)
+            where = error if is_own else "the drafter and its cache have no room beside the target"
+            if question.devices is None or isinstance(error, ContextError):
+                notes.append(f"left out: {candidate.name}: {where}")
     if not every:
         raise reasons[-1] if reasons else InputError("plan: no fleet has such numbers of targets and drafters")
     hour = question.aim == "hour"
@@ -184,7 +186,7 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
             f"{question.load.text}: these devices carry up to about {rate:.3g}/s (equations, a margin of {MARGIN:.0%} "
             "kept); add devices"
         )
-    return every, notes if question.devices is None else []
+    return every, list(dict.fromkeys(notes))
 
 
 def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:
