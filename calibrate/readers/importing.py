@@ -231,8 +231,15 @@ def _written(
     """Write the scenario and the files beside it, and read it back."""
     counts, load = recording.counts, with_inferred_seqs(recording.load) if recording.load else None
     notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
+    if load is not None and load.unpredictable:
+        notes = (*notes, f"not predicted: {load.unpredictable}")
     engine, (profile, source) = READERS[kind].engine, stated or ("", "")
-    if stated is None and load and (inferred := inferred_profile(load, engine)):
+    at = counts.depth if counts else 0
+    if stated is None and load and (inferred := inferred_profile(load, engine, (at, recording.shape.nodes(at)))):
+        if depth != at:
+            raise InputError(
+                f"--depth {depth}: step times are inferred at depth {at} alone; give --target MODEL@DEVICE"
+            )
         profile, source = inferred, inferred.sources["verify"].partition(", less")[0]
     writers = dict(_writers(recording, profile))
     beside = {name: out.with_name(f"{out.stem}-{name}") for name in writers}
@@ -297,7 +304,7 @@ def _scenario(
     return Scenario(
         name=name.encode("ascii", "replace").decode(),
         profile=beside[PROFILE].name if PROFILE in beside else profile,
-        drafters=Drafters(depth=depth),
+        drafters=Drafters(depth=depth, shape=recording.shape),
         acceptance=recording.counts.acceptance if recording.counts else None,
         workload=workload,
     )

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 import pandas as pd
+from msgspec.structs import replace
 
 from specfleet.calibration.readers.importing import Imported
 from specfleet.calibration.readers.load import Load
@@ -21,27 +22,33 @@ MAX_TOKENS = 3 * 10**6  # of answers, in a simulation that an import starts: som
 
 
 class LoadRow(msgspec.Struct, frozen=True):
-    """A quantity as it was read and as it was simulated; `kind`: whether the scenario took it as input."""
+    """A quantity as it was read and as it was simulated; `kind`: whether the scenario took it as input.
+
+    `simulated` is None of what the simulation does not predict.
+    """
 
     quantity: str
     observed: float
-    simulated: float
-    kind: Literal["input", "predicted"]
+    simulated: float | None
+    kind: Literal["input", "predicted", "not predicted"]
 
     @property
     def error(self) -> float | None:
-        """The simulated value over the observed one, less 1; None where nothing was observed."""
-        return self.simulated / self.observed - 1 if self.observed else None
+        """The simulated value over the observed one, less 1; None where either is missing."""
+        return self.simulated / self.observed - 1 if self.observed and self.simulated is not None else None
 
 
 class LoadComparison(Shown, msgspec.Struct, frozen=True):
-    """The rows, and where the step times of the simulation come from."""
+    """The rows, where the step times of the simulation come from, and why it predicts nothing; empty if it does."""
 
     times: str
     rows: tuple[LoadRow, ...]
+    unpredictable: str = ""
 
     def line(self) -> str:
         """Say the largest error of what was predicted."""
+        if self.unpredictable:
+            return f"not predicted: {self.unpredictable}"
         predicted = [row for row in self.rows if row.kind == "predicted"]
         errors = {row.quantity: abs(row.error) for row in predicted if row.error is not None}
         if not errors:
@@ -83,8 +90,10 @@ def compare_load(imported: Imported) -> LoadComparison | None:
         return None
     simulated = with_percentiles(measure(observe(imported.scenario)))
     metrics = {name: float(metric.value) for name, metric in simulated.items()} | {"prompt": prompt, "answer": answer}
-    rows = [row for row in load_rows(load, metrics, imported.inputs) if not math.isnan(row.simulated)]
-    return LoadComparison(imported.times, tuple(rows))
+    rows = [row for row in load_rows(load, metrics, imported.inputs) if not math.isnan(row.simulated or 0.0)]
+    if load.unpredictable:
+        rows = [row if row.kind == "input" else replace(row, simulated=None, kind="not predicted") for row in rows]
+    return LoadComparison(imported.times, tuple(rows), load.unpredictable)
 
 
 def load_rows(load: Load, metrics: Mapping[str, float], inputs: Sequence[str] = ()) -> Iterator[LoadRow]:
