@@ -1,4 +1,4 @@
-"""A simulated run beside the file of a client that timed a server: AIPerf's, `vllm bench serve`'s, SGLang's."""
+"""A simulated run beside the file of a client that timed a server: AIPerf, GuideLLM, inference-perf, benchmarks."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -7,7 +7,9 @@ from specfleet.calibration.readers.bench import read_bench
 from specfleet.calibration.readers.entries import read_entries, table_of
 from specfleet.calibration.readers.load import Load
 from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.reports import read_guidellm, read_inference_perf
 from specfleet.calibration.readers.responses import read_aiperf
+from specfleet.calibration.readers.signatures import name_foreign, signature_of
 from specfleet.experiments.compare.compare import Comparison, Reruns, compare_metrics, summarise
 from specfleet.experiments.compare.loads import load_rows, times_in
 from specfleet.fleet.errors import InputError
@@ -16,6 +18,8 @@ from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import Run
 
+REPORTS = {"guidellm": read_guidellm, "inference-perf": read_inference_perf}
+CLIENTS = ("vllm-bench", "sglang-bench", "aiperf")
 SUFFIXES = (".json", ".jsonl")  # of clients' files; runs are Parquet
 WORKLOAD = ("prompt, tokens", "answer, tokens", "in flight")  # rows of a load
 UNLIKE = 0.05  # relative difference of these that is named
@@ -39,6 +43,11 @@ def compare_client(simulated: Run, path: Path) -> Comparison:
 
 def read_client(path: Path, depth: int) -> Recording:
     """Read a client's file, whichever it is; `depth`: of the drafts, where it lacks them."""
+    found = signature_of(path)
+    if found is not None and found.kind in REPORTS:
+        return REPORTS[found.kind]([path])
+    if found is not None and found.kind not in CLIENTS:
+        name_foreign("", [path])
     origin, first = next(iter(read_entries([path])), (str(path), None))
     return read_bench([path], depth) if "completed" in table_of(first, origin) else read_aiperf([path])
 
