@@ -47,7 +47,7 @@ def read_client(path: Path, depth: int) -> Recording:
     if found is not None and found.kind in REPORTS:
         return REPORTS[found.kind]([path])
     if found is not None and found.kind not in CLIENTS:
-        name_foreign("", [path])
+        name_foreign("client", [path])
     origin, first = next(iter(read_entries([path])), (str(path), None))
     return read_bench([path], depth) if "completed" in table_of(first, origin) else read_aiperf([path])
 
