@@ -52,7 +52,7 @@ def _counters(path: Path, scrape: Sequence[Sample], prefix: str) -> Sums:
     for sample in counters:
         value = number_of(sample)
         if value > MAX_COUNTED or not value.is_integer():
-            raise InputError(f"{sample.origin}: {sample.name} = {sample.value}; allowed: whole numbers from 0")
+            raise InputError(f"{sample.origin}: {sample.name} = {sample.value:.15g}; allowed: whole numbers from 0")
         position = sample.labels.get("position", "")
         is_place = re.fullmatch(r"[0-9]{1,4}", position, re.ASCII) and int(position) < MAX_DEPTH
         if sample.name.startswith(by_position) and not is_place:

@@ -33,8 +33,10 @@ def with_inferred_seqs(load: Load) -> Load:
     return msgspec.structs.replace(load, max_num_seqs=seqs, notes=(*load.notes, note))
 
 
-def inferred_profile(load: Load, engine: str = "vllm") -> HardwareProfile | None:
+def inferred_profile(load: Load, engine: str = "vllm", drafts: tuple[int, int] = (0, 0)) -> HardwareProfile | None:
     """Return step times from the time of a round, drafts included; None where the load does not have it.
+
+    - `drafts` (tokens): depth of the drafts and draft tokens of a row; with them, a plain step is not known.
 
     A prefill of L tokens takes a + b L. A round's mean contains n prompts of other rows: t = a + n b L where they share
     its step, t = a + n (a + b L) where the engine reads them alone. Two measured times give a and b.
@@ -59,8 +61,9 @@ def inferred_profile(load: Load, engine: str = "vllm") -> HardwareProfile | None
         name="inferred",
         draft=StepTime(),
         verify=step,
-        decode=step,
+        decode=StepTime() if any(drafts) else step,
         verify_prefill=StepTime(base_s=base_s, per_token_s=token_s),
+        inferred_at=drafts,
         sources={"draft": "inferred: within verify", "verify": label, "decode": label, "verify_prefill": source},
     )
 

@@ -25,7 +25,7 @@ from specfleet.fleet.scenario.resolved import (
 )
 from specfleet.fleet.scenario.round_costs import round_costs
 from specfleet.fleet.scenario.scenario import LengthRule, Scenario, Tier, Verifiers, needs_of
-from specfleet.fleet.scenario.sides import Hardware, hardware_of, title_of
+from specfleet.fleet.scenario.sides import Hardware, check_drafts, hardware_of, title_of
 from specfleet.fleet.scenario.workload import read_lengths, with_lengths
 from specfleet.fleet.times.effects import USED
 from specfleet.fleet.times.labels import basis_of
@@ -38,12 +38,13 @@ def resolve(scenario: Scenario) -> Fleet:
     """Resolve a scenario. Values that only a profile or a device has are left open without one.
 
     Raises:
-        InputError: A tree has too many nodes, a file of the workload cannot be read, or its texts exceed the models'
-            positions.
+        InputError: A tree has too many nodes, a file of the workload cannot be read, its texts exceed the models'
+            positions, or a profile does not know the drafts.
     """
     hardware, lengths = hardware_of(scenario), read_lengths(scenario.workload)
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     room = _room(scenario, lengths)
+    check_drafts(scenario, f"scenario {scenario.name!r}")
     known = positions_of(hardware.profiles, drafters.count > 0)
     check_context(known, lengths.longest_text, room.longest_draft if room.overshoot else 0)
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
