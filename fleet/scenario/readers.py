@@ -100,6 +100,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "verifiers.rejoin_s": "plain beside patient loop",
     "verifiers.priorities": "unordered",
     "verifiers.max_num_batched_tokens verifiers.prefill_first verifiers.kv_tokens": "aligned",
+    "verifiers.kv_block_size verifiers.gpu_memory_utilization": "aligned",
     "verifiers.count verifiers.kind verifiers.model verifiers.profile verifiers.verify verifiers.rule": "",
     "verifiers.max_num_seqs": "",
     "devices": "loop",

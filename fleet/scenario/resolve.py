@@ -22,15 +22,14 @@ from specfleet.fleet.scenario.resolved import (
     Room,
 )
 from specfleet.fleet.scenario.round_costs import round_costs
-from specfleet.fleet.scenario.scenario import LengthRule, Scenario, Tier, needs_of
+from specfleet.fleet.scenario.scenario import LengthRule, Scenario, Tier, Verifiers, needs_of
 from specfleet.fleet.scenario.sides import Hardware, hardware_of, title_of
 from specfleet.fleet.scenario.workload import read_lengths, with_lengths
+from specfleet.fleet.times.effects import USED
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.overhead import Overhead
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step_time import LinkTime, StepTime
-
-BLOCK_TOKENS = 16  # tokens of a block of the KV cache, as vLLM's
 
 
 def resolve(scenario: Scenario) -> Fleet:
@@ -175,7 +174,8 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
     a row.
 
     Raises:
-        InputError: A request of the workload does not fit into the KV cache.
+        InputError: A request of the workload does not fit into the KV cache, or a key is about a memory that is not
+            known.
     """
     verifiers, drafters = scenario.verifiers, scenario.drafters
     beside = drafters.place == "target" and drafters.count > 0
@@ -183,13 +183,24 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
     has_cache = beside and drafters.kind != "lookup"
     slots = int(has_cache and drafters.kind != "eagle")
     kv, tokens = hardware.verifying.kv if hardware.verifying else None, verifiers.kv_tokens
+    used, block = verifiers.gpu_memory_utilization, verifiers.kv_block_size
+    if used is not None and (kv is None or not kv.memory_bytes):
+        raise InputError(
+            f"scenario {scenario.name!r}: verifiers.gpu_memory_utilization = {used:g}: the profile does not know its "
+            "device's memory (estimates do); give verifiers.kv_tokens in its place"
+        )
     if not tokens and kv is not None:
-        tokens = kv.tokens(has_cache)
+        tokens = kv.tokens(has_cache, USED if used is None else used)
+    if block != Verifiers().kv_block_size and kv is None and not tokens:
+        raise InputError(
+            f"scenario {scenario.name!r}: verifiers.kv_block_size = {block}: the KV cache has no limit, so its blocks "
+            "have no effect; give verifiers.kv_tokens, too, or leave it out"
+        )
     batching = ContinuousBatching(
         max_num_seqs=verifiers.max_num_seqs,
         max_num_batched_tokens=max(verifiers.max_num_batched_tokens, depth + 1 + slots),
-        kv_blocks=tokens // BLOCK_TOKENS,
-        block_size=BLOCK_TOKENS,
+        kv_blocks=tokens // block,
+        block_size=block,
         lookahead=depth if has_cache else 0,
         slots=slots,
         prefill_first=verifiers.prefill_first,
@@ -198,8 +209,8 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
     if (tokens or kv is not None) and not (batching.kv_blocks and batching.fits(longest + depth)):
         raise InputError(
             f"scenario {scenario.name!r}: a request of {longest} tokens and its draft do not fit into a KV cache of "
-            f"{tokens} tokens, in whole blocks of {BLOCK_TOKENS}; give shorter requests, more kv_tokens, another "
-            "precision, or more devices to a target"
+            f"{tokens} tokens, in whole blocks of {block}; give shorter requests, more kv_tokens or "
+            "gpu_memory_utilization, another precision, or more devices to a target"
         )
     return batching
 

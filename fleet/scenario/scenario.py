@@ -147,6 +147,11 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kv_tokens (tokens): Size of a target's KV cache; of trees, levels count. A request that does not fit waits; when
             running ones grow beyond it, the newest is preempted and computed again. 0 is the profile's size, or no
             limit.
+        kv_block_size (tokens): Tokens of a block of the KV cache: each request takes whole blocks. vLLM's
+            `--block-size` and its default on GPUs. It needs a cache of limited size.
+        gpu_memory_utilization (share): Share of each of a target's devices that the server uses; weights and
+            activations leave the rest to the KV cache. vLLM's name. It needs a profile with the memory of its device,
+            as estimates have. Left out, it is 0.92, vLLM's default, where a profile knows memory.
         late: What a step does about a request whose draft has not arrived. "skip": the step goes without it. "wait":
             all drafts are verified together, a barrier. "decode": it goes on with one token.
         aligned: Which rows share a rectangular cache that needs equal lengths, as in research code: EqSpec, ExSpec. It
@@ -173,6 +178,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_num_batched_tokens: Count = 2048
     prefill_first: bool = False
     kv_tokens: WholeNumber = 0
+    kv_block_size: Annotated[int, Meta(ge=1, le=10**6)] = 16
+    gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1)] | None = None
     late: Late = "skip"
     aligned: AlignedRule | None = None
     patience_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0

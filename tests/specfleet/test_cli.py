@@ -24,7 +24,7 @@ KEYS = ("--key", "a.secret", "--server-key")
     [
         (["simulate", "nowhere.toml"], "nowhere.toml: cannot be read (No such file or directory)"),
         (["analytic", "nowhere"], "no shipped scenario has that name; shipped: amusd, "),
-        (["sweep", "star", "--vary", "drafters.dept=1:3", "-o", "x"], "unknown key drafters.dept = 1; allowed:"),
+        (["sweep", "star", "--vary", "drafters.dept=1:3", "-o", "x"], "unknown key drafters.dept = 1; nearest: depth,"),
         (["simulate"], "name a SCENARIO, or a run with --of RUN"),
         (["analytic"], "Missing argument"),
         (["simulate", "x.toml", "--no-such-option"], "No such option"),
