@@ -12,11 +12,12 @@ from specfleet.experiments.plan.goals import Goal
 from specfleet.experiments.plan.serving import LoadCurve, Rounds, load_curve
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import devices_in
-from specfleet.fleet.scenario.arrivals import Poisson
+from specfleet.fleet.scenario.arrivals import Gamma, Poisson
 from specfleet.fleet.scenario.cost import per_million_tokens
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Late, Measure, Scenario
+from specfleet.fleet.times.profile import HardwareProfile
 
 MARGIN = 0.10
 """Share of a fleet's capacity that a plan leaves free: its doubt of it. Equations overstate capacity by 0 to 10.5 %
@@ -37,25 +38,38 @@ Aim = Literal["hour", "token", "time"]
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Requests that arrive in a second, a number always in flight, or a number at each target; the others are 0."""
+    """Requests that arrive in a second, a number always in flight, or a number at each target; the others are 0.
+
+    `burstiness`: of arrivals, the shape of their gamma gaps; 1 is Poisson.
+    """
 
     per_s: float = 0.0
     in_flight: int = 0
     each: int = 0
+    burstiness: float = 1.0
 
     def times(self, factor: float) -> "Load":
         """Return a load so many times as large."""
-        return Load(self.per_s * factor, round(self.in_flight * factor), round(self.each * factor))
+        return Load(
+            self.per_s * factor, round(self.in_flight * factor), round(self.each * factor), self.burstiness
+        )  # fmt: skip
 
     def at_once(self, targets: int) -> int:
         """Requests in flight in a fleet of so many targets; 0 with arrivals."""
         return self.in_flight or self.each * targets
 
     @property
+    def arrivals(self) -> Poisson | Gamma | None:
+        """The process of arrivals; none in a closed loop. Targets that are served in turn share it."""
+        if not self.per_s:
+            return None
+        return Poisson(self.per_s) if self.burstiness == 1 else Gamma(self.per_s, self.burstiness)
+
+    @property
     def text(self) -> str:
         """The load in words."""
         if self.per_s:
-            return f"{self.per_s:.4g}/s"
+            return f"{self.per_s:.4g}/s" + (f" (burstiness {self.burstiness:g})" if self.burstiness != 1 else "")
         return f"{self.each} in flight at each target" if self.each else f"{self.in_flight} in flight"
 
 
@@ -128,14 +142,14 @@ class Deployment(msgspec.Struct, frozen=True):
     def scenario(self, load: Load, requests: int) -> Scenario:
         """The fleet under a load, as a scenario. Requests go to the targets in turn."""
         replace, base = msgspec.structs.replace, self.candidate.base
-        arrivals, at_once = Poisson(load.per_s) if load.per_s else None, load.at_once(self.replicas)
+        at_once = load.at_once(self.replicas)
         streams = 0 if load.each == 1 else at_once
         stations = self.drafters or min(base.drafters.count, 1)
         depth = base.drafters.depth if base.verifiers.allocate is not None else self.depth or base.drafters.depth
         return replace(
             base,
             name=self.title,
-            workload=replace(base.workload, arrivals=arrivals, streams=streams, requests=requests),
+            workload=replace(base.workload, arrivals=load.arrivals, streams=streams, requests=requests),
             drafters=replace(base.drafters, depth=depth, count=stations),
             verifiers=replace(base.verifiers, count=self.replicas, late=self.late),
             measure=Measure(WARM_UP if load.per_s else BEGINNING * at_once / requests),
@@ -166,14 +180,13 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
 
     Some may not carry the load. Raises InputError where no request fits, or no fleet carries the load.
     """
-    every, notes, reasons = list[Estimate](), list[str](), list[InputError]()
+    every, left_out, reasons = list[Estimate](), dict[tuple[str, str], str](), list[InputError]()
     for candidate in question.candidates:
         try:
             every += _of_candidate(question, candidate)
         except InputError as error:  # its KV cache has no room
             reasons.append(error)
-            where = "the drafter and its cache have no room beside the target" if candidate.depths != (0,) else error
-            notes.append(f"left out: {candidate.name}: {where}")
+            left_out[candidate.name, candidate.target] = _why(error, candidate)
     if not every:
         raise reasons[-1] if reasons else InputError("plan: no fleet has such numbers of targets and drafters")
     hour = question.aim == "hour"
@@ -184,10 +197,20 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
             f"{question.load.text}: these devices carry up to about {rate:.3g}/s (equations, a margin of {MARGIN:.0%} "
             "kept); add devices"
         )
-    return every, notes if question.devices is None else []
+    found = set[str]() if question.devices is None else {made.fleet.candidate.name for made in every}
+    return every, [f"left out: {name} for {at}: {why}" for (name, at), why in left_out.items() if name not in found]
+
+
+def _why(error: InputError, candidate: Candidate) -> str:
+    """Say why a candidate has no room; in most cases plain decoding has."""
+    return str(error).partition(": ")[2] if candidate.depths == (0,) else "its drafter and cache leave too little room"
 
 
 def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:
+    profile, tokens = candidate.base.profile, candidate.base.verifiers.kv_tokens
+    kv = profile.kv if isinstance(profile, HardwareProfile) else None
+    if kv is not None and tokens > (room := kv.tokens(candidate.method in ("head", "beside"))):
+        raise InputError(f"plan: verifiers.kv_tokens = {tokens}: {candidate.target} has memory for {room}")
     for depth in candidate.depths:
         fleet = resolve(Deployment(candidate, 1, depth).scenario(Load(in_flight=1), candidate.base.workload.requests))
         star = fleet.verifiers.batching.max_num_seqs == 1

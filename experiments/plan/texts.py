@@ -1,10 +1,11 @@
 """What options of a plan say: acceptance, a link, a budget of devices, numbers of requests."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from specfleet.experiments.plan.goals import number_of
-from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition
+from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, committed_closed_form
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.shipped import device_of
 from specfleet.fleet.inputs.quantities import quantity
@@ -13,33 +14,80 @@ from specfleet.fleet.scenario.scenario import Acceptance
 from specfleet.fleet.times.profile import HardwareProfile, read_profile
 from specfleet.fleet.times.step_time import LinkTime
 
-LINK_KEYS = ("latency_s", "bandwidth_bytes_per_s")
+LINK_LIMITS = {"latency_s": (0.0, 1e9), "bandwidth_bytes_per_s": (1.0, 1e18)}
 BUDGET = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
+FILES = (".toml", ".json")
+MOST_DRAFTED = 4096  # tokens of a draft, as drafters.depth
+HALVINGS = 60  # of the interval from 0 to 1, to the last digit
 
 
 def read_acceptances(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
-    """Read `0.8`, `.82,.68,.57` or `MODEL=.82,.68`: one probability for every token, or the share of drafts that reach
-    each position; or a file, `MODEL=FILE.toml`, a scenario or a profile. By drafter, "" for all others.
+    """Read acceptance by drafter, "" for all others: `MODEL=` before it limits it to one.
+
+    `0.8` is one probability for every token, `.82,.68,.57` the share of drafts that reach each position, `2.5@5` a mean
+    accepted length at a depth, and `FILE.toml` a scenario or a profile. InputError for anything else.
     """
     models: dict[str, AcceptanceModel] = {}
     for text in texts:
-        name, _, values = text.rpartition("=")
+        name, _, values = (part.strip() for part in text.rpartition("="))
         if name in models:
             raise InputError(f"--acceptance {text}: {name or 'all drafters'} got one before; leave one of them out")
-        if Path(values).suffix in (".toml", ".json"):
-            models[name] = read_acceptance(Path(values))
-            continue
-        try:
-            numbers = [float(value) for value in values.split(",")]
-            if not all(0 <= share <= 1 for share in numbers):
-                raise ValueError
-            models[name] = Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
-        except ValueError as error:
-            raise InputError(
-                f"--acceptance {text}: write a share, falling shares by position, or a file: 0.8, .8,.65,.5 or "
-                "FILE.toml; with a name before it of one drafter alone, MODEL=.8,.65"
-            ) from error
+        models[name] = _acceptance(f"--acceptance {text}", values)
     return models
+
+
+def _acceptance(said: str, values: str) -> AcceptanceModel:
+    if Path(values).suffix in FILES:
+        return read_acceptance(Path(values))
+    mean, at, depth = values.partition("@")
+    if at:
+        return Geometric(_rate(said, mean, depth))
+    try:
+        numbers = [float(value) for value in values.split(",")]
+        if len(numbers) == 1 and 1 < numbers[0] < math.inf:
+            raise InputError(f"{said}: above 1, a mean accepted length, needs the depth of its drafts: {values}@DEPTH")
+        if not all(0 <= share <= 1 for share in numbers):
+            raise ValueError
+        return Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
+    except ValueError as error:
+        raise InputError(
+            f"{said}: write a share, falling shares by position, a mean accepted length and its depth, or a file: 0.8, "
+            ".8,.65,.5, 2.5@5 or FILE.toml; with a name before it of one drafter alone, MODEL=.8,.65"
+        ) from error
+
+
+def _rate(said: str, mean: str, depth: str) -> float:
+    """Return the probability a of a token by which a round adds 1 + a + a^2 + ... + a^depth tokens on average."""
+    try:
+        tokens, drafted = float(mean), int(depth)
+    except ValueError as error:
+        raise InputError(f"{said}: write a mean accepted length and the depth of its drafts: 2.5@5") from error
+    if not 1 <= drafted <= MOST_DRAFTED:
+        raise InputError(f"{said}: needs a depth from 1 to {MOST_DRAFTED}, a whole number")
+    if not 1 <= tokens <= drafted + 1:
+        raise InputError(
+            f"{said}: at depth {drafted} needs a mean from 1 to {drafted + 1}: the target's own token, the bonus of a "
+            "round, counts, as in vLLM's mean acceptance length"
+        )
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if committed_closed_form(middle, drafted) < tokens else (low, middle)
+    return high
+
+
+def acceptance_notes(texts: Sequence[str]) -> Iterator[str]:
+    """Say what is assumed of an acceptance that is one number."""
+    for text in texts:
+        name, _, values = (part.strip() for part in text.rpartition("="))
+        mean, at, depth = values.partition("@")
+        if "," in values or Path(values).suffix in FILES:
+            continue
+        what = f"{values} a position"
+        if at:
+            tokens = f"{mean} tokens a round at depth {depth} (its bonus token included)"
+            what = f"{tokens} = {_rate(text, mean, depth):.2g} a position"
+        yield f"acceptance{f' of {name}' if name else ''}: {what}, assumed constant by position"
 
 
 def read_acceptance(path: Path) -> AcceptanceModel:
@@ -59,23 +107,35 @@ def read_acceptance(path: Path) -> AcceptanceModel:
     return model
 
 
+def read_links(text: str) -> dict[str, LinkTime]:
+    """Read links, one way each, with commas between; by their text. InputError for what is none."""
+    return {part.strip(): read_link(part.strip()) for part in text.split(",")}
+
+
 def read_link(text: str) -> LinkTime:
     """Read a link, one way; `0ms` is none. Raises InputError for anything else."""
     known: dict[str, float] = {}
     for part in text.split("+"):
-        for key in LINK_KEYS:
+        for key, (least, most) in LINK_LIMITS.items():
             try:
                 number = quantity(part, key, False)
             except ValueError:
                 continue
-            if number is not None and key not in known and (number > 0 or (number == 0 and key == LINK_KEYS[0])):
+            if number is not None and key not in known and least <= number <= most:
                 known[key] = number
                 break
         else:
             raise InputError(
-                f"--link {text}: {part!r} is neither; write a latency, a bandwidth, or both: 25Gbit+50us; 0ms is none"
+                f"--link {text}: {part!r} is neither; write a latency up to 1e9s (0ms is none), a bandwidth of 8bit "
+                "to 1e9GB/s, or both: 25Gbit+50us; commas separate links to compare"
             )
     return LinkTime(**known)
+
+
+def link_text(link: LinkTime) -> str:
+    """Return a link in words."""
+    rate = link.bandwidth_bytes_per_s
+    return f"{1e3 * link.latency_s:g} ms one way{f', {rate / 125e6:g} Gbit/s' if rate else ''}"
 
 
 def read_budget(text: str) -> dict[str, int]:

@@ -72,17 +72,19 @@ def devices_in(place: str) -> tuple[str, int]:
     return (device, int(count[:9])) if times and count.isdecimal() else (where, 1)
 
 
-def beside(target: Placed, shape: ModelShape, precision: str = "bf16") -> Placed:
+def beside(target: Placed, shape: ModelShape, precision: str = "bf16", devices: int = 0) -> Placed:
     """Place a drafter on a target's device: split as the target where its heads allow, as vLLM splits it.
 
-    A precision that the device cannot compute in is the target's.
+    `devices`: of the target's, that it is split over in place of all. A precision that the device cannot compute in is
+    the target's.
     """
+    one = {0: "the target's device", 1: "one of the target's devices"}
     return msgspec.structs.replace(
         target,
         shape=shape,
-        parallel=shape.beside(target.parallel),
+        parallel=devices or shape.beside(target.parallel),
         precision=precision if precision in precisions_of(target.device) else target.precision,
-        named=f"{shape.name} on the target's device",
+        named=f"{shape.name} on {one.get(devices) or f'{devices} of the devices of the target'}",
         mlp="",
         experts="",
     )

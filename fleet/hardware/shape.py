@@ -62,6 +62,8 @@ class ModelShape(msgspec.Struct, frozen=True):
     linear_values: Some = 0
     state: Some = 0
     small: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    positions: Some = 0
+    mtp_modules: Some = 0
 
     @property
     def attention_inputs(self) -> int:
@@ -166,3 +168,8 @@ class ModelShape(msgspec.Struct, frozen=True):
         """Bytes that one token adds to the cache of a long text; layers with a window or a state add nothing."""
         growing = self.layers - self.linear_layers - self.windowed_layers
         return (growing or self.layers) * self.cache_numbers * number_bytes
+
+
+def mtp_of(shape: ModelShape) -> ModelShape:
+    """Stub."""
+    return msgspec.structs.replace(shape, name=f"{shape.name}'s MTP module", layers=1, head="mtp", mtp_modules=0)

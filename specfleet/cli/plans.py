@@ -1,9 +1,9 @@
 """The answer of plan, on the terminal and in files: a fleet for a load, methods by load, a star by targets."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from specfleet.experiments.console.printing import print_notes, print_table, say
+from specfleet.experiments.console.printing import print_notes, print_table, print_values, say
 from specfleet.fleet.shown import number
 
 if TYPE_CHECKING:
@@ -32,6 +32,35 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
         write_file(folder / "chosen.toml", "\n".join(lines) + "\n")
         files += ["profile.json", "chosen.toml"]
     return files
+
+
+def print_shipped(what: str) -> None:
+    """Print the models, devices or engines that ship."""
+    from specfleet.fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
+    from specfleet.fleet.errors import InputError
+    from specfleet.fleet.hardware.passes import precisions_of
+    from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
+    from specfleet.fleet.inputs.nearest import nearest
+
+    if what == "models":
+        models = [(name, shape_of(name)) for name in shipped_models()]
+        columns: tuple[str, ...] = ("model", "published in", "10^9 parameters", "positions")
+        rows: list[tuple[Any, ...]] = [
+            (name, "-", shape.parameters() / 1e9, shape.positions or None) for name, shape in models
+        ]
+    elif what == "devices":
+        devices = [(name, device_of(name)) for name in shipped_devices()]
+        columns = ("device", "precisions of weights", "memory, GB", "bandwidth, GB/s")
+        rows = [
+            (name, ", ".join(precisions_of(device)), *(
+                figure.value / 1e9 for figure in (device.memory_bytes, device.bandwidth_bytes_per_s)))
+            for name, device in devices
+        ]  # fmt: skip
+    elif what == "engines":
+        columns, rows = ("engine", "name"), [(name, engine_of(name).title) for name in shipped_engines()]
+    else:
+        raise InputError(f"--list {what}: {nearest(what, ('models', 'devices', 'engines'))}")
+    print_values("", columns, rows, texts=2)
 
 
 def print_answer(answer: "Plan") -> None:
