@@ -180,13 +180,18 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
 
     Some may not carry the load. Raises InputError where no request fits, or no fleet carries the load.
     """
-    every, left_out, reasons = list[Estimate](), dict[tuple[str, str], str](), list[InputError]()
+    every, left_out, reasons = list[Estimate](), list[tuple[str, str]](), list[InputError]()
     for candidate in question.candidates:
+        before = len(every)
         try:
             every += _of_candidate(question, candidate)
-        except InputError as error:  # its KV cache has no room
+        except InputError as error:  # its KV cache has no room, or its positions end
             reasons.append(error)
-            left_out[candidate.name, candidate.target] = _why(error, candidate)
+            beyond = f" beyond depth {every[-1].fleet.depth}" if len(every) > before else ""
+            why = f"the drafter and its cache have no room beside {candidate.target}"
+            if candidate.depths == (0,):
+                why = str(error).partition(": ")[2]
+            left_out.append((candidate.name, f"left out: {candidate.name}{beyond}: {why}"))
     if not every:
         raise reasons[-1] if reasons else InputError("plan: no fleet has such numbers of targets and drafters")
     hour = question.aim == "hour"
@@ -198,12 +203,7 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
             "kept); add devices"
         )
     found = set[str]() if question.devices is None else {made.fleet.candidate.name for made in every}
-    return every, [f"left out: {name} for {at}: {why}" for (name, at), why in left_out.items() if name not in found]
-
-
-def _why(error: InputError, candidate: Candidate) -> str:
-    """Say why a candidate has no room; in most cases plain decoding has."""
-    return str(error).partition(": ")[2] if candidate.depths == (0,) else "its drafter and cache leave too little room"
+    return every, [note for name, note in left_out if name not in found]
 
 
 def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:

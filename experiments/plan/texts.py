@@ -58,18 +58,16 @@ def _acceptance(said: str, values: str) -> AcceptanceModel:
 
 def _rate(said: str, mean: str, depth: str) -> float:
     """Return the probability a of a token by which a round adds 1 + a + a^2 + ... + a^depth tokens on average."""
+    low, high = 0.0, 1.0
     try:
         tokens, drafted = float(mean), int(depth)
+        if not (1 <= drafted <= MOST_DRAFTED and 1 <= tokens <= drafted + 1):
+            raise ValueError
     except ValueError as error:
-        raise InputError(f"{said}: write a mean accepted length and the depth of its drafts: 2.5@5") from error
-    if not 1 <= drafted <= MOST_DRAFTED:
-        raise InputError(f"{said}: needs a depth from 1 to {MOST_DRAFTED}, a whole number")
-    if not 1 <= tokens <= drafted + 1:
         raise InputError(
-            f"{said}: at depth {drafted} needs a mean from 1 to {drafted + 1}: the target's own token, the bonus of a "
-            "round, counts, as in vLLM's mean acceptance length"
-        )
-    low, high = 0.0, 1.0
+            f"{said}: write MEAN@DEPTH, 2.5@5: a depth from 1 to {MOST_DRAFTED}, and a mean accepted length from 1 to "
+            "depth + 1, which counts the target's own token (bonus), as vLLM does"
+        ) from error
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if committed_closed_form(middle, drafted) < tokens else (low, middle)

@@ -42,25 +42,19 @@ def print_shipped(what: str) -> None:
     from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
     from specfleet.fleet.inputs.nearest import nearest
 
-    if what == "models":
-        models = [(name, shape_of(name)) for name in shipped_models()]
-        columns: tuple[str, ...] = ("model", "published in", "10^9 parameters", "positions")
-        rows: list[tuple[Any, ...]] = [
-            (name, "-", shape.parameters() / 1e9, shape.positions or None) for name, shape in models
-        ]
-    elif what == "devices":
-        devices = [(name, device_of(name)) for name in shipped_devices()]
-        columns = ("device", "precisions of weights", "memory, GB", "bandwidth, GB/s")
-        rows = [
-            (name, ", ".join(precisions_of(device)), *(
-                figure.value / 1e9 for figure in (device.memory_bytes, device.bandwidth_bytes_per_s)))
-            for name, device in devices
-        ]  # fmt: skip
-    elif what == "engines":
-        columns, rows = ("engine", "name"), [(name, engine_of(name).title) for name in shipped_engines()]
-    else:
-        raise InputError(f"--list {what}: {nearest(what, ('models', 'devices', 'engines'))}")
-    print_values("", columns, rows, texts=2)
+    of_models, of_devices = ("published in", "10^9 parameters", "positions"), ("weights in", "GB", "GB/s")
+    tables: dict[str, tuple[Any, ...]] = {
+        "models": (shipped_models(), shape_of, of_models, lambda shape: (
+            shape.quantised or "16 bits", shape.parameters() / 1e9, shape.positions or None)),
+        "devices": (shipped_devices(), device_of, of_devices, lambda device: (
+            ", ".join(precisions_of(device)), *(
+                figure.value / 1e9 for figure in (device.memory_bytes, device.bandwidth_bytes_per_s)))),
+        "engines": (shipped_engines(), engine_of, ("name",), lambda engine: (engine.title,)),
+    }  # fmt: skip
+    if what not in tables:
+        raise InputError(f"--list {what}: {nearest(what, tables)}")
+    names, read, columns, cells = tables[what]
+    print_values("", (what[:-1], *columns), [(name, *cells(read(name))) for name in names], texts=2)
 
 
 def print_answer(answer: "Plan") -> None:

@@ -52,9 +52,10 @@ def test_what_one_number_assumes_is_said() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("2.5", "needs the depth of its drafts: 2.5@DEPTH"), ("0.9@5", "a mean from 1 to 6"),
-        ("6.1@5", "a mean from 1 to 6"), ("nan@5", "a mean from 1 to 6"), ("2.5@0", "a depth from 1 to 4096"),
-        ("2.5@half", "write a mean accepted length"), ("2,1@5", "write a mean accepted length"),
+        ("2.5", "needs the depth of its drafts: 2.5@DEPTH"), *(
+            (text, "a depth from 1 to 4096, and a mean accepted length from 1 to depth")
+            for text in ("0.9@5", "6.1@5", "nan@5", "2.5@0", "2.5@half", "2,1@5", "2@9999")
+        ),
         ("-0.1", "write a share"), ("inf", "write a share"), ("nan", "write a share"),
     ],
 )  # fmt: skip
