@@ -104,20 +104,18 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     drafts = tuple("".join((SYNONYMS.get(model, model), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = _by_drafter(asked)
-    links: dict[str, LinkTime | None] = {**read_links(asked.link)} if asked.link else {"": asked.scenario.link}
     notes = list(acceptance_notes(asked.acceptance))
     if asked.targets:
-        found, unit = _placed(asked, accepted, links)
+        placed, unit, left_out = _placed(asked, accepted)
     else:
-        found, unit = _of_scenario(asked, accepted.get(""), links), _cost(asked.scenario).unit
-    made = [one for one in found if isinstance(one, Candidate)]
-    notes += [f"left out: {one}" for one in found if isinstance(one, str)]
+        placed, unit, left_out = _of_scenario(asked, accepted.get("")), _cost(asked.scenario).unit, []
+    made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
     apart = [candidate for candidate in made if candidate.method == "apart"]
     if asked.link and not apart:
         raise InputError(f"--link {asked.link}: no drafter is elsewhere; give --draft MODEL@DEVICE, or leave it out")
     if apart and not asked.link:
         notes.append(_link_note(asked, apart[0]))
-    notes += _without_effect(asked, made)
+    notes += [*left_out, *_without_effect(asked, made)]
     if not all(candidate.target_per_hour for candidate in made):
         raise InputError(f"plan: {FREE} (--cost, [cost] target_per_hour)")
     return [varied for candidate in made for varied in _varied(candidate, asked.vary)], unit, notes
@@ -128,10 +126,8 @@ def _by_drafter(asked: Asked) -> dict[str, AcceptanceModel]:
     names: dict[str, set[str]] = {}  # of each model
     for draft in asked.drafts:
         model = draft.rpartition("@")[0] or draft
-        path = Path(model).parent if Path(model).suffix == ".json" else Path(model)
-        names[model] = {model, draft, path.name} | {word for word, own in SYNONYMS.items() if own == model}
-        if model not in (LOOKUP, MTP):
-            names[model].add(shape_of(model).name)
+        own_name = model if model in (LOOKUP, MTP) else shape_of(model).name  # of a file, its folder's
+        names[model] = {draft, Path(model).name, own_name, *(word for word, own in SYNONYMS.items() if own == model)}
     accepted: dict[str, AcceptanceModel] = {}
     for name, acceptance in read_acceptances(asked.acceptance).items():
         meant = [model for model, own in names.items() if name.casefold() in map(str.casefold, own)]
@@ -139,8 +135,7 @@ def _by_drafter(asked: Asked) -> dict[str, AcceptanceModel]:
             meant = [name]
         if len(meant) != 1 or meant[0] in accepted:
             why = "no drafter is called so" if not meant else "names several drafters, or one that got one before"
-            allowed = nearest(name, meant or names)
-            raise InputError(f"--acceptance {name}=...: {why}; {allowed}")
+            raise InputError(f"--acceptance {name}=...: {why}; {nearest(name, meant or names)}")
         accepted[meant[0]] = acceptance
     return accepted
 
@@ -154,6 +149,17 @@ def _without_effect(asked: Asked, made: Sequence[Candidate]) -> Iterator[str]:
                 yield f"{side}.{name}: has no effect on any of the candidates"
 
 
+def _linked(links: str, candidate: Candidate) -> Iterator[Candidate]:
+    """Yield a candidate with each of the links that a user states, if its drafter is elsewhere."""
+    stated = read_links(links) if links and candidate.method == "apart" else {}
+    for said, link in stated.items():
+        name = f"{candidate.name}, link {said}" if len(stated) > 1 else candidate.name
+        base = msgspec.structs.replace(candidate.base, link=link)
+        yield msgspec.structs.replace(candidate, name=name, base=base)
+    if not stated:
+        yield candidate
+
+
 def _link_note(asked: Asked, apart: Candidate) -> str:
     """Say which link a plan takes that `--link` does not state."""
     link, profile = apart.base.link, apart.base.profile
@@ -163,10 +169,8 @@ def _link_note(asked: Asked, apart: Candidate) -> str:
     return f"link: {link_text(link or LinkTime())} to drafters elsewhere, {whose}; --link states another"
 
 
-def _placed(
-    asked: Asked, accepted: Mapping[str, AcceptanceModel], links: Mapping[str, LinkTime | None]
-) -> tuple[list[Candidate | str], str]:
-    """Return the candidates on named devices, or why one is left out, and the unit of their prices."""
+def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list[Candidate], str, list[str]]:
+    """Return the candidates on named devices, the unit of their prices, and notes on places that are left out."""
     drafts, targets, reasons = tuple(_draft_places(asked)), dict[str, Placed](), dict[str, InputError]()
     for place in _target_places(asked):
         try:
@@ -181,26 +185,23 @@ def _placed(
         prices, unit = read_prices(asked.cost, [*targets, *elsewhere, *kinds])
     else:
         prices, unit = _prices_by_role(asked.scenario, list(targets), elsewhere)
-    at_places = (_at(asked, place, target, drafts, prices, accepted, links) for place, target in targets.items())
-    named = [f"{place}: {error}" for place, error in reasons.items() if place in asked.targets]
-    return [*named, *chain.from_iterable(at_places)], unit
+    at_places = (_at(asked, place, target, drafts, prices, accepted) for place, target in targets.items())
+    left_out = [f"left out: {place}: {error}" for place, error in reasons.items() if place in asked.targets]
+    return list(chain.from_iterable(at_places)), unit, left_out
 
 
 def _at(
     asked: Asked, place: str, target: Placed, drafts: Sequence[str], prices: Mapping[str, float],
-    accepted: Mapping[str, AcceptanceModel], links: Mapping[str, LinkTime | None],
-) -> Iterator[Candidate | str]:  # fmt: skip
+    accepted: Mapping[str, AcceptanceModel],
+) -> Iterator[Candidate]:  # fmt: skip
     """Yield the candidates for a target at its place; InputError for drafters that do not fit there."""
 
-    def made(
-        name: str, method: Method, drafter: Placed | None = None, model: str = "", where: str = "",
-        link: LinkTime | None = None,
-    ) -> Candidate:  # fmt: skip
+    def made(name: str, method: Method, drafter: Placed | None = None, model: str = "", where: str = "") -> Candidate:
         profile = estimated_profile(target, drafter)
         if method == "lookup":  # on the host, while the device works
             profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
         of_drafts = None if method == "none" else _known(model or LOOKUP, accepted, asked)
-        base = _base(asked, method, profile, target, of_drafts, link)
+        base = _base(asked, method, profile, target, of_drafts)
         if not asked.serving and not KV_KEYS & asked.given and succeeds(resolve, base):
             # For one request, which is all: the loop of stars knows no cache.
             base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
@@ -221,9 +222,7 @@ def _at(
             on_target.add(placed.named)
             yield made(placed.named, "head" if placed.shape.head else "beside", placed, model)
         if where and not placed.shape.head:
-            for said, link in links.items():
-                name = f"{text}, link {said}" if len(links) > 1 else text
-                yield made(name, "apart", placed_of(text), model, text, link)
+            yield made(text, "apart", placed_of(text), model, text)
 
 
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:
@@ -244,36 +243,29 @@ def _on_target(text: str, place: str, target: Placed) -> Placed | None:
     return beside(target, shape, _precision(text, target, shape), shared)
 
 
-def _of_scenario(
-    asked: Asked, accepted: AcceptanceModel | None, links: Mapping[str, LinkTime | None]
-) -> list[Candidate | str]:
+def _of_scenario(asked: Asked, accepted: AcceptanceModel | None) -> list[Candidate]:
     """Return the candidates of a scenario's own stations: its fleet, and the same without speculation."""
     scenario, cost = asked.scenario, _cost(asked.scenario)
     if asked.cost:
         raise InputError("--cost: no device has a name here; give the scenario [cost], or --target")
     if not isinstance(scenario.profile, HardwareProfile):
         raise InputError(f"scenario {scenario.name!r}: a plan needs step times; name a profile, or give --target")
-    drafters, made = scenario.drafters, list[Candidate | str]()
+    drafters, made = scenario.drafters, list[Candidate]()
     plain = _base(asked, "none", scenario.profile, None, None)
     if plain_step_s(fleet := resolve(plain), 1.0) > 0 and fleet.verifiers.times:
         made.append(Candidate("no speculation", "none", plain, (0,), cost.target_per_hour or 0.0))
     if drafters.count:
         method: Method = "apart" if drafters.place == "own" else KINDS.get(drafters.kind, "beside")
         model = accepted or scenario.acceptance
+        base = _base(asked, method, scenario.profile, None, model)
         name = "a drafter apart" if method == "apart" else f"drafts on the target's device ({drafters.kind})"
         place, price = ("drafter", cost.drafter_per_hour or 0.0) if method == "apart" else ("", 0.0)
         depths = _depths(asked, method, model or scenario.profile.acceptance)
-        for said, link in links.items() if method == "apart" else [("", None)]:
-            base = _base(asked, method, scenario.profile, None, model, link)
-            named = f"{name}, link {said}" if len(links) > 1 and link else name
-            made.append(Candidate(named, method, base, depths, cost.target_per_hour or 0.0, price, place=place))
+        made.append(Candidate(name, method, base, depths, cost.target_per_hour or 0.0, price, place=place))
     return made
 
 
-def _base(
-    asked: Asked, method: Method, profile: HardwareProfile, target: Placed | None, accepted: Any,
-    link: LinkTime | None = None,
-) -> Scenario:  # fmt: skip
+def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed | None, accepted: Any) -> Scenario:
     """Return the fleet of one target: the scenario's policies as far as they have an effect."""
     replace, scenario = msgspec.structs.replace, asked.scenario
     stated = scenario.drafters
@@ -289,10 +281,11 @@ def _base(
     in_turn = isinstance(drafters.group, One) and isinstance(drafters.order, Fifo) and method == "apart"
     if asked.serving and in_turn and "drafters.group" not in asked.given:
         drafters = replace(drafters, group=AllWaiting())  # requests share steps, as in every server
-    if target is not None and method == "apart":
-        link = link or LinkTime()
-    elif target is None and method != "none":
-        link = link or scenario.link
+    link = scenario.link
+    if method == "apart":
+        link = link or (LinkTime() if target is not None else None)
+    elif target is not None or method == "none":
+        link = None
     made = replace(
         scenario, profile=profile, acceptance=accepted, drafters=drafters, link=link, cost=None,
         verifiers=_verifiers(asked, target),
@@ -336,7 +329,8 @@ def _varied(candidate: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator
         base = change_scenario(candidate.base, levers) if levers else candidate.base
         rule = base.verifiers.allocate
         depths = candidate.depths if rule is None else (rule.longest,)
-        yield msgspec.structs.replace(candidate, base=base, name=", ".join(said), depths=depths)
+        stated = candidate.stated | {key.removeprefix("verifiers.") for key in levers}
+        yield msgspec.structs.replace(candidate, base=base, name=", ".join(said), depths=depths, stated=stated)
 
 
 def succeeds(call: Callable[..., Any], *arguments: Any) -> bool:

@@ -64,6 +64,7 @@ class ModelShape(msgspec.Struct, frozen=True):
     small: Annotated[int, Meta(ge=0, le=10**9)] = 0
     positions: Some = 0
     mtp_modules: Some = 0
+    quantised: str = ""
 
     @property
     def attention_inputs(self) -> int:
