@@ -228,8 +228,6 @@ def _at(
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:
     """Return a drafter on its target's device, on as many of them as NxDEVICE states; None for prompt lookup."""
     model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
-    if model == MTP and not target.shape.mtp_modules:
-        raise InputError(f"--draft {text}: {target.shape.name} ships no module that predicts several tokens (MTP)")
     shape = None if model == LOOKUP else mtp_of(target.shape) if model == MTP else shape_of(model)
     (kind, count), (own, parallel) = devices_in(text), devices_in(place)
     is_split = bool(where) and where.partition(":")[0] != kind
@@ -373,7 +371,8 @@ def _target_places(asked: Asked) -> Iterator[str]:
             yield text
             continue
         model, colon, precision = text.partition(":")
-        tried = PRECISIONS[:1] if shape_of(model).experts_in else PRECISIONS  # published ones are not quantised again
+        shape = shape_of(model)  # published precisions are not quantised again
+        tried = (shape.weights_in or PRECISIONS[0],) if shape.quantised else PRECISIONS
         for kind, count in asked.devices.items():
             precisions = [precision] if colon else [name for name in tried if name in precisions_of(device_of(kind))]
             yield from (f"{model}@{n}x{kind}:{name}" for n in PARALLEL if n <= count for name in precisions)
@@ -403,7 +402,7 @@ def _precision(text: str, target: Placed, shape: ModelShape) -> str:
     for an MTP module, and in 16 bits for others.
     """
     asked = text.rpartition("@")[2].partition(":")[2].partition(":")[0] if "@" in text else ""
-    usual = target.precision if shape.head == "mtp" else "bf16"
+    usual = shape.weights_in or (target.precision if shape.head == "mtp" else "bf16")
     return asked if asked in precisions_of(target.device) else usual
 
 

@@ -132,7 +132,7 @@ def _published_in(candidate: Candidate) -> str:
     """Return the precisions that only a checkpoint brings; a server makes fp8 of weights in 16 bits."""
     model, _, where = candidate.target.rpartition("@")
     precisions = [part for part in where.split(":")[1:] if part not in ("bf16", "kv-bf16", "kv-fp8")]
-    return "" if precisions == ["fp8"] and not shape_of(model).experts_in else ", ".join(precisions)
+    return "" if precisions == ["fp8"] and not shape_of(model).quantised else ", ".join(precisions)
 
 
 def _stated_limits(candidate: Candidate, engine: int) -> list[str]:

@@ -10,7 +10,7 @@ import msgspec
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.goals import Goal
 from specfleet.experiments.plan.serving import LoadCurve, Rounds, load_curve
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import ContextError, InputError
 from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson
 from specfleet.fleet.scenario.cost import per_million_tokens
@@ -185,12 +185,12 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
         before = len(every)
         try:
             every += _of_candidate(question, candidate)
-        except InputError as error:  # its KV cache has no room, or its positions end
+        except InputError as error:  # its KV cache has no room, or its texts are too long
             reasons.append(error)
             beyond = f" beyond depth {every[-1].fleet.depth}" if len(every) > before else ""
-            why = f"the drafter and its cache have no room beside {candidate.target}"
-            if candidate.depths == (0,):
-                why = str(error).partition(": ")[2]
+            is_own = candidate.depths == (0,) or isinstance(error, ContextError)
+            no_room = f"the drafter and its cache have no room beside {candidate.target}"
+            why = str(error).partition(": ")[2] if is_own else no_room
             left_out.append((candidate.name, f"left out: {candidate.name}{beyond}: {why}"))
     if not every:
         raise reasons[-1] if reasons else InputError("plan: no fleet has such numbers of targets and drafters")

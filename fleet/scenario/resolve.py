@@ -11,6 +11,7 @@ from specfleet.fleet.policies.goodput import Goodput
 from specfleet.fleet.policies.liveness import Patience
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.route import Affinity
+from specfleet.fleet.scenario.context import check_context, positions_of
 from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.resolved import (
     Fleet,
@@ -36,11 +37,13 @@ def resolve(scenario: Scenario) -> Fleet:
     """Resolve a scenario. Values that only a profile or a device has are left open without one.
 
     Raises:
-        InputError: A tree has too many nodes, or a file of the workload cannot be read.
+        InputError: A tree has too many nodes, a file of the workload cannot be read, or its texts exceed the models'
+            positions.
     """
     hardware, lengths = hardware_of(scenario), read_lengths(scenario.workload)
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     room = _room(scenario, lengths)
+    check_context(scenario.name, positions_of(hardware.profiles, drafters.count > 0), lengths.longest_text, room)
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     resolved_drafters = _alike(ResolvedDrafters, drafters) | {
         "targets": verifiers.count,

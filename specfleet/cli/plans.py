@@ -45,7 +45,7 @@ def print_shipped(what: str) -> None:
     of_models, of_devices = ("published in", "10^9 parameters", "positions"), ("weights in", "GB", "GB/s")
     tables: dict[str, tuple[Any, ...]] = {
         "models": (shipped_models(), shape_of, of_models, lambda shape: (
-            shape.quantised or "16 bits", shape.parameters() / 1e9, shape.positions or None)),
+            shape.quantised or None, shape.parameters() / 1e9, shape.positions or None)),
         "devices": (shipped_devices(), device_of, of_devices, lambda device: (
             ", ".join(precisions_of(device)), *(
                 figure.value / 1e9 for figure in (device.memory_bytes, device.bandwidth_bytes_per_s)))),

@@ -1,0 +1,36 @@
+"""The longest text of a workload against the positions of the models that read it."""
+
+from collections.abc import Iterable, Mapping
+
+from specfleet.fleet.errors import ContextError
+from specfleet.fleet.inputs.text import shortened
+from specfleet.fleet.scenario.resolved import Room
+from specfleet.fleet.times.profile import POSITIONS, HardwareProfile
+
+
+def check_context(name: str, positions: Mapping[str, int], text: int, room: Room) -> None:
+    """Raise ContextError if the longest text and its draft exceed the positions of a model.
+
+    - `name`: the scenario's. `positions`: tokens of the longest text of each model, by name; 0 if unknown.
+    - `text`: tokens of the longest prompt with its answer. `room`: for its draft; one without overshoot is in the text.
+    """
+    depth = room.longest_draft if room.overshoot else 0
+    for model, known in positions.items():
+        if 0 < known < text + depth:
+            raise ContextError(
+                f"scenario {name!r}: {model} has {known} positions (max_position_embeddings), and the longest prompt "
+                f"with its answer has {text} tokens, with a draft {text + depth}; lower workload.prompt_tokens or "
+                "workload.new_tokens, or name a model for longer texts"
+            )
+
+
+def positions_of(profiles: Iterable[HardwareProfile], drafts: bool) -> dict[str, int]:
+    """Return the positions of the models that estimated profiles are of, by name; `drafts`: those of drafters, too."""
+    prefixes = [f"{POSITIONS} {role} " for role in (("target", "drafter") if drafts else ("target",))]
+    return {
+        shortened(key.removeprefix(prefix), quoted=False): int(text[:12])
+        for prefix in prefixes
+        for profile in profiles
+        for key, text in profile.provenance.items()
+        if key.startswith(prefix) and text.isdecimal()
+    }
