@@ -130,7 +130,8 @@ def _by_drafter(asked: Asked) -> dict[str, AcceptanceModel]:
         names[model] = {draft, Path(model).name, own_name, *(word for word, own in SYNONYMS.items() if own == model)}
     accepted: dict[str, AcceptanceModel] = {}
     for name, acceptance in read_acceptances(asked.acceptance).items():
-        meant = [model for model, own in names.items() if name.casefold() in map(str.casefold, own)]
+        typed = name.casefold(), name.rpartition("/")[2].casefold()  # a shipped model has no owner's name before it
+        meant = [model for model, own in names.items() if typed["/" not in model] in map(str.casefold, own)]
         if name in names or not name:
             meant = [name]
         if len(meant) != 1 or meant[0] in accepted:

@@ -88,6 +88,35 @@ def test_acceptance_names_a_drafter_by_its_folder(named: str, tmp_path: Path, mo
         made(draft, acceptance=("others/head=0.6",))
 
 
+@pytest.mark.parametrize("draft", [SMALL, "meta-llama/Llama-3.2-1B"])
+@pytest.mark.parametrize("named", ["llama-3.2-1b", "Llama-3.2-1B", "meta-llama/Llama-3.2-1B"])
+def test_acceptance_names_a_drafter_by_its_hub_name(draft: str, named: str) -> None:
+    (_, one), _ = made(draft, acceptance=(f"{named}=0.6",))
+    assert one.base.acceptance == Geometric(0.6)
+
+
+def test_a_targets_own_module_drafts_where_it_has_one() -> None:
+    (_, one), _ = made("mtp", target="deepseek-v3@8xh200:fp8", acceptance=("mtp=0.8",))
+    assert one.method == "head"
+    assert '{"method": "mtp", "num_speculative_tokens": 2}' in server_commands(one, 2, 8)[0]
+    with pytest.raises(InputError, match=r"llama-3.1-8b.*multi-token prediction"):
+        made("mtp")
+
+
+def test_a_drafter_for_shorter_texts_is_left_out_by_name(tmp_path: Path) -> None:
+    """And a server's longest text is at most the positions of its model."""
+    write_file(tmp_path / "short/config.json", json.dumps(
+        shipped_models()["llama-3.1-8b"] | {"max_position_embeddings": 1080, "rope_scaling": None}))  # fmt: skip
+    head = "eagle3-llama-3.1-8b"
+    for prompt, depths, said in ((2040, 0, f"left out: {head} on"), (2008, 5, "the target's device beyond depth 5:")):
+        scenario = Scenario(workload=Workload(prompt_tokens=prompt, new_tokens=35))
+        found, notes = estimates(Question(tuple(candidates(TARGET, head, scenario=scenario)), Load(each=1)))
+        assert said in notes[0]
+        assert max(one.fleet.depth for one in found) == depths
+    (one,) = candidates(f"{tmp_path / 'short'}@h100")
+    assert "--max-model-len 1080 " in server_commands(one, 0, 8)[0]
+
+
 def test_an_unreadable_draft_of_several_is_named() -> None:
     with pytest.raises(InputError, match="nowhere/head"):
         made(SMALL, "nowhere/head")
