@@ -6,20 +6,18 @@ policies are those of the scenario that is planned for; places, kinds and counts
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, product
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from specfleet.experiments.plan.prices import FREE, read_prices
-from specfleet.experiments.plan.texts import acceptance_notes, link_text, read_acceptances, read_links
+from specfleet.experiments.plan.texts import LOOKUP, MTP, SYNONYMS, acceptance_by_drafter, acceptance_notes, read_links
 from specfleet.fleet.acceptance.models import AcceptanceModel, deepest
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, precisions_of
 from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
 from specfleet.fleet.hardware.shape import ModelShape, mtp_of
 from specfleet.fleet.hardware.shipped import device_of, shape_of
-from specfleet.fleet.inputs.nearest import nearest
 from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.scenario.conflicts import unused_keys
@@ -32,8 +30,6 @@ from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 Method = Literal["none", "lookup", "head", "beside", "apart"]
-LOOKUP, MTP = "lookup", "mtp"
-SYNONYMS = {"ngram": LOOKUP}  # vLLM's word
 KINDS: dict[str, Method] = {"eagle": "head", "lookup": "lookup"}
 KV_KEYS = {f"verifiers.{name}" for name in ("kv_tokens", "kv_block_size", "gpu_memory_utilization")}
 PLACED = ("count", "depth", "place", "kind", "model")  # keys of a side that candidates vary
@@ -103,7 +99,7 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     parts = [draft.partition("@") for draft in asked.drafts]
     drafts = tuple("".join((SYNONYMS.get(model, model), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
-    accepted = _by_drafter(asked)
+    accepted = acceptance_by_drafter(asked.acceptance, drafts)
     notes = list(acceptance_notes(asked.acceptance))
     if asked.targets:
         placed, unit, left_out = _placed(asked, accepted)
@@ -119,26 +115,6 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     if not all(candidate.target_per_hour for candidate in made):
         raise InputError(f"plan: {FREE} (--cost, [cost] target_per_hour)")
     return [varied for candidate in made for varied in _varied(candidate, asked.vary)], unit, notes
-
-
-def _by_drafter(asked: Asked) -> dict[str, AcceptanceModel]:
-    """Return acceptance by model of `asked.drafts`, which names of folders and hub names stand for, too."""
-    names: dict[str, set[str]] = {}  # of each model
-    for draft in asked.drafts:
-        model = draft.rpartition("@")[0] or draft
-        own_name = model if model in (LOOKUP, MTP) else shape_of(model).name  # of a file, its folder's
-        names[model] = {draft, Path(model).name, own_name, *(word for word, own in SYNONYMS.items() if own == model)}
-    accepted: dict[str, AcceptanceModel] = {}
-    for name, acceptance in read_acceptances(asked.acceptance).items():
-        typed = name.casefold(), name.rpartition("/")[2].casefold()  # a shipped model has no owner's name before it
-        meant = [model for model, own in names.items() if typed["/" not in model] in map(str.casefold, own)]
-        if name in names or not name:
-            meant = [name]
-        if len(meant) != 1 or meant[0] in accepted:
-            why = "no drafter is called so" if not meant else "names several drafters, or one that got one before"
-            raise InputError(f"--acceptance {name}=...: {why}; {nearest(name, meant or names)}")
-        accepted[meant[0]] = acceptance
-    return accepted
 
 
 def _without_effect(asked: Asked, made: Sequence[Candidate]) -> Iterator[str]:
@@ -167,7 +143,9 @@ def _link_note(asked: Asked, apart: Candidate) -> str:
     whose = "the scenario's" if asked.scenario.link is not None else "assumed"
     if link is None and isinstance(profile, HardwareProfile):
         link, whose = profile.link, f"that of profile {profile.name}"
-    return f"link: {link_text(link or LinkTime())} to drafters elsewhere, {whose}; --link states another"
+    latency_ms, rate = (1e3 * link.latency_s, link.bandwidth_bytes_per_s) if link else (0.0, None)
+    said = f"{latency_ms:g} ms one way{f', {rate / 125e6:g} Gbit/s' if rate else ''}"
+    return f"link: {said} to drafters elsewhere, {whose}; --link states another"
 
 
 def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list[Candidate], str, list[str]]:

@@ -43,10 +43,9 @@ def server_commands(candidate: Candidate, depth: int, in_flight: int) -> tuple[s
     model, _, _ = candidate.target.rpartition("@")
     parallel, drafter = devices_in(candidate.target)[1], candidate.placed
     if candidate.method == "beside" and drafter is not None and drafter.parallel != parallel:
-        heads, own = drafter.shape.heads, drafter.parallel
-        why = f"{parallel} devices cannot share {heads} heads"
-        if not heads % parallel:
-            why = f"released ones start none on {own} of {parallel} devices (draft_tensor_parallel_size)"
+        why = f"{parallel} devices cannot share {drafter.shape.heads} heads"
+        if not drafter.shape.heads % parallel:
+            why = f"released ones start none on {drafter.parallel} of {parallel} devices (draft_tensor_parallel_size)"
         return (f"vLLM and SGLang split a drafter as its target; {why}",)
     limits, names = candidate.base.verifiers, _names(candidate)
     rows = min(in_flight, limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each at least

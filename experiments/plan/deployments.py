@@ -50,9 +50,8 @@ class Load(msgspec.Struct, frozen=True):
 
     def times(self, factor: float) -> "Load":
         """Return a load so many times as large."""
-        return Load(
-            self.per_s * factor, round(self.in_flight * factor), round(self.each * factor), self.burstiness
-        )  # fmt: skip
+        in_flight, each = round(self.in_flight * factor), round(self.each * factor)
+        return Load(self.per_s * factor, in_flight, each, self.burstiness)
 
     def at_once(self, targets: int) -> int:
         """Requests in flight in a fleet of so many targets; 0 with arrivals."""
@@ -214,7 +213,8 @@ def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate
     for depth in candidate.depths:
         fleet = resolve(Deployment(candidate, 1, depth).scenario(Load(in_flight=1), candidate.base.workload.requests))
         star = fleet.verifiers.batching.max_num_seqs == 1
-        lates = LATE if candidate.method == "apart" and not star else (candidate.base.verifiers.late,)
+        is_open = candidate.method == "apart" and not star and "late" not in candidate.stated
+        lates = LATE if is_open else (candidate.base.verifiers.late,)
         for sharing in _sharings(question, candidate, fleet):
             curve = load_curve(fleet, sharing)
             for groups in _groups(question, Deployment(candidate, sharing, depth, sharing), curve):

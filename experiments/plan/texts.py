@@ -7,13 +7,16 @@ from pathlib import Path
 from specfleet.experiments.plan.goals import number_of
 from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, committed_closed_form
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.shipped import device_of
+from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.inputs.nearest import nearest
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.scenario.reading import read_scenario
 from specfleet.fleet.scenario.scenario import Acceptance
 from specfleet.fleet.times.profile import HardwareProfile, read_profile
 from specfleet.fleet.times.step_time import LinkTime
 
+LOOKUP, MTP = "lookup", "mtp"
+SYNONYMS = {"ngram": LOOKUP}  # vLLM's word
 LINK_LIMITS = {"latency_s": (0.0, 1e9), "bandwidth_bytes_per_s": (1.0, 1e18)}
 BUDGET = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
 FILES = (".toml", ".json")
@@ -74,6 +77,29 @@ def _rate(said: str, mean: str, depth: str) -> float:
     return high
 
 
+def acceptance_by_drafter(texts: Sequence[str], drafts: Sequence[str]) -> dict[str, AcceptanceModel]:
+    """Return acceptance by model of `drafts`, for which the names of folders and hub names stand, too; "": of others.
+
+    Raises InputError for a name that none has, or several.
+    """
+    names: dict[str, set[str]] = {}  # of each model
+    for draft in drafts:
+        model = draft.rpartition("@")[0] or draft
+        own_name = model if model in (LOOKUP, MTP) else shape_of(model).name  # of a file, its folder's
+        names[model] = {draft, Path(model).name, own_name, *(word for word, own in SYNONYMS.items() if own == model)}
+    accepted: dict[str, AcceptanceModel] = {}
+    for name, acceptance in read_acceptances(texts).items():
+        typed = name.casefold(), name.rpartition("/")[2].casefold()  # a shipped model has no owner's name before it
+        meant = [model for model, own in names.items() if typed["/" not in model] in map(str.casefold, own)]
+        if name in names or not name:
+            meant = [name]
+        if len(meant) != 1 or meant[0] in accepted:
+            why = "no drafter is called so" if not meant else "names several drafters, or one that got one before"
+            raise InputError(f"--acceptance {name}=...: {why}; {nearest(name, meant or names)}")
+        accepted[meant[0]] = acceptance
+    return accepted
+
+
 def acceptance_notes(texts: Sequence[str]) -> Iterator[str]:
     """Say what is assumed of an acceptance that is one number."""
     for text in texts:
@@ -81,11 +107,10 @@ def acceptance_notes(texts: Sequence[str]) -> Iterator[str]:
         mean, at, depth = values.partition("@")
         if "," in values or Path(values).suffix in FILES:
             continue
-        what = f"{values} a position"
+        of, what = f" of {name}" if name else "", values
         if at:
-            tokens = f"{mean} tokens a round at depth {depth} (its bonus token included)"
-            what = f"{tokens} = {_rate(text, mean, depth):.2g} a position"
-        yield f"acceptance{f' of {name}' if name else ''}: {what}, assumed constant by position"
+            what = f"{mean} tokens a round at depth {depth} (its bonus token included) = {_rate(text, mean, depth):.2g}"
+        yield f"acceptance{of}: {what} a position, assumed constant by position"
 
 
 def read_acceptance(path: Path) -> AcceptanceModel:
@@ -128,12 +153,6 @@ def read_link(text: str) -> LinkTime:
                 "to 1e9GB/s, or both: 25Gbit+50us; commas separate links to compare"
             )
     return LinkTime(**known)
-
-
-def link_text(link: LinkTime) -> str:
-    """Return a link in words."""
-    rate = link.bandwidth_bytes_per_s
-    return f"{1e3 * link.latency_s:g} ms one way{f', {rate / 125e6:g} Gbit/s' if rate else ''}"
 
 
 def read_budget(text: str) -> dict[str, int]:
