@@ -18,6 +18,7 @@ from specfleet.fleet.acceptance.models import Geometric, expected_committed
 from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
+from specfleet.fleet.inputs.text import read_toml
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson
 from specfleet.fleet.scenario.reading import scenario_of
 from specfleet.fleet.scenario.resolve import resolve
@@ -25,8 +26,8 @@ from specfleet.fleet.scenario.scenario import Scenario, Workload
 from specfleet.fleet.times.step_time import LinkTime
 from tests.helpers.plans import candidates
 
-TARGET, SMALL, HUB = "llama-3.1-8b@h100", "llama-3.2-1b", "meta-llama/Llama-3.2-1B"
-LARGE = "llama-3.1-70b@4xh100"
+WORDS = read_toml(Path(__file__).parent / "data/as_users_say_it.toml")
+TARGET, SMALL, LARGE = "llama-3.1-8b@h100", "llama-3.2-1b", "llama-3.1-70b@4xh100"
 LENGTHS = Workload(prompt_tokens=800, new_tokens=about(250))
 
 
@@ -48,16 +49,7 @@ def test_what_one_number_assumes_is_said() -> None:
     assert rate == f"acceptance of {SMALL}: 0.8 a position, assumed constant by position"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("2.5", "needs the depth of its drafts: 2.5@DEPTH"), *(
-            (text, "a depth from 1 to 4096, and a mean accepted length from 1 to depth")
-            for text in ("0.9@5", "6.1@5", "nan@5", "2.5@0", "2.5@half", "2,1@5", "2@9999")
-        ),
-        ("-0.1", "write a share"), ("inf", "write a share"), ("nan", "write a share"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "said"), WORDS["no_acceptance"])
 def test_acceptance_that_is_none_is_refused(text: str, said: str) -> None:
     for name in ("", "a="):
         with pytest.raises(InputError, match=said) as error:
@@ -65,31 +57,17 @@ def test_acceptance_that_is_none_is_refused(text: str, said: str) -> None:
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("draft", "named", "target", "method"),
-    [
-        *(("ngram", name, TARGET, "ngram") for name in ("ngram", "lookup")),
-        ("mtp", "mtp", "deepseek-v3@8xh200:fp8", "mtp"),
-        *((draft, name, TARGET, "draft_model") for draft in (SMALL, HUB) for name in (SMALL, "Llama-3.2-1B", HUB)),
-    ],
-)
+@pytest.mark.parametrize(("draft", "named", "target", "method"), WORDS["names"])
 def test_a_drafter_has_several_names(draft: str, named: str, target: str, method: str) -> None:
     (_, one), _ = made(draft, target=target, acceptance=(f"{named}=0.6",))
     assert one.base.acceptance == Geometric(0.6)
     assert f'"method": "{method}"' in server_commands(one, 2, 8)[0]
 
 
-@pytest.mark.parametrize(
-    ("drafts", "target", "said"),
-    [
-        (("mtp",), TARGET, "llama-3.1-8b.*multi-token prediction"),
-        ((SMALL, "nowhere/head"), TARGET, "nowhere/head"),
-        (("eagle-llama-3-70b@1xh100",), LARGE, "on its target's device, 4xh100; leave @1xh100 out"),
-    ],
-)
-def test_a_drafter_that_is_none_is_named(drafts: tuple[str, ...], target: str, said: str) -> None:
+@pytest.mark.parametrize(("draft", "target", "said"), WORDS["no_drafters"])
+def test_a_drafter_that_is_none_is_named(draft: str, target: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        made(*drafts, target=target)
+        made(SMALL, draft, target=target)
 
 
 @pytest.mark.parametrize("named", ["drafters/my head", "my head", "MY HEAD", "drafters/my head/config.json"])
@@ -155,16 +133,7 @@ def test_a_small_model_runs_on_one_of_the_targets_devices() -> None:
     assert "released ones start none on 1 of 4 devices" in server_commands(one, 4, 8)[0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "vllm", "sglang"),
-    [
-        ({"max_num_seqs": 256}, "--max-num-seqs 256 ", "--max-running-requests 256"),
-        ({"max_num_batched_tokens": 2048}, "--max-num-batched-tokens 2048", "--chunked-prefill-size 2048"),
-        ({"kv_tokens": 6400}, "--num-gpu-blocks-override 400", "--max-total-tokens 6400"),
-        ({"kv_tokens": 6400, "kv_block_size": 32}, "--num-gpu-blocks-override 200", "--page-size 32"),
-        ({"gpu_memory_utilization": 0.5}, "--gpu-memory-utilization 0.5", "--mem-fraction-static 0.5"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "vllm", "sglang"), WORDS["limits"])
 def test_a_stated_limit_is_simulated_and_printed(changes: dict[str, Any], vllm: str, sglang: str) -> None:
     keys = {f"verifiers.{name}": value for name, value in changes.items()}
     scenario = scenario_of(Scenario(workload=LENGTHS), keys)
