@@ -130,7 +130,9 @@ def with_positions(fleet: Fleet) -> Fleet:
     """
     if fleet.drafters.kind == "replayed":
         return fleet  # no model
-    check_context(fleet.name, _stated_positions(fleet), fleet.lengths.longest_text, fleet.room)
+    check_context(
+        fleet.name, _stated_positions(fleet), fleet.lengths.longest_text, 0
+    )  # near the end drafts are shorter
     asked = [(fleet.verifiers.model, "target")]
     if fleet.drafters.kind == "model" and fleet.drafters.count:
         asked.append((fleet.drafters.model, "drafter"))

@@ -26,6 +26,7 @@ USUAL: dict[str, tuple[Any, ...]] = {  # keys that change sizes, and the values 
     "mlp_bias": (False,), "moe_layer_freq": (1,), "decoder_sparse_step": (1,), "mlp_only_layers": ([],),
     "num_kv_shared_layers": (0,), "zero_expert_num": (0,), "interleave_moe_layer_step": (0, 1), "use_mla": (False,),
     "target_hidden_size": (0,), "num_aux_hidden_states": (3,), "cross_attention_layers": ([],), "index_topk": (0,),
+    "expert_dtype": ("bf16",),
 }  # fmt: skip
 MIXTURES: dict[str, tuple[Any, ...]] = dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), (0,))
 LAYER_TYPES = ("full_attention", "sliding_attention", "attention")

@@ -4,17 +4,15 @@ from collections.abc import Iterable, Mapping
 
 from specfleet.fleet.errors import ContextError
 from specfleet.fleet.inputs.text import shortened
-from specfleet.fleet.scenario.resolved import Room
 from specfleet.fleet.times.profile import POSITIONS, HardwareProfile
 
 
-def check_context(name: str, positions: Mapping[str, int], text: int, room: Room) -> None:
+def check_context(name: str, positions: Mapping[str, int], text: int, depth: int) -> None:
     """Raise ContextError if the longest text and its draft exceed the positions of a model.
 
     - `name`: the scenario's. `positions`: tokens of the longest text of each model, by name; 0 if unknown.
-    - `text`: tokens of the longest prompt with its answer. `room`: for its draft; one without overshoot is in the text.
+    - `text`, `depth`: tokens of the longest prompt with its answer, and of a draft beyond it.
     """
-    depth = room.longest_draft if room.overshoot else 0
     for model, known in positions.items():
         if 0 < known < text + depth:
             raise ContextError(

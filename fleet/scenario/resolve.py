@@ -43,7 +43,8 @@ def resolve(scenario: Scenario) -> Fleet:
     hardware, lengths = hardware_of(scenario), read_lengths(scenario.workload)
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     room = _room(scenario, lengths)
-    check_context(scenario.name, positions_of(hardware.profiles, drafters.count > 0), lengths.longest_text, room)
+    known = positions_of(hardware.profiles, drafters.count > 0)
+    check_context(scenario.name, known, lengths.longest_text, room.longest_draft if room.overshoot else 0)
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     resolved_drafters = _alike(ResolvedDrafters, drafters) | {
         "targets": verifiers.count,
