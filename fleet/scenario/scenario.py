@@ -217,9 +217,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         arrivals: Open-loop arrivals; each request is then its own stream. Left out, the loop is closed.
         lengths: Lengths in place of `prompt_tokens` and `new_tokens`: those of a published workload, "sharegpt"
             (means of the vLLM paper), "chat" or "summarising" (medians and 90th percentiles of Sarathi-Serve's table
-            2); or row after row of a CSV file with the columns num_prefill_tokens and num_decode_tokens, relative to
-            the scenario's folder, from the first again after the last. docs/loads.md lists published and assumed
-            numbers. Empty: these two keys apply.
+            2); or row after row of a CSV file with the columns num_prefill_tokens and num_decode_tokens, or of a
+            published trace, relative to the scenario's folder, from the first again after the last. docs/loads.md
+            lists forms of files, and published and assumed numbers. Empty: these two keys apply.
         temperature (factor): Sampling temperature, which divides the logits; 0 is greedy decoding.
         top_k (tokens): Number of the likeliest tokens that may be drawn; 0 is all of them.
         top_p (share): Total probability of the likeliest tokens that may be drawn; 1 is all of them.
