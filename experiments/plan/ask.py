@@ -29,6 +29,7 @@ from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.reading import Given, scenario_of
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import mean_lengths, with_arrivals
+from specfleet.fleet.scenario.writing import changed
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.profile import HardwareProfile
 
@@ -203,8 +204,10 @@ def _check(base: Scenario, given: Mapping[str, Any], wanted: Mapping[str, Sequen
 
 
 def _stated(scenario: Given | None) -> set[str]:
-    """Return the keys that a scenario's file or mapping writes, without a star's limit of one request."""
-    content: Any = {} if scenario is None or isinstance(scenario, Scenario) else scenario
+    """Return the keys that a scenario writes, but for a star's limit of one request."""
+    content: Any = scenario or {}
+    if isinstance(content, Scenario):
+        content = {side: changed(getattr(content, side)) for side in ("drafters", "verifiers")}
     if isinstance(content, (str, Path)):
         content = read_toml(Path(content) if Path(content).exists() else shipped_scenarios()[str(content)])
     keys = dict(flat(content))

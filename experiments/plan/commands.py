@@ -50,10 +50,11 @@ def server_commands(candidate: Candidate, depth: int, in_flight: int) -> tuple[s
     limits, names = candidate.base.verifiers, _names(candidate)
     rows = min(in_flight, limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each at least
     if "max_num_seqs" in candidate.stated:
-        rows = limits.max_num_seqs
+        rows = min(limits.max_num_seqs, limits.max_num_batched_tokens)
     # The model's own limit may exceed the cache.
     longest = -(-(read_lengths(candidate.base.workload).longest_text + depth + 1) // ROUND) * ROUND
-    longest = min(longest, shape_of(model).positions or longest)
+    room = limits.kv_tokens // limits.kv_block_size * limits.kv_block_size
+    longest = min(longest, shape_of(model).positions or longest, room or longest)
     vllm = ["vllm serve", *_options(candidate, "", "--tensor-parallel-size", "fp8"), f"--max-model-len {longest}"]
     vllm.append(f"--max-num-seqs {rows} --max-num-batched-tokens {limits.max_num_batched_tokens}")
     sglang = ["python -m sglang.launch_server", *_options(candidate, "--model-path ", "--tp", "fp8_e5m2")]
