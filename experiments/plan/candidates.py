@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from specfleet.experiments.plan.prices import FREE, read_prices
-from specfleet.experiments.plan.texts import LOOKUP, MTP, SYNONYMS, acceptance_by_drafter, acceptance_notes, read_links
+from specfleet.experiments.plan.texts import LOOKUP, MTP, SYNONYMS, acceptance_by_drafter, acceptance_notes, read_link
 from specfleet.fleet.acceptance.models import AcceptanceModel, deepest
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, precisions_of
@@ -128,7 +128,8 @@ def _without_effect(asked: Asked, made: Sequence[Candidate]) -> Iterator[str]:
 
 def _linked(links: str, candidate: Candidate) -> Iterator[Candidate]:
     """Yield a candidate with each of the links that a user states, if its drafter is elsewhere."""
-    stated = read_links(links) if links and candidate.method == "apart" else {}
+    texts = [text.strip() for text in links.split(",")] if links and candidate.method == "apart" else []
+    stated = {text: read_link(text) for text in texts}
     for said, link in stated.items():
         name = f"{candidate.name}, link {said}" if len(stated) > 1 else candidate.name
         base = msgspec.structs.replace(candidate.base, link=link)

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from shlex import quote
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.deployments import Deployment, Load
 from specfleet.fleet.hardware.profile import devices_in
-from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.hardware.shipped import CONFIG, device_of, shape_of
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
@@ -96,7 +97,7 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     laws = (workload.prompt_tokens, workload.new_tokens)
     is_uniform = not workload.lengths and not any(isinstance(law, Between) and law.mean for law in laws)
     return (
-        f"vllm bench serve --model {quote(model)} {rate} {custom if fleet.depth else random} --ignore-eos "
+        f"vllm bench serve --model {quote(_checkpoint(model))} {rate} {custom if fleet.depth else random} --ignore-eos "
         f"--num-prompts {workload.requests // replicas} "
         "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
         f"{'' if is_uniform or fleet.depth else UNIFORM}"
@@ -112,7 +113,12 @@ def _spread(tokens: Sequence[int]) -> float:
 def _drafting(candidate: Candidate) -> tuple[str, str]:
     """Return the method, and the drafter's checkpoint: nothing where it is a part of the target's, or none."""
     method = (candidate.placed and candidate.placed.shape.head) or candidate.method
-    return method, "" if method == "mtp" else candidate.drafter
+    return method, "" if method == "mtp" else _checkpoint(candidate.drafter)
+
+
+def _checkpoint(model: str) -> str:
+    """Return the folder of a config.json, which servers take in its place; other names as they are."""
+    return str(Path(model).parent) if Path(model).name == CONFIG else model
 
 
 def _options(candidate: Candidate, flag: str, parallel: str, cache: str) -> list[str]:
@@ -120,7 +126,7 @@ def _options(candidate: Candidate, flag: str, parallel: str, cache: str) -> list
     model, _, where = candidate.target.rpartition("@")
     kind, count = devices_in(candidate.target)
     return [
-        f"{flag}{quote(model)}",
+        f"{flag}{quote(_checkpoint(model))}",
         *([f"{parallel} {count}"] if count > 1 else []),
         *(["--dtype half"] if "bf16" not in device_of(kind).compute else []),
         *(["--quantization fp8"] if "fp8" in where.split(":") and not _published_in(candidate) else []),
@@ -145,6 +151,6 @@ def _stated_limits(candidate: Candidate, engine: int) -> list[str]:
 
 def _names(candidate: Candidate) -> str:
     """Say, in a comment of the shell, which a line break would end, for which checkpoints the names stand."""
-    model, precisions = candidate.target.rpartition("@")[0], _published_in(candidate)
+    model, precisions = _checkpoint(candidate.target.rpartition("@")[0]), _published_in(candidate)
     names = [f"{model} in {precisions}" if precisions else model, _drafting(candidate)[1]]
     return f"# names stand for folders or hub names of checkpoints: {' '.join(', '.join(filter(None, names)).split())}"

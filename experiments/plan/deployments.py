@@ -58,13 +58,6 @@ class Load(msgspec.Struct, frozen=True):
         return self.in_flight or self.each * targets
 
     @property
-    def arrivals(self) -> Poisson | Gamma | None:
-        """The process of arrivals; none in a closed loop. Targets that are served in turn share it."""
-        if not self.per_s:
-            return None
-        return Poisson(self.per_s) if self.burstiness == 1 else Gamma(self.per_s, self.burstiness)
-
-    @property
     def text(self) -> str:
         """The load in words."""
         if self.per_s:
@@ -141,14 +134,15 @@ class Deployment(msgspec.Struct, frozen=True):
     def scenario(self, load: Load, requests: int) -> Scenario:
         """The fleet under a load, as a scenario. Requests go to the targets in turn."""
         replace, base = msgspec.structs.replace, self.candidate.base
-        at_once = load.at_once(self.replicas)
+        arrivals, at_once = Poisson(load.per_s) if load.per_s else None, load.at_once(self.replicas)
+        bursts = Gamma(load.per_s, load.burstiness) if load.burstiness != 1 else None
         streams = 0 if load.each == 1 else at_once
         stations = self.drafters or min(base.drafters.count, 1)
         depth = base.drafters.depth if base.verifiers.allocate is not None else self.depth or base.drafters.depth
         return replace(
             base,
             name=self.title,
-            workload=replace(base.workload, arrivals=load.arrivals, streams=streams, requests=requests),
+            workload=replace(base.workload, arrivals=bursts or arrivals, streams=streams, requests=requests),
             drafters=replace(base.drafters, depth=depth, count=stations),
             verifiers=replace(base.verifiers, count=self.replicas, late=self.late),
             measure=Measure(WARM_UP if load.per_s else BEGINNING * at_once / requests),

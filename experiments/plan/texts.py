@@ -78,10 +78,7 @@ def _rate(said: str, mean: str, depth: str) -> float:
 
 
 def acceptance_by_drafter(texts: Sequence[str], drafts: Sequence[str]) -> dict[str, AcceptanceModel]:
-    """Return acceptance by model of `drafts`, for which the names of folders and hub names stand, too; "": of others.
-
-    Raises InputError for a name that none has, or several.
-    """
+    """Return acceptance by model of `drafts`, each named by its path, folder or hub name; or InputError."""
     names: dict[str, set[str]] = {}  # of each model
     for draft in drafts:
         model = draft.rpartition("@")[0] or draft
@@ -128,11 +125,6 @@ def read_acceptance(path: Path) -> AcceptanceModel:
     if not isinstance(model, AcceptanceModel):
         raise InputError(f"--acceptance {path}: has no acceptance of drafts; `specfleet import` writes files that have")
     return model
-
-
-def read_links(text: str) -> dict[str, LinkTime]:
-    """Read links, one way each, with commas between; by their text. InputError for what is none."""
-    return {part.strip(): read_link(part.strip()) for part in text.split(",")}
 
 
 def read_link(text: str) -> LinkTime:

@@ -13,7 +13,7 @@ from specfleet.experiments.plan.ask import BURSTS, about
 from specfleet.experiments.plan.candidates import Asked, Candidate, make_candidates
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import Deployment, Load, Question, estimates
-from specfleet.experiments.plan.texts import acceptance_notes, read_acceptances, read_links
+from specfleet.experiments.plan.texts import acceptance_notes, read_acceptances, read_link
 from specfleet.fleet.acceptance.models import Geometric, expected_committed
 from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
@@ -104,12 +104,12 @@ def test_links_are_compared_as_candidates() -> None:
     assert [one.name for one in found if one.method == "apart"] == [
         f"{SMALL}@l4, link {link}" for link in ("0.1ms", "1ms", "25Gbit+50us")
     ]
-    assert [one.base.link for one in found][2:] == list(read_links("0.1ms,1ms,25Gbit+50us").values())
+    assert [one.base.link for one in found][2:] == [read_link(link) for link in ("0.1ms", "1ms", "25Gbit+50us")]
     with pytest.raises(InputError, match="several links are compared under one load"):
         specfleet.plan(target=TARGET, draft=f"{SMALL}@l4", acceptance=0.7, link="1ms,2ms", in_flight="1,2")
     for wrong in ("1ms,,2ms", "-1ms", "2e9s", "1e400Gbit"):
         with pytest.raises(InputError, match="up to 1e9s"):
-            read_links(wrong)
+            made(f"{SMALL}@l4", link=wrong)
 
 
 def test_a_link_that_no_option_states_is_noted() -> None:
