@@ -90,12 +90,13 @@ def devices_in(place: str) -> tuple[str, int]:
     return (device, int(count[:9])) if times and count.isdecimal() else (where, 1)
 
 
-def beside(target: Placed, shape: ModelShape, precision: str = "") -> Placed:
+def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int = 0) -> Placed:
     """Place a drafter on a target's device: split as the target where its heads allow, as vLLM splits it.
 
-    Without a precision it has that of its checkpoint. One that the device cannot compute in is the target's; InputError
-    where it is the checkpoint's.
+    `devices`: of the target's, that it is split over in place of all. Without a precision it has that of its
+    checkpoint. One that the device cannot compute in is the target's; InputError where it is the checkpoint's.
     """
+    one = {0: "the target's device", 1: "one of the target's devices"}
     precision, allowed = precision or shape.weights_in or "bf16", precisions_of(target.device)
     if shape.quantised and precision not in allowed:
         raise InputError(
@@ -105,9 +106,9 @@ def beside(target: Placed, shape: ModelShape, precision: str = "") -> Placed:
     return msgspec.structs.replace(
         target,
         shape=shape,
-        parallel=shape.beside(target.parallel),
+        parallel=devices or shape.beside(target.parallel),
         precision=precision if precision in allowed else target.precision,
-        named=f"{shape.name} on the target's device",
+        named=f"{shape.name} on {one.get(devices) or f'{devices} of the devices of the target'}",
         mlp=shape.mlp_in,
         experts=shape.experts_in,
     )
