@@ -10,6 +10,7 @@ from specfleet.fleet.hardware.drafting import drafting_of
 from specfleet.fleet.hardware.positions import positions_in
 from specfleet.fleet.hardware.published import precisions_in
 from specfleet.fleet.hardware.shape import MAX_LAYERS, ModelShape
+from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import shortened
 
 NESTED = dict.fromkeys(("gemma3", "kimi_k25", "qwen3_5_moe"), "text_config")  # text part of a multimodal model
@@ -97,7 +98,7 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         "mtp_modules": 0 if head else max(config.size(key, 0, MAX_LAYERS) for key in MTP_KEYS),
     }
     sizes |= _experts(kind, config) | _attention(kind, config)
-    made = msgspec.convert(sizes | precisions_in(dict(content) | dict(outer), kind, sizes, origin), ModelShape)
+    made = convert(sizes | precisions_in(dict(content) | dict(outer), kind, sizes, origin), ModelShape, origin)
     made = msgspec.structs.replace(made, small=_small(kind, made))
     _check_sizes(made, origin)
     return made
@@ -174,7 +175,8 @@ def _small(kind: str, shape: ModelShape) -> int:
 def _windows(kind: str, config: "_Config", layers: int) -> tuple[int, int]:
     """Return the window length and the number of windowed layers."""
     window = config.size("sliding_window", 0)
-    if not window or (kind.startswith("qwen") and not config.flag("use_sliding_window")):
+    used = config.content.get("use_sliding_window", not kind.startswith("qwen"))
+    if not window or not used:
         return 0, 0
     types = config.content.get("layer_types")
     if isinstance(types, list):

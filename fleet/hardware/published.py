@@ -1,7 +1,6 @@
 """Precisions of a published checkpoint, by the `quantization_config` of its config.json.
 
-Methods and their precisions are in fleet/data/published/methods.toml. What has no precision there, such as 3 bits, is
-refused by key and value.
+fleet/data/published/methods.toml has the precisions of all methods. What is not there is refused by key and value.
 """
 
 import re
@@ -18,19 +17,7 @@ from specfleet.fleet.inputs.text import shortened
 
 KEY = "quantization_config"
 WHOLE = 0.95  # share of a part's matrices that counts as all of them
-KEPT = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude", "exclude_modules", "llm_int8_skip_modules")
-OTHERS = ("dynamic", "extra_config", "layer_quant_config", "layer_type_quant_config", "sparsity_config")
-"""Keys that give some modules a form of their own."""
-ALL = ("Linear",)
-ATTENTION = tuple(f"self_attn.{name}_proj" for name in "qkvo")
-LATENT = tuple(f"self_attn.{name}" for name in ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"))
-LINEAR = tuple(f"linear_attn.{name}" for name in ("in_proj_qkv", "in_proj_z", "out_proj"))
-WIDE = ("gate_proj", "up_proj", "down_proj")
-SHORT_NAMES = ("mixtral", "minimax_m2")  # types that call an expert's matrices w1, w2 and w3
 MOST_REPEATS = 4  # in a name's expression: more could take long
-
-Rules = Iterable[tuple[Sequence[str], str]]
-"""Names of modules, and their precision: the first that fits counts."""
 
 
 class Numbers(msgspec.Struct, frozen=True):
@@ -46,15 +33,15 @@ class Numbers(msgspec.Struct, frozen=True):
 class Group(msgspec.Struct, frozen=True):
     """Modules of one precision: by the keys of compressed-tensors, and of Quark (`weight`, `input_tensors`)."""
 
-    targets: tuple[str, ...] = ALL
+    targets: tuple[str, ...] = ("Linear",)
     weights: Numbers | None = None
     input_activations: Numbers | None = None
-    weight: Numbers | None = None
+    weight: Numbers = Numbers()
     input_tensors: Numbers | None = None
 
 
 class Quantised(msgspec.Struct, frozen=True):
-    """The keys of `quantization_config`, of all methods."""
+    """The keys of `quantization_config`, of all methods; from `dynamic` on those that give modules another form."""
 
     quant_method: str = ""
     bits: int | None = None
@@ -68,18 +55,22 @@ class Quantised(msgspec.Struct, frozen=True):
     load_in_4bit: bool = False
     load_in_8bit: bool = False
     global_quant_config: Group = Group()
-    layer_quant_config: dict[str, Any] | None = None
-    layer_type_quant_config: dict[str, Any] | None = None
-    sparsity_config: dict[str, Any] | None = None
     quant_type: Any = None
-    dynamic: dict[str, Any] | bool | None = None
-    extra_config: dict[str, Any] | None = None
     modules_to_not_convert: list[str] | None = None
     ignored_layers: list[str] | None = None
     ignore: list[str] | None = None
     exclude: list[str] | None = None
     exclude_modules: list[str] | None = None
     llm_int8_skip_modules: list[str] | None = None
+    dynamic: Any = None
+    extra_config: Any = None
+    layer_quant_config: Any = None
+    layer_type_quant_config: Any = None
+    sparsity_config: Any = None
+
+
+class _Table(msgspec.Struct, frozen=True):
+    quantization_config: Quantised
 
 
 def precisions_in(content: Mapping[str, Any], kind: str, sizes: Mapping[str, Any], origin: str) -> dict[str, str]:
@@ -93,7 +84,12 @@ def precisions_in(content: Mapping[str, Any], kind: str, sizes: Mapping[str, Any
     if not given:
         return {}
     table = convert({KEY: given}, _Table, origin).quantization_config
-    kept = _chosen([name for key in KEPT for name in getattr(table, key) or ()], origin)
+    fields = table.__struct_fields__
+    first, last = fields.index("modules_to_not_convert"), fields.index("dynamic")
+    for key in fields[last:]:
+        if isinstance(other := getattr(table, key), dict) and other.get("format", other or "dense") != "dense":
+            _refuse(origin, key, other, ("none",))
+    kept = _chosen([name for key in fields[first:last] for name in getattr(table, key) or ()], origin)
     groups = [(_chosen(names, origin), precision) for names, precision in _rules(table, origin)]
     found: dict[str, str] = {}
     for part, modules in _modules(kind, sizes).items():
@@ -104,51 +100,40 @@ def precisions_in(content: Mapping[str, Any], kind: str, sizes: Mapping[str, Any
         ((found[part], most),) = counts.most_common(1)
         if most < WHOLE * len(modules):
             raise InputError(f"{origin}: {KEY}: {part} in {' and in '.join(counts)}; a part has one precision here")
-    rest = found["attention"]
-    cache = {"cache_in": "fp8"} if _has_small_cache(table, origin) else {}
-    if set(found.values()) == {"bf16"}:
-        return cache
+    rest, cache = found["attention"], _cache_in(table, origin)
     parts = {f"{part}_in": each for part, each in found.items() if each != rest}
     return cache | parts | ({} if rest == "bf16" else {"weights_in": rest})
 
 
-class _Table(msgspec.Struct, frozen=True):
-    quantization_config: Quantised
-
-
 def _refuse(origin: str, key: str, value: Any, allowed: Iterable[Any]) -> NoReturn:
-    listed = ", ".join(dict.fromkeys(map(str, allowed)))
+    listed = ", ".join(map(str, allowed))
     raise InputError(f"{origin}: {KEY}.{key} = {shortened(value)} has no precision here; allowed: {listed}")
 
 
-def _of_table(key: str, value: Any, origin: str, where: str = "") -> str:
-    """Return a precision by a table of methods.toml."""
+def _known(key: str, value: Any, origin: str, where: str = "") -> str:
+    """Return what a table of methods.toml says of a value; `where`: the key in errors, if another."""
     table = shipped_tables("published")["methods"][key]
     if str(value) not in table:
         _refuse(origin, where or key, value, table)
     return str(table[str(value)])
 
 
-def _rules(table: Quantised, origin: str) -> Rules:
-    """Return the precisions of modules, by the method's own keys."""
-    for key in OTHERS:
-        if isinstance(other := getattr(table, key), dict) and other.get("format", other or "dense") != "dense":
-            _refuse(origin, key, other, ("none",))
-    how = "by quant_algo" if table.quant_algo else _of_table("quant_method", table.quant_method.lower(), origin)
-    if not how.startswith("by "):
-        return [(("experts",) if how == "mxfp4" else ALL, how)]
+def _rules(table: Quantised, origin: str) -> list[tuple[Sequence[str], str]]:
+    """Return names of modules with their precision, of which the first that fits counts, by the method's own keys."""
+    how = "by quant_algo" if table.quant_algo else _known("quant_method", table.quant_method.lower(), origin)
     key = how.removeprefix("by ")
+    if key == how:
+        return [(("experts",) if how == "mxfp4" else ("Linear",), how)]
     if key == "config_groups":
         if not table.config_groups:
             _refuse(origin, key, {}, ("a group at least",))
         return [(group.targets, _of_group(group, name, origin)) for name, group in table.config_groups.items()]
-    if table.quant_algo and table.quant_algo.upper() == "MIXED_PRECISION":
-        by_name = {name: str(layer.quant_algo).upper() for name, layer in table.quantized_layers.items()}
-        return [
-            ([name for name, algorithm in by_name.items() if algorithm == each], _of_table(key, each, origin))
-            for each in dict.fromkeys(by_name.values())
-        ]
-    return [(ALL, _of_table(key, _said(key, table), origin))]
+    if key == "quant_algo" and str(table.quant_algo).upper() == "MIXED_PRECISION":
+        names: dict[str, list[str]] = {}
+        for name, layer in table.quantized_layers.items():
+            names.setdefault(str(layer.quant_algo).upper(), []).append(name)
+        return [(of_one, _known(key, algorithm, origin)) for algorithm, of_one in names.items()]
+    return [(("Linear",), _known(key, _said(key, table), origin))]
 
 
 def _said(key: str, table: Quantised) -> str:
@@ -159,12 +144,13 @@ def _said(key: str, table: Quantised) -> str:
     if key == "load_in_4bit":
         return f"{table.load_in_4bit}, load_in_8bit = {table.load_in_8bit}"
     if key == "quant_type":
-        kind = table.quant_type.get("default") if isinstance(table.quant_type, Mapping) else table.quant_type
-        name = str(kind.get("_type") if isinstance(kind, Mapping) else kind)
+        kind = table.quant_type.get("default") if isinstance(table.quant_type, dict) else table.quant_type
+        name = str(kind.get("_type") if isinstance(kind, dict) else kind)
         return name.lower().replace("_", "").removesuffix("config")
     if key == "global_quant_config":
-        weight, inputs = table.global_quant_config.weight, table.global_quant_config.input_tensors
-        return f"{weight.dtype if weight else None}{' with inputs' if inputs else ''}"
+        return (
+            f"{table.global_quant_config.weight.dtype}{' with inputs' * bool(table.global_quant_config.input_tensors)}"
+        )
     return str(table.quant_algo).upper()
 
 
@@ -176,33 +162,32 @@ def _of_group(group: Group, name: str, origin: str) -> str:
     is_large = weights.num_bits != 4 or weights.group_size in (None, -1, 128)
     size = "" if is_large else f" in groups of {weights.group_size}"
     said = f"{weights.num_bits} {weights.type}{size} with inputs of {inputs.num_bits if inputs else 16}"
-    return _of_table("weights", said, origin, f"config_groups.{name}.weights")
+    return _known("weights", said, origin, f"config_groups.{name}.weights")
 
 
-def _has_small_cache(table: Quantised, origin: str) -> bool:
-    """Return whether the KV cache has 8 bits by the checkpoint; InputError for fewer."""
+def _cache_in(table: Quantised, origin: str) -> dict[str, str]:
+    """Return the precision of the KV cache by the checkpoint, if any."""
     scheme, algorithm = table.kv_cache_scheme, (table.kv_cache_quant_algo or "NONE").upper()
     if scheme is not None and scheme.num_bits != 8:
         _refuse(origin, "kv_cache_scheme.num_bits", scheme.num_bits, (8,))
     if algorithm not in ("NONE", "FP8"):
         _refuse(origin, "kv_cache_quant_algo", algorithm, ("FP8",))
-    return scheme is not None or algorithm == "FP8"
+    return {"cache_in": "fp8"} if scheme is not None or algorithm == "FP8" else {}
 
 
 def _modules(kind: str, sizes: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the names of the matrices of each part; of a layer's experts the first stands for all."""
+    names = shipped_tables("published")["methods"]["modules"]
     layers, experts = sizes["layers"], sizes.get("experts", 0)
-    attention = LATENT if sizes.get("latent") else ATTENTION + (LINEAR if sizes.get("linear_layers") else ())
     dense = sizes.get("dense_layers", 0) if experts else layers
-    block, names = ("block_sparse_moe", ("w1", "w2", "w3")) if kind in SHORT_NAMES else ("mlp", WIDE)
-    parts = {"attention": (0, layers, "", attention), "mlp": (0, dense, "mlp.", WIDE)}
-    if sizes.get("shared_intermediate"):  # beside a dense first layer or so; they are one part
-        shared = "mlp.shared_expert." if kind.startswith("qwen") else "mlp.shared_experts."
-        parts["mlp"] = (dense, layers, shared, WIDE)
-    parts["experts"] = (dense, layers, f"{block}.experts.0.", names)
+    attention = "latent" if sizes.get("latent") else "linear" if sizes.get("linear_layers") else "attention"
+    parts = {"attention": (0, layers, attention), "mlp": (0, dense, "mlp")}
+    if sizes.get("shared_intermediate"):  # these are MLPs as those of the first layers
+        parts["mlp"] = (dense, layers, "shared_of_qwen" if kind.startswith("qwen") else "shared")
+    parts["experts"] = (dense, layers, "experts_w" if kind in ("mixtral", "minimax_m2") else "experts")
     return {
-        part: [f"model.layers.{layer}.{prefix}{name}" for layer in range(first, last) for name in of_layer]
-        for part, (first, last, prefix, of_layer) in parts.items()
+        part: [f"model.layers.{layer}.{name}" for layer in range(first, last) for name in names[of_layer]]
+        for part, (first, last, of_layer) in parts.items()
         if first < last
     }
 
@@ -211,8 +196,6 @@ def _chosen(names: Sequence[str], origin: str) -> Callable[[str], bool]:
     """Return whether names stand for a module: whole, by parts ("mlp.gate"), with *, or "re:" and an expression."""
     plain = {name.replace("language_model.", "") for name in names}
     exact = {name for name in plain if "*" not in name and not name.startswith("re:")}
-    if "Linear" in exact:
-        return lambda _name: True
     forms = []
     for name in sorted(plain - exact):
         if len(name) > 200 or len(re.findall(r"[*+{]", name)) > MOST_REPEATS or re.search(r"\)[*+?{]", name):
@@ -227,6 +210,6 @@ def _chosen(names: Sequence[str], origin: str) -> Callable[[str], bool]:
     def chosen(name: str) -> bool:
         steps = name.split(".") if exact else []
         runs = (".".join(steps[i:j]) for i in range(len(steps)) for j in range(i + 1, len(steps) + 1))
-        return expression.match(name) is not None or any(run in exact for run in runs)
+        return "Linear" in exact or expression.match(name) is not None or any(run in exact for run in runs)
 
     return chosen

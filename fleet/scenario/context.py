@@ -7,18 +7,18 @@ from specfleet.fleet.inputs.text import shortened
 from specfleet.fleet.times.profile import POSITIONS, HardwareProfile
 
 
-def check_context(name: str, positions: Mapping[str, int], text: int, depth: int) -> None:
+def check_context(positions: Mapping[str, int], text: int, depth: int) -> None:
     """Raise ContextError if the longest text and its draft exceed the positions of a model.
 
-    - `name`: the scenario's. `positions`: tokens of the longest text of each model, by name; 0 if unknown.
+    - `positions`: tokens of the longest text of each model, by name; 0 if unknown.
     - `text`, `depth`: tokens of the longest prompt with its answer, and of a draft beyond it.
     """
     for model, known in positions.items():
         if 0 < known < text + depth:
             raise ContextError(
-                f"scenario {name!r}: {model} has {known} positions (max_position_embeddings), and the longest prompt "
-                f"with its answer has {text} tokens, with a draft {text + depth}; lower workload.prompt_tokens or "
-                "workload.new_tokens, or name a model for longer texts"
+                f"{model} has {known} positions (max_position_embeddings), and the longest prompt with its answer has "
+                f"{text} tokens, with a draft {text + depth}; lower workload.prompt_tokens or workload.new_tokens, or "
+                "name a model for longer texts"
             )
 
 

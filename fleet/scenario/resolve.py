@@ -44,7 +44,7 @@ def resolve(scenario: Scenario) -> Fleet:
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     room = _room(scenario, lengths)
     known = positions_of(hardware.profiles, drafters.count > 0)
-    check_context(scenario.name, known, lengths.longest_text, room.longest_draft if room.overshoot else 0)
+    check_context(known, lengths.longest_text, room.longest_draft if room.overshoot else 0)
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     resolved_drafters = _alike(ResolvedDrafters, drafters) | {
         "targets": verifiers.count,
