@@ -187,19 +187,15 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
     has_cache = beside and drafters.kind != "lookup"
     slots = int(has_cache and drafters.kind != "eagle")
     kv, tokens = hardware.verifying.kv if hardware.verifying else None, verifiers.kv_tokens
-    used, block = verifiers.gpu_memory_utilization, verifiers.kv_block_size
+    used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""
     if used is not None and (kv is None or not kv.memory_bytes):
-        raise InputError(
-            f"scenario {scenario.name!r}: verifiers.gpu_memory_utilization = {used:g}: the profile does not know its "
-            "device's memory (estimates do); give verifiers.kv_tokens in its place"
-        )
+        unknown = f"gpu_memory_utilization = {used:g}: the profile does not know its device's memory (estimates do)"
+    elif block != Verifiers().kv_block_size and kv is None and not tokens:
+        unknown = f"kv_block_size = {block}: the KV cache has no limit, and its blocks no effect"
+    if unknown:
+        raise InputError(f"scenario {scenario.name!r}: verifiers.{unknown}; give verifiers.kv_tokens, or leave it out")
     if not tokens and kv is not None:
         tokens = kv.tokens(has_cache, USED if used is None else used)
-    if block != Verifiers().kv_block_size and kv is None and not tokens:
-        raise InputError(
-            f"scenario {scenario.name!r}: verifiers.kv_block_size = {block}: the KV cache has no limit, so its blocks "
-            "have no effect; give verifiers.kv_tokens, too, or leave it out"
-        )
     batching = ContinuousBatching(
         max_num_seqs=verifiers.max_num_seqs,
         max_num_batched_tokens=max(verifiers.max_num_batched_tokens, depth + 1 + slots),
