@@ -182,8 +182,7 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
             reasons.append(error)
             beyond = f" beyond depth {every[-1].fleet.depth}" if len(every) > before else ""
             is_own = candidate.depths == (0,) or isinstance(error, ContextError)
-            no_room = f"the drafter and its cache have no room beside {candidate.target}"
-            why = str(error).partition(": ")[2] if is_own else no_room
+            why = str(error) if is_own else f"the drafter and its cache have no room beside {candidate.target}"
             name = "" if isinstance(error, ContextError) else candidate.name  # more devices have no more positions
             left_out.append((name, f"left out: {candidate.name}{beyond}: {why}"))
     if not every:
