@@ -33,7 +33,7 @@ def test_a_named_policy_takes_parameters_by_dotted_key() -> None:
 def test_a_rule_of_lengths_replaces_the_depth_of_a_file() -> None:
     for rule in ({"verifiers.allocate": {"policy": "random-share", "budget": 9}}, {"drafters.overlap": "ahead"}):
         assert specfleet.scenario_of("star", rule).drafters.depth != specfleet.scenario_of("star").drafters.depth
-        with pytest.raises(specfleet.InputError, match="leave drafters.depth out"):
+        with pytest.raises(specfleet.InputError, match=r"leave drafters.depth out"):
             specfleet.scenario_of("star", rule | {"drafters.depth": 7})
     assert specfleet.scenario_of("star", {"drafters.overlap": "in-turn"}) == specfleet.scenario_of("star")
 
