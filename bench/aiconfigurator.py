@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.rows import Paper
 
 FILE = "silicon-sample-half.csv"
 PAPER = Paper("serving_rows", Path(__file__).parent)

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from bench.efficiencies import with_figures
+from bench.efficiencies import EFFICIENCIES, FILES, estimated_s, read_operators, with_figures
 from bench.harness import off_by
 from bench.specdecode import EAGLE_S, TARGET_S
-from bench.vidur import EFFICIENCIES, FILES, estimated_s, read_operators
 from specfleet.experiments.reproduce import amusd, starsd
 from specfleet.experiments.reproduce.amusd_runs import read_sample
-from specfleet.experiments.reproduce.papers import Paper
-from specfleet.experiments.reproduce.rows import Kind, PaperRow, Reproduction, in_parts, row
+from specfleet.experiments.reproduce.rows import Kind, Paper, PaperRow, Reproduction, in_parts, row
 from specfleet.fleet.hardware.passes import roofline_of
 from specfleet.fleet.hardware.profile import estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import device_of

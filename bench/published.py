@@ -12,8 +12,7 @@ from typing import Any
 from bench.aiconfigurator import MeasuredRun
 from bench.harness import Report
 from bench.serving_rows import predicted
-from specfleet.experiments.reproduce.papers import Paper
-from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, fitted_if, in_parts, row
+from specfleet.experiments.reproduce.rows import Paper, PaperRow, Reproduction, fitted_if, in_parts, row
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.times.profile import HardwareProfile
 

@@ -16,7 +16,7 @@ import specfleet
 from bench.harness import Aim, Report, Row, run
 from specfleet.experiments.compare.compare import ComparedQuantity, compare_metrics, replicate, simulated_reruns
 from specfleet.experiments.console.printing import remark
-from specfleet.fleet.records.overheads import late_starts
+from specfleet.fleet.records.delays import late_starts
 from specfleet.fleet.records.playback import PARTS, playback_of
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.rows import Paper
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.parquet import read_table
 

@@ -1,6 +1,6 @@
 """Builds a profile from measurements: step fits, results of small fleets, and their provenance."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -8,17 +8,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from specfleet.calibration.acceptance import describe_acceptance
-from specfleet.calibration.contention import factors_in
+from specfleet.calibration.effects import factors_in, fit_idle, slowdowns_of, with_recoveries
 from specfleet.calibration.fits import fit_bandwidth, fit_step, spread_of
 from specfleet.calibration.fleets import FleetSetup, steps_in
-from specfleet.calibration.idle import fit_idle, slowdowns_of, with_recoveries
 from specfleet.calibration.measurements import Measurements
 from specfleet.calibration.overheads import delays_of, link_of, overhead_of
 from specfleet.calibration.steadiness import passes_differ
+from specfleet.fleet.acceptance.fits import fit_beta_geometric, fit_geometric, mean_interval, total_variation
 from specfleet.fleet.acceptance.models import Recorded
+from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.warm_up import AfterIdle
-from specfleet.fleet.records.delayed import delayed_count, not_delayed
+from specfleet.fleet.records.delays import delayed_count, not_delayed
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.times.left_out import Missing
 from specfleet.fleet.times.overhead import Overheads, StationOverheads
@@ -98,3 +98,22 @@ def in_service(time: StepTime, ratios: ArrayLike) -> StepTime:
     if not kept.size:
         return time
     return msgspec.structs.replace(time.slowed(float(kept.mean())), spread=spread_of(kept))
+
+
+def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[str, Any]:
+    """Fit one beta and the beta-geometric model to accepted lengths, and compare both with the measured distribution.
+
+    - `sessions[i]` (tokens): accepted lengths of the rounds of prompt i, at `depth`.
+
+    InputError if there are none: targets refused every draft of a sampled fleet.
+    """
+    if not sessions:
+        raise InputError("acceptance: no draft was verified; give models of one tokenizer, or workload.temperature = 0")
+    lengths = np.concatenate([np.array(session) for session in sessions])
+    models = {"geometric": fit_geometric(lengths, depth), "beta_geometric": fit_beta_geometric(lengths, depth)}
+    fits = {
+        name: msgspec.to_builtins(model) | {"total_variation": total_variation(model, lengths, depth)}
+        for name, model in models.items()
+    }
+    mean = mean_interval(sessions)
+    return {"rounds": len(lengths), "mean": mean.mean, "low": mean.low, "high": mean.high, **fits}

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
 from specfleet.calibration.measurements import Point
-from specfleet.fleet.records.delayed import not_delayed
+from specfleet.fleet.records.delays import not_delayed
 from specfleet.fleet.times.step_time import Quantiles, StepTime
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from specfleet.calibration.fits import spread_of
 from specfleet.calibration.fleets import SETTLING_STEPS
-from specfleet.fleet.records.overheads import StationDelays, delays_in
+from specfleet.fleet.records.delays import StationDelays, delays_in
 from specfleet.fleet.records.playback import playback_of
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.names import DRAFTER

@@ -8,7 +8,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from specfleet.calibration.assemble import profile_from
-from specfleet.calibration.effort import Effort
 from specfleet.calibration.fits import fit_step
 from specfleet.calibration.fleets import (
     FleetSetup,
@@ -19,16 +18,11 @@ from specfleet.calibration.fleets import (
     rounds_fleet,
     sharing_fleet,
 )
-from specfleet.calibration.kept import clear
 from specfleet.calibration.links import measure_round_trips
-from specfleet.calibration.measurements import Measurements, SmallFleet
-from specfleet.calibration.pair import (
-    decode_continuations,
-    measure_acceptance,
-    measure_steps,
-)
+from specfleet.calibration.measurements import Effort, Measurements, SmallFleet
+from specfleet.calibration.pair import decode_continuations, measure_acceptance, measure_steps
 from specfleet.calibration.serving import accepted_in
-from specfleet.calibration.stages import Report, Stage, Stages, provenance_of, silent, stages_on_host
+from specfleet.calibration.stages import Report, Stage, Stages, clear, provenance_of, silent, stages_on_host
 from specfleet.calibration.steadiness import MAX_ALONE, impossible_fit
 from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
 from specfleet.engine.launch.processes import in_process
@@ -77,11 +71,7 @@ def concurrent(targets: int) -> str:
 
 
 def calibrate(
-    scenario: Scenario,
-    folder: Path,
-    effort: Effort = Effort(),
-    report: Report = silent,
-    note: Report = silent,
+    scenario: Scenario, folder: Path, effort: Effort = Effort(), report: Report = silent, note: Report = silent
 ) -> HardwareProfile:
     """Measure the scenario's model pair on this host, on the scenario's prompts, and fit a profile.
 
@@ -262,12 +252,7 @@ class Bench:
 
 
 def bench_of(
-    scenario: Scenario,
-    folder: Path,
-    effort: Effort,
-    report: Report = silent,
-    note: Report = silent,
-    keep: bool = False,
+    scenario: Scenario, folder: Path, effort: Effort, report: Report = silent, note: Report = silent, keep: bool = False
 ) -> Bench:
     """Return the calibration of a scenario's pair, with nothing measured; `keep`: whether `folder` keeps results."""
     if scenario.drafters.kind == "model":

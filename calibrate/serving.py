@@ -1,9 +1,12 @@
 """Calibrate a target that drafts on its own device: its steps as it serves them, by rows and parts of prompts.
 
-Small closed loops on calibration prompts, with drafts and without, alternate between numbers of rows.
+Small closed loops on calibration prompts, with drafts and without, alternate between numbers of rows. Engines of others
+may run them; of running servers one for each draft length, which a server keeps.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +19,14 @@ from specfleet.calibration.pass_laws import fit_aligned, fit_passes
 from specfleet.calibration.stages import Report, Stage, provenance_of, silent, stages_on_host
 from specfleet.engine.decoding.telemetry import host_facts
 from specfleet.engine.launch.serve import EngineRun, serve
+from specfleet.engine.outside.answers import run_on_server
+from specfleet.engine.outside.engines import OutsideEngine, packages_of
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.acceptance.signals import write_signals
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.aligned import SameLength
 from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.names import Engine
 from specfleet.fleet.scenario.scenario import Scenario, needs_of
 from specfleet.fleet.scenario.workload import with_arrivals
 from specfleet.fleet.times.left_out import Missing
@@ -30,6 +36,7 @@ from specfleet.fleet.times.profile import HardwareProfile
 ACCEPTANCE = "acceptance"  # the last stage
 ROWS = (1, 4, 16, 64)  # up to what a target runs at once
 REQUESTS = 12  # of a loop, at least; three for each row
+STATED = re.compile(r"(\d{1,4})=(.+)", re.DOTALL)
 
 
 class Effort(msgspec.Struct, frozen=True):
@@ -221,3 +228,47 @@ def accepted_in(runs: Sequence[Run]) -> Iterator[tuple[int, ...]]:
             continue
         rounds = run.frame().query("event == 'done' and kind == 'verify'")
         yield from (tuple(session.accepted.tolist()) for _, session in rounds.groupby("request"))
+
+
+def servers_of(stated: Sequence[str], scenario: Scenario) -> dict[int, str]:
+    """Return the address of the server for each draft length in tokens; 0 is plain decoding.
+
+    - `stated`: "LENGTH=URL", or "URL" for the scenario's own length.
+
+    Raises InputError for two servers of one length, and where none has the scenario's.
+    """
+    planned = scenario.drafters.depth if scenario.drafters.count else 0
+    urls: dict[int, str] = {}
+    for text in stated:
+        named = STATED.fullmatch(text)
+        depth, url = (int(named[1]), named[2]) if named else (planned, text)
+        if depth in urls:
+            raise InputError(f"--server {text}: {urls[depth]} drafts {depth} tokens, too; name one of them")
+        if depth > planned:
+            raise InputError(f"--server {text}: drafts more than the scenario's drafters.depth = {planned}; raise it")
+        urls[depth] = url
+    if planned not in urls:
+        lacks = f"none drafts the scenario's {planned} tokens; add --server {planned}=URL"
+        raise InputError(f"--server {stated[0]}: {lacks}")
+    return urls
+
+
+@contextmanager
+def other_engine(engine: Engine | None, urls: Mapping[int, str]) -> Iterator[Elsewhere | None]:
+    """Yield what runs the loops of a calibration: an engine of others, or servers by their draft lengths; else None."""
+    notes = list[str]()
+
+    def report(line: str) -> None:
+        if line.startswith("note: "):  # other lines are of progress
+            notes.append(line.removeprefix("note: "))
+
+    def run(loop: Scenario) -> Run:
+        return run_on_server(loop, urls[loop.drafters.depth if loop.drafters.count else 0], report)
+
+    if urls:
+        yield Elsewhere(run, " ".join(urls.values()), tuple(urls), notes)
+    elif engine is not None:
+        with OutsideEngine(engine, report) as outside:
+            yield Elsewhere(outside.run, packages_of(engine), notes=notes)
+    else:
+        yield None

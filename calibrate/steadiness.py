@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specfleet.fleet.records.delayed import not_delayed
+from specfleet.fleet.records.delays import not_delayed
 from specfleet.fleet.times.profile import STEPS, HardwareProfile
 
 UNSTEADY = 0.1  # difference of the same steps between passes from which the host counts as unsteady

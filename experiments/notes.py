@@ -5,11 +5,9 @@ Nothing here is an error. The command line prints each as `note: ...` on standar
 
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Literal
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.text import read_csv
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
@@ -17,6 +15,7 @@ from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, profile_of, shared_profile
+from specfleet.fleet.scenario.workload import has_file, recorded_of
 from specfleet.fleet.scenario.writing import changed, tag_of
 from specfleet.fleet.times.labels import basis_of, estimated_numbers, warning_of
 from specfleet.fleet.times.left_out import MEANINGS, Missing, left_out_of
@@ -34,7 +33,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """
-    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _cut_trace]
+    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _recorded]
     if world != "engine":
         kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
@@ -145,14 +144,19 @@ def _idle_targets(scenario: Scenario) -> Iterator[str]:
         )
 
 
-def _cut_trace(scenario: Scenario) -> Iterator[str]:
-    """Note a trace of which only the first rows are requests, because `workload.requests` is left out."""
+def _recorded(scenario: Scenario) -> Iterator[str]:
+    """Note how a file of requests was read, and a trace of which only the first rows are, by no one's wish."""
     workload = scenario.workload
-    if isinstance(workload.arrivals, Trace) and "requests" not in changed(workload):
-        with suppress(InputError):  # the file of a past run may be gone
-            rows = sum(1 for _ in read_csv(Path(workload.arrivals.file), ()))
-            if rows > workload.requests:
-                yield f"{workload.requests} of {rows} rows of {workload.arrivals.file}: workload.requests states more"
+    if not has_file(workload):
+        return
+    with suppress(InputError):  # the file of a past run may be gone
+        recorded, is_trace = recorded_of(workload), isinstance(workload.arrivals, Trace)
+        file = workload.arrivals.file if isinstance(workload.arrivals, Trace) else workload.lengths
+        rows = len(recorded.texts)
+        if recorded.note:
+            yield f"{file}: {recorded.note}"
+        if is_trace and rows > workload.requests and "requests" not in changed(workload):
+            yield f"{workload.requests} of {rows} rows of {file}: workload.requests states more"
 
 
 def _published_texts(scenario: Scenario) -> Iterator[str]:

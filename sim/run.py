@@ -10,8 +10,7 @@ from specfleet.fleet.scenario.names import SimPath
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.sim.fast.choice import choose_path
-from specfleet.sim.fast.plain import has_serving_targets
+from specfleet.sim.fast.choice import choose_path, has_serving_targets
 from specfleet.sim.network import Network
 
 

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from simpy import Environment
 from simpy.events import Event
@@ -15,30 +16,21 @@ Way = Callable[[int], float]
 """Draws the one-way delay in seconds of a payload in bytes."""
 
 
+@dataclass(eq=False)
 class Wire:
     """One direction of a link. Messages keep their order, as over TCP.
 
-    Args:
-        env: The simulation.
-        server: The receiver.
-        one_way_s: Draws the delay of a message.
-        faults: Link faults of the scenario.
-        played_s: Delays of a measured run. Those of messages that the run did not send are drawn.
+    - `server`: the receiver. `one_way_s`: draws the delay of a message. `faults`: link faults of the scenario.
+    - `played_s`: delays of a measured run. Those of messages that the run did not send are drawn.
     """
 
-    def __init__(
-        self,
-        env: Environment,
-        server: Server,
-        one_way_s: Way,
-        faults: LinkFaults | None,
-        played_s: Mapping[Sent, deque[float]],
-    ) -> None:
-        self.env = env
-        self.server = server
-        self.one_way_s = one_way_s
-        self.faults = faults
-        self.played_s = played_s
+    env: Environment
+    server: Server
+    one_way_s: Way
+    faults: LinkFaults | None
+    played_s: Mapping[Sent, deque[float]]
+
+    def __post_init__(self) -> None:
         self.in_flight: deque[tuple[Message, int]] = deque()
         self.last_s = 0.0
 

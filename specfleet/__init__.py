@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the same names stand in HOME
     from specfleet.experiments.compare.loads import compare_load as compare_load
     from specfleet.experiments.plan.answer import Plan as Plan
     from specfleet.experiments.plan.ask import plan as plan
-    from specfleet.experiments.report.make import report as report
+    from specfleet.experiments.report.pages import report as report
     from specfleet.experiments.reproduce.every import reproduce as reproduce
     from specfleet.experiments.reproduce.rows import Reproduction as Reproduction
     from specfleet.fleet.errors import InputError as InputError
@@ -63,7 +63,7 @@ HOMES = {
     "specfleet.experiments.compare.loads": "LoadComparison compare_load",
     "specfleet.experiments.plan.answer": "Plan",
     "specfleet.experiments.plan.ask": "plan",
-    "specfleet.experiments.report.make": "report",
+    "specfleet.experiments.report.pages": "report",
     "specfleet.experiments.reproduce.every": "reproduce",
     "specfleet.experiments.reproduce.rows": "Reproduction",
     "specfleet.fleet.errors": "InputError OutputError",

@@ -245,8 +245,8 @@ def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (
     >>> specfleet.compare(result, result).mape["throughput"]
     0.0
     """
-    from specfleet.experiments.compare.clients import SUFFIXES, compare_client
-    from specfleet.experiments.compare.validation import compare_runs
+    from specfleet.experiments.compare.compare import compare_runs
+    from specfleet.experiments.compare.loads import SUFFIXES, compare_client
 
     if not isinstance(second, Result) and Path(second).suffix in SUFFIXES:
         if reruns:
@@ -271,7 +271,7 @@ def three_errors(
     >>> abs(row.mechanism.value) < 0.01
     True
     """
-    from specfleet.experiments.compare.validation import predict_run
+    from specfleet.experiments.compare.compare import predict_run
 
     measured = _run_of(run)
     scenario = scenario_of(measured.header.scenario, changes, **keys)

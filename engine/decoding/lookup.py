@@ -73,11 +73,7 @@ class LookupDrafter:
         """Do nothing: there is no model."""
 
     def draft(
-        self,
-        tags: Sequence[int],
-        depths: Sequence[int],
-        stops: Stops | None = None,
-        signals: bool = False,
+        self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None, signals: bool = False
     ) -> Drafts:
         """Draft up to `depths` tokens for each of the streams; none without a repetition."""
         drafted = [continuation(self.texts[tag], depth) for tag, depth in zip(tags, depths, strict=True)]

@@ -95,11 +95,7 @@ class Target:
     """
 
     def __init__(
-        self,
-        model: CausalLM,
-        rule: Rule = "rejection",
-        cache: RowCache | None = None,
-        taps: Sequence[int] = (),
+        self, model: CausalLM, rule: Rule = "rejection", cache: RowCache | None = None, taps: Sequence[int] = ()
     ) -> None:
         self.model = model
         self.rule = rule

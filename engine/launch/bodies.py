@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -25,17 +26,17 @@ REPORT_S = 1.0  # timeout of a report when the launcher reads slowly
 THREADS = 1  # of torch in each node: more would compete for the cores of a small host
 
 
+@dataclass(eq=False)
 class LauncherPipe:
     """A node's end of the pipe to its launcher. Messages of several threads are written whole; reports time out.
 
     - `watched`: whether the launcher wants reports. `power`: whether to measure the device.
     """
 
-    def __init__(self, connection: Connection, watched: bool = False, power: bool = False) -> None:
-        self.connection = connection
-        self.watched = watched
-        self.power = power
-        self.sending = threading.Lock()
+    connection: Connection
+    watched: bool = False
+    power: bool = False
+    sending: threading.Lock = field(default_factory=threading.Lock)
 
     def send(self, message: tuple[str, Any]) -> None:
         """Send a message that the launcher waits for: its kind and its value; a launcher that ends takes none."""

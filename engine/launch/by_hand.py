@@ -24,10 +24,9 @@ from specfleet.engine.launch.places import Place, drafter_place, router_place, t
 from specfleet.engine.launch.runnable import check_by_hand
 from specfleet.engine.launch.serve import CONTINUATIONS, texts_of
 from specfleet.engine.launch.supervisor import Watch, watched
-from specfleet.engine.net.addresses import FREE, TCP, called_by_targets, drafters_at, shown
+from specfleet.engine.net.addresses import FREE, TCP, called_by_targets, check_address, drafters_at, shown, socket_file
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.keys import Keys, allowed_keys
-from specfleet.engine.net.socket_files import check_address, socket_file
 from specfleet.engine.node.build import with_positions
 from specfleet.engine.node.node import Site, Stations
 from specfleet.engine.node.observer import observed
@@ -151,10 +150,7 @@ def serve_and_keep(
             say(f"drafts come from {shown(called)}")
         zero_s = now_s()
         meter = measured_here(say) if power is not None else None
-        with (
-            watched(watch) as report,
-            observed(node.stations, zero_s, report, meter, node.workers) as samples,
-        ):
+        with watched(watch) as report, observed(node.stations, zero_s, report, meter, node.workers) as samples:
             log = node.serve(zero_s)
     if node.ends and not signals:
         say("done")

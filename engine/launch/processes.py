@@ -11,7 +11,7 @@ from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 from specfleet.engine.launch.bodies import NO_MEMORY, PROGRESS, SAMPLES, plain_body, run_body
-from specfleet.engine.net.socket_files import short_names
+from specfleet.engine.net.addresses import short_names
 from specfleet.fleet.errors import DeviceMemoryError, InputError, NodeDiedError
 from specfleet.fleet.interrupts import deferred, unseen
 from specfleet.fleet.records.schema import PowerSample

@@ -16,9 +16,8 @@ from specfleet.engine.launch.places import Place, drafter_place, router_place, t
 from specfleet.engine.launch.processes import NodeProcess, end_all, in_process
 from specfleet.engine.launch.runnable import check_can_run
 from specfleet.engine.launch.supervisor import Supervisor, Watch, watched
-from specfleet.engine.net.addresses import FILE
+from specfleet.engine.net.addresses import FILE, short_names
 from specfleet.engine.net.clock import now_s
-from specfleet.engine.net.socket_files import short_names
 from specfleet.engine.node.build import with_positions
 from specfleet.engine.node.node import Site
 from specfleet.engine.node.observer import Report

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from specfleet.engine.net import handshake
 from specfleet.engine.net.actions import (
     ALIVE_S,
     HELLO_S,
@@ -22,19 +23,6 @@ from specfleet.engine.net.actions import (
 )
 from specfleet.engine.net.content import NOTHING, Content
 from specfleet.engine.net.frames import VERSION, FrameError, OtherVersionError, WireMessage, pack, parse, payload_of
-from specfleet.engine.net.handshake import (
-    Alive,
-    Bye,
-    Denied,
-    Hello,
-    Ping,
-    Role,
-    Unknown,
-    Welcome,
-    printable,
-    seat_of,
-    terms_of,
-)
 from specfleet.engine.net.limits import bounds_of, draft_refused
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolved import Fleet
@@ -87,18 +75,18 @@ class ClientEnd:
         fleet: Fleet,
         number: int,
         incarnation: int,
-        role: Role = "verifier",
+        role: handshake.Role = "verifier",
         drafter: int = 0,
         port: int = 0,
         name: str = "the drafter",
         vocabulary: int = 0,
         goes_on: bool = False,
     ) -> None:
-        seat = seat_of(fleet, role, number)
+        seat = handshake.seat_of(fleet, role, number)
         if seat is None:
             raise InputError(f"{role} {number + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
         self.seat = seat
-        self.hello = Hello(role, number, incarnation, 0, terms_of(fleet), drafter, goes_on)
+        self.hello = handshake.Hello(role, number, incarnation, 0, handshake.terms_of(fleet), drafter, goes_on)
         self.drafter, self.port, self.name = drafter, port, name
         self.calls_router, self.routes = fleet.routed and role == "verifier", role == "router"
         self.state = "calling"  # then "open", "rejected" or "closed"
@@ -120,24 +108,24 @@ class ClientEnd:
         except FrameError as error:
             return self._drop(f"malformed, {error}")
         self.received_s = now_s
-        if isinstance(message, Draft | Refusal | Ping | View):
+        if isinstance(message, Draft | Refusal | handshake.Ping | View):
             return self._deliver(message, content, payload_of(frame), now_s)
         return self._take_message(message, now_s)
 
     def _take_message(self, message: WireMessage, now_s: float) -> list[Action]:
         """Take a message about the connection itself."""
         match message:
-            case Welcome():
+            case handshake.Welcome():
                 return self._welcomed(message, now_s)
-            case Denied():
+            case handshake.Denied():
                 return self._denied(message, now_s)
-            case Unknown():
+            case handshake.Unknown():
                 return self.lost(now_s, "does not know this end any more")
-            case Bye():
+            case handshake.Bye():
                 return self.lost(now_s, "has ended")
-        return [] if isinstance(message, Alive) else self._drop(type(message).__name__)
+        return [] if isinstance(message, handshake.Alive) else self._drop(type(message).__name__)
 
-    def send(self, message: Message | Ping, content: Content, now_s: float) -> list[Action]:
+    def send(self, message: Message | handshake.Ping, content: Content, now_s: float) -> list[Action]:
         """Send a message of the station; without a connection a request waits, or is refused."""
         self.unsent.pop(message.tag, None)
         if self.state != "open":
@@ -176,17 +164,17 @@ class ClientEnd:
             if now_s - self.received_s > LEASE_S:
                 return self.lost(now_s, f"has said nothing for {LEASE_S:.0f} s")
             if now_s - self.sent_s >= ALIVE_S:
-                return [*self._overdue(now_s), self._send(Alive(), now_s)]
+                return [*self._overdue(now_s), self._send(handshake.Alive(), now_s)]
             return self._overdue(now_s)
         return []
 
     def close(self, now_s: float) -> list[Action]:
         """Send Bye, if connected."""
         connected, self.state = self.state == "open", "closed"
-        return [self._send(Bye(), now_s)] if connected else []
+        return [self._send(handshake.Bye(), now_s)] if connected else []
 
     def _deliver(
-        self, message: Draft | Refusal | Ping | View, content: Content, payload_bytes: int, now_s: float
+        self, message: Draft | Refusal | handshake.Ping | View, content: Content, payload_bytes: int, now_s: float
     ) -> list[Action]:
         """Deliver a message to the station, under its tag of the fleet; drop it if the connection was lost."""
         if self.state != "open":
@@ -209,7 +197,7 @@ class ClientEnd:
                 return []
         return [Deliver(msgspec.structs.replace(message, tag=tag), content, payload_bytes)]
 
-    def _welcomed(self, welcome: Welcome, now_s: float) -> list[Action]:
+    def _welcomed(self, welcome: handshake.Welcome, now_s: float) -> list[Action]:
         if self.state != "calling" or welcome.attempt != self.hello.attempt:
             return []
         self.state, self.taken_s = "open", None
@@ -217,13 +205,13 @@ class ClientEnd:
         back = f"{self.name} is back" if self.hello.attempt else ""
         return [Opened(back), *(action for request in unsent.values() for action in self.send(*request, now_s))]
 
-    def _denied(self, denied: Denied, now_s: float) -> list[Action]:
+    def _denied(self, denied: handshake.Denied, now_s: float) -> list[Action]:
         if self.state != "calling" or denied.attempt != self.hello.attempt:
             return []
         self.taken_s = now_s if self.taken_s is None else self.taken_s
         if denied.later and now_s - self.taken_s < TAKEN_S:
             return []
-        return self._rejected(printable(denied.reason), now_s)
+        return self._rejected(handshake.printable(denied.reason), now_s)
 
     def _rejected(self, reason: str, now_s: float) -> list[Action]:
         if self.state != "calling":
@@ -250,7 +238,7 @@ class ClientEnd:
 
     def _drop(self, what: str) -> list[Action]:
         """Drop a frame, and say so."""
-        return [Lost(f"{self.name} sends what is dropped: {printable(what)[:100]}")]
+        return [Lost(f"{self.name} sends what is dropped: {handshake.printable(what)[:100]}")]
 
     def _send(self, message: WireMessage, now_s: float, content: Content | None = None) -> Send:
         self.sent_s = now_s

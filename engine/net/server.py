@@ -6,7 +6,7 @@ malformed or out of place is dropped, counted and logged.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -55,6 +55,7 @@ class Peer:
         return name_of(*self.place) + (f" ({self.whence})" if self.whence else "")
 
 
+@dataclass(eq=False)
 class ServerEnd:
     """The accepted peers of a node, and the messages between them and its station.
 
@@ -66,26 +67,21 @@ class ServerEnd:
     - `names`: addresses and keys of peers, for the log.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        incarnation: int,
-        vocabulary: int = 0,
-        state_numbers: int = 0,
-        drafter: int | None = 0,
-    ) -> None:
-        self.fleet = fleet
-        self.drafter = drafter
-        self.bounds = bounds_of(fleet, vocabulary, state_numbers)
-        self.terms = terms_of(fleet)
-        self.incarnation = incarnation
+    fleet: Fleet
+    incarnation: int
+    vocabulary: int = 0
+    state_numbers: int = 0
+    drafter: int | None = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    log: Callable[[str], None] = lambda _line: None
+    names: Mapping[bytes, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.bounds, self.terms = bounds_of(self.fleet, self.vocabulary, self.state_numbers), terms_of(self.fleet)
         self.peers: dict[bytes, Peer] = {}
         self.seated: dict[tuple[Role, int], bytes] = {}
         self.lives: dict[tuple[Role, int], tuple[int, int]] = {}  # last incarnation of each seat, its generation
         self.homes: dict[int, bytes] = {}  # the peer of each tag
-        self.counts: Counter[str] = Counter()
-        self.log: Callable[[str], None] = lambda _line: None
-        self.names: Mapping[bytes, str] = {}
 
     def receive(self, peer: bytes, frame: bytes, now_s: float) -> list[Action]:
         """Take a frame. `peer`: routing id of its connection."""

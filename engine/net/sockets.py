@@ -17,10 +17,9 @@ from zmq.utils.monitor import recv_monitor_message
 
 from specfleet.engine.net.access import ConnectionMonitor
 from specfleet.engine.net.actions import NO_PEER, SERVER_PORT, ReceivedFrame, Send
-from specfleet.engine.net.addresses import FREE, TCP, shown
+from specfleet.engine.net.addresses import FREE, TCP, check_address, prepared, remove, shown
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.keys import Keys
-from specfleet.engine.net.socket_files import check_address, prepared, remove
 from specfleet.fleet.errors import InputError
 
 QUEUE = 64  # frames that may wait for a peer, and of it

@@ -29,6 +29,7 @@ Watch = Callable[[int, float], bool]
 """Whether the draft of a tag stops after a token; its distribution has that entropy, in nats."""
 
 
+@dataclass(eq=False)
 class DraftExecutor(Executor):
     """Runs a drafter station's steps on a draft model.
 
@@ -37,13 +38,12 @@ class DraftExecutor(Executor):
     are an InputError.
     """
 
-    def __init__(
-        self, drafter: AnyDrafter, streams: Streams, ahead: bool = False, say: Callable[[str], None] | None = None
-    ) -> None:
-        self.drafter = drafter
-        self.streams = streams
-        self.ahead = ahead
-        self.say = say
+    drafter: AnyDrafter
+    streams: Streams
+    ahead: bool = False
+    say: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
         self.drafts: dict[int, Content] = {}  # the last ones
         self.prefix_hidden: dict[int, torch.Tensor | None] = {}  # of prefixes that are not prefilled yet
 

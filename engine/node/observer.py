@@ -85,11 +85,7 @@ class Observer(threading.Thread):
 
 @contextmanager
 def observed(
-    stations: Stations,
-    zero_s: float,
-    report: Report | None,
-    meter: Meter | None = None,
-    workers: Sequence[Worker] = (),
+    stations: Stations, zero_s: float, report: Report | None, meter: Meter | None = None, workers: Sequence[Worker] = ()
 ) -> Iterator[list[PowerSample]]:
     """Report the new rows of stations twice a second, and at the end; do nothing without `report` and `meter`.
 

@@ -31,12 +31,7 @@ class ServingExecutor(VerifyExecutor):
     """
 
     def __init__(
-        self,
-        drafter: AnyDrafter,
-        target: Target,
-        streams: Streams,
-        watch: Watch | None = None,
-        signals: bool = False,
+        self, drafter: AnyDrafter, target: Target, streams: Streams, watch: Watch | None = None, signals: bool = False
     ) -> None:
         super().__init__(target, streams, PendingDrafts(), drafter.reads_hidden, signals, rejoins=True)
         self.drafter = drafter

@@ -74,11 +74,7 @@ def decode_missing(fleet: Fleet, prompts: Sequence[Prompt], with_hidden: bool, c
 
 
 def continue_greedily(
-    model: CausalLM,
-    prompts: Sequence[Sequence[int]],
-    tokens: int,
-    with_hidden: bool = False,
-    taps: Sequence[int] = (),
+    model: CausalLM, prompts: Sequence[Sequence[int]], tokens: int, with_hidden: bool = False, taps: Sequence[int] = ()
 ) -> Decoded:
     """Return `continuations` (prompts, tokens): greedy token ids after each of the equally long `prompts`.
 

@@ -1,6 +1,6 @@
 """The five lines that come first of a run: throughput, speed of a request, waiting, load, acceptance.
 
-Goals (`[slo]`), prices (`[cost]`) and the powers of a profile add a line each.
+Shared budgets, goals (`[slo]`), prices (`[cost]`) and the powers of a profile add a line each.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from specfleet.experiments.console.printing import interval, number
 from specfleet.fleet.records.metrics.window import Metric
 
 MS = 1e3
+UTILITIES = {"utility": "U(x)", "utility_optimum": "optimum U(x*)", "utility_gap": "gap"}
 
 
 def headline(metrics: Mapping[str, Metric]) -> dict[str, str]:
@@ -25,6 +26,11 @@ def headline(metrics: Mapping[str, Metric]) -> dict[str, str]:
         "waiting": _waiting(metrics),
         "load": [_of(metrics, "load", "% of the time", "drafters work ", factor=100)],
         "acceptance": _acceptance(metrics),
+        "utility": [
+            ", ".join(f"{what} {number(metrics[name].value)}" for name, what in UTILITIES.items() if name in metrics)
+        ]
+        if "utility_gap" in metrics
+        else [],
         "goals": [
             _of(metrics, "slo_attainment", "% of requests meet [slo]", factor=100),
             _of(metrics, "goodput_requests_per_s", "requests/s that do"),

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from specfleet.calibration.effort import Effort
+from specfleet.calibration.measurements import Effort
 from specfleet.experiments.sweep.findings import COUNT
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve

@@ -1,14 +1,16 @@
-"""The pages of a run and a sweep: the answer, its figures, its tables."""
+"""The page of results: of a plan, a run, a sweep or a demo; the answer, its figures, its tables."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from specfleet.experiments.compare.compare import Comparison, PredictionError
 from specfleet.experiments.console.headline import headline
 from specfleet.experiments.console.printing import case_text
-from specfleet.experiments.draw import Drawn, timeline_of
-from specfleet.experiments.report.page import Grid, ReportPage
-from specfleet.experiments.report.plans import answers
+from specfleet.experiments.draw import Drawn, plan_of, read_plan, timeline_of
+from specfleet.experiments.plan.answer import Plan, Row
+from specfleet.experiments.plan.lines import GIVEN
+from specfleet.experiments.report.page import Grid, ReportPage, html_of
 from specfleet.experiments.report.tables import (
     facts_grid,
     known_as,
@@ -17,21 +19,26 @@ from specfleet.experiments.report.tables import (
     profile_grid,
     run_grid,
     scenario_grids,
+    warned,
 )
 from specfleet.experiments.sweep.cell import CellResult
-from specfleet.experiments.sweep.figure import sweep_figure
+from specfleet.experiments.sweep.figure import sweep_figure, text_of
 from specfleet.experiments.sweep.findings import findings
-from specfleet.experiments.sweep.sweep import shown, table
-from specfleet.experiments.sweep.table import text_of
+from specfleet.experiments.sweep.sweep import RECORD, read_sweep, shown, table
 from specfleet.figures.timeline import steps_of
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.files import check_writable, write_file
+from specfleet.fleet.inputs.text import is_file
 from specfleet.fleet.records.metrics.measure import assess, measure_targets
 from specfleet.fleet.records.metrics.window import with_percentiles
-from specfleet.fleet.records.run import Run
+from specfleet.fleet.records.run import Run, read_run
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.profile import HardwareProfile
 
-MAX_LANES = 24
+SHOWN = {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
+"""Times of a fleet by their headings, and what they are multiplied by."""
+MAX_LANES = 24  # of the first stations, in a figure of their steps
 MAX_TARGETS = 500
 UNITS = {
     "tag": "target", "throughput": "throughput, tokens/s", "rounds_per_s": "rounds/s", "wait_s": "wait, s",
@@ -39,6 +46,55 @@ UNITS = {
 }  # fmt: skip
 DRAWN = ("throughput", "tpot_p99_s", "load")  # a figure each of a sweep, along its first key
 TABLED = ("throughput", "tpot_p50_s", "tpot_p99_s", "ttft_p99_s", "wait_p99_s", "load", "mean_acceptance_length")
+PLAN = "plan.json"
+ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.json) or of a plan (plan.json)"
+
+
+def answers(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the head and the text of each line of an answer."""
+    for line in lines:
+        head, _, text = line.partition(": ")
+        yield head, text
+
+
+def plan_page(plan: Plan) -> ReportPage:
+    """Return the page of a plan."""
+    grids = [_fleets(plan)]
+    if plan.goals:
+        headings = ("goal", "value", "low", "high", "limit", "unit", "state", "label")
+        goals = [(goal.text, goal.value, goal.low, goal.high, goal.limit, goal.unit, goal.state, "simulated")
+                 for goal in plan.goals]  # fmt: skip
+        grids.append(Grid("Goals of the chosen fleet", headings, goals))
+    if plan.rule is not None:
+        units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
+        rule = [(name, float(getattr(plan.rule, name)), units.get(name, "targets"), "equations")
+                for name in plan.rule.__struct_fields__ if name != "drafter"]  # fmt: skip
+        grids.append(Grid("StarSD's rule of thumb", ("quantity", "value", "unit", "label"), rule))
+    if plan.commands:
+        commands = [(command,) for command in plan.commands]
+        grids.append(Grid("Commands that start and measure the chosen fleet", ("command",), commands))
+    if plan.scenario is not None:
+        grids += scenario_grids(resolve(plan.scenario), plan.scenario, "The chosen fleet.")
+    grids.append(facts_grid({"fleets simulated": str(len(plan.rows)), "step times": plan.basis, "costs in": plan.unit}))
+    sources = f"Simulated; step times are {plan.basis}, acceptance as given.{warned(plan.basis)}"
+    return ReportPage(plan.title, "a plan", tuple(answers(plan.lines)), sources, (plan_of(plan),), tuple(grids))
+
+
+def _fleets(plan: Plan) -> Grid:
+    headings = (
+        "load", "method", "fleet", "standing", "depth", "in flight at a target", f"{plan.unit} an hour",
+        f"{plan.unit} / 10^6 tokens", "tokens/s", "tokens/s a user", *SHOWN, "seeds", "label",
+    )  # fmt: skip
+    return Grid("Fleets", headings, [_fleet(row) for row in plan.rows])
+
+
+def _fleet(row: Row) -> tuple[str | float | None, ...]:
+    return (
+        row.load, row.method, row.fleet, row.standing, float(row.depth), row.in_flight, row.cost_per_hour,
+        row.per_million, row.tokens_per_s, 1 / row.metrics["tpot_s"].value,
+        *(scale * row.metrics[name].value if name in row.metrics else None for name, scale in SHOWN.values()),
+        float(row.seeds), "simulated",
+    )  # fmt: skip
 
 
 def run_page(run: Run) -> ReportPage:
@@ -52,14 +108,9 @@ def run_page(run: Run) -> ReportPage:
     grids = [metrics_grid(metrics, label), _targets(run, label)]
     grids += [*scenario_grids(fleet, header.scenario), run_grid(header, run.digest())]
     title = f"{header.scenario.name}: {fleet.verifiers.count} targets, {fleet.drafters.count} drafters"
-    sources = known_as(label, fleet.basis)
-    return ReportPage(title, f"a {label} run", tuple(answer), sources, _timeline(run), tuple(grids))
-
-
-def _timeline(run: Run) -> tuple[Drawn, ...]:
-    """Draw the steps of the first stations; nothing for a run without drafts."""
-    has_drafts = bool((steps_of(run.frame()).kind == "draft").any())
-    return (timeline_of(run, most=MAX_LANES),) if has_drafts else ()
+    sources, has_drafts = known_as(label, fleet.basis), bool((steps_of(run.frame()).kind == "draft").any())
+    figures = (timeline_of(run, most=MAX_LANES),) if has_drafts else ()
+    return ReportPage(title, f"a {label} run", tuple(answer), sources, figures, tuple(grids))
 
 
 def _targets(run: Run, label: str) -> Grid:
@@ -153,3 +204,38 @@ def _cells(cells: Sequence[CellResult], keys: Sequence[str], label: str) -> Grid
     ]  # fmt: skip
     headings = (*keys, *(f"{name}, {units[name]}" for name in names), "label")
     return Grid("All cells", headings, rows, "sweep.csv in the folder holds every metric with its interval.")
+
+
+def report(results: str | Path, out: str | Path | None = None) -> str:
+    """Return one self-contained HTML page of results, and write it to `out` if given.
+
+    `results`: a run (Parquet), the folder of a sweep or of a plan, or a plan (JSON). The page shows the answer first,
+    figures, tables to sort, the resolved scenario, and where every number comes from. It loads nothing and sends
+    nothing, and is the same for the same results. Raises InputError for anything else, and OutputError where it cannot
+    be written.
+
+    >>> import specfleet, tempfile, pathlib
+    >>> run = pathlib.Path(tempfile.mkdtemp()) / "run.parquet"
+    >>> specfleet.simulate("star", workload={"requests": 20}).save(run)
+    >>> specfleet.report(run).startswith("<!DOCTYPE html>")
+    True
+    """
+    if out is not None:
+        check_writable(Path(out))
+    page = html_of(page_of(Path(results)))
+    if out is not None:
+        write_file(Path(out), page)
+    return page
+
+
+def page_of(path: Path) -> ReportPage:
+    """Return the page of the results at a path; InputError where they are of no known kind, or damaged."""
+    if is_file(path):
+        return plan_page(read_plan(path)) if path.suffix == ".json" else run_page(read_run(path))
+    if not path.is_dir():
+        raise InputError(f"{path}: is neither file nor folder; {ALLOWED}")
+    if is_file(path / PLAN):
+        return plan_page(read_plan(path / PLAN))
+    if is_file(path / RECORD):
+        return sweep_page(path.resolve().name, *read_sweep(path))
+    raise InputError(f"{path}: holds no results; {ALLOWED}")

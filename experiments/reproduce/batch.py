@@ -1,4 +1,4 @@
-"""Batch Speculative Decoding Done Right, table 2 and figure 5: EqSpec, ExSpec and what realignment costs."""
+"""Batch Speculative Decoding Done Right: table 2, figures 5 and 6, equation (1): its rules, realignment, speed-ups."""
 
 from collections.abc import Iterator
 
@@ -6,11 +6,21 @@ import numpy as np
 
 from specfleet.experiments.reproduce import batch_model as model
 from specfleet.experiments.reproduce.rows import Kind, PaperRow, claim, fitted_if, reproduces, row
+from specfleet.experiments.reproduce.runs import simulated
+from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.records.metrics.measure import combine, measure
+from specfleet.fleet.times.profile import HardwareProfile
 
 GAIN, GROUPED, UNSETTLED = (model.PAPER[name] for name in ("gain", "grouped", "unsettled"))
 GROUPED_WINDOW, GROUPED_TOKENS = 50, 50  # figure 5c: rows and new tokens in the script of the authors' program
 LENGTHS = {"random": {"low": 8, "high": 24}, "equal": {"low": 16, "high": 16}}  # assumed, of captions (Multi30k)
+SIZES = (1, 4, 8, 16, 32)
+SERVED = 4  # requests of figure 6 over the batch size
+# Pairs of figure 6 with a known shape: engine, target, drafter. Vicuna-7B has the shape of Llama-2-7B.
+PAIRS = {
+    ("vLLM", "Qwen3-8B and 0.6B"): ("vllm", "qwen3-8b@a100-80gb", "qwen3-0.6b@a100-80gb"),
+    ("SGLang", "Vicuna-7B and EAGLE"): ("sglang", "llama-2-7b@a100-80gb", "eagle-llama-2-7b@a100-80gb"),
+}
 
 
 @reproduces(model.PAPER)
@@ -99,3 +109,61 @@ def batch_fig5c() -> Iterator[PaperRow]:
     for window in (2, 6, 12):
         case = {"lengths": "random", "B": 2, "window": window}
         yield row("grouped rounds, share", case, "predicted", None, grouped_share(2, window, "random"))
+
+
+def speedup(accepted: float, draft: float, verify: float, overhead: float) -> float:
+    """Return S of equation (1). `accepted`: alpha k, tokens a round; the costs are in steps of the target alone."""
+    return accepted / (draft + verify + overhead)
+
+
+@reproduces(model.PAPER)
+def batch_eq1() -> Iterator[PaperRow]:
+    """Equation (1) by batch size, of simulated acceptance, against the simulated speed-up."""
+    draft_ms, verify_ms, _ = model.eqspec_times_ms()
+    at_one_ms, a_row_ms = model.overhead_ms()
+    ours: dict[int, float] = {}
+    for B in SIZES:
+        metrics = model.measured(model.eqspec(B, fixed=False), requests=model.PROMPTS + 8 * B)
+        costs = (draft_ms / verify_ms, 1.0, (at_one_ms + (B - 1) * a_row_ms) / verify_ms)
+        accepted = metrics["acceptance_length"].value
+        ours[B] = metrics["throughput"].value * verify_ms / 1000 / B
+        yield row("speed-up, by equation (1)", {"B": B}, "identity", speedup(accepted, *costs), ours[B])
+        whole = speedup(accepted + 1, *costs)
+        yield row("speed-up, with the target's own token", {"B": B}, "identity", whole, ours[B])
+    for B in SIZES[1:]:
+        yield claim("a batch does not add to the speed-up of one row", {"B": B}, ours[B] <= ours[1])
+
+
+@reproduces(model.PAPER)
+def batch_fig6() -> Iterator[PaperRow]:
+    """Figure 6: serving engines with speculation lag those without, the more so in larger batches."""
+    for (name, models), (engine, target, draft) in PAIRS.items():
+        profile = estimate(target, draft, engine=engine)
+        gains = {B: served(profile, B, model.DEPTH) / served(profile, B, 0) for B in SIZES}
+        case = {"engine": name, "models": models}
+        for B, gain in gains.items():
+            yield row("throughput with speculation over without", case | {"B": B}, "predicted", None, gain)
+        yield claim("larger batches degrade it", case, gains[SIZES[-1]] < gains[1])
+        if name == "vLLM":
+            yield claim("speculation lags in the largest batch", case, gains[SIZES[-1]] < 1)
+        else:
+            yield claim("speculation lags in every batch", case, max(gains.values()) < 1)
+
+
+def served(profile: HardwareProfile, B: int, depth: int) -> float:
+    """Return the throughput of a target that serves B requests at a time; depth 0 is without speculation."""
+    fit = model.fitted()
+    run = simulated(
+        name="batch-fig6",
+        profile=profile,
+        acceptance={"model": "geometric", "beta": fit.beta},
+        drafters={"depth": depth, "place": "target"} if depth else {"count": 0},
+        verifiers={"max_num_seqs": B},
+        workload={
+            "requests": SERVED * B + 8,
+            "streams": B,
+            "prompt_tokens": model.PROMPT_TOKENS,
+            "new_tokens": {"low": fit.low, "high": fit.high},
+        },
+    )
+    return measure(run)["throughput"].value

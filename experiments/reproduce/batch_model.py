@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specfleet.experiments.reproduce.papers import Paper
+from specfleet.experiments.reproduce.rows import Paper
 from specfleet.experiments.reproduce.runs import acceptance_behind, means, simulated
 from specfleet.fleet.acceptance.models import committed_closed_form
 from specfleet.fleet.records.metrics.measure import combine, measure

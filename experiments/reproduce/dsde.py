@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from specfleet.experiments.reproduce.papers import Paper
-from specfleet.experiments.reproduce.rows import PaperRow, fitted_if, reproduces, row
+from specfleet.experiments.reproduce.rows import Paper, PaperRow, fitted_if, reproduces, row
 from specfleet.experiments.reproduce.runs import acceptance_behind, means, root, simulated
 from specfleet.fleet.acceptance.models import committed_closed_form
 from specfleet.fleet.acceptance.signals import Regional, synthetic

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specfleet.experiments.reproduce.papers import Paper
-from specfleet.experiments.reproduce.rows import PaperRow, claim, fitted_if, reproduces, row
+from specfleet.experiments.reproduce.rows import Paper, PaperRow, claim, fitted_if, reproduces, row
 from specfleet.experiments.reproduce.runs import root, simulated
-from specfleet.fleet.policies.goodspeed import FIRST_GOODPUT, utility
+from specfleet.fleet.policies.goodspeed import FIRST_GOODPUT, best_goodput, utility
 from specfleet.fleet.records.metrics.tables import verifications_of
 from specfleet.fleet.records.run import Run
 
@@ -74,27 +73,6 @@ def smoothed(goodputs: pd.DataFrame, beta: float, start: float) -> pd.DataFrame:
     """X_i(t) by equation (4), from the goodputs of a run; clients without a part keep X."""
     first = pd.DataFrame(start, index=[-1], columns=goodputs.columns)
     return pd.concat([first, goodputs]).ewm(alpha=beta, adjust=False, ignore_na=True).mean()[1:]
-
-
-def best_goodput(acceptances: Sequence[float], budget: int) -> list[float]:
-    """x*, the solution of problem (1): goodputs in tokens a round that maximise the utility over the region (2).
-
-    Its edge consists of time shares of schedules. Token k of a draft adds alpha^k to the goodput x without it. At the
-    optimum, the marginal utility alpha^k / x has one value, 1 / level, for every token that is drafted in a share of
-    the rounds. All shares add up to the budget; between knots they are linear in the level.
-    """
-    gains = np.minimum(acceptances, 1.0)[:, None] ** np.arange(1, budget + 1)
-    without = 1 + np.cumsum(gains, axis=1) - gains
-    prices = np.divide(without, gains, out=np.full_like(gains, np.inf), where=gains > 0)
-
-    def shares(level: float) -> np.ndarray:
-        return np.clip(level - prices, 0.0, 1.0)
-
-    begun = prices[np.isfinite(prices)]
-    knots = np.sort(np.concatenate([[0.0], begun, begun + 1]))
-    level = float(np.interp(budget, [shares(knot).sum() for knot in knots], knots))
-    best: list[float] = (1 + (gains * shares(level)).sum(axis=1)).tolist()
-    return best
 
 
 @reproduces(PAPER)

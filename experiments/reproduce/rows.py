@@ -1,16 +1,20 @@
-"""What a reproduction is made of: rows that hold a paper's number against ours, and say what kind of number it is.
+"""What a reproduction is made of: a paper's file, and rows that hold its numbers against ours.
 
-Kinds: "input", taken from the paper; "fitted", ours was set by this number, or by numbers that it is made of;
-"identity", arithmetic of other rows or of the paper's own columns; "predicted", ours would be the same if the paper had
-printed another number there; "unsettled", the paper contradicts that number itself, or it hangs on what the paper does
-not print: the row's note says which. Only predicted rows count, and each number of a paper counts once in a
-reproduction; StarSD's waits at N = 4 and 5 are predicted in two. "Estimated" ones count, too: ours is an estimate from
-shapes and data sheets, fitted on none of that source's numbers.
+A TOML file beside the reproductions holds what a paper prints, and what they assume. `[[assumed]]` has texts, and the
+reproductions that they hold for, `of`; without it they hold for all of the file. All other tables are the paper's, or
+what stands for numbers that it does not print.
+
+A row says what kind of number it is: "input", taken from the paper; "fitted", ours was set by this number, or by
+numbers that it is made of; "identity", arithmetic of other rows or of the paper's own columns; "predicted", ours would
+be the same if the paper had printed another number there; "unsettled", the paper contradicts that number itself, or it
+hangs on what the paper does not print: the row's note says which. Only predicted rows count, and each number of a paper
+counts once in a reproduction; StarSD's waits at N = 4 and 5 are predicted in two. "Estimated" ones count, too: ours is
+an estimate from shapes and data sheets, fitted on none of that source's numbers.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -18,14 +22,49 @@ from typing import Any, Literal
 import msgspec
 import pandas as pd
 
-from specfleet.experiments.reproduce.papers import Paper
+from specfleet.fleet.inputs.text import read_toml
 from specfleet.fleet.shown import Shown
 
+ASSUMED = "assumed"
+HERE = Path(__file__).parent
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "unsettled"]
 JUDGED = ("predicted", "estimated")  # kinds that count
 TINY = 0.05  # share of its whole, below which a quantity is compared with the whole
 FAR = 0.1  # an error beyond which a row is counted as missed
 CLAIM = " (1: yes)"  # how the quantity of a claim ends
+METHODS = ("method", "rule", "strategy")  # keys of a case that name what is compared
+OVER = " over "  # in the name of a quantity: a quotient of two methods, or of two cases
+
+
+class Paper(dict[str, Any]):
+    """The tables of a file by name: keys that are numbers are numbers, lists are tuples."""
+
+    def __init__(self, name: str, folder: Path = HERE) -> None:
+        content = read_toml(folder / f"{name}.toml")
+        self.assumptions: list[dict[str, Any]] = content.pop(ASSUMED, [])
+        super().__init__({name: _frozen(table) for name, table in content.items()})
+
+    def assumed(self, name: str = "") -> list[str]:
+        """Return what the reproduction of that name assumes, or what all do."""
+        return [text for entry in self.assumptions if name in entry.get("of", [name]) for text in entry["texts"]]
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_key(name): _frozen(entry) for name, entry in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _key(name: str) -> str | float:
+    """Return a number for the name of one, as a temperature or a batch size; others stay."""
+    try:
+        return int(name)
+    except ValueError:
+        pass
+    try:
+        return float(name)
+    except ValueError:
+        return name
 
 
 class PaperRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -197,3 +236,50 @@ def kinds_of(rows: Sequence[PaperRow]) -> dict[str, int]:
     """Count the rows that hold a number of the paper's against ours, by kind, in the order of `Kind`; no claims."""
     scored = [row.kind for row in rows if row.error is not None and not row.is_claim]
     return {kind: scored.count(kind) for kind in Kind.__args__ if kind in scored}  # type: ignore[attr-defined]
+
+
+def reversed_orders(rows: Sequence[PaperRow]) -> tuple[int, list[str]]:
+    """Return how many pairs of methods the paper puts in an order, and those that ours puts in another, in words.
+
+    A pair has one quantity and one case, and at least one of its numbers is a prediction; or it is one predicted row
+    of a quantity "x over y", above or below 1. Equal numbers of the paper have no order.
+    """
+    pairs = [
+        (first, other)
+        for first, other in chain.from_iterable(combinations(group, 2) for group in _alike(rows))
+        if first.paper != other.paper and not {first.kind, other.kind}.isdisjoint(JUDGED)
+    ]
+    ratios = [row for row in rows if OVER in row.quantity and row.kind in JUDGED and row.error is not None]
+    ratios = [row for row in ratios if not row.is_claim and row.paper != 1]
+    wrong = [row for row in ratios if ((row.paper or 0.0) > 1) != ((row.ours or 0.0) > 1)]
+    words = [f"{row.quantity}{_where(row)}: {row.paper:.4g} in the paper, {row.ours:.4g} here" for row in wrong]
+    return len(pairs) + len(ratios), [_said(pair) for pair in pairs if not _same_order(pair)] + words
+
+
+def _alike(rows: Sequence[PaperRow]) -> Iterable[list[PaperRow]]:
+    """Return the rows that differ in the method alone, group by group."""
+    groups: dict[str, list[PaperRow]] = {}
+    for row in rows:
+        key = next((key for key in METHODS if key in row.case), None)
+        if key is not None and row.paper is not None and row.ours is not None and not row.is_claim:
+            groups.setdefault(f"{row.quantity}, {key}{_where(row, METHODS)}", []).append(row)
+    return groups.values()
+
+
+def _same_order(pair: tuple[PaperRow, PaperRow]) -> bool:
+    (first, second), (ours, other) = ([getattr(row, side) for row in pair] for side in ("paper", "ours"))
+    return bool((first < second) == (ours < other))
+
+
+def _where(row: PaperRow, without: Sequence[str] = ()) -> str:
+    return "".join(f", {key}={value}" for key, value in row.case.items() if key not in without)
+
+
+def _said(pair: tuple[PaperRow, PaperRow]) -> str:
+    """Say both numbers of both methods, the paper's smaller one first."""
+    small, large = sorted(pair, key=lambda row: row.paper or 0.0)
+    names = [next(str(row.case[key]) for key in METHODS if key in row.case) for row in (small, large)]
+    return (
+        f"{small.quantity}{_where(small, METHODS)}: {names[0]} {small.paper:.4g} below {names[1]} {large.paper:.4g} "
+        f"in the paper, {small.ours:.4g} and {large.ours:.4g} here"
+    )

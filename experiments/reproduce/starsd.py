@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from specfleet.experiments.reproduce.papers import Paper
-from specfleet.experiments.reproduce.rows import Kind, PaperRow, fitted_if, reproduces, row
-from specfleet.experiments.reproduce.runs import root
+from specfleet.experiments.reproduce.rows import Kind, Paper, PaperRow, fitted_if, reproduces, row
+from specfleet.experiments.reproduce.runs import acceptance_behind, root
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.scenario import Scenario
@@ -182,13 +181,21 @@ def added_starsd() -> Iterator[PaperRow]:
 
 @reproduces(PAPER)
 def starsd_table2() -> Iterator[PaperRow]:
-    """Table 2 against table 1: the slowdown of t_s after a gap, applied to the draft time of N = 2; no simulation."""
+    """Table 2 against table 1: t_s's slowdown after a gap on the draft time of N = 2; what d may be; no simulation."""
     at_1_ms, at_2_ms, at_3_ms = TABLE_2["mean_ms"]
     yield row("draft time, ms", {"N": 2}, "input", at_2_ms, at_2_ms)
     for N, paper_ms in ((1, at_1_ms), (3, at_3_ms)):
         ours_ms = at_2_ms * draft_token_ms(N) / draft_token_ms(2)
         case = {"N": N, "gap_ms": round(1000 * printed("idle_gap_s", N), 1)}
         yield row("draft time, ms", case, "identity", paper_ms, ours_ms)
+    of_S = [("S / t_s, the d of equation (5)", N, 1000 * service_s(N)) for N in COLUMNS]
+    for quantity, N, ms in (*of_S, *(("draft time / t_s", N, ms) for N, ms in enumerate(TABLE_2["mean_ms"], 1))):
+        yield row(quantity, {"N": N}, "identity", None, ms / draft_token_ms(N))
+    for d, of in PAPER["depths"].items():
+        case, left_ms = {"N": LOCAL, "d": d, "of": of}, 1000 * service_s(LOCAL) - d * draft_token_ms(LOCAL)
+        yield row("base: S less d t_s, ms", case, "identity", None, left_ms)
+        for tokens in (EAGLE["throughput"] / EAGLE["rounds_per_s"] + bonus for bonus in (0, 1)):
+            yield row("beta", case | {"tokens": round(tokens, 2)}, "identity", None, acceptance_behind(tokens, d))
 
 
 @reproduces(PAPER)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 from specfleet.experiments.console.printing import case_text, interval
-from specfleet.experiments.knee import FULL, level_between, level_of, most_that_gain
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import shortened
@@ -16,6 +15,7 @@ COUNT, ROUNDS, EACH = "verifiers.count", "rounds_per_s", "throughput_per_target"
 STANDALONE = "standalone_tokens_per_s"
 MAX_NAMED = 8  # cells that a line names
 LESS_IS_BETTER = ("s", "W", "J/token", "cost/million tokens")  # units of metrics of which less is better
+FULL = 0.98  # share of a plateau from which a drafter counts as full; its load stays below 1 by pauses between drafts
 
 
 def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[str]:
@@ -90,3 +90,31 @@ def is_level(metric: Metric, best: Metric) -> bool:
     lower, upper = sorted((metric, best), key=lambda mean: mean.value)
     chance = math.hypot(lower.high - lower.value, upper.value - upper.low)
     return lower.value == upper.value or upper.value - lower.value <= chance
+
+
+def level_of(counts: Sequence[int], values: Sequence[float]) -> int:
+    """Return N_full: the first count whose value is level with the last; counts rise."""
+    return next(N for N, value in zip(counts, values, strict=True) if value >= FULL * values[-1])
+
+
+def level_between(counts: Sequence[int], metrics: Sequence[Metric]) -> tuple[int, int]:
+    """Return the least and the largest N_full that the metrics' 95 % intervals allow; all counts without intervals."""
+    low = next(N for N, metric in zip(counts, metrics, strict=True) if not metric.high < FULL * metrics[-1].low)
+    certain = (N for N, metric in zip(counts, metrics, strict=True) if metric.low >= FULL * metrics[-1].high)
+    return low, next(certain, counts[-1])
+
+
+def most_that_gain(counts: Sequence[int], metrics: Sequence[Metric], standalone: float) -> tuple[int, int, int]:
+    """Return N_max, and the least and the largest that the intervals allow: the last count at which targets gain.
+
+    - `metrics`: throughput of a target; `standalone`: the same without the drafter.
+    """
+
+    least = standalone * (1 - 1e-12)
+
+    def last(bound: str) -> int:
+        return max((N for N, metric in zip(counts, metrics, strict=True) if getattr(metric, bound) >= least), default=0)
+
+    has_intervals = not any(math.isnan(metric.low) for metric in metrics)
+    value = last("value")
+    return (value, last("low"), last("high")) if has_intervals else (value, 0, counts[-1])

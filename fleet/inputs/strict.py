@@ -9,6 +9,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.nearest import SHOWN, nearest
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.inputs.text import shortened
 
@@ -16,6 +17,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 LARGEST = 1e19  # limit of any number: no quantity is larger
 MEANS = ("base_s", "mean_s", "latency_s")  # first keys of tables for times: a duration alone is a constant one
+FEW = 8  # keys of a table that an error lists, all of them
 DEEPEST = 32  # nesting of tables and lists: no scenario nests half as deep
 
 
@@ -171,9 +173,15 @@ def _explain(message: str, content: Any, kind: Any) -> str:
         ]
         allowed = sorted({field for struct in tagged or structs for field in struct.__struct_fields__})
         key_text = f"{where}.{unknown[1]}" if where else unknown[1]
-        given = table.get(unknown[1], value)
-        known = ", ".join(allowed) or "none"
-        return f"unknown key {shortened(key_text, quoted=False)} = {shortened(given)}; allowed: {known}"
+        given, few = table.get(unknown[1], value), FEW >= len(allowed) > SHOWN
+        elsewhere = [
+            f"{name}.{unknown[1]}"
+            for name, hint in _hints(kind).items()
+            if len(tables := _structs(hint)) == 1 and unknown[1] in tables[0].__struct_fields__
+        ]
+        near = f"nearest: {', '.join(elsewhere)}" if elsewhere else nearest(unknown[1], allowed)
+        known = f"; allowed: {', '.join(allowed)}" if few else ""
+        return f"unknown key {shortened(key_text, quoted=False)} = {shortened(given)}; {near}{known}"
     missing = re.search(r"missing required field `(\w+)`", text)
     choices = _choices(annotation)
     if missing:

@@ -1,6 +1,5 @@
 """Reads a user's files as bytes, text, TOML, JSON or lines; errors are one line with the file's name."""
 
-import csv
 import json
 import os
 import tomllib
@@ -81,39 +80,6 @@ def parse_json(text: str, origin: str) -> Any:
 
 def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is no number of JSON")
-
-
-def read_csv(path: Path, columns: tuple[str, ...], what: str = "") -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield line number and named `columns` of each row of a CSV file with a header; InputError for a missing
-    column."""
-    text = read_text(path, what)
-    rows = csv.reader(text.splitlines())
-    try:
-        head = [name.strip() for name in next(rows, [])]
-        missing = [name for name in columns if name not in head]
-        if missing:
-            raise InputError(f"{named(path, what)}: needs the columns {', '.join(columns)}; has {shortened(head)}")
-        places = [(name, head.index(name)) for name in columns]
-        for row in rows:
-            if not any(cell.strip() for cell in row):
-                continue
-            if len(row) != len(head):
-                raise InputError(
-                    f"{named(path, what)}, line {rows.line_num}: has {len(row)} values; its head names {len(head)}"
-                )
-            yield rows.line_num, {name: row[place] for name, place in places}
-    except csv.Error as error:
-        raise InputError(f"{named(path, what)}, line {rows.line_num}: not CSV: {reason(error)}") from error
-
-
-def parsed(text: str) -> int | float | str:
-    """Return the number in a table's cell, or its text if it is not a number."""
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
 
 
 def is_file(path: Path) -> bool:

@@ -79,9 +79,12 @@ class SharedBudget(LengthAllocation, frozen=True):
 
     Keys:
         budget (tokens): `C`, draft tokens of one verification in all.
+        alpha (power): Exponent of the utility that the metrics have, and that GoodSpeed maximises: the sum of
+            x^(1 - alpha) / (1 - alpha) over goodputs x. 1 is the sum of their logarithms, 0 that of the goodputs.
     """
 
     budget: Length
+    alpha: Annotated[float, Meta(ge=0, le=16)] = 1.0
 
     by_client: ClassVar[bool] = True
 
@@ -91,22 +94,32 @@ class SharedBudget(LengthAllocation, frozen=True):
         return self.budget
 
 
-class FixedShare(SharedBudget, frozen=True, tag="fixed-share", tag_field="policy", forbid_unknown_fields=True):
-    """GoodSpeed's baseline Fixed-S: S_i = C / N; the first sessions get the remainder."""
+class BlindShare(SharedBudget, frozen=True):
+    """Rules that share a budget among all clients, whether they have a request or not.
+
+    Keys:
+        clients (clients): `N`. 0 is the target's streams if it runs all at once, else the requests that it runs.
+    """
+
+    clients: Annotated[int, Meta(ge=0, le=10**5)] = 0
+
+
+class FixedShare(BlindShare, frozen=True, tag="fixed-share", tag_field="policy", forbid_unknown_fields=True):
+    """GoodSpeed's baseline Fixed-S: S_i = C / N for ever; the first clients get the remainder."""
 
     def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
         """Return one length for each state."""
-        share, remainder = divmod(self.budget, max(len(states), 1))
+        share, remainder = divmod(self.budget, max(self.clients, len(states), 1))
         return [share + (place < remainder) for place in range(len(states))]
 
 
-class RandomShare(SharedBudget, frozen=True, tag="random-share", tag_field="policy", forbid_unknown_fields=True):
-    """GoodSpeed's baseline Random-S: every token of the budget goes to a session chosen at random.
+class RandomShare(BlindShare, frozen=True, tag="random-share", tag_field="policy", forbid_unknown_fields=True):
+    """GoodSpeed's baseline Random-S: every token of the budget goes to a client chosen at random.
 
     The paper specifies random lengths with a sum of at most C, but not their distribution.
     """
 
     def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
         """Return one length for each state."""
-        N = len(states)
-        return [int(length) for length in rng.multinomial(self.budget, [1 / N] * N)] if N else []
+        N = max(self.clients, len(states))
+        return [int(length) for length in rng.multinomial(self.budget, [1 / N] * N)[: len(states)]] if N else []

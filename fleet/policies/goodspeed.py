@@ -16,6 +16,8 @@ Share = Annotated[float, Meta(gt=0, le=1)]
 Exponent = Annotated[float, Meta(ge=0, le=1)]
 FIRST_ACCEPTANCE = 0.5  # alpha-hat(0)
 FIRST_GOODPUT = 1.0  # X(0), in tokens a round
+LARGE = 50.0  # logarithm beyond that of any goodput
+HALVINGS = 100  # of the range of a level: down to the last digit
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -27,7 +29,7 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class GoodSpeed(SharedBudget, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
-    """GoodSpeed: lengths by the gradient of the sum of the goodputs' logarithms, equation (5).
+    """GoodSpeed: lengths by the gradient of a concave utility of the goodputs, equation (5).
 
     Keys:
         eta (share): `eta`, weight of the newest verification in the estimated acceptance alpha-hat, equation (3).
@@ -62,7 +64,7 @@ class GoodSpeed(SharedBudget, frozen=True, tag="goodspeed", tag_field="policy", 
 
     def lengths(self, states: Sequence[Client], rng: np.random.Generator) -> list[int]:
         """Solve (5): the lengths that maximise the sum of gradient times expected goodput, at most C in all."""
-        weights = [state.goodput**-1 for state in states]
+        weights = [state.goodput**-self.alpha for state in states]
         return gradient_schedule(weights, [state.acceptance for state in states], self.budget)
 
 
@@ -84,6 +86,33 @@ def gradient_schedule(weights: Sequence[float], acceptances: Sequence[float], bu
     return lengths
 
 
-def utility(goodputs: Sequence[float] | NDArray[np.float64]) -> float:
-    """U(x) = sum log x_i, of goodputs in tokens a round (problem (1))."""
-    return float(np.log(goodputs).sum())
+def utility(goodputs: Sequence[float] | NDArray[np.float64], alpha: float = 1.0) -> float:
+    """U(x) of goodputs in tokens a round (problem (1)): sum log x_i, or sum x_i^(1 - alpha) / (1 - alpha)."""
+    x = np.asarray(goodputs)
+    return float(np.log(x).sum() if alpha == 1 else (x ** (1 - alpha) / (1 - alpha)).sum())
+
+
+def best_goodput(acceptances: Sequence[float], budget: int, alpha: float = 1.0) -> list[float]:
+    """x*, the solution of problem (1): goodputs in tokens a round that maximise the utility over the region (2).
+
+    Its edge consists of time shares of schedules. Token k of a draft adds a^k to the goodput x without it. At the
+    optimum, the marginal utility a^k / x^alpha has one value, exp(-level), for every token that is drafted in a share
+    of the rounds, and all shares add up to the budget. At alpha = 0 the schedule of equal weights is best.
+    """
+    gains = np.minimum(acceptances, 1.0)[:, None] ** np.arange(1, budget + 1)
+    if alpha == 0 or not gains.any():
+        lengths = gradient_schedule([1.0] * len(gains), acceptances, budget)
+        return [1 + float(of_client[:length].sum()) for of_client, length in zip(gains, lengths, strict=True)]
+    without = 1 + np.cumsum(gains, axis=1) - gains
+    logs = np.log(gains, out=np.full_like(gains, -np.inf), where=gains > 0)
+
+    def gained(level: float) -> NDArray[np.float64]:
+        return np.clip(np.exp(np.minimum((level + logs) / alpha, LARGE)) - without, 0.0, gains)
+
+    low, high = -float(logs.max()), float((alpha * np.log(without + gains) - logs)[gains > 0].max())
+    for _ in range(HALVINGS):
+        level = (low + high) / 2
+        drafted = np.divide(gained(level), gains, out=np.zeros_like(gains), where=gains > 0).sum()
+        low, high = (level, high) if drafted < budget else (low, level)
+    best: list[float] = (1 + gained(high).sum(axis=1)).tolist()
+    return best

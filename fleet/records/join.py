@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.records.arrow import array_of, numbers_of
+from specfleet.fleet.records.columns import array_of, numbers_of
 from specfleet.fleet.records.playback import Way, ways_of
 from specfleet.fleet.records.power import DeviceCurve
 from specfleet.fleet.records.run import Run

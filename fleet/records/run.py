@@ -21,8 +21,7 @@ from specfleet.fleet.files import write_file
 from specfleet.fleet.inputs.format import FORMAT, Version, check_format
 from specfleet.fleet.inputs.parquet import read_table
 from specfleet.fleet.inputs.text import reason
-from specfleet.fleet.records.arrow import array_of, numbers_of
-from specfleet.fleet.records.columns import Table
+from specfleet.fleet.records.columns import Table, array_of, numbers_of
 from specfleet.fleet.records.power import DeviceCurve
 from specfleet.fleet.records.recorder import Log
 from specfleet.fleet.records.schema import SCHEMA

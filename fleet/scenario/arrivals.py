@@ -44,8 +44,9 @@ class Trace(msgspec.Struct, frozen=True, tag="trace", tag_field="process", forbi
     """Requests arrive at the times, and with the lengths, of a recorded trace.
 
     Keys:
-        file: A CSV file with the columns arrived_at (seconds), num_prefill_tokens and num_decode_tokens, found
-            relative to the scenario's folder.
+        file: A CSV file with the columns arrived_at (seconds), num_prefill_tokens and num_decode_tokens, or a trace as
+            Mooncake, Azure or BurstGPT publish them (docs/loads.md), relative to the scenario's folder. The first
+            request arrives at 0.
     """
 
     file: str

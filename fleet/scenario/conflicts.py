@@ -66,6 +66,8 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
             "verifiers.rule = 'without-replacement': nothing is drawn for drafters.shape.kind = 'dynamic', whose "
             "children are the drafter's best; allowed with it: top-k, match, rejection"
         )
+    if verifiers.kv_tokens and verifiers.gpu_memory_utilization is not None:
+        yield f"verifiers.kv_tokens = {verifiers.kv_tokens}: gpu_memory_utilization gives it, too; leave one out"
     yield from _of_aligned_rows(verifiers, drafters)
     if drafters.kind == "replayed" and verifiers.kind != "replayed":
         yield (

@@ -1,7 +1,7 @@
 """Who reads each key of a scenario: one table, from which every refusal of a key without effect follows.
 
 A key counts as set if its value differs from the default. A key that the form of a scenario leaves unread, such as
-plain decoding, is refused where it is set (`conflicts.py`). The compiled loop (`sim/fast/plain.py`), the equations
+plain decoding, is refused where it is set (`conflicts.py`). The compiled loop (`sim/fast/choice.py`), the equations
 (`sim/predict.py`) and the engine's recorded texts (`engine/launch/runnable.py`) refuse a fleet with a key that they do
 not read. A small condition beside them says which of its values they do read.
 """
@@ -100,6 +100,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "verifiers.rejoin_s": "plain beside patient loop",
     "verifiers.priorities": "unordered",
     "verifiers.max_num_batched_tokens verifiers.prefill_first verifiers.kv_tokens": "aligned",
+    "verifiers.kv_block_size verifiers.gpu_memory_utilization": "aligned",
     "verifiers.count verifiers.kind verifiers.model verifiers.profile verifiers.verify verifiers.rule": "",
     "verifiers.max_num_seqs": "",
     "devices": "loop",

@@ -6,11 +6,13 @@ from typing import Any
 import msgspec
 
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.allocate import BlindShare
 from specfleet.fleet.policies.continuous import ContinuousBatching
 from specfleet.fleet.policies.goodput import Goodput
 from specfleet.fleet.policies.liveness import Patience
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.route import Affinity
+from specfleet.fleet.scenario.context import check_context, positions_of
 from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.resolved import (
     Fleet,
@@ -22,28 +24,29 @@ from specfleet.fleet.scenario.resolved import (
     Room,
 )
 from specfleet.fleet.scenario.round_costs import round_costs
-from specfleet.fleet.scenario.scenario import LengthRule, Scenario, Tier, needs_of
+from specfleet.fleet.scenario.scenario import LengthRule, Scenario, Tier, Verifiers, needs_of
 from specfleet.fleet.scenario.sides import Hardware, check_drafts, hardware_of, title_of
 from specfleet.fleet.scenario.workload import read_lengths, with_lengths
+from specfleet.fleet.times.effects import USED
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.overhead import Overhead
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step_time import LinkTime, StepTime
-
-BLOCK_TOKENS = 16  # tokens of a block of the KV cache, as vLLM's
 
 
 def resolve(scenario: Scenario) -> Fleet:
     """Resolve a scenario. Values that only a profile or a device has are left open without one.
 
     Raises:
-        InputError: A tree has too many nodes, a file of the workload cannot be read, or a profile does not know the
-            drafts.
+        InputError: A tree has too many nodes, a file of the workload cannot be read, its texts exceed the models'
+            positions, or a profile does not know the drafts.
     """
     hardware, lengths = hardware_of(scenario), read_lengths(scenario.workload)
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     room = _room(scenario, lengths)
     check_drafts(scenario, f"scenario {scenario.name!r}")
+    known = positions_of(hardware.profiles, drafters.count > 0)
+    check_context(known, lengths.longest_text, room.longest_draft if room.overshoot else 0)
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     resolved_drafters = _alike(ResolvedDrafters, drafters) | {
         "targets": verifiers.count,
@@ -162,8 +165,11 @@ def _verifier_times(scenario: Scenario, hardware: Hardware) -> Iterator[Verifier
 def _priced(
     scenario: Scenario, context: float, targets: Sequence[VerifierTimes], drafters: Sequence[DrafterTimes]
 ) -> LengthRule | None:
-    """The rule of speculation lengths; one that needs the times of rounds gets those of the profile."""
+    """The rule of speculation lengths; one that needs the times of rounds or N gets those of the scenario."""
     rule, rows = scenario.verifiers.allocate, scenario.verifiers.max_num_seqs
+    if isinstance(rule, BlindShare) and not rule.clients:
+        clients = -(-_streams(scenario) // scenario.verifiers.count)
+        return msgspec.structs.replace(rule, clients=clients if clients <= rows else 0)
     if not isinstance(rule, Goodput) or rule.costs is not None or not targets or not drafters:
         return rule
     costs = round_costs(targets[0], drafters[0], scenario.drafters.shape, rows, rule.most, round(context))
@@ -177,7 +183,8 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
     a row.
 
     Raises:
-        InputError: A request of the workload does not fit into the KV cache.
+        InputError: A request of the workload does not fit into the KV cache, or a key is about a memory that is not
+            known.
     """
     verifiers, drafters = scenario.verifiers, scenario.drafters
     beside = drafters.place == "target" and drafters.count > 0
@@ -185,13 +192,20 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
     has_cache = beside and drafters.kind != "lookup"
     slots = int(has_cache and drafters.kind != "eagle")
     kv, tokens = hardware.verifying.kv if hardware.verifying else None, verifiers.kv_tokens
+    used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""
+    if used is not None and (kv is None or not kv.memory_bytes):
+        unknown = f"gpu_memory_utilization = {used:g}: the profile does not know its device's memory (estimates do)"
+    elif block != Verifiers().kv_block_size and kv is None and not tokens:
+        unknown = f"kv_block_size = {block}: the KV cache has no limit, and its blocks no effect"
+    if unknown:
+        raise InputError(f"scenario {scenario.name!r}: verifiers.{unknown}; give verifiers.kv_tokens, or leave it out")
     if not tokens and kv is not None:
-        tokens = kv.tokens(has_cache)
+        tokens = kv.tokens(has_cache, USED if used is None else used)
     batching = ContinuousBatching(
         max_num_seqs=verifiers.max_num_seqs,
         max_num_batched_tokens=max(verifiers.max_num_batched_tokens, depth + 1 + slots),
-        kv_blocks=tokens // BLOCK_TOKENS,
-        block_size=BLOCK_TOKENS,
+        kv_blocks=tokens // block,
+        block_size=block,
         lookahead=depth if has_cache else 0,
         slots=slots,
         prefill_first=verifiers.prefill_first,
@@ -200,8 +214,8 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
     if (tokens or kv is not None) and not (batching.kv_blocks and batching.fits(longest + depth)):
         raise InputError(
             f"scenario {scenario.name!r}: a request of {longest} tokens and its draft do not fit into a KV cache of "
-            f"{tokens} tokens, in whole blocks of {BLOCK_TOKENS}; give shorter requests, more kv_tokens, another "
-            "precision, or more devices to a target"
+            f"{tokens} tokens, in whole blocks of {block}; give shorter requests, more kv_tokens or "
+            "gpu_memory_utilization, another precision, or more devices to a target"
         )
     return batching
 

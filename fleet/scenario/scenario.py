@@ -147,6 +147,11 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kv_tokens (tokens): Size of a target's KV cache; of trees, levels count. A request that does not fit waits; when
             running ones grow beyond it, the newest is preempted and computed again. 0 is the profile's size, or no
             limit.
+        kv_block_size (tokens): Tokens of a block of the KV cache: each request takes whole blocks. vLLM's
+            `--block-size` and its default on GPUs. It needs a cache of limited size.
+        gpu_memory_utilization (share): Share of each of a target's devices that the server uses; weights and
+            activations leave the rest to the KV cache. vLLM's name. It needs a profile with the memory of its device,
+            as estimates have. Left out, it is 0.92, vLLM's default, where a profile knows memory.
         late: What a step does about a request whose draft has not arrived. "skip": the step goes without it. "wait":
             all drafts are verified together, a barrier. "decode": it goes on with one token.
         aligned: Which rows share a rectangular cache that needs equal lengths, as in research code: EqSpec, ExSpec. It
@@ -173,6 +178,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_num_batched_tokens: Count = 2048
     prefill_first: bool = False
     kv_tokens: WholeNumber = 0
+    kv_block_size: Annotated[int, Meta(ge=1, le=10**6)] = 16
+    gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1)] | None = None
     late: Late = "skip"
     aligned: AlignedRule | None = None
     patience_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
@@ -210,9 +217,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         arrivals: Open-loop arrivals; each request is then its own stream. Left out, the loop is closed.
         lengths: Lengths in place of `prompt_tokens` and `new_tokens`: those of a published workload, "sharegpt"
             (means of the vLLM paper), "chat" or "summarising" (medians and 90th percentiles of Sarathi-Serve's table
-            2); or row after row of a CSV file with the columns num_prefill_tokens and num_decode_tokens, relative to
-            the scenario's folder, from the first again after the last. docs/loads.md lists published and assumed
-            numbers. Empty: these two keys apply.
+            2); or row after row of a CSV file with the columns num_prefill_tokens and num_decode_tokens, or of a
+            published trace, relative to the scenario's folder, from the first again after the last. docs/loads.md
+            lists forms of files, and published and assumed numbers. Empty: these two keys apply.
         temperature (factor): Sampling temperature, which divides the logits; 0 is greedy decoding.
         top_k (tokens): Number of the likeliest tokens that may be drawn; 0 is all of them.
         top_p (share): Total probability of the likeliest tokens that may be drawn; 1 is all of them.

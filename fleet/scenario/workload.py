@@ -3,24 +3,21 @@
 from collections.abc import Iterator
 from itertools import chain, cycle, islice, repeat
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from specfleet.fleet.acceptance.sources import uniform_blocks
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.strict import convert
-from specfleet.fleet.inputs.text import parsed, read_csv
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
-from specfleet.fleet.scenario.lengths import TEXTS, Between, Lengths, Tokens, mean_tokens
+from specfleet.fleet.scenario.lengths import TEXTS, Between, Lengths, mean_tokens
+from specfleet.fleet.scenario.recorded import Recorded, read_recorded
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Workload
-from specfleet.fleet.times.step_time import Seconds
 
 MAX_TOKENS = 5 * 10**7  # tokens of a run: its records need some hundred bytes for each
 
-R = TypeVar("R", bound=msgspec.Struct)
 What = Literal["prompts", "answers", "arrivals"]  # parts of a workload with their own random numbers
 SOURCES: dict[What, int] = {"prompts": 1, "answers": 2, "arrivals": 4}  # keys of random sources, one for each part
 Texts = tuple[int, int]
@@ -36,19 +33,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int
     new_tokens: int
     not_before_s: float = 0.0
-
-
-class LengthsRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of a file of lengths: tokens."""
-
-    num_prefill_tokens: Tokens
-    num_decode_tokens: Tokens
-
-
-class TraceRow(LengthsRow, frozen=True, kw_only=True):
-    """A row of a trace: seconds and tokens."""
-
-    arrived_at: Seconds
 
 
 def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
@@ -103,7 +87,7 @@ def with_arrivals(workload: Workload, arrivals: Poisson | None) -> Workload:
 def read_lengths(workload: Workload) -> Lengths:
     """Return the longest and the mean lengths, by scenario or file; InputError if a file cannot be read."""
     if has_file(workload):
-        texts = list(_of_file(workload)) or [(0, 0)]
+        texts = recorded_of(workload).texts[: workload.requests] or ((0, 0),)
         prompts, answers = zip(*texts, strict=True)
         return Lengths(max(map(sum, texts)), max(answers), sum(prompts) / len(texts), sum(answers) / len(texts))
     workload = with_lengths(workload)
@@ -127,19 +111,15 @@ def _texts(workload: Workload, seed: int, rng: np.random.Generator) -> Iterator[
     """Return the tokens of prompt and answer of each request; rows of lengths begin again, a trace ends."""
     if not has_file(workload):
         return _drawn(workload, seed, rng)
-    rows = _of_file(workload)
-    return rows if isinstance(workload.arrivals, Trace) else islice(cycle(rows), workload.requests)
+    rows = recorded_of(workload).texts
+    return islice(rows if isinstance(workload.arrivals, Trace) else cycle(rows), workload.requests)
 
 
-def _of_file(workload: Workload) -> Iterator[Texts]:
-    """Yield the tokens of prompt and answer in each row, until the requests or the workload's file end."""
-    rows: Iterator[LengthsRow]
+def recorded_of(workload: Workload) -> Recorded:
+    """Return all requests of the workload's file; InputError if it cannot be read."""
     if isinstance(workload.arrivals, Trace):
-        rows = _trace(Path(workload.arrivals.file))
-    else:
-        rows = _rows(Path(workload.lengths), LengthsRow, "workload.lengths")
-    for row in islice(rows, workload.requests):
-        yield row.num_prefill_tokens, row.num_decode_tokens
+        return read_recorded(Path(workload.arrivals.file), timed=True)
+    return read_recorded(Path(workload.lengths), timed=False)
 
 
 def _drawn(workload: Workload, seed: int, rng: np.random.Generator) -> Iterator[Texts]:
@@ -180,17 +160,5 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator, gaps: np.random.Generato
                 yield now_s
         case Gamma() as process:
             yield from process.openings_s(gaps)
-        case Trace(file):
-            arrived_s = [row.arrived_at for row in islice(_trace(Path(file)), fleet.workload.requests)]
-            first_s = min(arrived_s, default=0.0)
-            yield from (time_s - first_s for time_s in arrived_s)
-
-
-def _trace(path: Path) -> Iterator[TraceRow]:
-    return _rows(path, TraceRow, "workload.arrivals.file")
-
-
-def _rows(path: Path, kind: type[R], what: str) -> Iterator[R]:
-    for line, row in read_csv(path, kind.__struct_fields__, what):
-        numbers = {name: parsed(text) for name, text in row.items()}
-        yield convert(numbers, kind, f"{path}, line {line}")
+        case Trace():
+            yield from recorded_of(fleet.workload).arrived_s

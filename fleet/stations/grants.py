@@ -13,12 +13,13 @@ class Grants:
     leave budget. At a barrier nothing else is in flight, and each session gets exactly its length.
 
     States of clients outlive a request (GoodSpeed, algorithm 1). A client that has just ended one keeps its share in
-    the next grant, since its next request mostly begins during that round.
+    the next grant, since its next request mostly begins during that round; under a rule for all clients, for ever.
     """
 
     def __init__(self, allocation: LengthAllocation, rng: np.random.Generator | None = None) -> None:
         self.allocation = allocation
         self.by_client = getattr(allocation, "by_client", False)  # rules of installed packages may lack it
+        self.is_blind = getattr(allocation, "clients", 0) > 0
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.states: dict[int, object] = {}  # of open sessions
         self.ended: dict[int, object] = {}  # of clients between two requests
@@ -54,7 +55,7 @@ class Grants:
 
     def grant(self, tags: list[int]) -> dict[int, int]:
         """Return the lengths of the next drafts of the open sessions in `tags`, and count them as in flight."""
-        states = self.states | self.leaving
+        states = self.states | (self.ended if self.is_blind else self.leaving)
         self.leaving = {}
         everyone = sorted(states)
         lengths = dict(zip(everyone, self.allocation.lengths([states[tag] for tag in everyone], self.rng), strict=True))

@@ -9,6 +9,7 @@ from msgspec import Meta
 from specfleet.fleet.times.step_time import Factor, Seconds, Share
 
 Bytes = Annotated[float, Meta(ge=0, le=1e18)]
+USED = 0.92  # share of a device's memory that a server uses: vLLM's gpu_memory_utilization
 Watts = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -58,20 +59,24 @@ class KvMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Memory of one device of a target for its KV cache, and what a token takes of it.
 
     Keys:
-        free_bytes (bytes): Memory beside the target's weights and activations.
+        free_bytes (bytes): Memory beside the target's weights and activations, of the 92 % of a device that a server
+            uses; below 0 where that is not enough.
+        memory_bytes (bytes): Memory of the device, for other shares of it (`verifiers.gpu_memory_utilization`). 0 is
+            unknown.
         token_bytes (bytes/token): Keys and values of a token of the target.
         drafter_bytes (bytes): Weights of the drafter, if it is on the target's device.
         drafter_token_bytes (bytes/token): Keys and values of a token of that drafter.
     """
 
-    free_bytes: Bytes
+    free_bytes: Annotated[float, Meta(ge=-1e18, le=1e18)]
     token_bytes: Annotated[float, Meta(gt=0, le=1e18)]
+    memory_bytes: Bytes = 0.0
     drafter_bytes: Bytes = 0.0
     drafter_token_bytes: Bytes = 0.0
 
-    def tokens(self, beside: bool = False) -> int:
-        """Return how many tokens fit. `beside`: whether the drafter is on the device, too."""
-        free_bytes, token_bytes = self.free_bytes, self.token_bytes
+    def tokens(self, beside: bool = False, used: float = USED) -> int:
+        """Return how many tokens fit into a `used` share of the memory. `beside`: whether the drafter is there, too."""
+        free_bytes, token_bytes = self.free_bytes + (used - USED) * self.memory_bytes, self.token_bytes
         if beside:
             free_bytes, token_bytes = free_bytes - self.drafter_bytes, token_bytes + self.drafter_token_bytes
         return max(int(free_bytes / token_bytes), 0)

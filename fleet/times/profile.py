@@ -24,6 +24,8 @@ from specfleet.fleet.times.step_time import Factor, LinkTime, Seconds, StepTime
 
 STEPS = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")  # the step times of a profile, by name
 
+POSITIONS = "positions of"  # in provenance, before role and name of a model: tokens of its longest text, 0 if unknown
+
 Size = Annotated[int, Meta(ge=0, le=10**9)]
 
 

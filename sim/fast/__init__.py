@@ -1,6 +1,6 @@
 """Compiled loops for plain stars and serving targets: the same records as the SimPy path, many times as fast.
 
-1. `choice.py` selects the path; `plain.py` lists what the loop supports. Both work without numba.
+1. `choice.py` selects the path, and says what the loop supports; it works without numba.
 2. `arrays.py` lays a fleet out in arrays of the records of `layout.py`; `numbers.py` draws random numbers.
 3. `kernel.py` is the loop of plain stars, compiled by numba (`pip install 'specfleet[fast]'`); `run.py` drives it.
    `events.py` has what all loops share.

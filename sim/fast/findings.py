@@ -9,27 +9,10 @@ from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.records.metrics.grouped import Floats
 from specfleet.fleet.records.metrics.tables import with_differences
 from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.sim.fast import kernel
 from specfleet.sim.fast.arrays import StarArrays
 from specfleet.sim.fast.events import DRAFTING, PREFILL, VERIFY
-from specfleet.sim.fast.kernel import (
-    ARRIVED_S,
-    AT_BASE,
-    BEGUN_S,
-    COMMIT_COLUMNS,
-    DRAFT_COLUMNS,
-    ENDED_S,
-    GAP_S,
-    GROUP_BEGUN_S,
-    LASTED_S,
-    NEXT_DRAFT,
-    OF_KIND,
-    OF_REQUEST,
-    OF_TOKENS,
-    REQUESTED_S,
-    VERIFIED,
-    WAS_ACCEPTED,
-    StepLog,
-)
+from specfleet.sim.fast.kernel import StepLog
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.table import KINDS, station_names
 
@@ -38,10 +21,10 @@ def allocate_log(rounds: int, requests: int) -> StepLog:
     """Allocate a step log for about so many rounds of so many requests."""
     steps = rounds + requests
     return StepLog(
-        np.empty((DRAFT_COLUMNS[0], rounds)),
-        np.empty((DRAFT_COLUMNS[1], rounds), dtype=np.int32),
-        np.empty((COMMIT_COLUMNS[0], steps)),
-        np.empty((COMMIT_COLUMNS[1], steps), dtype=np.int32),
+        np.empty((kernel.DRAFT_COLUMNS[0], rounds)),
+        np.empty((kernel.DRAFT_COLUMNS[1], rounds), dtype=np.int32),
+        np.empty((kernel.COMMIT_COLUMNS[0], steps)),
+        np.empty((kernel.COMMIT_COLUMNS[1], steps), dtype=np.int32),
         np.empty((2, requests)),
         np.empty((2, requests), dtype=np.int64),
     )
@@ -72,23 +55,23 @@ def make_findings(fleet: Fleet, star: StarArrays, log: StepLog) -> Findings:
         draft_steps=_draft_steps(fleet, drafters, log),
         other_steps=steps_table(
             fleet,
-            targets[log.commits[OF_REQUEST]],
-            log.commits[OF_KIND],
-            log.commit_times[BEGUN_S],
-            log.commit_times[ENDED_S],
+            targets[log.commits[kernel.OF_REQUEST]],
+            log.commits[kernel.OF_KIND],
+            log.commit_times[kernel.BEGUN_S],
+            log.commit_times[kernel.ENDED_S],
         ),
     )
 
 
 def _commits(star: StarArrays, tags: Integers, log: StepLog) -> Table:
-    request = log.commits[OF_REQUEST]
-    left = star.requests["goal"][request] - log.commits[AT_BASE]
+    request = log.commits[kernel.OF_REQUEST]
+    left = star.requests["goal"][request] - log.commits[kernel.AT_BASE]
     return Table.of(
-        time_s=log.commit_times[ENDED_S],
+        time_s=log.commit_times[kernel.ENDED_S],
         tag=tags[request],
         request=star.requests["number"][request],
-        duration_s=log.commit_times[LASTED_S],
-        committed=np.minimum(log.commits[WAS_ACCEPTED] + 1, left),
+        duration_s=log.commit_times[kernel.LASTED_S],
+        committed=np.minimum(log.commits[kernel.WAS_ACCEPTED] + 1, left),
     )
 
 
@@ -113,48 +96,47 @@ def requests_of(fleet: Fleet, star: StarArrays | ServingArrays, tags: Integers) 
 
 def _rounds(tags: Integers, log: StepLog) -> Table:
     times, numbers, ends = log.draft_times, log.drafts, log.commit_times
-    following = numbers[NEXT_DRAFT]
+    following = numbers[kernel.NEXT_DRAFT]
     rounds = Table.of(
-        tag=tags[numbers[OF_REQUEST]],
-        drafted_s=times[ENDED_S],
-        service_s=times[LASTED_S],
-        draft_tokens=numbers[OF_TOKENS],
-        asked_s=times[REQUESTED_S],
-        begun_s=times[GROUP_BEGUN_S],
-        idle_gap_s=times[GAP_S],
-        arrived_s=times[ARRIVED_S],
-        verified_s=ends[ENDED_S][numbers[VERIFIED]],
-        verify_s=ends[LASTED_S][numbers[VERIFIED]],
-        returned_s=np.where(following >= 0, times[REQUESTED_S][following], np.nan),
+        tag=tags[numbers[kernel.OF_REQUEST]],
+        drafted_s=times[kernel.ENDED_S],
+        service_s=times[kernel.LASTED_S],
+        draft_tokens=numbers[kernel.OF_TOKENS],
+        asked_s=times[kernel.REQUESTED_S],
+        begun_s=times[kernel.GROUP_BEGUN_S],
+        idle_gap_s=times[kernel.GAP_S],
+        arrived_s=times[kernel.ARRIVED_S],
+        verified_s=ends[kernel.ENDED_S][numbers[kernel.VERIFIED]],
+        verify_s=ends[kernel.LASTED_S][numbers[kernel.VERIFIED]],
+        returned_s=np.where(following >= 0, times[kernel.REQUESTED_S][following], np.nan),
     )
     return with_differences(rounds)
 
 
 def _verified(log: StepLog) -> Table:
-    verified = np.flatnonzero(log.commits[OF_KIND] == VERIFY)
+    verified = np.flatnonzero(log.commits[kernel.OF_KIND] == VERIFY)
     return Table.of(
-        verified_s=log.commit_times[ENDED_S][verified],
-        draft_tokens=log.commits[OF_TOKENS][verified],
-        acceptance_length=log.commits[WAS_ACCEPTED][verified],
+        verified_s=log.commit_times[kernel.ENDED_S][verified],
+        draft_tokens=log.commits[kernel.OF_TOKENS][verified],
+        acceptance_length=log.commits[kernel.WAS_ACCEPTED][verified],
     )
 
 
 def _draft_steps(fleet: Fleet, drafters: Integers, log: StepLog) -> Table:
     """Return the steps of drafters: drafts and prefills, in the order of their ends."""
     of, places = log.prefilled
-    requests = np.insert(log.drafts[OF_REQUEST], places, of)
+    requests = np.insert(log.drafts[kernel.OF_REQUEST], places, of)
     kinds = np.insert(np.full(log.drafts.shape[1], DRAFTING), places, PREFILL)
-    begun_s, ended_s = (np.insert(log.draft_times[row], places, log.prefills[row]) for row in (BEGUN_S, ENDED_S))
+    begun_s, ended_s = (
+        np.insert(log.draft_times[row], places, log.prefills[row]) for row in (kernel.BEGUN_S, kernel.ENDED_S)
+    )
     return steps_table(fleet, drafters[requests], kinds, begun_s, ended_s)
 
 
 def steps_table(fleet: Fleet, stations: Integers, kinds: Integers, begun_s: Floats, ended_s: Floats) -> Table:
     """Return the table of steps, in the order of their ends; stations and kinds are numbers."""
     return Table.of(
-        station=words_of(stations, station_names(fleet)),
-        kind=words_of(kinds, KINDS),
-        begun_s=begun_s,
-        ended_s=ended_s,
+        station=words_of(stations, station_names(fleet)), kind=words_of(kinds, KINDS), begun_s=begun_s, ended_s=ended_s
     )
 
 

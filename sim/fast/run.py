@@ -10,12 +10,12 @@ from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast import serving_state as serving
 from specfleet.sim.fast.arrays import StarArrays, star_of
+from specfleet.sim.fast.choice import has_serving_targets
 from specfleet.sim.fast.compiled import CODE, ready
 from specfleet.sim.fast.events import LENGTHS, OVER, RATIOS, ROWS, Array
 from specfleet.sim.fast.findings import allocate_log, make_findings, with_double_capacity
 from specfleet.sim.fast.kernel import COLUMNS, TIMES, run_star
 from specfleet.sim.fast.layout import A_BLOCK, A_PART
-from specfleet.sim.fast.plain import has_serving_targets
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.fast.serving_arrays import ServingArrays, serving_of
 from specfleet.sim.fast.serving_findings import columns_of, findings_of_log

@@ -176,10 +176,7 @@ def _by_round(count: int, rounds: Array, values: Array) -> Array:
 
 def _verified(verified: Table) -> Table:
     return Table.of(
-        tag=verified.tag,
-        verified_s=verified.time_s,
-        draft_tokens=verified.tokens,
-        acceptance_length=verified.accepted,
+        tag=verified.tag, verified_s=verified.time_s, draft_tokens=verified.tokens, acceptance_length=verified.accepted
     )
 
 

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from specfleet.cli.calibrate import calibrate, demo
+from specfleet.cli.calibrate import calibrate, demo, estimate
 from specfleet.cli.imports import export, import_
 from specfleet.cli.meaning import explain, init, profiles, scenarios
 from specfleet.cli.nodes import join, keys, node
 from specfleet.cli.plan import plan
-from specfleet.cli.profile import estimate
 from specfleet.cli.run import analytic, run, show, simulate
 from specfleet.cli.study import compare, figure, report, reproduce, sweep
 from specfleet.fleet.errors import InputError

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     from specfleet.engine.net.keys import Keys
 
 Role = Literal["drafter", "router", "target"]
-WITHOUT_EFFECT = {
-    "drafter": ("--connect", "--server-key"),
-    "router": ("--number",),
-    "target": ("--at", "--allowed"),
-}
+WITHOUT_EFFECT = {"drafter": ("--connect", "--server-key"), "router": ("--number",), "target": ("--at", "--allowed")}
 MEANT = {
     "--key": "this node's secret key",
     "--allowed": "the folder of allowed public keys",
@@ -90,9 +86,9 @@ def node(
     --allowed, a target --key and --server-key, a router all three.
     """
     from specfleet import scenario_of
-    from specfleet.cli.watching import watched
     from specfleet.engine.launch.by_hand import node_name, serve_node
     from specfleet.engine.net.addresses import address_of, addresses_of, numbers_of
+    from specfleet.experiments.watching import living_line, tokens_of
     from specfleet.fleet.scenario.resolve import resolve
 
     options = {"--at": at, "--connect": connect, "--number": number, "--allowed": allowed, "--server-key": server_key}
@@ -106,8 +102,9 @@ def node(
     chosen = scenario_of(scenario, settings(changes))
     side = "drafters" if role == "drafter" else "verifiers"
     numbers = numbers_of("--number", number or "1", f"{side}.count", getattr(chosen, side).count)
-    title = node_name(resolve(chosen), role, numbers)
-    with watched(title, chosen, numbers if role == "target" else ()) as watch:
+    fleet = resolve(chosen)
+    tokens = tokens_of(fleet, numbers if role == "target" else ())
+    with living_line(node_name(fleet, role, numbers), tokens) as watch:
         serve_node(chosen, role, numbers, where, addresses, keys, out, watch, power)
 
 

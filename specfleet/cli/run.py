@@ -110,7 +110,8 @@ def run(
     Meanwhile one line says what it is doing; where there is no terminal, a line a minute does.
     """
     from specfleet import run, scenario_of
-    from specfleet.cli.watching import watched
+    from specfleet.experiments.watching import living_line, tokens_of
+    from specfleet.fleet.scenario.resolve import resolve
 
     _one_output(by, as_json)
     with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything, by)):
@@ -118,7 +119,7 @@ def run(
         if engine is not None or server is not None:
             result = run(chosen, signals=signals, power=power, engine=engine, server=server, report=remark)
         else:
-            with watched(chosen.name, chosen, None) as watch:
+            with living_line(chosen.name, tokens_of(resolve(chosen))) as watch:
                 result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         show_run(result, as_json, out, everything, by)
 

@@ -23,12 +23,7 @@ def test_open_arrivals_have_intervals_that_cover_or_none(load: float) -> None:
 def test_closed_stars_have_intervals_that_cover() -> None:
     rows = covered(Setting("closed", closed_star(5, 150), {}), 30)
     assert all(row["kept"] for row in rows), [row for row in rows if not row["kept"]]
-    assert {row["metric"] for row in rows if row["printed, %"] > 90} >= {
-        "throughput",
-        "wait_s",
-        "tpot_s",
-        "tpot_p90_s",
-    }
+    assert {row["metric"] for row in rows if row["printed, %"] > 90} >= {"throughput", "wait_s", "tpot_s", "tpot_p90_s"}
 
 
 def test_coverage_counts_hits_among_printed_intervals() -> None:

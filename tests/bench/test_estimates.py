@@ -6,9 +6,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bench.efficiencies import fitted_figures, with_figures
+from bench.efficiencies import (
+    EFFICIENCIES,
+    FILES,
+    MEDIANS,
+    MODEL,
+    PLACE,
+    SIZES,
+    estimated_s,
+    fitted_figures,
+    read_operators,
+    with_figures,
+)
 from bench.estimates import AMUSD_RUNS, SHOWN_TOKENS, reproduce
-from bench.vidur import EFFICIENCIES, FILES, MEDIANS, MODEL, PLACE, SIZES, estimated_s, read_operators
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed
 from specfleet.fleet.hardware.profile import placed_of

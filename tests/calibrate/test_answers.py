@@ -9,10 +9,8 @@ import pytest
 pytest.importorskip("torch")
 
 from specfleet.calibration.answers import gaps_of, mean_error
-from specfleet.calibration.servers import servers_of
-from specfleet.calibration.serving import depths_of, loop_of, profile_of_target, stages_of
-from specfleet.engine.outside.answers import log_of
-from specfleet.engine.outside.client import Answer, Answers
+from specfleet.calibration.serving import depths_of, loop_of, profile_of_target, servers_of, stages_of
+from specfleet.engine.outside.answers import Answer, Answers, log_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.findings import findings_of
 from specfleet.fleet.records.metrics.measure import measure, window_of

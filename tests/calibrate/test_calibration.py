@@ -6,16 +6,15 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 
-from specfleet.calibration.acceptance import describe_acceptance
-from specfleet.calibration.assemble import in_service
-from specfleet.calibration.contention import factors_in
-from specfleet.calibration.fits import fit_step
+from specfleet.calibration.assemble import describe_acceptance, in_service
+from specfleet.calibration.effects import factors_in, fit_idle, slowdowns_of, with_recoveries
+from specfleet.calibration.fits import fit_relative, fit_step
 from specfleet.calibration.fleets import FleetSetup, sharing_fleet, steps_in
-from specfleet.calibration.idle import fit_idle, slowdowns_of, with_recoveries
 from specfleet.calibration.measurements import Point
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.records.delayed import DELAYED
+from specfleet.fleet.records.delays import DELAYED
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.describe import describe
 from specfleet.fleet.times.effects import NEVER_IDLE, IdleEffect
@@ -162,3 +161,17 @@ def test_a_fit_that_is_off_is_no_delay_of_the_host() -> None:
 
 def test_a_step_that_never_ran_in_service_keeps_its_time() -> None:
     assert in_service(TIMES["decode"], []) == TIMES["decode"]
+
+
+@pytest.mark.parametrize("wrong_s", [2e-5, 0.0, 3.0])
+def test_few_wrong_times_do_not_move_a_fit(wrong_s: float) -> None:
+    # A server's count of rounds cuts some rounds in two, so a few times are nearly 0.
+    rng = np.random.default_rng(1)
+    rows = rng.choice([1.0, 4.0, 16.0], 3000)
+    design = np.stack([np.ones_like(rows), rows - 1, (rows > 1).astype(float)], axis=1)
+    law_s: NDArray[np.float64] = np.array([0.002, 0.003, 0.001])
+    times_s = design @ law_s * rng.lognormal(0.0, 0.1, len(rows))
+    wrong = rng.random(len(rows)) < 0.02
+    _, ratios = fit_relative(design, np.where(wrong, wrong_s, times_s))
+    fitted_s = times_s[~wrong] / ratios[~wrong]
+    assert fitted_s == pytest.approx(design[~wrong] @ law_s, rel=0.05)

@@ -9,7 +9,7 @@ pytest.importorskip("transformers")
 
 import msgspec
 
-from specfleet.calibration.effort import Effort
+from specfleet.calibration.measurements import Effort
 from specfleet.calibration.pair import measure_steps
 from specfleet.calibration.run import bench_of, calibrate, pair_of, stages_of
 from specfleet.engine.launch.serve import serve

@@ -12,10 +12,9 @@ pytest.importorskip("transformers")
 
 import msgspec
 
-from specfleet.calibration.effort import Effort
-from specfleet.calibration.kept import Kept, clear, stage_file
+from specfleet.calibration.measurements import Effort
 from specfleet.calibration.run import TURNS, concurrent, stages_of
-from specfleet.calibration.stages import Stage, Stages, provenance_of
+from specfleet.calibration.stages import Kept, Stage, Stages, clear, provenance_of, stage_file
 from specfleet.experiments.notes import notes_of
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import DeviceMemoryError

@@ -84,8 +84,7 @@ QUICK = [(True, "priorities"), (False, "warm-up")]
 
 
 @pytest.mark.parametrize(
-    ("real", "feature"),
-    [case if case in QUICK else slow(*case) for case in itertools.product((True, False), FEATURES)],
+    ("real", "feature"), [case if case in QUICK else slow(*case) for case in itertools.product((True, False), FEATURES)]
 )
 def test_options_of_drafters_have_their_effect(real: bool, feature: str, tiny: Path) -> None:
     tables, acts = FEATURES[feature]

@@ -15,10 +15,9 @@ import pytest
 pytest.importorskip("torch")
 
 import specfleet
-from specfleet.calibration.servers import other_engine
-from specfleet.engine.outside import answers, client
-from specfleet.engine.outside.answers import between_rounds_s, rounds_of, run_on_server
-from specfleet.engine.outside.client import Answer, Answers
+from specfleet.calibration.serving import other_engine
+from specfleet.engine.outside import answers
+from specfleet.engine.outside.answers import Answer, Answers, between_rounds_s, rounds_of, run_on_server
 from specfleet.experiments.draw import timeline_of
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import InputError
@@ -220,7 +219,7 @@ def test_an_interrupted_run_waits_for_no_answer(url: str, monkeypatch: pytest.Mo
     def interrupt(_line: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(client, "PROGRESS_S", 0.01)
+    monkeypatch.setattr(answers, "PROGRESS_S", 0.01)
     Handler.fault, begun_s = "hangs", time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run_on_server(scenario(), url, interrupt)

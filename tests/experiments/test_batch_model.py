@@ -7,7 +7,7 @@ import pytest
 
 from specfleet.experiments.reproduce import batch_model as model
 from specfleet.experiments.reproduce import batch_turns as turns
-from specfleet.experiments.reproduce.batch_speedup import served
+from specfleet.experiments.reproduce.batch import served
 from specfleet.experiments.reproduce.batch_turns import AnswerLengths, evenly, turn_tokens, write_lengths
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.records.metrics.tables import verifications_of

@@ -9,12 +9,11 @@ pytest.importorskip("torch")  # the demo calibrates
 
 from specfleet.experiments.compare.compare import Comparison, Reruns, compare_metrics, simulated_reruns, summarise
 from specfleet.experiments.demo.cells import FULL, SHORT, DemoEffort, calibration_scenario, in_pass, planned_cells
-from specfleet.experiments.demo.findings import AS_GOOD, Errors, findings, verdict
-from specfleet.experiments.demo.run import draw_figures, measured_cell
+from specfleet.experiments.demo.run import AS_GOOD, Errors, draw_figures, findings, measured_cell, verdict
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.sweep import sweep
 from specfleet.fleet.inputs.strict import convert
-from specfleet.fleet.records.delayed import delayed_share, not_delayed
+from specfleet.fleet.records.delays import delayed_share, not_delayed
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.times.profile import HardwareProfile

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 import specfleet
+from specfleet.experiments.compare.compare import doubts
 from specfleet.experiments.compare.differences import differences, mean_length_of, sharing
-from specfleet.experiments.compare.validation import doubts
 from specfleet.experiments.console.printing import print_comparison
 from specfleet.fleet.acceptance.models import Geometric, Recorded
 from specfleet.fleet.records.run import Run

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.helpers.processes import alive, ended, eventually, start
+from tests.helpers.processes import ROOT, alive, ended, eventually, start
 
 LOST = """
 import os
@@ -93,3 +93,34 @@ def test_no_process_outlives_a_killed_program() -> None:
     os.kill(program.pid, signal.SIGKILL)
     ended(program)
     assert eventually(lambda: alive(program.pid) == [])
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from specfleet.experiments.memory import keep_freed_memory
+from specfleet.experiments.console.exits import run
+
+def main():
+    faults = []
+    for _ in range(4):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(20):
+            arrays = [np.ones(400_000) for _ in range(20)]  # 3 MB each
+            del arrays
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    print(faults[-1])
+
+run(main) if "kept" in sys.argv else main()
+"""
+
+
+def faults(*arguments: str) -> int:
+    program = [sys.executable, "-c", FAULTS, *arguments]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted as Linux does")
+def test_later_programs_reuse_array_memory() -> None:
+    assert faults("kept") < 100 < faults()

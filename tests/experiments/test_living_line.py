@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from specfleet.experiments.watching.line import MINUTE_S, duration_text, line_of, living_line, parts_of, tokens_of
+from specfleet.experiments.watching import MINUTE_S, duration_text, line_of, living_line, parts_of, tokens_of
 from specfleet.fleet.records.progress import Progress
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.workload import streams_of

@@ -15,9 +15,9 @@ from specfleet.experiments.compare.compare import (
     Reruns,
     compare_metrics,
     summarise,
+    with_reruns,
     worst,
 )
-from specfleet.experiments.compare.validation import with_reruns
 from specfleet.experiments.console.printing import print_comparison
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import Run
@@ -134,7 +134,7 @@ def test_zero_against_another_value_is_beyond_any_tolerance(predicted: float, ru
 
 def test_errors_of_cells_have_means_and_the_worst() -> None:
     pytest.importorskip("torch")  # the demo calibrates
-    from specfleet.experiments.demo.findings import errors_of
+    from specfleet.experiments.demo.run import errors_of
 
     rows = [rows_of(12.0, [10.0, 10.1]), rows_of(10.5, [9.0, 11.0, 10.5])]
     errors = errors_of(rows)

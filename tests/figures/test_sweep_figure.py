@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from specfleet.experiments.draw import draw
-from specfleet.experiments.sweep.figure import sweep_figure
+from specfleet.experiments.sweep.figure import in_numbers, sweep_figure
 from specfleet.experiments.sweep.sweep import read_table, sweep
-from specfleet.experiments.sweep.table import in_numbers
 from specfleet.figures.labels import scale_of, spread
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.glossary import METRICS, Meaning

@@ -143,14 +143,7 @@ def test_an_impossible_model_is_refused_by_key_and_value(text: str, named: list[
         assert part in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        PerPosition((0.9, 0.7)),
-        PerPosition(histogram=(4, 0, 2)),
-        Recorded(2, ((0, 2),)),
-    ],
-)
+@pytest.mark.parametrize("model", [PerPosition((0.9, 0.7)), PerPosition(histogram=(4, 0, 2)), Recorded(2, ((0, 2),))])
 def test_a_depth_of_which_nothing_is_known_is_refused(model: AcceptanceModel) -> None:
     for use in (survival, lambda model, depth: Sampler(model, depth, np.random.default_rng(0))):
         use(model, 2)

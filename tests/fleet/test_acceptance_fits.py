@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from specfleet.fleet.acceptance.fits import (
-    fit_beta_geometric,
-    fit_geometric,
-    mean_interval,
-    total_variation,
-)
+from specfleet.fleet.acceptance.fits import fit_beta_geometric, fit_geometric, mean_interval, total_variation
 from specfleet.fleet.acceptance.models import (
     AcceptanceModel,
     BetaGeometric,

@@ -39,10 +39,11 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
             "verifiers.aligned keeps all rows .* leave verifiers.kv_tokens out",
         ),
         (
-            {
-                "drafters": BESIDE,
-                "verifiers": {"max_num_seqs": 4, "aligned": {"policy": "same-length", "window": 2}},
-            },
+            {"verifiers": {"kv_tokens": 999, "gpu_memory_utilization": 0.5}},
+            "verifiers.kv_tokens = 999: gpu_memory_utilization gives it, too; leave one out",
+        ),
+        (
+            {"drafters": BESIDE, "verifiers": {"max_num_seqs": 4, "aligned": {"policy": "same-length", "window": 2}}},
             "verifiers.aligned.window = 2 must hold at least verifiers.max_num_seqs = 4 rows",
         ),
         (
@@ -95,6 +96,9 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
         ({"faults": [KILL], "drafters": {"count": 0}}, "leave faults out"),
         ({"slo": {}}, r"\[slo\] has no goal; give slo.ttft_s"),
         ({"slo": {"ttft_p90_s": 1}}, "unknown key slo.ttft_p90_s = 1; allowed: e2el_s, tpot_s, ttft_s"),
+        ({"verifiers": {"max_num_seq": 1}}, "unknown key verifiers.max_num_seq = 1; nearest: max_num_seqs, [a-z_, ]+$"),
+        ({"measure": {"max_num_seqs": 1}}, "unknown key measure.max_num_seqs = 1; nearest: verifiers.max_num_seqs$"),
+        ({"verifers": {}}, "unknown key verifers = {}; nearest: verifiers, "),
         ({"cost": {}}, "cost.target_per_hour is missing; give it"),
         ({"cost": {"target_per_hour": 1}}, "cost.drafter_per_hour is missing beside cost.target_per_hour"),
         ({"cost": {"drafter_per_hour": 1}}, "cost.target_per_hour is missing; give it"),

@@ -3,8 +3,7 @@
 from specfleet.fleet.policies.order import Fifo, Weighted
 from specfleet.fleet.policies.route import RoundRobin
 from specfleet.fleet.scenario.resolved import ResolvedDrafters
-from specfleet.fleet.stations.discipline import Discipline
-from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.drafter import Discipline, DrafterStation
 from specfleet.fleet.stations.messages import DraftRequest, Instruction, View
 from tests.helpers.steps import ended, started
 

@@ -28,7 +28,10 @@ from specfleet.fleet.hardware.passes import (
 )
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
+from specfleet.fleet.policies.continuous import ContinuousBatching
 from specfleet.fleet.policies.shapes import CHAIN
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
 from specfleet.fleet.times.labels import basis_of, estimated_numbers, label_of
 from specfleet.fleet.times.mixed import pass_s
 from specfleet.fleet.times.overhead import Overhead
@@ -149,7 +152,7 @@ def test_sixteen_bits_are_fp16_on_a_device_without_bf16() -> None:
     rate = both.device.compute["fp16"]
     old = msgspec.structs.replace(both, device=msgspec.structs.replace(both.device, compute={"fp16": rate}))
     assert roofline_of(old) == roofline_of(both)
-    assert precisions_of(old.device) == ["bf16", "fp16", "int4", "mxfp4", "nvfp4"]
+    assert precisions_of(old.device) == ["bf16", "fp16", "int4", "mxfp4", "nvfp4", "int4g64", "int4g32", "w8a16"]
     with pytest.raises(ValueError, match="needs compute of 16 bits"):
         msgspec.structs.replace(both.device, compute={"fp8": rate})
 
@@ -233,6 +236,33 @@ def test_caches_grow_as_by_hand() -> None:
     on_eight, llama = (kv_memory(on(name, "h200", 8, "fp8"), None) for name in ("deepseek-v3", "llama-3.1-70b"))
     assert on_eight.token_bytes == per_token["deepseek-v3"]  # a latent is not split
     assert llama.token_bytes == 80 * 2 * 8 * 128 * 2 / 8
+
+
+def cached(profile: HardwareProfile, **keys: Any) -> ContinuousBatching:
+    """The limits of a target with these keys."""
+    scenario = Scenario(profile=profile, drafters=Drafters(count=0), verifiers=Verifiers(**keys))
+    return resolve(scenario).verifiers.batching
+
+
+@pytest.mark.parametrize(
+    ("place", "used"), [("llama-3.1-8b@h100", 0.5), ("llama-3.1-70b@4xh100", 0.8), ("llama-3.1-70b@h200", 1.0)]
+)
+def test_the_kv_cache_takes_what_weights_leave_of_the_used_share(place: str, used: float) -> None:
+    """The last one does not fit into 92 % of its device."""
+    placed, profile = placed_of(place), estimated_profile(placed_of(place))
+    left_bytes = used * placed.device.memory_bytes.value - placed.weights_bytes / placed.parallel - 3 * 2**30
+    expected = left_bytes / placed.token_bytes(placed.parallel)
+    for block in (16, 128):
+        batching = cached(profile, gpu_memory_utilization=used, kv_block_size=block)
+        assert batching.block_size == block
+        assert -1e-6 <= expected - batching.kv_blocks * block < block
+
+
+@pytest.mark.parametrize("keys", [{"gpu_memory_utilization": 0.8}, {"kv_block_size": 32}])
+def test_keys_of_an_unknown_memory_are_refused(keys: dict[str, Any]) -> None:
+    profile = HardwareProfile(name="", draft=StepTime(), verify=StepTime(base_s=1))
+    with pytest.raises(InputError, match=f"verifiers.{next(iter(keys))} = .* give verifiers.kv_tokens"):
+        cached(profile, **keys)
 
 
 def test_a_drafter_whose_heads_do_not_divide_is_on_one_device() -> None:
@@ -375,8 +405,8 @@ def test_eager_passes_are_bound_by_launches_on_fast_devices() -> None:
     [
         ("llama-3.1-8b", "needs MODEL@DEVICE"),
         ("@h100", "needs MODEL@DEVICE"),
-        ("llama-9@h100", "model 'llama-9': does not ship, .*allowed: .*llama-3.1-8b, "),
-        ("llama-3.1-8b@b100", "device 'b100': does not ship, .*allowed: a100-40gb, a100-80gb, b200"),
+        ("llama-9@h100", "model 'llama-9': does not ship, .*nearest: llama-2-7b, llama-3-8b, .*--list models"),
+        ("llama-3.1-8b@b100", "device 'b100': does not ship, .*nearest: b200, b300, h100; .*--list devices"),
         ("llama-3.1-8b@a100-80gb:fp8", "precision fp8: .*A100.*allowed: bf16, fp16, int8, int4"),
         ("llama-3.1-8b@h100:fp3", "precision fp3: .*allowed: bf16"),
         ("llama-3.1-8b@h100:kv-fp4", "KV cache kv-fp4: not known; allowed: kv-bf16, kv-fp8"),

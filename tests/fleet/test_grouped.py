@@ -24,9 +24,7 @@ def columns(rows: list[tuple[int, ...]]) -> tuple[np.ndarray, ...]:
 
 
 @given(st.lists(st.tuples(st.tuples(keys, keys, keys), values, st.booleans()), max_size=30))
-def test_groups_agree_with_a_plain_loop(
-    rows: list[tuple[tuple[int, int, int], float, bool]],
-) -> None:
+def test_groups_agree_with_a_plain_loop(rows: list[tuple[tuple[int, int, int], float, bool]]) -> None:
     of: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for number, (key, _, _) in enumerate(rows):
         of[key].append(number)

@@ -16,7 +16,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.parquet import read_table
 from specfleet.fleet.inputs.quantities import DATA_RATES, RATES, SHARES, TIMES, quantity
 from specfleet.fleet.inputs.strict import convert
-from specfleet.fleet.inputs.text import read_csv, read_json, read_json_lines, read_text, read_toml
+from specfleet.fleet.inputs.text import read_json, read_json_lines, read_text, read_toml
 from specfleet.fleet.policies.order import rate_limits
 from specfleet.fleet.scenario.changes import parse_value, parts_of
 from specfleet.fleet.scenario.reading import make_scenario, read_scenario
@@ -183,14 +183,6 @@ def test_what_is_no_file_is_one_line(name: str, tmp_path: Path) -> None:
         with pytest.raises(InputError) as refusal:
             read(tmp_path / name)
         assert len(str(refusal.value)) < 1000
-
-
-def test_a_csv_names_its_missing_columns_and_its_broken_lines(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("x, y\n1,2\n\n3\n")
-    with pytest.raises(InputError, match=r"needs the columns x, z; has \['x', 'y'\]"):
-        list(read_csv(tmp_path / "a.csv", ("x", "z")))
-    with pytest.raises(InputError, match=r"line 4: has 1 values; its head names 2"):
-        list(read_csv(tmp_path / "a.csv", ("x", "y")))
 
 
 KINDS = pa.schema(

@@ -129,9 +129,7 @@ def estimates(queue: Queue, load: float) -> dict[str, tuple[Metric, float]]:
 
 
 @pytest.mark.parametrize("load", [0.9, slow(0.95)])
-def test_short_runs_at_high_load_have_no_interval(
-    load: float,
-) -> None:
+def test_short_runs_at_high_load_have_no_interval(load: float) -> None:
     """In units of the asymptotic variance of M/M/1, a run of 50 such times is long enough; above load 1, none is."""
     rng = np.random.default_rng(2)
     factors = [estimates(mm1(load, 3000, rng), load)["wait"][0].times_longer for _ in range(20)]

@@ -9,7 +9,7 @@ import pytest
 
 import specfleet
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.records.arrow import array_of, numbers_of
+from specfleet.fleet.records.columns import array_of, numbers_of
 from specfleet.fleet.records.join import Joined, join_runs
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.power import DeviceCurve

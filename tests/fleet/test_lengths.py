@@ -22,7 +22,7 @@ from specfleet.fleet.policies.shapes import Shape, reach
     [
         (Dsde, {"cap": True}),
         (AdaEdl, {"base": 7}),
-        (GoodSpeed, {"eta": 0.1, "beta": 0.5, "eta_exponent": 0.0, "beta_exponent": 0.0}),
+        (GoodSpeed, {"alpha": 1.0, "eta": 0.1, "beta": 0.5, "eta_exponent": 0.0, "beta_exponent": 0.0}),
         (SameLength, {"window": 24, "sort": False}),
         (Realign, {"fixed": True}),
         (Ahead, {"least": 1, "busy": False}),

@@ -31,11 +31,7 @@ POISSON = {"arrivals": {"process": "poisson", "per_s": 0.05}}
 LENGTHS = {"lengths": "lengths.csv"}
 BESIDE = {"place": "target"}
 REALIGN = {"count": 1, "max_num_seqs": 2, "aligned": {"policy": "realign"}}
-WORKLOADS: dict[str, dict[str, Any]] = {
-    "lengths": LENGTHS,
-    "trace": TRACE,
-    "arriving lengths": LENGTHS | POISSON,
-}
+WORKLOADS: dict[str, dict[str, Any]] = {"lengths": LENGTHS, "trace": TRACE, "arriving lengths": LENGTHS | POISSON}
 
 
 def of(folder: Path, workload: dict[str, Any], requests: int, **tables: Any) -> Scenario:

@@ -1,16 +1,29 @@
-"""Law 1 for simulated logs: they replay, and two planted faults are found."""
+"""Law 1 for simulated logs: they replay, and two planted faults are found.
+
+Every field of every message survives its record: replay would else end without a word.
+"""
+
+from typing import Any, get_args
 
 import msgspec
 import pyarrow as pa
 import pytest
 
 from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.records.recorder import RecordedStation, event_of
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.records.schema import WIDTH, Row
 from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.stations.messages import StationEvent, StepDone
+from specfleet.fleet.stations.station import Station
 from specfleet.sim.run import simulate
 from tests.helpers.logs import log_of
 from tests.helpers.stars import star
+
+LOG = simulate(star(workload={"requests": 6, "new_tokens": 12}))
+MESSAGES = [kind for kind in get_args(StationEvent) if kind is not StepDone]
+VALUES: dict[Any, Any] = {int: 7, bool: True, str: "a reason", float: 0.25}
 
 
 def test_a_log_replays_after_it_was_shuffled_between_stations() -> None:
@@ -26,9 +39,6 @@ def test_a_drafter_that_serves_the_last_request_first_is_found(monkeypatch: pyte
     run = simulate(scenario, path="simpy")  # the compiled loop has no `pick` to put another in the place of
     monkeypatch.undo()
     assert any("drafter" in line and "replay plans" in line for line in replay(run))
-
-
-LOG = simulate(star(workload={"requests": 6, "new_tokens": 12}))
 
 
 def test_a_dropped_row_is_found() -> None:
@@ -64,3 +74,37 @@ def test_a_changed_outcome_is_found() -> None:
 def test_a_log_of_another_fleet_is_refused() -> None:
     smaller = msgspec.structs.replace(LOG.header, fleet=resolve(star(verifiers={"count": 1})))
     assert "has no such station" in replay(Run(smaller, LOG.table))[0]
+
+
+def example(field: Any) -> Any:
+    return VALUES[getattr(field.type, "__origin__", field.type)]
+
+
+class Deaf(Station):
+    """A station that does nothing with what it receives."""
+
+    def __init__(self) -> None:
+        self.name, self.running = "station", None
+
+    def handle(self, event: StationEvent, now_s: float) -> list[Any]:
+        return []
+
+
+def recorded(message: Any) -> Row:
+    station = RecordedStation(Deaf(), "simulated")
+    station.handle(message, 1.5, 99)
+    assert len(station.log) == WIDTH
+    return Row(*station.log)
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_no_field_is_lost_alone(kind: type[msgspec.Struct]) -> None:
+    """A message that differs in one field has another record."""
+    plain: Any = kind(**{field.name: type(example(field))() for field in msgspec.structs.fields(kind)})
+    row = recorded(plain)
+    assert event_of(row) == plain
+    assert (row.time_s, row.payload_bytes) == (1.5, 99)
+    for field in msgspec.structs.fields(kind):
+        other = msgspec.structs.replace(plain, **{field.name: example(field)})
+        assert recorded(other) != row, field.name
+        assert event_of(recorded(other)) == other

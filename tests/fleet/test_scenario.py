@@ -46,8 +46,7 @@ def test_a_change_that_is_a_table_merges_or_replaces(changes: Any, expected: tup
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
-    [(np.int64(3), (3,)), (np.arange(2), (0, 1)), (range(1, 3), (1, 2)), ([5], (5,))],
+    ("value", "expected"), [(np.int64(3), (3,)), (np.arange(2), (0, 1)), (range(1, 3), (1, 2)), ([5], (5,))]
 )
 def test_changes_may_be_what_python_computes_with(value: Any, expected: tuple[int, ...]) -> None:
     numbers = [value] if isinstance(value, np.int64) else value

@@ -15,7 +15,7 @@ from specfleet.fleet.scenario.facts import devices_of
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.slo import Slo
-from specfleet.sim.fast.plain import unsupported_in
+from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 

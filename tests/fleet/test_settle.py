@@ -32,10 +32,7 @@ DOORS = {
     *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "fingerprint", "reading", "resolve")),
     *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "readers", "sides", "writing")),
     *("fleet/records/run.py", "sim/run.py", "sim/predict.py", "sim/alone.py", "sim/baseline.py"),
-    *(
-        "engine/launch/by_hand.py",
-        "engine/launch/serve.py",
-    ),
+    *("engine/launch/by_hand.py", "engine/launch/serve.py"),
 }
 
 

@@ -173,9 +173,7 @@ def test_clients_that_begin_alone_have_no_share() -> None:
 
 def test_barriers_wait_for_a_drafter_until_its_timeout() -> None:
     station = VerifierStation(
-        "verifier.1",
-        ResolvedVerifiers(patience=PATIENT, late="wait", drafters=2, allocate=FixedShare(budget=6)),
-        None,
+        "verifier.1", ResolvedVerifiers(patience=PATIENT, late="wait", drafters=2, allocate=FixedShare(budget=6)), None
     )
     for tag in (0, 1):
         station.handle(Join(tag, 0, 10, 30), 0.0)

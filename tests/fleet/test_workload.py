@@ -86,9 +86,9 @@ def test_files_of_lengths_serve_closed_and_open_loops(tmp_path: Path) -> None:
     ("workload", "message"),
     [
         ({"lengths": "none.csv"}, "cannot be read"),
-        ({"arrivals": {"process": "trace", "file": "bad.csv"}}, "needs the columns"),
-        ({"lengths": "bad.csv"}, "workload.lengths .*bad.csv: needs the columns num_prefill_tokens, num_decode_tokens"),
-        ({"lengths": "zero.csv"}, "zero.csv, line 2: num_decode_tokens = 0"),
+        ({"arrivals": {"process": "trace", "file": "bad.csv"}}, "has the columns"),
+        ({"lengths": "bad.csv"}, r"lengths .*bad.csv: has the columns \['a', 'b'\]; needs num_prefill_tokens, num_d"),
+        ({"lengths": "zero.csv"}, "zero.csv: none of its 1 rows has tokens of prompt and answer"),
     ],
 )
 def test_bad_files_are_one_clear_line(tmp_path: Path, workload: dict[str, Any], message: str) -> None:

@@ -25,9 +25,10 @@ FARTHER_TARGETS = [{"first": 3, "step": {"base_s": 1.5, "spread": "exponential"}
 
 
 def fitting(side: dict[str, Any]) -> dict[str, Any]:
-    """Return a side without the tiers beyond its stations."""
+    """Return a side without the tiers beyond its stations, and without blocks of a cache that has no limit."""
     tiers = [tier for tier in side.get("tiers", []) if tier["first"] <= side["count"]]
-    return side | {"tiers": tiers}
+    blocks = {"kv_block_size": side.get("kv_block_size", 16)} if side.get("kv_tokens") else {}
+    return {key: value for key, value in side.items() if key != "kv_block_size"} | blocks | {"tiers": tiers}
 
 
 steps = st.fixed_dictionaries(
@@ -74,23 +75,15 @@ acceptance = (
 )  # fmt: skip
 workloads = st.fixed_dictionaries(
     {"requests": st.integers(2, 25), "prompt_tokens": lengths, "new_tokens": lengths},
-    optional={
-        "temperature": st.just(0.7),
-    },
+    optional={"temperature": st.just(0.7)},
 )
 drafters = st.fixed_dictionaries(
     {"count": st.integers(0, 3), "depth": st.integers(1, 8)},
-    optional={
-        "kind": st.sampled_from(["model", "eagle", "lookup"]),
-        "tiers": st.just(SLOWER_DRAFTERS),
-    },
+    optional={"kind": st.sampled_from(["model", "eagle", "lookup"]), "tiers": st.just(SLOWER_DRAFTERS)},
 ).map(fitting)
-verifiers = st.fixed_dictionaries(
-    {"count": st.integers(1, 9)},
-    optional={
-        "tiers": st.just(FARTHER_TARGETS),
-    },
-).map(fitting)
+verifiers = st.fixed_dictionaries({"count": st.integers(1, 9)}, optional={"tiers": st.just(FARTHER_TARGETS)}).map(
+    fitting
+)
 
 
 def within_positions(tables: dict[str, Any]) -> Scenario:
@@ -152,6 +145,7 @@ serving_profiles = st.fixed_dictionaries(
 serving_targets = st.fixed_dictionaries(
     {"count": st.integers(1, 3), "kv_tokens": st.sampled_from([0, 128, 160])},
     optional={
+        "kv_block_size": st.sampled_from([1, 7, 32]),
         "max_num_seqs": st.integers(1, 6),
         "max_num_batched_tokens": st.integers(6, 60),
         "prefill_first": st.booleans(),

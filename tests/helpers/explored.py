@@ -16,7 +16,7 @@ from specfleet.engine.node.pending import PendingDrafts
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.build import drafter_station, verifier_station
-from specfleet.fleet.stations.discipline import Discipline
+from specfleet.fleet.stations.drafter import Discipline
 from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,

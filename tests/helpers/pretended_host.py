@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from specfleet.calibration.effort import Effort
-from specfleet.calibration.measurements import Measurements, Point
+from specfleet.calibration.measurements import Effort, Measurements, Point
 from specfleet.calibration.run import calibrate
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.data.shipped import shipped_models

@@ -18,8 +18,8 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.sim.fast import choice, layout
+from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.fast.compiled import COMPILING, compiled_loop
-from specfleet.sim.fast.plain import unsupported_in
 from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.stars import star

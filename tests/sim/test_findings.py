@@ -21,9 +21,9 @@ from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim.fast import run
+from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.fast.findings import allocate_log
 from specfleet.sim.fast.kernel import run_star
-from specfleet.sim.fast.plain import unsupported_in
 from specfleet.sim.fast.run import allocate_parts, simulate_findings, simulate_records
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.run import observe, simulate

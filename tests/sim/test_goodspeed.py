@@ -2,27 +2,27 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from specfleet.experiments.reproduce.goodspeed import best_goodput, goodputs_of, smoothed
+from specfleet.experiments.reproduce.goodspeed import goodputs_of, smoothed
 from specfleet.fleet.acceptance.models import committed_closed_form as expected_goodput
+from specfleet.fleet.data.shipped import shipped_scenarios
 from specfleet.fleet.policies.allocate import RandomShare
-from specfleet.fleet.policies.goodspeed import Client, GoodSpeed, gradient_schedule, utility
+from specfleet.fleet.policies.goodspeed import Client, GoodSpeed, best_goodput, gradient_schedule, utility
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.metrics.findings import findings_of
-from specfleet.fleet.records.metrics.grouped import Groups
 from specfleet.fleet.records.metrics.measure import measure, window_of
 from specfleet.fleet.records.metrics.tables import verifications_of
 from specfleet.fleet.records.replay import replay
-from specfleet.fleet.records.run import Run
-from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario, read_scenario
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim.run import simulate
 
@@ -30,18 +30,28 @@ shares = st.floats(0.0, 1.0, allow_nan=False)
 RNG = np.random.default_rng(0)
 
 
-@given(st.lists(st.tuples(st.floats(0.01, 10), shares), min_size=1, max_size=3), st.integers(0, 7))
-def test_the_gradient_schedule_is_optimal(clients: list[tuple[float, float]], budget: int) -> None:
-    weights, alphas = zip(*clients, strict=True)
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 2.0])
+@given(clients=st.lists(st.tuples(st.floats(1.0, 10.0), shares), min_size=1, max_size=3), budget=st.integers(0, 7))
+def test_the_gradient_schedule_is_optimal(alpha: float, clients: list[tuple[float, float]], budget: int) -> None:
+    """Of all allocations, by the gradient X^-alpha of the utility at the goodputs X."""
 
-    def gain(lengths: tuple[int, ...]) -> float:
-        return sum(w * expected_goodput(a, s) for w, a, s in zip(weights, alphas, lengths, strict=True))
+    def gain(lengths: Sequence[int]) -> float:
+        return sum(X**-alpha * expected_goodput(a, s) for (X, a), s in zip(clients, lengths, strict=True))
 
-    lengths = gradient_schedule(weights, alphas, budget)
+    lengths = GoodSpeed(budget, alpha).lengths([Client(a, X) for X, a in clients], RNG)
     assert sum(lengths) <= budget
     every = itertools.product(range(budget + 1), repeat=len(clients))
     best = max(gain(option) for option in every if sum(option) <= budget)
-    assert gain(tuple(lengths)) == pytest.approx(best, rel=1e-9)
+    assert gain(lengths) == pytest.approx(best, rel=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 2.0])
+def test_the_gradient_schedule_climbs_its_utility(alpha: float) -> None:
+    def slope(x: float) -> float:
+        return (utility([x + 1e-6], alpha) - utility([x - 1e-6], alpha)) / 2e-6
+
+    goodputs = [1.0, 2.5, 4.0]
+    assert [x**-alpha for x in goodputs] == pytest.approx([slope(x) for x in goodputs], rel=1e-6)
 
 
 def test_the_state_follows_equations_3_and_4() -> None:
@@ -68,10 +78,12 @@ def test_random_shares_are_equal_on_average() -> None:
     assert np.abs(drawn.mean(axis=0) - 2.5).max() < 4 * drawn.std() / math.sqrt(500)
 
 
-@given(st.lists(st.floats(0.05, 0.95), min_size=2, max_size=4), st.integers(1, 12))
-def test_the_best_goodput_beats_a_general_solver(alphas: list[float], budget: int) -> None:
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 2.0])
+@given(alphas=st.lists(st.floats(0.05, 0.95), min_size=2, max_size=4), budget=st.integers(1, 12))
+@settings(max_examples=30)
+def test_the_best_goodput_beats_a_general_solver(alpha: float, alphas: list[float], budget: int) -> None:
     def loss(lengths: np.ndarray) -> float:
-        return -utility([mixed_goodput(a, s, budget) for a, s in zip(alphas, lengths, strict=True)])
+        return -utility([mixed_goodput(a, s, budget) for a, s in zip(alphas, lengths, strict=True)], alpha)
 
     N = len(alphas)
     found = minimize(
@@ -81,7 +93,15 @@ def test_the_best_goodput_beats_a_general_solver(alphas: list[float], budget: in
         bounds=[(0, budget)] * N,
         constraints={"type": "ineq", "fun": lambda lengths: budget - lengths.sum()},
     )
-    assert utility(best_goodput(alphas, budget)) >= -found.fun - 1e-6
+    best = best_goodput(alphas, budget, alpha)
+    assert utility(best, alpha) >= -found.fun - 1e-6
+    assert sum(length_of(a, x, budget) for a, x in zip(alphas, best, strict=True)) <= budget + 1e-6
+
+
+def length_of(alpha: float, goodput: float, budget: int) -> float:
+    """The inverse of `mixed_goodput`."""
+    whole = range(budget + 1)
+    return float(np.interp(goodput, [expected_goodput(alpha, each) for each in whole], whole))
 
 
 def mixed_goodput(alpha: float, length: float, budget: int) -> float:
@@ -95,11 +115,7 @@ def rounds(spread: dict[str, Any] | None = None, **verifiers: Any) -> Scenario:
     return make_scenario(
         {
             "name": "rounds",
-            "profile": {
-                "name": "p",
-                "draft": {"base_s": 1.0} | (spread or {}),
-                "verify": {"base_s": 2.0},
-            },
+            "profile": {"name": "p", "draft": {"base_s": 1.0} | (spread or {}), "verify": {"base_s": 2.0}},
             "acceptance": {"model": "ratios", "clients": clients},
             "drafters": {"count": 4} | ({} if "allocate" in verifiers else {"depth": 3}),
             "verifiers": {"count": 1, "late": "wait"} | verifiers,
@@ -191,27 +207,43 @@ def smoothed_path(alphas: list[float], budget: int, start: float, until: float, 
     return np.array(path)
 
 
-def utility_gap(run: Run) -> float:
-    """Return U(x*) - U(x) of problem (1) for one verifier, with constant acceptance at the measured mean ratios."""
-    findings = findings_of(run)
-    rule, verified = findings.fleet.verifiers.allocate, findings.verified
-    assert rule is not None
-    assert verified is not None
-    verified = verified.where(window_of(findings).inside(verified.verified_s))
-    clients = Groups(verified.tag)
-    ratios = clients.sums(verified.ratio * verified.draft_tokens) / clients.sums(verified.draft_tokens)
-    best = best_goodput(ratios.tolist(), rule.budget)
-    return utility(best) - utility(clients.means(verified.acceptance_length) + 1)
-
-
 def test_goodspeed_is_near_the_best_utility() -> None:
-    gaps = {
-        policy: utility_gap(simulate(rounds(allocate={"policy": policy, "budget": 9} | more)))
-        for policy, more in (("goodspeed", {"beta": 0.05, "eta": 0.05}), ("fixed-share", {}), ("random-share", {}))
-    }
-    assert -0.05 < gaps["goodspeed"] < 0.05
-    assert gaps["goodspeed"] < gaps["fixed-share"]
-    assert gaps["goodspeed"] < gaps["random-share"]
+    rules: dict[str, dict[str, Any]] = {"goodspeed": {"beta": 0.05, "eta": 0.05}, "fixed-share": {}, "random-share": {}}
+    for alpha in (1.0, 2.0):
+        metrics = {
+            name: measure(simulate(rounds(allocate={"policy": name, "budget": 9, "alpha": alpha} | more)))
+            for name, more in rules.items()
+        }
+        best = utility(best_goodput([0.4, 0.6, 0.75, 0.9], 9, alpha), alpha)
+        for metric in metrics.values():
+            assert metric["utility_optimum"].value == pytest.approx(best, abs=0.15)
+            assert metric["utility_gap"].value == metric["utility_optimum"].value - metric["utility"].value
+        gaps = {name: metric["utility_gap"].value for name, metric in metrics.items()}
+        assert -0.05 < gaps["goodspeed"] < 0.05
+        assert gaps["goodspeed"] < min(gaps["fixed-share"], gaps["random-share"])
+
+
+@pytest.mark.parametrize("policy", ["fixed-share", "random-share"])
+def test_baselines_share_among_all_clients_for_ever(policy: str) -> None:
+    """S_i = C / N, also when clients have no prompt left."""
+    run = simulate(rounds(allocate={"policy": policy, "budget": 10}))
+    verified = verifications_of(run.columns()).frame()
+    lengths = verified.groupby("tag").draft_tokens
+    if policy == "fixed-share":
+        assert lengths.agg(["min", "max"]).to_numpy().tolist() == [[3, 3], [3, 3], [2, 2], [2, 2]]
+    left = verified[verified.groupby("step").tag.transform("nunique") == 1]
+    assert len(left) > 100
+    assert left.draft_tokens.mean() < 4
+    assert replay(run) == []
+
+
+def test_the_shipped_clients_share_every_measured_round() -> None:
+    scenario = change_scenario(read_scenario(shipped_scenarios()["goodspeed"]), {"workload.requests": 40})
+    findings = findings_of(simulate(scenario))
+    verified = findings.verified
+    assert verified is not None
+    steps = verified.where(window_of(findings).inside(verified.verified_s)).frame().groupby("step").tag.nunique()
+    assert (steps.iloc[1:] == 8).all()  # the window's edge cuts the first
 
 
 def test_smoothed_goodput_is_equation_4() -> None:

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from specfleet.fleet.records.delays import delays_in, late_starts
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.metrics.window import Metric
-from specfleet.fleet.records.overheads import delays_in, late_starts
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.names import DRAFTER, verifier_name
 from specfleet.fleet.times.step_time import Exponential

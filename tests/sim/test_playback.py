@@ -230,11 +230,7 @@ def test_logs_of_other_scenarios_are_refused(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("texts", "parts"),
-    [
-        (["all"], PARTS),
-        (["links,steps"], ("steps", "links")),
-        (["links", " overhead"], ("overhead", "links")),
-    ],
+    [(["all"], PARTS), (["links,steps"], ("steps", "links")), (["links", " overhead"], ("overhead", "links"))],
 )
 def test_parts_are_named_in_any_order(texts: list[str], parts: tuple[Part, ...]) -> None:
     assert parse_parts(texts) == parts

@@ -112,10 +112,7 @@ def test_equations_equal_simulation_or_refuse(
         ("drafters.group", {"drafters": {"group": "batch"}}),
         ("drafters.admit", {"drafters": {"admit": {"policy": "at-most", "sessions": 2}}}),
         ("drafters.warm_up", {"drafters": {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.1, "tokens": 2}}}),
-        (
-            "drafters.order.limits_per_s",
-            {"drafters": {"order": {"policy": "fifo", "limits_per_s": [0.0, 0.1]}}},
-        ),
+        ("drafters.order.limits_per_s", {"drafters": {"order": {"policy": "fifo", "limits_per_s": [0.0, 0.1]}}}),
         ("drafters.device", DEVICE | {"drafters": {"device": "host"}, "verifiers": {"device": "host"}}),
         ("verifiers.device", DEVICE | {"verifiers": {"device": "host"}}),
         ("verifiers.late", {"verifiers": {"late": "wait"}}),
@@ -179,12 +176,7 @@ def test_a_drafter_admits_n_max_targets_unless_a_number_is_stated(count: int) ->
 def test_n_max_needs_plain_steps_and_acceptance_of_rounds(plain: dict[str, Any], model: dict[str, Any]) -> None:
     profile = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 1.0}} | plain
     scenario = make_scenario(
-        {
-            "name": "s",
-            "profile": profile,
-            "acceptance": model,
-            "drafters": {"admit": {"policy": "at-most"}},
-        }
+        {"name": "s", "profile": profile, "acceptance": model, "drafters": {"admit": {"policy": "at-most"}}}
     )
     with pytest.raises(InputError, match=r"drafters\.admit: N_max needs times .*; state `sessions`"):
         simulate(scenario)

@@ -81,8 +81,8 @@ def test_a_file_comes_before_a_shipped_scenario_of_its_name(tmp_path: Path, monk
 
 
 WRONG = {
-    "unknown key": ("drafters.dept=3", ["drafters.dept", "3", "allowed:", "depth"]),
-    "unknown table": ("drafter.depth=3", ["drafter", "allowed:", "drafters"]),
+    "unknown key": ("drafters.dept=3", ["drafters.dept", "3", "nearest:", "depth"]),
+    "unknown table": ("drafter.depth=3", ["drafter", "nearest:", "drafters"]),
     "wrong type": ('drafters.depth="five"', ["drafters.depth", "'five'", "int"]),
     "N < 1": ("verifiers.count=0", ["verifiers.count", "0", ">= 1"]),
     "beta above one": ("acceptance.beta=1.5", ["acceptance.beta", "1.5", "<= 1"]),

@@ -8,8 +8,7 @@ import pytest
 from specfleet.experiments.console.printing import print_table
 from specfleet.fleet.records.run import write_run
 from specfleet.sim.run import simulate
-from tests.helpers.cli import Say
-from tests.helpers.commands import all_commands
+from tests.helpers.cli import Say, all_commands
 from tests.helpers.stars import star
 
 LONG = (
@@ -24,7 +23,7 @@ KEYS = ("--key", "a.secret", "--server-key")
     [
         (["simulate", "nowhere.toml"], "nowhere.toml: cannot be read (No such file or directory)"),
         (["analytic", "nowhere"], "no shipped scenario has that name; shipped: amusd, "),
-        (["sweep", "star", "--vary", "drafters.dept=1:3", "-o", "x"], "unknown key drafters.dept = 1; allowed:"),
+        (["sweep", "star", "--vary", "drafters.dept=1:3", "-o", "x"], "unknown key drafters.dept = 1; nearest: depth,"),
         (["simulate"], "name a SCENARIO, or a run with --of RUN"),
         (["analytic"], "Missing argument"),
         (["simulate", "x.toml", "--no-such-option"], "No such option"),
@@ -47,10 +46,7 @@ KEYS = ("--key", "a.secret", "--server-key")
             ["node", "router", "m-for-n", "--connect", "a:1", *KEYS[:2]],
             "--key, --allowed and --server-key belong together",
         ),
-        (
-            ["node", "target", "star", "--connect", "a:1", *KEYS, "a.public,b.public"],
-            "b.public: 2 keys for 1",
-        ),
+        (["node", "target", "star", "--connect", "a:1", *KEYS, "a.public,b.public"], "b.public: 2 keys for 1"),
         (["node", "target", "star", *KEYS, "a.public"], "--server-key a.public: needs --connect"),
         (["node", "drafter", "star", "--connect", "a:1"], "--connect a:1: has no effect on a drafter; leave it out"),
         (["node", "target", "star", "--at", "./here"], "--at ./here: has no effect on a target; leave it out"),

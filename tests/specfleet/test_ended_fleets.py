@@ -11,8 +11,18 @@ import pytest
 
 from specfleet.fleet.records.run import read_run
 from tests.helpers.marks import slow
-from tests.helpers.processes import ROOT, alive, ended, eventually, is_asleep, specfleet, state_of
-from tests.helpers.signals import SIGNALS, assert_ended_by, tell
+from tests.helpers.processes import (
+    ROOT,
+    SIGNALS,
+    alive,
+    assert_ended_by,
+    ended,
+    eventually,
+    is_asleep,
+    specfleet,
+    state_of,
+    tell,
+)
 
 BUSY_S = 30.0  # that a crowded machine may take for what takes no time
 

@@ -13,10 +13,9 @@ import pytest
 
 from specfleet.experiments.console.exits import STATUSES
 from specfleet.fleet.records.run import read_run
-from tests.helpers.commands import all_commands
+from tests.helpers.cli import all_commands
 from tests.helpers.marks import slow
-from tests.helpers.processes import ended, eventually, specfleet, start
-from tests.helpers.signals import SIGNALS, assert_ended_by, tell
+from tests.helpers.processes import SIGNALS, assert_ended_by, ended, eventually, specfleet, start, tell
 
 COMMANDS = all_commands()
 SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
@@ -45,7 +44,7 @@ def needed(name: str) -> list[str]:
 IDLE = """
 import functools, signal, sys
 from specfleet.cli import entry, main
-from tests.helpers.commands import registered
+from tests.helpers.cli import registered
 
 def idle(command):
     return functools.wraps(command)(lambda **_: (print("ready", file=sys.stderr, flush=True), signal.pause()))

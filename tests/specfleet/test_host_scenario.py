@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from specfleet.calibration.fitting import fitting, fitting_path, scenario_of_pair, write_fitting
-from specfleet.calibration.host import fitted_scenario
+from specfleet.calibration.host import fitted_scenario, fitting, fitting_path, scenario_of_pair, write_fitting
 from specfleet.experiments.notes import notes_of
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.data.shipped import shipped_scenarios
@@ -133,7 +132,7 @@ def test_kept_stages_go_with_the_profile_unless_one_was_left_out(
     left_out: dict[str, str], say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    from specfleet.calibration.kept import Kept
+    from specfleet.calibration.stages import Kept
 
     contention = (1.0,) if left_out else (1.0, 1.4)
     profile = msgspec.structs.replace(

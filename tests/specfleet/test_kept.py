@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.helpers.marks import slow
-from tests.helpers.processes import ended, eventually, is_asleep, specfleet
-from tests.helpers.signals import SIGNALS, assert_ended_by, tell
+from tests.helpers.processes import SIGNALS, assert_ended_by, ended, eventually, is_asleep, specfleet, tell
 
 READERS = {  # commands that read a scenario: what they are given, and what they say that they kept
     "simulate": (["-o", "OUT"], "nothing was written to OUT"),

@@ -75,3 +75,10 @@ def test_folders_with_names_of_our_rooms_do_not_matter(tmp_path: Path, monkeypat
     monkeypatch.setenv("PYTHONPATH", str(Path(specfleet.__file__).parents[1]))
     assert "specfleet.sim.run" in command("simulate", "star", "--set", "workload.requests=12")
     assert "specfleet.engine.launch.serve" in imported("import specfleet.engine.launch.serve")
+
+
+def test_tests_of_fleet_and_sim_load_without_the_engines_libraries() -> None:
+    hidden = ("-p", "tests.helpers.without_engine")
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *hidden, "tests/fleet", "tests/sim"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout[-2000:]

@@ -12,8 +12,7 @@ from specfleet.fleet.errors import InputError, OutputError
 from specfleet.fleet.records.run import read_run
 from specfleet.fleet.times.profile import read_profile
 from specfleet.sim.run import simulate
-from tests.helpers.cli import Say
-from tests.helpers.commands import all_commands, all_functions
+from tests.helpers.cli import Say, all_commands, all_functions
 from tests.helpers.marks import slow
 from tests.helpers.processes import ended, specfleet
 from tests.helpers.stars import star

@@ -1,19 +1,33 @@
-"""What the pages say of the tree is true: links lead somewhere, named paths exist, the floors are the enforced ones."""
+"""What the pages say of the tree is true: links lead somewhere, named paths exist, the floors are the enforced ones.
+
+The command of docs/concurrency.md runs as it stands there, and its table is what it prints.
+"""
 
 import re
+import shlex
 import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.processes import ROOT, specfleet
+
 TOLD = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md")]
 LINKED = [*TOLD, *sorted((ROOT / "docs").rglob("*.md"))]
 NAMING_PATHS = [*TOLD, *sorted((ROOT / "docs" / "decisions").glob("*.md"))]
 LEFT_BY_RUNS = ("runs/", "records/", ".venv/")  # not in the tree before something ran
 PATH = re.compile(r"[\w.-]+(/[\w.-]+)*/?")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+INDEXES = {  # what lists the files of a folder, and the folder
+    "fleet/records/__init__.py": "fleet/records",
+    "fleet/records/metrics/__init__.py": "fleet/records/metrics",
+    "experiments/__init__.py": "experiments",
+    "experiments/compare/__init__.py": "experiments/compare",
+}
+CONCURRENCY = (ROOT / "docs" / "concurrency.md").read_text()
+(COMMAND,) = re.findall(r"```console\n\$ (.*?)\n```", CONCURRENCY, re.DOTALL)
+TABLE = re.findall(r"^\| [^|]+? \| (\d+ \([\d.]+\).*?) \|$", CONCURRENCY, re.MULTILINE)
 
 
 def name_of(page: Path) -> str:
@@ -105,14 +119,6 @@ def test_the_floors_in_the_design_are_those_that_are_enforced() -> None:
     assert pictured((ROOT / "DESIGN.md").read_text()) == enforced()
 
 
-INDEXES = {  # what lists the files of a folder, and the folder
-    "fleet/records/__init__.py": "fleet/records",
-    "fleet/records/metrics/__init__.py": "fleet/records/metrics",
-    "experiments/__init__.py": "experiments",
-    "experiments/compare/__init__.py": "experiments/compare",
-}
-
-
 @pytest.mark.parametrize("index", INDEXES)
 def test_an_index_lists_every_file_of_its_folder(index: str) -> None:
     files = {
@@ -138,3 +144,15 @@ def test_the_citation_names_this_version_and_licence() -> None:
     assert {"message", "title", "authors"} <= citation.keys()
     assert (citation["version"], citation["license"]) == (project["version"], project["license"])
     assert all((ROOT / name).is_file() for name in project["license-files"])
+
+
+@pytest.mark.slow
+def test_the_pages_table_is_what_its_command_prints() -> None:
+    words = shlex.split(COMMAND.replace("\\\n", " "))
+    process = specfleet(*words[1:])
+    out, err = process.communicate(timeout=500)
+    assert process.returncode == 0, err
+    printed = [re.findall(r"(\d+) \(([\d.]+), \d+", line) for line in out.splitlines() if re.search(r"\(.*, \d+", line)]
+    shown = [re.findall(r"(\d+) \(([\d.]+)\)", row) for row in TABLE]
+    assert len(shown) == 4
+    assert [row for row in printed if len(row) == 4] == shown

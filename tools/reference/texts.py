@@ -18,7 +18,7 @@ policy or model in a terminal.
 SCENARIOS = """
 A scenario is a TOML file. On the command line, `--set KEY=VALUE` changes any key by its dotted name. A policy or
 model is a table that names it, such as `{policy = "at-most", sessions = 4}`; where it needs no parameters, its bare
-name will do. An unknown key is an error that names what is allowed. `specfleet init KIND` writes a scenario with all
+name will do. An unknown key is an error that names the nearest ones. `specfleet init KIND` writes a scenario with all
 of this as comments.
 """
 

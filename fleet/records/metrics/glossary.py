@@ -1,7 +1,7 @@
 """Meaning of every metric; metrics have the names that `measure.py` gives them.
 
 Keys of scenarios and profiles, and quantities of the analytic model, are described where they are defined, symbols of
-papers that are no metric in `tools/reference/symbols.py`.
+papers that are no metric in `tools/reference/entries.py`.
 """
 
 import msgspec
@@ -129,6 +129,14 @@ METRICS = (
     Meaning("grouped_share", "share of rounds", "Of a batch: share of its rounds that needed no realignment."),
     Meaning("block_efficiency", "tokens/step", "Of a batch: tokens that a verification commits to a sequence.",
             "BE", "", "DSDE, table I"),
-    Meaning("utility", "sum of logarithms", "What the clients' mean goodputs x_i are worth together.",
-            "U(x)", "U(x) = sum log x_i", "GoodSpeed, problem (1)"),
+    Meaning("utility", "sum of alpha-fair utilities", "What the clients' mean goodputs x_i are worth together, by the "
+            "exponent `alpha` of the rule.", "U(x)", "U(x) = sum log x_i; sum x_i^(1 - alpha) / (1 - alpha) unless "
+            "alpha = 1", "GoodSpeed, problem (1)"),
+    Meaning("utility_optimum", "sum of alpha-fair utilities", "The optimum: the largest utility of any schedule within "
+            "the budget, for clients whose acceptance is constant at the measured share of compared tokens. Only where "
+            "all clients share each round, and each drafted a token.", "U(x*)", "max U(x) over the region X",
+            "GoodSpeed, equation (2)"),
+    Meaning("utility_gap", "U(x*) - U(x)", "What the utility lacks of the optimum. Below 0 by chance in short runs, "
+            "or where a rule follows an acceptance that changes.", "", "utility_optimum - utility",
+            "GoodSpeed, theorem 1"),
 )  # fmt: skip

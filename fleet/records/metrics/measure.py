@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.goodspeed import utility
+from specfleet.fleet.policies.allocate import SharedBudget
+from specfleet.fleet.policies.goodspeed import best_goodput, utility
 from specfleet.fleet.records.columns import Column, Table
 from specfleet.fleet.records.metrics.devices import busy_s, cost, counters, energy, loads
 from specfleet.fleet.records.metrics.findings import Findings, findings_of
@@ -79,7 +80,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
             metrics |= _times_of_rounds(window, rounds)
         metrics |= _load(window, findings, rounds)
         if fleet.verifiers.allocate is not None:
-            metrics |= _fair_goodput(window, verified)
+            metrics |= _fair_goodput(window, fleet, verified)
     if not _asks(fleet) and rows is not None:
         metrics |= _batching(window, rows, commits)
     if fleet.verifiers.patience.patience_s and rows is not None:
@@ -313,10 +314,26 @@ def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
     return metrics
 
 
-def _fair_goodput(window: Window, verified: Table) -> dict[str, Metric]:
-    """Utility of the clients' mean goodputs in tokens a round (GoodSpeed, problem (1))."""
-    counted = verified.where(window.inside(verified.verified_s))
+def _fair_goodput(window: Window, fleet: Fleet, verified: Table) -> dict[str, Metric]:
+    """Utility of the clients' mean goodputs in tokens a round, and what its maximum lacks (GoodSpeed, problem (1)).
+
+    The maximum is that of each target's clients, with a constant acceptance of the tokens that were compared.
+    """
+    rule, counted = fleet.verifiers.allocate, verified.where(window.inside(verified.verified_s))
     if not len(counted):
         return {}
-    goodputs = Groups(counted.tag).means(counted.acceptance_length) + 1
-    return {"utility": Metric(utility(goodputs), unit="sum of logarithms")}
+    alpha = rule.alpha if isinstance(rule, SharedBudget) else 1.0
+    clients, accepted = Groups(counted.tag), counted.acceptance_length
+    unit = "sum of alpha-fair utilities"
+    metrics = {"utility": Metric(utility(clients.means(accepted) + 1, alpha), unit=f"{unit}, alpha = {alpha:g}")}
+    compared = clients.sums(accepted + (accepted < counted.draft_tokens))
+    in_rounds = 0 < fleet.streams <= fleet.verifiers.batching.max_num_seqs * fleet.verifiers.count
+    if not isinstance(rule, SharedBudget) or fleet.verifiers.late != "wait" or not in_rounds or not compared.all():
+        return metrics
+    acceptances, targets = clients.sums(accepted) / compared, counted.tag[clients.first] % fleet.verifiers.count
+    best = sum(
+        utility(best_goodput(acceptances[targets == target].tolist(), rule.budget, alpha), alpha)
+        for target in np.unique(targets)
+    )
+    metrics["utility_optimum"] = Metric(best, unit=unit)
+    return metrics | {"utility_gap": Metric(best - metrics["utility"].value, unit="U(x*) - U(x)")}

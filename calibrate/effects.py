@@ -1,0 +1,100 @@
+"""What slows single steps on a host: idleness before a draft, and stations that use one device at once.
+
+Idleness: StarSD, figures 6b and 6c. Contention: while k steps are active, each advances at 1 / factor(k). A step's work
+is then the sum of its times at each k, divided by their factors: linear in 1 / factor, so all steps together give the
+factors.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pandas as pd
+from scipy.optimize import isotonic_regression
+
+from specfleet.calibration.fits import Floats, nonnegative
+from specfleet.calibration.fleets import FleetSetup, fitted_steps
+from specfleet.fleet.records.run import Run
+from specfleet.fleet.times.effects import IdleEffect
+
+SHORTEST_OVER_QUEUED = 2.0  # a gap is idleness if it is so many times as long as that between queued drafts
+BINS = 8  # of longer gaps, evenly over the logarithm
+MIN_DRAFTS = 20  # in a bin that counts
+MIN_STEPS = 20  # steps with k active that a factor of its own needs
+
+
+def fit_idle(drafts: pd.DataFrame, queued_s: float) -> IdleEffect:
+    """Fit the slowdown of drafts (`steps_in`) as a rising curve of the idle gap, 1 where there is no gap.
+
+    A bin's slowdown is its median ratio over that of drafts without a gap. `queued_s`: typical gap
+    between queued drafts.
+    """
+    shortest_s, longest_s = SHORTEST_OVER_QUEUED * queued_s, float(drafts.gap_s.max())
+    if not 0 < shortest_s < longest_s:
+        return IdleEffect()
+    bins = np.digitize(drafts.gap_s, np.geomspace(shortest_s, longest_s, BINS, endpoint=False))
+    by_bin = drafts.groupby(bins).agg(gap_s=("gap_s", "mean"), ratio=("ratio", "median"), drafts=("ratio", "size"))
+    by_bin = by_bin[by_bin.drafts >= MIN_DRAFTS]
+    if 0 not in by_bin.index or len(by_bin) < 2:
+        return IdleEffect()
+    curve = isotonic_regression(by_bin.ratio, weights=by_bin.drafts).x
+    return IdleEffect(tuple(by_bin.gap_s.clip(lower=0.0).tolist()), tuple((curve / curve[0]).tolist()))
+
+
+def slowdowns_of(drafts: pd.DataFrame, idle: IdleEffect) -> Floats:
+    """Return the slowdown of each draft by the gap before it, (drafts,)."""
+    slowdowns: Floats = np.interp(drafts.gap_s, idle.gaps_s, idle.slowdowns)
+    return slowdowns
+
+
+def with_recoveries(idle: IdleEffect, warmed: Sequence[tuple[int, pd.DataFrame]]) -> IdleEffect:
+    """Return the effect with the share of a draft's excess that warm-up tokens leave, from runs of one gap each.
+
+    `warmed`: drafts by warm-up tokens; those without any show the whole excess. Counts that were not run are
+    interpolated.
+    """
+    ratios = {tokens: float(drafts.ratio.median()) for tokens, drafts in sorted(warmed, key=lambda pair: pair[0])}
+    gap_s = next((float(drafts.gap_s.median()) for tokens, drafts in warmed if tokens == 0), 0.0)
+    slowdown = idle.slowdown(gap_s)
+    if slowdown <= 1:
+        return idle
+    level = ratios[0] / slowdown
+    left = [(ratio / level - 1) / (slowdown - 1) for ratio in ratios.values()]
+    left = np.minimum.accumulate(np.clip(left, 0.0, 1.0)).tolist()
+    shares = np.interp(np.arange(max(ratios) + 1), list(ratios), left)
+    return msgspec.structs.replace(idle, recoveries=tuple(shares.tolist()))
+
+
+def factors_in(runs: Sequence[Run], setup: FleetSetup, idle: IdleEffect) -> tuple[float, ...]:
+    """Return factor(k) for k = 1, 2, ... from fleets of 1, 2, ... targets that run concurrently; it never falls.
+
+    `idle`: what idleness adds to the work of drafts.
+    """
+    works_s, times_s = [], []
+    for run in runs:
+        steps = fitted_steps(run, setup)
+        slowdowns = np.where(steps.name == "draft", slowdowns_of(steps, idle), 1.0)
+        works_s.append((steps.fitted_s * slowdowns)[steps.resolved])
+        times_s.append(time_by_active(steps, len(runs))[steps.resolved])
+    work_s, time_s = np.concatenate(works_s), np.concatenate(times_s)  # (steps,), (steps, most active)
+    frequent = (time_s > 0).sum(axis=0) >= MIN_STEPS
+    rates = nonnegative(time_s[:, frequent], work_s, work_s)
+    factors = np.ones(len(frequent))
+    factors[frequent] = np.divide(1.0, rates, out=np.ones_like(rates), where=rates > 0)  # 0: unknown
+    return tuple(np.maximum.accumulate(factors).tolist())
+
+
+def time_by_active(steps: pd.DataFrame, most: int) -> Floats:
+    """Return for each step how long 1, 2, ... `most` steps were active while it ran; shape (steps, most)."""
+    begun_s, ended_s = steps.begun_s.to_numpy(), steps.ended_s.to_numpy()
+    bounds_s = np.sort(np.concatenate([begun_s, ended_s]))
+    active = np.searchsorted(np.sort(begun_s), bounds_s, side="right") - np.searchsorted(
+        np.sort(ended_s), bounds_s, side="right"
+    )  # from each bound to the next
+    spans_s = np.diff(bounds_s, append=bounds_s[-1])
+    columns = []
+    for count in range(1, most + 1):
+        counted = (active == count) if count < most else (active >= count)
+        until_s = np.concatenate([[0.0], np.cumsum(spans_s * counted)])  # time with `count` active before each bound
+        columns.append(until_s[np.searchsorted(bounds_s, ended_s)] - until_s[np.searchsorted(bounds_s, begun_s)])
+    return np.stack(columns, axis=1)

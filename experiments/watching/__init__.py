@@ -1,1 +1,0 @@
-"""Status of a fleet while it works."""
