@@ -145,9 +145,7 @@ def _idle_targets(scenario: Scenario) -> Iterator[str]:
 
 
 def _recorded(scenario: Scenario) -> Iterator[str]:
-    """Note how a file of requests was read, if not as it stands there; and a trace of which only the first rows are
-    requests, because `workload.requests` is left out.
-    """
+    """Note how a file of requests was read, and a trace of which only the first rows are, by no one's wish."""
     workload = scenario.workload
     if not has_file(workload):
         return

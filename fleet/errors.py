@@ -20,6 +20,10 @@ class InputError(Exception):
         return cut(super().__str__(), MOST)
 
 
+class ContextError(InputError):
+    """A text and its draft are longer than the positions of a model."""
+
+
 class DeviceMemoryError(InputError):
     """A process needs more memory than its device has."""
 

@@ -160,7 +160,9 @@ class Network:
         else:
             device, duration_s = self._device(verifiers.device), verifier_durations(times, shape, rng, drafts)
         service = Service(duration_s, self.outcomes.at(station, verifiers.aligned))
-        return self._server(station, device, service, times.overhead)
+        server = self._server(station, device, service, times.overhead)
+        server.yields = not self.fleet.in_turn  # AMUSD: a token that is drafted as a verification ends is ready
+        return server
 
     def _server(
         self,

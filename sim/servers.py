@@ -39,6 +39,7 @@ class Delays(NamedTuple):
     after_s: Iterator[float]
 
 
+TIE_S = 1e-9  # by which sums of equal times differ, and less than any step
 NO_DELAYS = Delays(repeat(0.0), repeat(0.0), repeat(0.0))
 
 
@@ -84,6 +85,7 @@ class Server:
         self.delayed = False  # whether the delay before the next step is over
         self.pausing = False  # whether that delay runs
         self.pause_end: Event | None = None
+        self.yields = False  # whether its steps end after all else of their instant
 
     def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
         """Hand an event to the station, carry out its instructions, and request its next step."""
@@ -121,8 +123,15 @@ class Server:
         return plan.step, self.duration_s(plan.step) + self.after_s
 
     def finish(self, step: Step, duration_s: float) -> None:
-        """Report the running step as done."""
-        self.deliver(StepDone(step.number, self.outcomes(step), duration_s - self.after_s))
+        """Report the running step as done; of a server that yields, after what else is due."""
+        if self.yields and self.env.peek() <= self.env.now + TIE_S:
+            self.env.timeout(TIE_S).callbacks.append(partial(self._report, step, duration_s))
+        else:
+            self._report(step, duration_s)
+
+    def _report(self, step: Step, duration_s: float, _late: Event | None = None) -> None:
+        if self.station.running is step:  # it may have died meanwhile
+            self.deliver(StepDone(step.number, self.outcomes(step), duration_s - self.after_s))
 
     def pause(self, pause_s: float, start: Callable[["Server"], None]) -> None:
         """Wait `pause_s` seconds, then `start` the next step if the station is ready."""

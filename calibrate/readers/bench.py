@@ -17,9 +17,10 @@ from specfleet.calibration.readers.laws import falls, rounds_to, same
 from specfleet.calibration.readers.load import Load
 from specfleet.calibration.readers.recording import Counts, Recording
 from specfleet.calibration.readers.requests import Count, Length, Real, Tokens
-from specfleet.calibration.readers.sglang_log import STEPS_KEY
+from specfleet.calibration.readers.sglang_log import STEPS_KEY, tree_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.policies.shapes import CHAIN
 
 SGLANG = "sharegpt_output_len"  # a key that vLLM does not write; it stands there whatever the data set is
 CHAT = "openai-chat"  # of vLLM: the first chunk has the role alone, and comes with the first token
@@ -34,6 +35,8 @@ class Server(msgspec.Struct, frozen=True):
     chunked_prefill_size: int | None = None
     max_total_num_tokens: int | None = None
     speculative_num_steps: Tokens | None = None
+    speculative_eagle_topk: Tokens | None = None
+    speculative_num_draft_tokens: Tokens | None = None
     dp_size: Annotated[int, Meta(ge=1, le=10**4)] | None = None
 
 
@@ -77,6 +80,12 @@ def read_bench(files: Sequence[Path], depth: int | None = None, in_flight: int |
     origin, entry = entries[0]
     bench, is_sglang = convert(table_of(entry, origin), Bench, origin), SGLANG in entry
     counts = _of_sglang(origin, bench, depth) if is_sglang else _of_vllm(origin, bench)
+    shape, server = CHAIN, bench.server_info or Server()
+    if counts and is_sglang:
+        shape, notes = tree_of(
+            origin, counts.depth, server.speculative_eagle_topk or 0, server.speculative_num_draft_tokens or 0
+        )
+        counts = counts.noting(*notes)
     timed, length = _timed(origin, bench, is_sglang), counts.mean_length if counts else 1.0
     rounds = counts.rounds if counts and not is_sglang else 0
     if rounds and any(bench.errors):  # without those of requests that failed
@@ -106,6 +115,7 @@ def read_bench(files: Sequence[Path], depth: int | None = None, in_flight: int |
         load=asking(load, origin),
         lengths=lengths if is_played else (),
         lengths_from="of the requests",
+        shape=shape,
     )
 
 

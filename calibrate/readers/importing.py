@@ -14,6 +14,7 @@ from specfleet.calibration.readers.llama_cpp import read_llama_cpp, read_llama_c
 from specfleet.calibration.readers.llama_cpp_metrics import read_llama_cpp_metrics
 from specfleet.calibration.readers.load import Load
 from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.reports import read_guidellm, read_inference_perf
 from specfleet.calibration.readers.responses import read_aiperf, read_sglang, read_vllm
 from specfleet.calibration.readers.served import (
     SETTINGS,
@@ -24,6 +25,7 @@ from specfleet.calibration.readers.served import (
     with_inferred_seqs,
 )
 from specfleet.calibration.readers.sglang_log import read_sglang_log
+from specfleet.calibration.readers.signatures import name_foreign
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
 from specfleet.fleet.acceptance.models import AcceptanceModel, expected_committed
@@ -64,6 +66,8 @@ READERS = {
     "sglang-log": Reader(read_sglang_log, ("depth",), "sglang"),
     "sglang-bench": Reader(read_bench, ("depth", "in_flight"), "sglang"),
     "aiperf": Reader(read_aiperf, ("in_flight",)),
+    "guidellm": Reader(read_guidellm, ("in_flight",)),
+    "inference-perf": Reader(read_inference_perf, ("in_flight",)),
 }
 OF_ALL = ("draft_ms", "verify_ms", "profile", "target", "draft", "depth")  # options of each import
 LENGTHS, TRACE, PROFILE = "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
@@ -182,7 +186,11 @@ def _read(kind: str, paths: Sequence[Path], options: Mapping[str, Any]) -> Recor
     if unread := [name for name in stated if name not in (*OF_ALL, *reader.options)]:
         read = ", ".join(map(_flag, dict.fromkeys((*OF_ALL, *reader.options))))
         raise InputError(f"{_flag(unread[0])}: import {kind} does not read it; it reads {read}")
-    recording = reader.read(paths, **{name: value for name, value in stated.items() if name in reader.options})
+    try:
+        recording = reader.read(paths, **{name: value for name, value in stated.items() if name in reader.options})
+    except InputError:
+        name_foreign(kind, paths)
+        raise
     if recording.load is not None and recording.load.asks:
         raise InputError(recording.load.asks)
     return recording
@@ -231,8 +239,15 @@ def _written(
     """Write the scenario and the files beside it, and read it back."""
     counts, load = recording.counts, with_inferred_seqs(recording.load) if recording.load else None
     notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
+    if load is not None and load.unpredictable:
+        notes = (*notes, f"not predicted: {load.unpredictable}")
     engine, (profile, source) = READERS[kind].engine, stated or ("", "")
-    if stated is None and load and (inferred := inferred_profile(load, engine)):
+    at = counts.depth if counts else 0
+    if stated is None and load and (inferred := inferred_profile(load, engine, (at, recording.shape.nodes(at)))):
+        if depth != at:
+            raise InputError(
+                f"--depth {depth}: step times are inferred at depth {at} alone; give --target MODEL@DEVICE"
+            )
         profile, source = inferred, inferred.sources["verify"].partition(", less")[0]
     writers = dict(_writers(recording, profile))
     beside = {name: out.with_name(f"{out.stem}-{name}") for name in writers}
@@ -297,7 +312,7 @@ def _scenario(
     return Scenario(
         name=name.encode("ascii", "replace").decode(),
         profile=beside[PROFILE].name if PROFILE in beside else profile,
-        drafters=Drafters(depth=depth),
+        drafters=Drafters(depth=depth, shape=recording.shape),
         acceptance=recording.counts.acceptance if recording.counts else None,
         workload=workload,
     )

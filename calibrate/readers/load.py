@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 LEVELS = {"P50": 0.5, "P90": 0.9, "P99": 0.99}
 AGREE = 0.05  # two ways to the same time differ by less
+FEW_CACHED = 0.05  # share of the prompts' tokens from a prefix cache, up to which a load is predicted
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -62,6 +63,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     - `asks`: what has to be stated before a scenario follows from it, in a line; empty if nothing.
     - `arrivals`: arrival (seconds), prompt and answer (tokens) of each request, if they arrived at recorded times.
     - `engines`: copies of the model that share the requests.
+    - `cached_share`: of the prompts' tokens, which a prefix cache had.
     """
 
     over: str
@@ -92,7 +94,15 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
     asks: str = ""
     engines: int = 1
+    cached_share: float = 0.0
     notes: tuple[str, ...] = ()
+
+    @property
+    def unpredictable(self) -> str:
+        """Why its simulation predicts nothing, in words; empty if it does."""
+        if self.cached_share <= FEW_CACHED:
+            return ""
+        return f"prefix hits of {self.cached_share:.0%} are not modelled"
 
     @property
     def round_s(self) -> float | None:

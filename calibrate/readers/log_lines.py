@@ -13,10 +13,11 @@ LoadLine = dict[str, float]
 """The fields of a line of the load by the names in `FIELDS`: rates since the line before it, and requests at its time.
 
 `engine`: which of several. `rounds_per_s`: verifications of all rows, if the log has them apart from `tokens_per_s`.
-`idle`: 1 where the server did nothing for most of that time.
+`idle`: 1 where the server did nothing for most of that time. `cached`: share of the prompts' tokens that a cache had.
 """
 FIELDS = (
     "engine", "tokens_per_s", "running", "waiting", "kv_share", "preemptions", "prompts_per_s", "rounds_per_s", "idle",
+    "cached",
 )  # fmt: skip
 
 
@@ -50,6 +51,7 @@ def load_between(lines: Sequence[LoadLine], tokens_per_round: float, settings: M
         prompts_per_token=float(kept.prompts_per_s) / tokens_per_s if tokens_per_s else 0.0,
         tokens_per_round=tokens_per_round,
         engines=table.engine.nunique(),
+        cached_share=float(table.cached[is_kept].mean()),
         ways=ways_of(None, None, float(ends.running), tokens_per_s, float(kept.rounds_per_s), tokens_per_round),
     )
     return msgspec.structs.replace(load, **settings)

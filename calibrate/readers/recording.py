@@ -3,6 +3,7 @@
 import msgspec
 
 from specfleet.calibration.readers.load import Load
+from specfleet.fleet.policies.shapes import CHAIN, Shape
 from specfleet.fleet.scenario.scenario import Acceptance
 
 
@@ -39,6 +40,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     - `source`: the format, in words.
     - `counts`: None of a server that does not speculate. `load`: None of records without times.
     - `lengths` (tokens): of the prompt and the answer of each request; `lengths_from`: what has them.
+    - `shape`: of the drafts, by the server's settings.
     - `notes`: warnings for the user, beside those of counts and load.
     """
 
@@ -47,6 +49,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     load: Load | None = None
     lengths: tuple[tuple[int, int], ...] = ()
     lengths_from: str = ""
+    shape: Shape = CHAIN
     notes: tuple[str, ...] = ()
 
     @property

@@ -33,8 +33,10 @@ def with_inferred_seqs(load: Load) -> Load:
     return msgspec.structs.replace(load, max_num_seqs=seqs, notes=(*load.notes, note))
 
 
-def inferred_profile(load: Load, engine: str = "vllm") -> HardwareProfile | None:
+def inferred_profile(load: Load, engine: str = "vllm", drafts: tuple[int, int] = (0, 0)) -> HardwareProfile | None:
     """Return step times from the time of a round, drafts included; None where the load does not have it.
+
+    - `drafts` (tokens): depth of the drafts and draft tokens of a row; with them, a plain step is not known.
 
     A prefill of L tokens takes a + b L. A round's mean contains n prompts of other rows: t = a + n b L where they share
     its step, t = a + n (a + b L) where the engine reads them alone. Two measured times give a and b.
@@ -59,8 +61,9 @@ def inferred_profile(load: Load, engine: str = "vllm") -> HardwareProfile | None
         name="inferred",
         draft=StepTime(),
         verify=step,
-        decode=step,
+        decode=StepTime() if any(drafts) else step,
         verify_prefill=StepTime(base_s=base_s, per_token_s=token_s),
+        inferred_at=drafts,
         sources={"draft": "inferred: within verify", "verify": label, "decode": label, "verify_prefill": source},
     )
 
@@ -68,14 +71,14 @@ def inferred_profile(load: Load, engine: str = "vllm") -> HardwareProfile | None
 def _prefill(load: Load, round_s: float) -> tuple[float, str]:
     """Return the time of a prefill, and its source in words; 0 without one.
 
-    A client sees TTFT. A request that follows another waits for the step that has just begun, one that arrives for half
-    a step, if one runs.
+    A client sees TTFT. A request that follows another waits for the step of others that has just begun, one that
+    arrives for half a step, if one runs.
     """
     if load.prefill_s:
         return load.prefill_s.mean, "a prefill time"
     if load.limit is None or load.ttft_s is None:
         return 0.0, ""
-    steps = 1.0 if load.limit else min(load.in_flight or 0.0, 1.0) / 2
+    steps = {0: min(load.in_flight or 0.0, 1.0) / 2, 1: 0.0}.get(load.limit, 1.0)
     return max(load.ttft_s.quantiles["P50"] - steps * round_s, 0.0), "the median TTFT, less the wait for a step"
 
 

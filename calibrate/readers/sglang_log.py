@@ -9,12 +9,13 @@ from statistics import median
 
 import msgspec
 
-from specfleet.calibration.readers.counts import counts_of_mean
+from specfleet.calibration.readers.counts import MAX_DEPTH, counts_of_mean
 from specfleet.calibration.readers.load import Spread, Way
 from specfleet.calibration.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
 from specfleet.calibration.readers.recording import Recording
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import read_lines
+from specfleet.fleet.policies.shapes import CHAIN, MAX_NODES, Shape, dynamic
 
 LOAD = {
     "engine": rf"\[[^\]]* DP{WHOLE}\b",
@@ -30,7 +31,12 @@ SETTINGS = {
     "max_num_batched_tokens": rf"chunked_prefill_size=\s*{WHOLE}",
     "kv_tokens": rf"max_total_num_tokens=\s*{WHOLE}",
 }
-DRAFTS = {"depth": rf"speculative_num_steps=\s*{WHOLE}", "steps": rf"decode_log_interval=\s*{WHOLE}"}
+DRAFTS = {
+    "depth": rf"speculative_num_steps=\s*{WHOLE}",
+    "steps": rf"decode_log_interval=\s*{WHOLE}",
+    "width": rf"speculative_eagle_topk=\s*{WHOLE}",
+    "verified": rf"speculative_num_draft_tokens=\s*{WHOLE}",
+}
 RETRACTED = rf"#retracted_reqs: {WHOLE}"
 PREFILL = rf"Prefill batch.*#new-seq: {WHOLE}, #new-token: {WHOLE}(?:, #cached-token: {WHOLE})?"
 STEPS_KEY = "speculative_num_steps"
@@ -63,12 +69,13 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     load = load_between(loads, mean, settings | {"preemptions": retracted})
     if load is None:
         raise InputError(f"{names}: holds no two lines `Decode batch` in turn with requests running and a throughput")
-    prompt, tokens, notes = _prompts(read, loads, settings.get("max_num_batched_tokens", math.inf))
+    prompt, tokens, cached_share, notes = _prompts(read, loads, settings.get("max_num_batched_tokens", math.inf))
     load = msgspec.structs.replace(
         load,
         ways=(*load.ways, *_by_clock([line for line, _ in decoding], stated["steps"], load.engines)),
         prompt_tokens=prompt,
         prompts_per_round=tokens / (stated["steps"] * len(decoding)),
+        cached_share=cached_share,
         notes=tuple(notes),
     )
     if not rows:
@@ -76,7 +83,31 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     source = f"mean length of {len(lengths)} lines, {stated['steps']} steps each"
     rounds = rows * stated["steps"]
     counts = counts_of_mean(names, source, rounds, "accept len", mean, stated["depth"], STEPS_KEY, True)
-    return Recording(source="SGLang's log", counts=counts, load=load)
+    shape, notes = tree_of(names, stated["depth"], stated.get("width", 0), stated.get("verified", 0))
+    return Recording(source="SGLang's log", counts=counts.noting(*notes), load=load, shape=shape)
+
+
+def tree_of(origin: str, levels: int, width: int, verified: int) -> tuple[Shape, Sequence[str]]:
+    """Return the shape of SGLang's drafts by its settings, and warnings; a chain where no setting says more.
+
+    - `width` (tokens): `speculative_eagle_topk`. `verified` (tokens): `speculative_num_draft_tokens`, with the root.
+
+    Raises InputError for a tree that is not EAGLE's, and for one that no server has.
+    """
+    if width <= 1 and verified <= levels + 1:
+        return CHAIN, ()
+    settings = f"speculative_eagle_topk = {width or None}, speculative_num_draft_tokens = {verified or None}"
+    if width <= 1:
+        chain = f"give --depth {verified - 1}, whose chain verifies as many" if verified <= MAX_DEPTH else "not read"
+        raise InputError(f"{origin}: {settings}: a tree of {levels} levels that is not EAGLE's: {chain}")
+    if not 1 < verified <= MAX_NODES or width > MAX_NODES:
+        raise InputError(f"{origin}: {settings}; needs 2 to {MAX_NODES} tokens, and as many branches at most")
+    shape = dynamic(width, verified - 1)
+    note = (
+        f"drafts are trees ({settings}): a row verifies {shape.nodes(levels) + 1} tokens; a level's branches are "
+        "drafted in one pass, which is priced as that of one token (assumed)"
+    )
+    return shape, (note,)
 
 
 def _rank(line: str) -> str:
@@ -91,8 +122,12 @@ def _with_idle(lines: Sequence[LoadLine]) -> list[LoadLine]:
     return [line | {"idle": step_s > IDLE * usual_s} for line, step_s in zip(lines, steps_s, strict=True)]
 
 
-def _prompts(read: Sequence[str], lines: Sequence[LoadLine], chunk: float) -> tuple[Spread | None, int, Sequence[str]]:
-    """Return the mean prompt, the tokens of all, and warnings; without batches of prompts, what running requests hold.
+def _prompts(
+    read: Sequence[str], lines: Sequence[LoadLine], chunk: float
+) -> tuple[Spread | None, int, float, Sequence[str]]:
+    """Return the mean prompt, the tokens of all, the share that a cache had beside them, and warnings.
+
+    Without batches of prompts, they are what running requests hold.
 
     A batch of a full chunk ends within a prompt.
     """
@@ -101,13 +136,14 @@ def _prompts(read: Sequence[str], lines: Sequence[LoadLine], chunk: float) -> tu
     if not batches:
         context = sum(line.get("context", 0) for line in lines) / sum(line["running"] for line in lines)
         if context < 1:
-            return None, 0, ["no lines `Prefill batch` and no #token: prompts are taken to have 1 token"]
+            return None, 0, 0.0, ["no lines `Prefill batch` and no #token: prompts are taken to have 1 token"]
         note = "no lines `Prefill batch`: prompts are #token / #running-req, answers so far included (inferred)"
-        return Spread(context), 0, [note]
+        return Spread(context), 0, 0.0, [note]
     prompts, tokens, cached = map(sum, zip(*batches, strict=True))
     ends = prompts - sum(batch[1] >= chunk for batch in batches) or prompts  # where all are full, each is of a prompt
     note = f"{cached} tokens of prompts came from a cache, and are left out of their lengths"
-    return Spread(max(tokens / ends, 1.0)), tokens, [note] if cached else []
+    share = cached / max(cached + tokens, 1)
+    return Spread(max(tokens / ends, 1.0)), tokens, share, [note] if cached else []
 
 
 def _by_clock(lines: Sequence[str], steps: int, engines: int) -> list[Way]:

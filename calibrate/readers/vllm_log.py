@@ -31,7 +31,11 @@ LOAD = {
     "running": rf"Running: {WHOLE} reqs",
     "waiting": rf"Waiting: {WHOLE} reqs",
 }
-MORE_LOAD = {"kv_percent": rf"KV cache usage: {NUMBER}%", "preemptions": rf"Preemptions: {WHOLE}"}
+MORE_LOAD = {
+    "kv_percent": rf"KV cache usage: {NUMBER}%",
+    "preemptions": rf"Preemptions: {WHOLE}",
+    "cached_percent": rf"(?<!External )(?<!MM )[Pp]refix cache hit rate: {NUMBER}%",  # of the last requests
+}
 SPEEDS = {name: rf"{name} throughput: {NUMBER} tokens/s" for name in ("Accepted", "Drafted")}
 SETTINGS = {
     "engines": r"([1-9][0-9]{0,3}) Engines Aggregated: Avg",  # requests are their sum, the KV cache used is a mean
@@ -39,6 +43,7 @@ SETTINGS = {
     "max_num_batched_tokens": rf"max_num_batched_tokens={WHOLE}",
     "kv_tokens": r"KV cache size: ([0-9][0-9,]{0,11}) tokens",
 }
+TREE = r"speculative_token_tree\W{1,4}\s*['\"]?(\[[0-9, ()]*[1-9][0-9, ()]*\])"  # with a second branch
 EVERY_S = 10.0  # between lines, unless VLLM_LOG_STATS_INTERVAL says less
 FEW = 0.05  # share of steps without a draft up to which first tokens of answers may be all of them
 HALF = {"Mean acceptance length": 0.00501, "rate": 0.000501, "Avg Draft acceptance rate": 0.0501}  # of the last digit
@@ -83,6 +88,9 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
     loads: list[LoadLine] = []
     read = [(f"{path}, line {number}", line) for path in files for number, line in read_lines(path)]
     for origin, line in read:
+        if (tree := re.search(TREE, line)) is not None:
+            stated = f"speculative_token_tree = {shortened(tree[1], 60, quoted=False)}"
+            raise InputError(f"{origin}: {stated}: rates by position are of a chain; a log of a tree is not read")
         if MARK in line:
             intervals.append(_interval(origin, line[line.index(MARK) :]))
             if (load_line := next((load for load in reversed(loads) if "drafts" not in load), None)) is not None:
@@ -90,7 +98,8 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
                 load_line["rounds_per_s"] = intervals[-1].drafts / intervals[-1].lasted_s
         elif LOAD.keys() == (numbers := numbers_in([line], LOAD)).keys():
             more = numbers_in([line], MORE_LOAD)
-            loads.append({**numbers, **more, "kv_share": more.get("kv_percent", 0.0) / 100})
+            kv_share, cached = (more.get(name, 0.0) / 100 for name in ("kv_percent", "cached_percent"))
+            loads.append(numbers | more | {"kv_share": kv_share, "cached": cached})
     names = ", ".join(map(str, files))
     weights = [interval.drafts for interval in intervals]
     drafts, accepted = sum(weights), sum(interval.accepted for interval in intervals)

@@ -5,9 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from specfleet.calibration.readers.counts import counts_of_survivors, steps_without_draft
-from specfleet.calibration.readers.draft_counters import drafts_in
 from specfleet.calibration.readers.load import Load, Spread, ways_of
-from specfleet.calibration.readers.prometheus import COUNTED, Sample, add_up, between, histogram, read_scrapes
+from specfleet.calibration.readers.prometheus import (
+    COUNTED,
+    Sample,
+    add_up,
+    between,
+    drafts_in,
+    histogram,
+    number_of,
+    read_scrapes,
+)
 from specfleet.calibration.readers.recording import Counts, Recording
 from specfleet.fleet.errors import InputError
 
@@ -18,6 +26,8 @@ TOKENS = "vllm:generation_tokens"
 FIRSTS, ENDS = "vllm:time_to_first_token_seconds_count", "vllm:e2e_request_latency_seconds_count"  # of answers
 MAX_S = 1e9  # between two scrapes
 MIN_BUSY, MAX_BUSY = 0.9, 1.5  # shares of the time in steps: a lower one is named, a higher one cannot be
+APART = 2.0  # factor between two numbers of requests in flight, from which they contradict each other
+FEWEST = 4.0  # requests in flight, below which two moments say little of their mean
 
 
 def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Recording:
@@ -110,14 +120,13 @@ def _load(
     if tpot_s is None and later > 0 and decoding_s:  # of versions without a histogram: the mean over all tokens
         tpot_s = Spread(decoding_s / later)
     busy_s = steps / engines * gap_s.mean if gap_s else 0.0
-    time_s, over, notes = _time_between(files, scrapes, seconds, busy_s)
+    served_s = count("e2e_request_latency_seconds_sum")
+    time_s, over, notes = _time_between(files, scrapes, seconds, busy_s, served_s)
     span_s = time_s or busy_s or math.inf  # without any time there are no rates
     busy_share = min(busy_s / time_s, 1.0) if time_s and busy_s else None
     if busy_share is not None and busy_share < MIN_BUSY:
         notes.append(f"requests ran {busy_share:.0%} of the time: means over all of it are lower than under way")
-    if hits := count("prefix_cache_hits"):
-        share = hits / max(count("prefix_cache_queries"), hits)
-        notes.append(f"{share:.0%} of the prompts' tokens were cached: their prefill is shorter here")
+    hits = count("prefix_cache_hits")
     held = add_up(sample for sample in last if sample.name in KV_SHARES)
     finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
     return Load(
@@ -128,7 +137,7 @@ def _load(
         tokens_per_s=tokens_per_s,
         prompt_tokens=of.get("request_prompt_tokens"),
         new_tokens=of.get("request_generation_tokens"),
-        in_flight=count("e2e_request_latency_seconds_sum") / span_s or None,
+        in_flight=served_s / span_s or None,
         running=mean_number("request_inference_time_seconds", "num_requests_running"),
         waiting=mean_number("request_queue_time_seconds", "num_requests_waiting"),
         kv_share=next((held[name] / engines for name in KV_SHARES if held.get(name)), None),
@@ -143,30 +152,54 @@ def _load(
         ways=ways_of(gap_s, tpot_s, decoding_s / span_s, tokens_per_s, rounds / span_s, tokens_per_round),
         kv_tokens=_kv_tokens(last),
         engines=engines,
+        cached_share=hits / max(count("prefix_cache_queries"), hits) if hits else 0.0,
         notes=tuple(notes),
     )
 
 
 def _time_between(
-    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], seconds: float | None, busy_s: float
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], seconds: float | None, busy_s: float, served_s: float
 ) -> tuple[float, str, list[str]]:
     """Return the time between two scrapes, how it is known, and warnings; 0 where it is not known.
 
-    - `busy_s`: time that the steps between them took.
+    - `busy_s`: time that the steps between them took. `served_s`: sum of the latencies of requests that finished.
+
+    Raises InputError for a time that the counters contradict; one that was stated may differ from what the gauges saw,
+    with a note.
     """
     inferred = f"; rates are of the {busy_s:.4g} s that steps took (inferred)" if busy_s else ""
     if len(files) == 1:
         return 0.0, f"since the server's start{inferred}", []
-    if seconds is not None:
-        return seconds, f"between two scrapes, {seconds:.4g} s apart (stated)", []
-    first, last = (next((sample.at_ms for sample in scrape if sample.at_ms), None) for scrape in scrapes)
+    first, last = (next((sample.at_s for sample in scrape if sample.at_s is not None), None) for scrape in scrapes)
     time_s, known = files[1].stat().st_mtime - files[0].stat().st_mtime, "assumed: by the files' times"
-    if first is not None and last is not None:
-        time_s, known = (last - first) / 1000, "by their samples"
+    if seconds is not None:
+        time_s, known = seconds, "stated"
+    elif first is not None and last is not None:
+        time_s, known = last - first, "by their samples"
+    apart = f"the scrapes are {time_s:.4g} s apart ({known})"
+    says = _contradiction(scrapes, time_s, busy_s, served_s) if time_s > 0 else ""
+    if says and (seconds is None or busy_s > APART * time_s):
+        raise InputError(f"{files[1]}: {apart}, but {says}: give --seconds, the time between them")
     if time_s <= 0 or busy_s > MAX_BUSY * time_s:
-        note = f"the scrapes are {time_s:.4g} s apart ({known}), and steps took about {busy_s:.3g} s: state --seconds"
-        return 0.0, f"between two scrapes{inferred}", [note]
-    return time_s, f"between two scrapes, {time_s:.4g} s apart ({known})", []
+        return 0.0, f"between two scrapes{inferred}", [f"{apart}, and steps took about {busy_s:.3g} s: state --seconds"]
+    return time_s, f"between two scrapes, {time_s:.4g} s apart ({known})", [f"{apart}, but {says}"] if says else []
+
+
+def _contradiction(scrapes: Sequence[Sequence[Sample]], time_s: float, busy_s: float, served_s: float) -> str:
+    """Say what contradicts a time between two scrapes; empty if nothing does.
+
+    By Little's law the sum of latencies over the time is the requests in flight, which the gauges saw at both ends. A
+    scrape after a load sees few of them: only steps, where they are counted, say that the time is too short.
+    """
+    if busy_s > APART * time_s:
+        return f"steps between them took about {busy_s:.4g} s"
+    names, in_flight = (GAUGES - {*KV_SHARES}), served_s / time_s
+    seen = [sum(number_of(sample) for sample in scrape if sample.name in names) for scrape in scrapes]
+    too_many = not busy_s and in_flight > max(FEWEST, APART * max(seen)) and max(seen) > 0
+    if too_many or (served_s and min(seen) >= max(FEWEST, APART * in_flight)):
+        numbers = " and ".join(f"{number:g}" for number in seen)
+        return f"latencies sum to {in_flight:.4g} requests in flight, and the gauges say {numbers}"
+    return ""
 
 
 def _kv_tokens(scrape: Sequence[Sample]) -> int | None:

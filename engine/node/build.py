@@ -17,17 +17,22 @@ from specfleet.engine.decoding.cache import CacheShape, RowCache, shape_of
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
 from specfleet.engine.decoding.eagle_files import load_head, read_taps
-from specfleet.engine.decoding.folders import read_config
+from specfleet.engine.decoding.folders import check_layers, read_config
 from specfleet.engine.decoding.llama import is_lean
 from specfleet.engine.decoding.lookup import LookupDrafter
 from specfleet.engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, is_folder_of_model, load_model
 from specfleet.engine.decoding.sampling import GREEDY, Sampling
 from specfleet.engine.decoding.verify import Target
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.drafting import LAYER
+from specfleet.fleet.hardware.positions import positions_in
+from specfleet.fleet.inputs.text import is_file, read_json
+from specfleet.fleet.scenario.context import check_context
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Join
 
 AnyDrafter = Drafter | LookupDrafter
+NESTED = ("text_config", LAYER)  # tables of a config.json with the sizes of the language model
 Side = Literal["drafter", "target"]
 
 
@@ -119,9 +124,13 @@ def new_cache(model: CausalLM, aligned: bool, room: tuple[int, int], shape: Cach
 
 
 def with_positions(fleet: Fleet) -> Fleet:
-    """Return the fleet with the position limits of its models; those of a missing folder are unknown."""
+    """Return the fleet with the position limits of its models; those of a missing folder are unknown.
+
+    Raises InputError for texts beyond what the models' config.json states, and for more layers than a model has.
+    """
     if fleet.drafters.kind == "replayed":
         return fleet  # no model
+    check_context(_stated_positions(fleet), fleet.lengths.longest_text, 0)  # near the end drafts are shorter
     asked = [(fleet.verifiers.model, "target")]
     if fleet.drafters.kind == "model" and fleet.drafters.count:
         asked.append((fleet.drafters.model, "drafter"))
@@ -134,6 +143,20 @@ def with_positions(fleet: Fleet) -> Fleet:
         drafts = msgspec.structs.replace(verifiers.drafts, positions=min(known))
         verifiers = msgspec.structs.replace(verifiers, drafts=drafts)
     return msgspec.structs.replace(fleet, drafters=drafters, verifiers=verifiers)
+
+
+def _stated_positions(fleet: Fleet) -> dict[str, int]:
+    """Return the positions in the config.json of the fleet's models on this host, by folder."""
+    asked, role = [(fleet.verifiers.model, "target")], {"model": "drafter", "eagle": "eagle"}.get(fleet.drafters.kind)
+    asked += [(fleet.drafters.model, role)] if role and fleet.drafters.count else []
+    known: dict[str, int] = {}
+    for model, role in asked:
+        path = (DEMO_PAIR / role if model == "demo" else Path(model)) / "config.json"
+        if is_file(path) and isinstance(content := read_json(path), dict):
+            check_layers(path, content)
+            nested = next((part for key in NESTED if isinstance(part := content.get(key), dict)), content)
+            known[str(path.parent)] = positions_in(nested, str(content.get("model_type")), str(path))
+    return known
 
 
 def positions_of(model: str, role: str) -> int:

@@ -57,11 +57,7 @@ def started(settings, on_cpu):
         options["speculative_config"] = settings["speculative"]
     engine = vllm.LLM(**options).llm_engine
     cache = engine.vllm_config.cache_config
-    return engine, {
-        "version": vllm.__version__,
-        "block_size": cache.block_size,
-        "kv_blocks": cache.num_gpu_blocks - 1,
-    }
+    return engine, {"version": vllm.__version__, "block_size": cache.block_size, "kv_blocks": cache.num_gpu_blocks - 1}
 
 
 class Observed:

@@ -151,12 +151,9 @@ def _refused(scenario: Scenario) -> Iterator[str]:
         yield f"precision = {scenario.precision!r}: allowed on vllm: no weights of int8 or int4"
     if drafters.count and drafters.kind not in KINDS:
         yield f"drafters.kind = {drafters.kind!r}: allowed on vllm: {', '.join(map(repr, KINDS))}"
-    for table, stated, default in (
-        ("drafters", drafters, Drafters()),
-        ("verifiers", scenario.verifiers, Verifiers()),
-    ):
+    for table, stated, default in (("drafters", drafters, Drafters()), ("verifiers", scenario.verifiers, Verifiers())):
         for key in stated.__struct_fields__:
             if key not in KNOWN[table] and getattr(stated, key) != getattr(default, key):
-                yield f"{table}.{key}: vllm does not have it; leave it out"
+                yield f"{table}.{key}: not set on vllm here; leave it out"
     if scenario.faults:
         yield "faults: vllm is not made to fail; leave them out"

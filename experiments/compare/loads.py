@@ -1,6 +1,6 @@
 """Simulated load beside what a server's records or its client say of it: rows of an import, and of a client's file.
 
-Clients' files are AIPerf's, `vllm bench serve`'s and SGLang's.
+Clients' files are those of AIPerf, GuideLLM, inference-perf, `vllm bench serve` and SGLang's benchmark.
 """
 
 import math
@@ -11,13 +11,16 @@ from typing import Literal
 
 import msgspec
 import pandas as pd
+from msgspec.structs import replace
 
 from specfleet.calibration.readers.bench import read_bench
 from specfleet.calibration.readers.entries import read_entries, table_of
 from specfleet.calibration.readers.importing import Imported
 from specfleet.calibration.readers.load import Load
 from specfleet.calibration.readers.recording import Recording
+from specfleet.calibration.readers.reports import read_guidellm, read_inference_perf
 from specfleet.calibration.readers.responses import read_aiperf
+from specfleet.calibration.readers.signatures import name_foreign, signature_of
 from specfleet.experiments.compare.compare import Comparison, Reruns, compare_metrics, summarise
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.findings import findings_of
@@ -30,33 +33,41 @@ from specfleet.fleet.shown import Shown
 from specfleet.sim.run import observe
 
 MAX_TOKENS = 3 * 10**6  # of answers, in a simulation that an import starts: some ten seconds
+REPORTS = {"guidellm": read_guidellm, "inference-perf": read_inference_perf}
+CLIENTS = ("vllm-bench", "sglang-bench", "aiperf")
 SUFFIXES = (".json", ".jsonl")  # of clients' files; runs are Parquet
 WORKLOAD = ("prompt, tokens", "answer, tokens", "in flight")  # rows of a load
 UNLIKE = 0.05  # relative difference of these that is named
 
 
 class LoadRow(msgspec.Struct, frozen=True):
-    """A quantity as it was read and as it was simulated; `kind`: whether the scenario took it as input."""
+    """A quantity as it was read and as it was simulated; `kind`: whether the scenario took it as input.
+
+    `simulated` is None of what the simulation does not predict.
+    """
 
     quantity: str
     observed: float
-    simulated: float
-    kind: Literal["input", "predicted"]
+    simulated: float | None
+    kind: Literal["input", "predicted", "not predicted"]
 
     @property
     def error(self) -> float | None:
-        """The simulated value over the observed one, less 1; None where nothing was observed."""
-        return self.simulated / self.observed - 1 if self.observed else None
+        """The simulated value over the observed one, less 1; None where either is missing."""
+        return self.simulated / self.observed - 1 if self.observed and self.simulated is not None else None
 
 
 class LoadComparison(Shown, msgspec.Struct, frozen=True):
-    """The rows, and where the step times of the simulation come from."""
+    """The rows, where the step times of the simulation come from, and why it predicts nothing; empty if it does."""
 
     times: str
     rows: tuple[LoadRow, ...]
+    unpredictable: str = ""
 
     def line(self) -> str:
         """Say the largest error of what was predicted."""
+        if self.unpredictable:
+            return f"not predicted: {self.unpredictable}"
         predicted = [row for row in self.rows if row.kind == "predicted"]
         errors = {row.quantity: abs(row.error) for row in predicted if row.error is not None}
         if not errors:
@@ -98,8 +109,10 @@ def compare_load(imported: Imported) -> LoadComparison | None:
         return None
     simulated = with_percentiles(measure(observe(imported.scenario)))
     metrics = {name: float(metric.value) for name, metric in simulated.items()} | {"prompt": prompt, "answer": answer}
-    rows = [row for row in load_rows(load, metrics, imported.inputs) if not math.isnan(row.simulated)]
-    return LoadComparison(imported.times, tuple(rows))
+    rows = [row for row in load_rows(load, metrics, imported.inputs) if not math.isnan(row.simulated or 0.0)]
+    if load.unpredictable:
+        rows = [row if row.kind == "input" else replace(row, simulated=None, kind="not predicted") for row in rows]
+    return LoadComparison(imported.times, tuple(rows), load.unpredictable)
 
 
 def load_rows(load: Load, metrics: Mapping[str, float], inputs: Sequence[str] = ()) -> Iterator[LoadRow]:
@@ -153,6 +166,11 @@ def compare_client(simulated: Run, path: Path) -> Comparison:
 
 def read_client(path: Path, depth: int) -> Recording:
     """Read a client's file, whichever it is; `depth`: of the drafts, where it lacks them."""
+    found = signature_of(path)
+    if found is not None and found.kind in REPORTS:
+        return REPORTS[found.kind]([path])
+    if found is not None and found.kind not in CLIENTS:
+        name_foreign("client", [path])
     origin, first = next(iter(read_entries([path])), (str(path), None))
     return read_bench([path], depth) if "completed" in table_of(first, origin) else read_aiperf([path])
 
@@ -167,6 +185,8 @@ def metrics_of(load: Load) -> dict[str, Metric]:
 
 def workloads_apart(simulated: Run, metrics: Mapping[str, Metric], load: Load) -> Iterator[str]:
     """Yield what differs between the requests that were simulated and those of the client."""
+    if load.unpredictable:
+        yield f"not predicted: {load.unpredictable}"
     requests = findings_of(simulated).requests
     means = {name: float(metric.value) for name, metric in metrics.items()}
     means |= {"prompt": float(requests.prompt_tokens.mean()), "answer": float(requests.tokens.mean())}

@@ -11,6 +11,7 @@ from specfleet.experiments.console.printing import interval, number
 from specfleet.fleet.records.metrics.window import Metric
 
 MS = 1e3
+UTILITIES = {"utility": "U(x)", "utility_optimum": "optimum U(x*)", "utility_gap": "gap"}
 
 
 def headline(metrics: Mapping[str, Metric]) -> dict[str, str]:
@@ -26,10 +27,9 @@ def headline(metrics: Mapping[str, Metric]) -> dict[str, str]:
         "load": [_of(metrics, "load", "% of the time", "drafters work ", factor=100)],
         "acceptance": _acceptance(metrics),
         "utility": [
-            _of(metrics, "utility", f"of at most {number(metrics['utility_optimum'].value)}", ranged=False),
-            _of(metrics, "utility_gap", "missing", ranged=False),
+            ", ".join(f"{what} {number(metrics[name].value)}" for name, what in UTILITIES.items() if name in metrics)
         ]
-        if "utility_optimum" in metrics
+        if "utility_gap" in metrics
         else [],
         "goals": [
             _of(metrics, "slo_attainment", "% of requests meet [slo]", factor=100),

@@ -124,7 +124,7 @@ def value_text(value: Any) -> str:
 
 
 def interval(metric: "Metric") -> str:
-    """The 95 % interval; where the run is too short for it, what it would need; a dash where a quantity has none."""
+    """The 95 % interval; where the run is too short for it, what it would need; a dash for none, or one of no width."""
     if math.isinf(metric.times_longer):
         return "no steady state"
     if metric.drifting:
@@ -133,7 +133,8 @@ def interval(metric: "Metric") -> str:
         decimals = 1 if metric.times_longer < 10 else 0
         rounded_up = math.ceil(metric.times_longer * 10**decimals) / 10**decimals
         return f"needs {rounded_up:.{decimals}f}x the requests"
-    return "-" if math.isnan(metric.low) else f"{number(metric.low)} .. {number(metric.high)}"
+    low, high = number(metric.low), number(metric.high)
+    return "-" if low == high else f"{low} .. {high}"
 
 
 def case_text(case: Mapping[str, Any]) -> str:

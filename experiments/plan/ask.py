@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,19 +19,24 @@ from specfleet.experiments.plan.loads import lines_by_load, rows_at_once
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
 from specfleet.experiments.sweep.sweep import Vary, vary_of
+from specfleet.fleet.data.shipped import shipped_scenarios
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.scenario.arrivals import Poisson
+from specfleet.fleet.inputs.text import read_toml
+from specfleet.fleet.scenario.arrivals import Gamma, Trace
 from specfleet.fleet.scenario.changes import Changes, apply_changes, flat
 from specfleet.fleet.scenario.cost import Cost
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.reading import Given, scenario_of
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import mean_lengths, with_arrivals
+from specfleet.fleet.scenario.writing import changed
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.profile import HardwareProfile
 
 MOST = int(MAX_IN_FLIGHT / FACTORS[0])  # requests in flight
 ROWS = requests_for(MOST)  # of a file of lengths, at most: as many as requests of a simulation
+BURSTS = "burstiness: the equations that choose what is simulated know the mean rate alone; simulations decide"
+LIMIT = "verifiers.max_num_seqs"
 COUNTS = ("drafters.count", "verifiers.count")
 DEPTH, ALLOCATE = "drafters.depth", "verifiers.allocate"
 STATIONS = {  # of a scenario's keys those that a plan cannot keep, and why
@@ -86,7 +93,12 @@ def plan(
     for part in (changes or (), keys):
         apply_changes(content, part, "plan")
     given = dict(flat(content))
-    loads = _loads(base, read_rates(arrivals), read_in_flight(in_flight, MOST), budget is not None)
+    rates, flights = read_rates(arrivals), read_in_flight(in_flight, MOST)
+    if flights and (rates or any(key.startswith("workload.arrivals") for key in given)):
+        raise InputError("--in-flight, --arrivals (workload.arrivals): give one of them")
+    loads = _loads(base, rates, flights, budget is not None)
+    if "," in link and len(loads) > 1:
+        raise InputError(f"--link {link}: several links are compared under one load; give one of {len(loads)} loads")
     serving = bool(in_flight) or loads[0].per_s > 0
     wanted = {key: [given[key]] for key in (DEPTH, *COUNTS) if given.get(key) is not None}
     wanted |= vary_of(vary) if vary is not None else {}
@@ -95,23 +107,27 @@ def plan(
     asked = Asked(
         scenario=_with_load(base, serving), targets=targets, drafts=_texts(draft), link=link,
         acceptance=_texts(f"{acceptance:g}" if isinstance(acceptance, float) else acceptance), cost=_texts(cost),
-        devices=budget, serving=serving, given=frozenset(given), depths=tuple(wanted.pop(DEPTH, ())), vary=wanted,
+        devices=budget, serving=serving, given=frozenset({*given, *_stated(scenario)}),
+        depths=tuple(wanted.pop(DEPTH, ())), vary=wanted,
     )  # fmt: skip
     goals = read_goals(base, _texts(slo), _texts(least))
-    candidates, unit = make_candidates(asked)
+    candidates, unit, notes = make_candidates(asked)
+    if serving and scenario is not None and base.verifiers.max_num_seqs == 1 and LIMIT not in given:
+        notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
+    if loads[0].burstiness != 1:
+        notes.append(BURSTS)
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
     by_load = [find(question, jobs or os.cpu_count() or 1, done) for question in questions]
-    return _answer(_title(asked, loads), by_load, unit, serving)
+    return _answer(_title(asked, loads), by_load, unit, serving, notes)
 
 
-def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool) -> Plan:
+def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool, said: Sequence[str]) -> Plan:
     """Return the plan of what was found for each load."""
     tables = [tuple(make_rows(search)) for search in by_load]
     first, rows = by_load[0], tables[0]
     best = first.best[0]
-    notes = dict.fromkeys(
-        note for search in by_load for note in (*search.notes, *notes_of(search.scenario(search.best[0])))
-    )
+    of_each = ((*search.notes, *notes_of(search.scenario(search.best[0]))) for search in by_load)
+    notes = dict.fromkeys((*said, *chain.from_iterable(of_each)))
     reached = tuple(goals_reached(first.question.goals, rows[0])) if len(by_load) == 1 else ()
     rule = rule_of_thumb(first) if len(by_load) == 1 else None
     commands: tuple[str, ...] = ()
@@ -138,18 +154,20 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
 
 def _loads(base: Scenario, rates: Sequence[float], flights: Sequence[int], in_all: bool) -> list[Load]:
     """Return the loads; `in_all`: whether requests in flight are those of the whole fleet, not of each target."""
-    if rates and flights:
-        raise InputError("--in-flight, --arrivals: give one of them")
     if flights:
         return [Load(in_flight=number) if in_all else Load(each=number) for number in sorted(set(flights))]
     arrivals = base.workload.arrivals
     if not rates and arrivals is not None:
-        if not isinstance(arrivals, Poisson):
-            raise InputError(f"scenario {base.name!r}: workload.arrivals: a plan knows poisson arrivals, or none")
+        if isinstance(arrivals, Trace):
+            raise InputError(
+                f"scenario {base.name!r}: workload.arrivals: a plan draws its arrivals, poisson or gamma; give "
+                "--arrivals RATE/s, which leaves the trace its lengths, or replay it with `specfleet simulate`"
+            )
         rates = [arrivals.per_s]
+    burstiness = arrivals.burstiness if isinstance(arrivals, Gamma) else 1.0
     if not rates and in_all:
         raise InputError("--devices: give the load of the fleet: either --arrivals 16/s, or --in-flight 64")
-    return [Load(per_s=rate) for rate in sorted(set(rates))] or [Load(each=1)]
+    return [Load(per_s=rate, burstiness=burstiness) for rate in sorted(set(rates))] or [Load(each=1)]
 
 
 def _with_load(base: Scenario, serving: bool) -> Scenario:
@@ -183,6 +201,17 @@ def _check(base: Scenario, given: Mapping[str, Any], wanted: Mapping[str, Sequen
         raise InputError(f"plan: {DEPTH}: {ALLOCATE} has the speculation lengths; leave {DEPTH} out")
     if base.verifiers.verify is not None and is_placed:
         raise InputError(f"scenario {base.name!r}: verifiers.verify would replace the times of --target")
+
+
+def _stated(scenario: Given | None) -> set[str]:
+    """Return the keys that a scenario writes, but for a star's limit of one request."""
+    content: Any = scenario or {}
+    if isinstance(content, Scenario):
+        content = {side: changed(getattr(content, side)) for side in ("drafters", "verifiers")}
+    if isinstance(content, (str, Path)):
+        content = read_toml(Path(content) if Path(content).exists() else shipped_scenarios()[str(content)])
+    keys = dict(flat(content))
+    return {key for key, value in keys.items() if (key, value) != (LIMIT, 1)}
 
 
 def _texts(value: str | Iterable[str]) -> tuple[str, ...]:

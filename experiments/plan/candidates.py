@@ -11,12 +11,12 @@ from typing import Any, Literal
 import msgspec
 
 from specfleet.experiments.plan.prices import FREE, read_prices
-from specfleet.experiments.plan.texts import read_acceptances, read_link
+from specfleet.experiments.plan.texts import LOOKUP, MTP, SYNONYMS, acceptance_by_drafter, acceptance_notes, read_link
 from specfleet.fleet.acceptance.models import AcceptanceModel, deepest
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, precisions_of
 from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
-from specfleet.fleet.hardware.shape import ModelShape
+from specfleet.fleet.hardware.shape import ModelShape, mtp_of
 from specfleet.fleet.hardware.shipped import device_of, shape_of
 from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.policies.order import Fifo
@@ -30,8 +30,9 @@ from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 Method = Literal["none", "lookup", "head", "beside", "apart"]
-LOOKUP = "lookup"
 KINDS: dict[str, Method] = {"eagle": "head", "lookup": "lookup"}
+KV_KEYS = {f"verifiers.{name}" for name in ("kv_tokens", "kv_block_size", "gpu_memory_utilization")}
+PLACED = ("count", "depth", "place", "kind", "model")  # keys of a side that candidates vary
 DEPTHS = tuple(range(1, 13))
 PARALLEL = (1, 2, 4, 8)  # devices of a target: one host's
 PRECISIONS = ("bf16", "fp8")  # of weights, to try
@@ -49,7 +50,8 @@ class Candidate(msgspec.Struct, frozen=True):
     - `depths`: depths to try; 0 alone without drafts.
     - `target_per_hour`, `drafter_per_hour`: prices of their devices.
     - `target`, `place`: MODEL@DEVICE of target and drafter elsewhere; of a scenario's own stations their role alone.
-    - `drafter`: the model that drafts.
+    - `drafter`: the model that drafts; `placed`: where.
+    - `stated`: limits of a server that the user states.
     """
 
     name: str
@@ -61,6 +63,8 @@ class Candidate(msgspec.Struct, frozen=True):
     target: str = "target"
     place: str = ""
     drafter: str = ""
+    placed: Placed | None = None
+    stated: frozenset[str] = frozenset()
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -86,38 +90,75 @@ class Asked(msgspec.Struct, frozen=True):
     vary: Mapping[str, Sequence[Any]] = {}
 
 
-def make_candidates(asked: Asked) -> tuple[list[Candidate], str]:
-    """Return the candidates, plain decoding first at each target's place, and the unit of their prices.
+def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
+    """Return the candidates, plain decoding first at each target's place, the unit of their prices, and notes.
 
-    Raises InputError for what cannot be read, and where no target fits on its devices.
+    Notes say what is assumed, and what is left out. Raises InputError for what cannot be read, and where no target fits
+    on its devices.
     """
-    accepted = read_acceptances(asked.acceptance)
-    models = ["", *dict.fromkeys(draft.rpartition("@")[0] or draft for draft in asked.drafts)]
-    for name in accepted.keys() - models:
-        raise InputError(
-            f"--acceptance {name}=...: no drafter is called so; allowed: {', '.join(models[1:]) or 'none'}"
-        )
+    parts = [draft.partition("@") for draft in asked.drafts]
+    drafts = tuple("".join((SYNONYMS.get(model, model), *place)) for model, *place in parts)
+    asked = msgspec.structs.replace(asked, drafts=drafts)
+    accepted = acceptance_by_drafter(asked.acceptance, drafts)
+    notes = list(acceptance_notes(asked.acceptance))
     if asked.targets:
-        made, unit = _placed(asked, accepted)
+        placed, unit, left_out = _placed(asked, accepted)
     else:
-        made, unit = _of_scenario(asked, accepted.get("")), _cost(asked.scenario).unit
-    if asked.link and all(candidate.method != "apart" for candidate in made):
+        placed, unit, left_out = _of_scenario(asked, accepted.get("")), _cost(asked.scenario).unit, []
+    made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
+    apart = [candidate for candidate in made if candidate.method == "apart"]
+    if asked.link and not apart:
         raise InputError(f"--link {asked.link}: no drafter is elsewhere; give --draft MODEL@DEVICE, or leave it out")
+    if apart and not asked.link:
+        notes.append(_link_note(asked, apart[0]))
+    notes += [*left_out, *_without_effect(asked, made)]
     if not all(candidate.target_per_hour for candidate in made):
         raise InputError(f"plan: {FREE} (--cost, [cost] target_per_hour)")
-    return [varied for candidate in made for varied in _varied(candidate, asked.vary)], unit
+    return [varied for candidate in made for varied in _varied(candidate, asked.vary)], unit, notes
 
 
-def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list[Candidate], str]:
-    """Return the candidates on named devices, and the unit of their prices."""
-    drafts, targets, reasons = tuple(_draft_places(asked)), dict[str, Placed](), list[InputError]()
+def _without_effect(asked: Asked, made: Sequence[Candidate]) -> Iterator[str]:
+    """Note each key of a side that a user sets, and no candidate has."""
+    for side, name in sorted({tuple(key.split(".")[:2]) for key in asked.given if "." in key}):
+        if side in ("drafters", "verifiers") and name not in PLACED:
+            stated = getattr(getattr(asked.scenario, side), name)
+            if all(getattr(getattr(candidate.base, side), name) != stated for candidate in made):
+                yield f"{side}.{name}: has no effect on any of the candidates"
+
+
+def _linked(links: str, candidate: Candidate) -> Iterator[Candidate]:
+    """Yield a candidate with each of the links that a user states, if its drafter is elsewhere."""
+    texts = [text.strip() for text in links.split(",")] if links and candidate.method == "apart" else []
+    stated = {text: read_link(text) for text in texts}
+    for said, link in stated.items():
+        name = f"{candidate.name}, link {said}" if len(stated) > 1 else candidate.name
+        base = msgspec.structs.replace(candidate.base, link=link)
+        yield msgspec.structs.replace(candidate, name=name, base=base)
+    if not stated:
+        yield candidate
+
+
+def _link_note(asked: Asked, apart: Candidate) -> str:
+    """Say which link a plan takes that `--link` does not state."""
+    link, profile = apart.base.link, apart.base.profile
+    whose = "the scenario's" if asked.scenario.link is not None else "assumed"
+    if link is None and isinstance(profile, HardwareProfile):
+        link, whose = profile.link, f"that of profile {profile.name}"
+    latency_ms, rate = (1e3 * link.latency_s, link.bandwidth_bytes_per_s) if link else (0.0, None)
+    said = f"{latency_ms:g} ms one way{f', {rate / 125e6:g} Gbit/s' if rate else ''}"
+    return f"link: {said} to drafters elsewhere, {whose}; --link states another"
+
+
+def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list[Candidate], str, list[str]]:
+    """Return the candidates on named devices, the unit of their prices, and notes on places that are left out."""
+    drafts, targets, reasons = tuple(_draft_places(asked)), dict[str, Placed](), dict[str, InputError]()
     for place in _target_places(asked):
         try:
             targets[place] = placed_of(place)
         except InputError as error:
-            reasons.append(error)
+            reasons[place] = error
     if not targets:
-        raise reasons[-1]
+        raise list(reasons.values())[-1]
     elsewhere = [draft for draft in drafts if "@" in draft]
     kinds = [f"@{kind}" for kind in asked.devices or ()]
     if asked.cost or asked.scenario.cost is None:
@@ -125,7 +166,8 @@ def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list
     else:
         prices, unit = _prices_by_role(asked.scenario, list(targets), elsewhere)
     at_places = (_at(asked, place, target, drafts, prices, accepted) for place, target in targets.items())
-    return list(chain.from_iterable(at_places)), unit
+    left_out = [f"left out: {place}: {error}" for place, error in reasons.items() if place in asked.targets]
+    return list(chain.from_iterable(at_places)), unit, left_out
 
 
 def _at(
@@ -140,31 +182,43 @@ def _at(
             profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
         of_drafts = None if method == "none" else _known(model or LOOKUP, accepted, asked)
         base = _base(asked, method, profile, target, of_drafts)
-        if not asked.serving and succeeds(
-            resolve, base
-        ):  # for one request, which is all: the loop of stars knows no cache
+        if not asked.serving and not KV_KEYS & asked.given and succeeds(resolve, base):
+            # For one request, which is all: the loop of stars knows no cache.
             base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
         depths = _depths(asked, method, of_drafts)
-        return Candidate(name, method, base, depths, prices[place], prices.get(where, 0.0), place, where, model)
+        stated = frozenset(key.removeprefix("verifiers.") for key in asked.given)
+        costs = prices[place], prices.get(where, 0.0)
+        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated)
 
     yield made("no speculation", "none")
     on_target = set[str]()
     for text in drafts:
         model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
-        is_beside = model == LOOKUP or bool(shape_of(model).head)
-        if where and is_beside and (kind := devices_in(place)[0]) != devices_in(text)[0]:
-            raise InputError(f"--draft {text}: drafts on its target's device, {kind}; leave @{where} out")
-        if model == LOOKUP:
+        placed = _on_target(text, place, target)
+        if placed is None:
             yield made("prompt lookup", "lookup")
             continue
-        shape = shape_of(model)
-        placed = beside(target, shape, _precision(text, target, shape))
-        check_tokenizer(f"--draft {text}", shape, target.shape)
         if placed.named not in on_target:  # the same model on several devices is once on the target's
             on_target.add(placed.named)
-            yield made(placed.named, "head" if shape.head else "beside", placed, model)
-        if where and not is_beside:
+            yield made(placed.named, "head" if placed.shape.head else "beside", placed, model)
+        if where and not placed.shape.head:
             yield made(text, "apart", placed_of(text), model, text)
+
+
+def _on_target(text: str, place: str, target: Placed) -> Placed | None:
+    """Return a drafter on its target's device, on as many of them as NxDEVICE states; None for prompt lookup."""
+    model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
+    shape = None if model == LOOKUP else mtp_of(target.shape) if model == MTP else shape_of(model)
+    (kind, count), (own, parallel) = devices_in(text), devices_in(place)
+    is_split = bool(where) and where.partition(":")[0] != kind
+    if (shape is None or shape.head) and where and (kind != own or (is_split and count != parallel)):
+        at = own if kind != own else f"{parallel}x{own}"
+        raise InputError(f"--draft {text}: drafts on its target's device, {at}; leave @{where} out")
+    if shape is None:
+        return None
+    check_tokenizer(f"--draft {text}", shape, target.shape)
+    shared = count if is_split and kind == own and count < parallel else 0
+    return beside(target, shape, _precision(text, target, shape), shared)
 
 
 def _of_scenario(asked: Asked, accepted: AcceptanceModel | None) -> list[Candidate]:
@@ -207,7 +261,7 @@ def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed
         drafters = replace(drafters, group=AllWaiting())  # requests share steps, as in every server
     link = scenario.link
     if method == "apart":
-        link = read_link(asked.link) if asked.link else link or (LinkTime() if target is not None else None)
+        link = link or (LinkTime() if target is not None else None)
     elif target is not None or method == "none":
         link = None
     made = replace(
@@ -253,7 +307,8 @@ def _varied(candidate: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator
         base = change_scenario(candidate.base, levers) if levers else candidate.base
         rule = base.verifiers.allocate
         depths = candidate.depths if rule is None else (rule.longest,)
-        yield msgspec.structs.replace(candidate, base=base, name=", ".join(said), depths=depths)
+        stated = candidate.stated | {key.removeprefix("verifiers.") for key in levers}
+        yield msgspec.structs.replace(candidate, base=base, name=", ".join(said), depths=depths, stated=stated)
 
 
 def succeeds(call: Callable[..., Any], *arguments: Any) -> bool:
@@ -296,7 +351,8 @@ def _target_places(asked: Asked) -> Iterator[str]:
             yield text
             continue
         model, colon, precision = text.partition(":")
-        tried = PRECISIONS[:1] if shape_of(model).experts_in else PRECISIONS  # published ones are not quantised again
+        shape = shape_of(model)  # published precisions are not quantised again
+        tried = (shape.weights_in or PRECISIONS[0],) if shape.quantised else PRECISIONS
         for kind, count in asked.devices.items():
             precisions = [precision] if colon else [name for name in tried if name in precisions_of(device_of(kind))]
             yield from (f"{model}@{n}x{kind}:{name}" for n in PARALLEL if n <= count for name in precisions)
@@ -307,7 +363,7 @@ def _draft_places(asked: Asked) -> Iterator[str]:
     for text in asked.drafts:
         if "@" in text:
             _check_fits(asked, "--draft", text)
-        if "@" in text or asked.devices is None or text == LOOKUP or shape_of(text).head:
+        if "@" in text or asked.devices is None or text in (LOOKUP, MTP) or shape_of(text).head:
             yield text
         else:
             yield from [place for kind in asked.devices if succeeds(placed_of, place := f"{text}@{kind}")] or [text]
@@ -326,7 +382,7 @@ def _precision(text: str, target: Placed, shape: ModelShape) -> str:
     for an MTP module, and in 16 bits for others.
     """
     asked = text.rpartition("@")[2].partition(":")[2].partition(":")[0] if "@" in text else ""
-    usual = target.precision if shape.head == "mtp" else "bf16"
+    usual = shape.weights_in or (target.precision if shape.head == "mtp" else "bf16")
     return asked if asked in precisions_of(target.device) else usual
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from shlex import quote
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.deployments import Deployment, Load
 from specfleet.fleet.hardware.profile import devices_in
-from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.hardware.shipped import CONFIG, device_of, shape_of
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
@@ -22,6 +23,12 @@ NAMES = {  # of methods, at vLLM and at SGLang
     "eagle3": ("eagle3", "EAGLE3"), "mtp": ("mtp", "EAGLE"),
 }  # fmt: skip
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
+LIMITS = {  # of servers, where a user states them: options of vLLM, of SGLang
+    "gpu_memory_utilization": ("--gpu-memory-utilization {}", "--mem-fraction-static {}"),
+    "kv_block_size": ("--block-size {}", "--page-size {}"),
+    "kv_tokens": ("--num-gpu-blocks-override {blocks}", "--max-total-tokens {}"),
+    "max_num_batched_tokens": ("", "--chunked-prefill-size {}"),
+}
 ROUND = 1024  # to multiples of which the longest text is rounded up
 MAX_SPREAD = 0.99  # of uniform lengths around their mean: vLLM takes shares below 1
 UNIFORM = "  # vLLM draws uniform lengths, with the mean of those planned and, as far as it can, their variance"
@@ -35,29 +42,36 @@ def server_commands(candidate: Candidate, depth: int, in_flight: int) -> tuple[s
     if candidate.method == "apart":
         return (ELSEWHERE,)
     model, _, _ = candidate.target.rpartition("@")
-    parallel, heads = devices_in(candidate.target)[1], 0
-    if candidate.method == "beside":
-        heads = shape_of(candidate.drafter).heads
-    if heads % parallel:
-        return (f"vLLM and SGLang split a drafter as its target; {parallel} devices cannot share {heads} heads",)
+    parallel, drafter = devices_in(candidate.target)[1], candidate.placed
+    if candidate.method == "beside" and drafter is not None and drafter.parallel != parallel:
+        why = f"{parallel} devices cannot share {drafter.shape.heads} heads"
+        if not drafter.shape.heads % parallel:
+            why = f"released ones start none on {drafter.parallel} of {parallel} devices (draft_tensor_parallel_size)"
+        return (f"vLLM and SGLang split a drafter as its target; {why}",)
     limits, names = candidate.base.verifiers, _names(candidate)
     rows = min(in_flight, limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each at least
+    if "max_num_seqs" in candidate.stated:
+        rows = min(limits.max_num_seqs, limits.max_num_batched_tokens)
     # The model's own limit may exceed the cache.
     longest = -(-(read_lengths(candidate.base.workload).longest_text + depth + 1) // ROUND) * ROUND
+    room = limits.kv_tokens // limits.kv_block_size * limits.kv_block_size
+    longest = min(longest, shape_of(model).positions or longest, room or longest)
     vllm = ["vllm serve", *_options(candidate, "", "--tensor-parallel-size", "fp8"), f"--max-model-len {longest}"]
     vllm.append(f"--max-num-seqs {rows} --max-num-batched-tokens {limits.max_num_batched_tokens}")
     sglang = ["python -m sglang.launch_server", *_options(candidate, "--model-path ", "--tp", "fp8_e5m2")]
     sglang.append(f"--context-length {longest} --max-running-requests {rows}")
+    vllm += _stated_limits(candidate, 0)
+    sglang += _stated_limits(candidate, 1)
     if depth:
-        method, drafter = _drafting(candidate)
+        method, drafts = _drafting(candidate)
         config: dict[str, Any] = {"method": NAMES[method][0], "num_speculative_tokens": depth}
-        config |= {"model": drafter} if drafter else {}
-        if method == "beside" and shape_of(drafter).vocabulary != shape_of(model).vocabulary:
+        config |= {"model": drafts} if drafts else {}
+        if method == "beside" and drafter and drafter.shape.vocabulary != shape_of(model).vocabulary:
             config["use_heterogeneous_vocab"] = True  # one tokenizer, padded to two sizes, which vLLM else refuses
         vllm.append(f"--speculative-config {quote(json.dumps(config))}")
         sglang.append(f"--speculative-algorithm {NAMES[method][1]} --speculative-num-draft-tokens {depth + 1}")
         if method != "lookup":
-            sglang += [f"--speculative-draft-model-path {quote(drafter)}"] if drafter else []
+            sglang += [f"--speculative-draft-model-path {quote(drafts)}"] if drafts else []
             sglang.append(f"--speculative-num-steps {depth} --speculative-eagle-topk 1")
     return " ".join((*vllm, names)), " ".join((*sglang, names))
 
@@ -65,14 +79,14 @@ def server_commands(candidate: Candidate, depth: int, in_flight: int) -> tuple[s
 def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     """Return the command that measures one of a fleet's targets at its share of the load.
 
-    Requests that reach `replicas` targets in turn have gamma gaps of that shape at each. Acceptance depends on the
-    prompts, so speculation is measured with the user's own, not with random ones.
+    Requests that reach `replicas` targets in turn have gamma gaps at each, of so many times the shape of the fleet's.
+    Acceptance depends on the prompts, so speculation is measured with the user's own, not with random ones.
     """
     replicas, model, workload = fleet.replicas, fleet.candidate.target.rpartition("@")[0], scenario.workload
     prompt, answer = mean_lengths(workload)
     rate = f"--max-concurrency {-(-load.at_once(replicas) // replicas)}"
     if load.per_s:
-        rate = f"--request-rate {load.per_s / replicas:.4g} --burstiness {replicas}"
+        rate = f"--request-rate {load.per_s / replicas:.4g} --burstiness {replicas * load.burstiness:g}"
     streams = streams_of(resolve(scenario)).values()
     texts = [(request.prompt_tokens, request.new_tokens) for requests in streams for request in requests]
     spreads = dict(zip(("input", "output"), map(_spread, zip(*texts, strict=True)), strict=True))
@@ -83,7 +97,7 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     laws = (workload.prompt_tokens, workload.new_tokens)
     is_uniform = not workload.lengths and not any(isinstance(law, Between) and law.mean for law in laws)
     return (
-        f"vllm bench serve --model {quote(model)} {rate} {custom if fleet.depth else random} --ignore-eos "
+        f"vllm bench serve --model {quote(_checkpoint(model))} {rate} {custom if fleet.depth else random} --ignore-eos "
         f"--num-prompts {workload.requests // replicas} "
         "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
         f"{'' if is_uniform or fleet.depth else UNIFORM}"
@@ -98,8 +112,13 @@ def _spread(tokens: Sequence[int]) -> float:
 
 def _drafting(candidate: Candidate) -> tuple[str, str]:
     """Return the method, and the drafter's checkpoint: nothing where it is a part of the target's, or none."""
-    method = (candidate.drafter and shape_of(candidate.drafter).head) or candidate.method
-    return method, "" if method == "mtp" else candidate.drafter
+    method = (candidate.placed and candidate.placed.shape.head) or candidate.method
+    return method, "" if method == "mtp" else _checkpoint(candidate.drafter)
+
+
+def _checkpoint(model: str) -> str:
+    """Return the folder of a config.json, which servers take in its place; other names as they are."""
+    return str(Path(model).parent) if Path(model).name == CONFIG else model
 
 
 def _options(candidate: Candidate, flag: str, parallel: str, cache: str) -> list[str]:
@@ -107,7 +126,7 @@ def _options(candidate: Candidate, flag: str, parallel: str, cache: str) -> list
     model, _, where = candidate.target.rpartition("@")
     kind, count = devices_in(candidate.target)
     return [
-        f"{flag}{quote(model)}",
+        f"{flag}{quote(_checkpoint(model))}",
         *([f"{parallel} {count}"] if count > 1 else []),
         *(["--dtype half"] if "bf16" not in device_of(kind).compute else []),
         *(["--quantization fp8"] if "fp8" in where.split(":") and not _published_in(candidate) else []),
@@ -119,11 +138,19 @@ def _published_in(candidate: Candidate) -> str:
     """Return the precisions that only a checkpoint brings; a server makes fp8 of weights in 16 bits."""
     model, _, where = candidate.target.rpartition("@")
     precisions = [part for part in where.split(":")[1:] if part not in ("bf16", "kv-bf16", "kv-fp8")]
-    return "" if precisions == ["fp8"] and not shape_of(model).experts_in else ", ".join(precisions)
+    return "" if precisions == ["fp8"] and not shape_of(model).quantised else ", ".join(precisions)
+
+
+def _stated_limits(candidate: Candidate, engine: int) -> list[str]:
+    """Return the options for limits that a user states; `engine`: 0 for vLLM, 1 for SGLang."""
+    limits, stated = candidate.base.verifiers, candidate.stated
+    blocks = limits.kv_tokens // limits.kv_block_size
+    values = [(options[engine], getattr(limits, name)) for name, options in LIMITS.items() if name in stated]
+    return [option.format(value, blocks=blocks) for option, value in values if option and value]
 
 
 def _names(candidate: Candidate) -> str:
     """Say, in a comment of the shell, which a line break would end, for which checkpoints the names stand."""
-    model, precisions = candidate.target.rpartition("@")[0], _published_in(candidate)
+    model, precisions = _checkpoint(candidate.target.rpartition("@")[0]), _published_in(candidate)
     names = [f"{model} in {precisions}" if precisions else model, _drafting(candidate)[1]]
     return f"# names stand for folders or hub names of checkpoints: {' '.join(', '.join(filter(None, names)).split())}"

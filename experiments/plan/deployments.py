@@ -10,13 +10,14 @@ import msgspec
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.goals import Goal
 from specfleet.experiments.plan.serving import LoadCurve, Rounds, load_curve
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import ContextError, InputError
 from specfleet.fleet.hardware.profile import devices_in
-from specfleet.fleet.scenario.arrivals import Poisson
+from specfleet.fleet.scenario.arrivals import Gamma, Poisson
 from specfleet.fleet.scenario.cost import per_million_tokens
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Late, Measure, Scenario
+from specfleet.fleet.times.profile import HardwareProfile
 
 MARGIN = 0.10
 """Share of a fleet's capacity that a plan leaves free: its doubt of it. Equations overstate capacity by 0 to 10.5 %
@@ -37,15 +38,20 @@ Aim = Literal["hour", "token", "time"]
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Requests that arrive in a second, a number always in flight, or a number at each target; the others are 0."""
+    """Requests that arrive in a second, a number always in flight, or a number at each target; the others are 0.
+
+    `burstiness`: of arrivals, the shape of their gamma gaps; 1 is Poisson.
+    """
 
     per_s: float = 0.0
     in_flight: int = 0
     each: int = 0
+    burstiness: float = 1.0
 
     def times(self, factor: float) -> "Load":
         """Return a load so many times as large."""
-        return Load(self.per_s * factor, round(self.in_flight * factor), round(self.each * factor))
+        in_flight, each = round(self.in_flight * factor), round(self.each * factor)
+        return Load(self.per_s * factor, in_flight, each, self.burstiness)
 
     def at_once(self, targets: int) -> int:
         """Requests in flight in a fleet of so many targets; 0 with arrivals."""
@@ -55,7 +61,7 @@ class Load(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """The load in words."""
         if self.per_s:
-            return f"{self.per_s:.4g}/s"
+            return f"{self.per_s:.4g}/s" + (f" (burstiness {self.burstiness:g})" if self.burstiness != 1 else "")
         return f"{self.each} in flight at each target" if self.each else f"{self.in_flight} in flight"
 
 
@@ -129,13 +135,14 @@ class Deployment(msgspec.Struct, frozen=True):
         """The fleet under a load, as a scenario. Requests go to the targets in turn."""
         replace, base = msgspec.structs.replace, self.candidate.base
         arrivals, at_once = Poisson(load.per_s) if load.per_s else None, load.at_once(self.replicas)
+        bursts = Gamma(load.per_s, load.burstiness) if load.burstiness != 1 else None
         streams = 0 if load.each == 1 else at_once
         stations = self.drafters or min(base.drafters.count, 1)
         depth = base.drafters.depth if base.verifiers.allocate is not None else self.depth or base.drafters.depth
         return replace(
             base,
             name=self.title,
-            workload=replace(base.workload, arrivals=arrivals, streams=streams, requests=requests),
+            workload=replace(base.workload, arrivals=bursts or arrivals, streams=streams, requests=requests),
             drafters=replace(base.drafters, depth=depth, count=stations),
             verifiers=replace(base.verifiers, count=self.replicas, late=self.late),
             measure=Measure(WARM_UP if load.per_s else BEGINNING * at_once / requests),
@@ -166,14 +173,18 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
 
     Some may not carry the load. Raises InputError where no request fits, or no fleet carries the load.
     """
-    every, notes, reasons = list[Estimate](), list[str](), list[InputError]()
+    every, left_out, reasons = list[Estimate](), list[tuple[str, str]](), list[InputError]()
     for candidate in question.candidates:
+        before = len(every)
         try:
             every += _of_candidate(question, candidate)
-        except InputError as error:  # its KV cache has no room
+        except InputError as error:  # its KV cache has no room, or its texts are too long
             reasons.append(error)
-            where = "the drafter and its cache have no room beside the target" if candidate.depths != (0,) else error
-            notes.append(f"left out: {candidate.name}: {where}")
+            beyond = f" beyond depth {every[-1].fleet.depth}" if len(every) > before else ""
+            is_own = candidate.depths == (0,) or isinstance(error, ContextError)
+            why = str(error) if is_own else f"the drafter and its cache have no room beside {candidate.target}"
+            name = "" if isinstance(error, ContextError) else candidate.name  # more devices have no more positions
+            left_out.append((name, f"left out: {candidate.name}{beyond}: {why}"))
     if not every:
         raise reasons[-1] if reasons else InputError("plan: no fleet has such numbers of targets and drafters")
     hour = question.aim == "hour"
@@ -184,14 +195,20 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
             f"{question.load.text}: these devices carry up to about {rate:.3g}/s (equations, a margin of {MARGIN:.0%} "
             "kept); add devices"
         )
-    return every, notes if question.devices is None else []
+    found = set[str]() if question.devices is None else {made.fleet.candidate.name for made in every}
+    return every, list(dict.fromkeys(note for name, note in left_out if name not in found))
 
 
 def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:
+    profile, tokens = candidate.base.profile, candidate.base.verifiers.kv_tokens
+    kv = profile.kv if isinstance(profile, HardwareProfile) else None
+    if kv is not None and tokens > (room := kv.tokens(candidate.method in ("head", "beside"))):
+        raise InputError(f"plan: verifiers.kv_tokens = {tokens}: {candidate.target} has memory for {room}")
     for depth in candidate.depths:
         fleet = resolve(Deployment(candidate, 1, depth).scenario(Load(in_flight=1), candidate.base.workload.requests))
         star = fleet.verifiers.batching.max_num_seqs == 1
-        lates = LATE if candidate.method == "apart" and not star else (candidate.base.verifiers.late,)
+        is_open = candidate.method == "apart" and not star and "late" not in candidate.stated
+        lates = LATE if is_open else (candidate.base.verifiers.late,)
         for sharing in _sharings(question, candidate, fleet):
             curve = load_curve(fleet, sharing)
             for groups in _groups(question, Deployment(candidate, sharing, depth, sharing), curve):

@@ -186,7 +186,7 @@ def _speculate(search: Simulations) -> Iterator[str]:
     loads = [at for at in map(load.times, FACTORS) if 0 < at.at_once(fleet.replicas) <= MAX_IN_FLIGHT]
     if load.per_s:
         most = max(estimate.per_s for estimate in options.values())
-        loads = [Load(share * (1 - MARGIN) * most) for share in SHARES]
+        loads = [load.times(share * (1 - MARGIN) * most / load.per_s) for share in SHARES]
     chosen: list[tuple[Load, int]] = []
     for at in loads:
         times_s = {depth: mean_request_s(estimate.curve, at, fleet.replicas) for depth, estimate in options.items()}

@@ -1,45 +1,113 @@
 """What options of a plan say: acceptance, a link, a budget of devices, numbers of requests."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from specfleet.experiments.plan.goals import number_of
-from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition
+from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, committed_closed_form
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.shipped import device_of
+from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.inputs.nearest import nearest
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.scenario.reading import read_scenario
 from specfleet.fleet.scenario.scenario import Acceptance
 from specfleet.fleet.times.profile import HardwareProfile, read_profile
 from specfleet.fleet.times.step_time import LinkTime
 
-LINK_KEYS = ("latency_s", "bandwidth_bytes_per_s")
+LOOKUP, MTP = "lookup", "mtp"
+SYNONYMS = {"ngram": LOOKUP}  # vLLM's word
+LINK_LIMITS = {"latency_s": (0.0, 1e9), "bandwidth_bytes_per_s": (1.0, 1e18)}
 BUDGET = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
+FILES = (".toml", ".json")
+MOST_DRAFTED = 4096  # tokens of a draft, as drafters.depth
+HALVINGS = 60  # of the interval from 0 to 1, to the last digit
 
 
 def read_acceptances(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
-    """Read `0.8`, `.82,.68,.57` or `MODEL=.82,.68`: one probability for every token, or the share of drafts that reach
-    each position; or a file, `MODEL=FILE.toml`, a scenario or a profile. By drafter, "" for all others.
+    """Read acceptance by drafter, "" for all others: `MODEL=` before it limits it to one.
+
+    `0.8` is one probability for every token, `.82,.68,.57` the share of drafts that reach each position, `2.5@5` a mean
+    accepted length at a depth, and `FILE.toml` a scenario or a profile. InputError for anything else.
     """
     models: dict[str, AcceptanceModel] = {}
     for text in texts:
-        name, _, values = text.rpartition("=")
+        name, _, values = (part.strip() for part in text.rpartition("="))
         if name in models:
             raise InputError(f"--acceptance {text}: {name or 'all drafters'} got one before; leave one of them out")
-        if Path(values).suffix in (".toml", ".json"):
-            models[name] = read_acceptance(Path(values))
-            continue
-        try:
-            numbers = [float(value) for value in values.split(",")]
-            if not all(0 <= share <= 1 for share in numbers):
-                raise ValueError
-            models[name] = Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
-        except ValueError as error:
-            raise InputError(
-                f"--acceptance {text}: write a share, falling shares by position, or a file: 0.8, .8,.65,.5 or "
-                "FILE.toml; with a name before it of one drafter alone, MODEL=.8,.65"
-            ) from error
+        models[name] = _acceptance(f"--acceptance {text}", values)
     return models
+
+
+def _acceptance(said: str, values: str) -> AcceptanceModel:
+    if Path(values).suffix in FILES:
+        return read_acceptance(Path(values))
+    mean, at, depth = values.partition("@")
+    if at:
+        return Geometric(_rate(said, mean, depth))
+    try:
+        numbers = [float(value) for value in values.split(",")]
+        if len(numbers) == 1 and 1 < numbers[0] < math.inf:
+            raise InputError(f"{said}: above 1, a mean accepted length, needs the depth of its drafts: {values}@DEPTH")
+        if not all(0 <= share <= 1 for share in numbers):
+            raise ValueError
+        return Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
+    except ValueError as error:
+        raise InputError(
+            f"{said}: write a share, falling shares by position, a mean accepted length and its depth, or a file: 0.8, "
+            ".8,.65,.5, 2.5@5 or FILE.toml; with a name before it of one drafter alone, MODEL=.8,.65"
+        ) from error
+
+
+def _rate(said: str, mean: str, depth: str) -> float:
+    """Return the probability a of a token by which a round adds 1 + a + a^2 + ... + a^depth tokens on average."""
+    low, high = 0.0, 1.0
+    try:
+        tokens, drafted = float(mean), int(depth)
+        if not (1 <= drafted <= MOST_DRAFTED and 1 <= tokens <= drafted + 1):
+            raise ValueError
+    except ValueError as error:
+        raise InputError(
+            f"{said}: write MEAN@DEPTH, 2.5@5: a depth from 1 to {MOST_DRAFTED}, and a mean accepted length from 1 to "
+            "depth + 1, which counts the target's own token (bonus), as vLLM does"
+        ) from error
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if committed_closed_form(middle, drafted) < tokens else (low, middle)
+    return high
+
+
+def acceptance_by_drafter(texts: Sequence[str], drafts: Sequence[str]) -> dict[str, AcceptanceModel]:
+    """Return acceptance by model of `drafts`, each named by its path, folder or hub name; or InputError."""
+    names: dict[str, set[str]] = {}  # of each model
+    for draft in drafts:
+        model = draft.rpartition("@")[0] or draft
+        own_name = model if model in (LOOKUP, MTP) else shape_of(model).name  # of a file, its folder's
+        names[model] = {draft, Path(model).name, own_name, *(word for word, own in SYNONYMS.items() if own == model)}
+    accepted: dict[str, AcceptanceModel] = {}
+    for name, acceptance in read_acceptances(texts).items():
+        typed = name.casefold(), name.rpartition("/")[2].casefold()  # a shipped model has no owner's name before it
+        meant = [model for model, own in names.items() if typed["/" not in model] in map(str.casefold, own)]
+        if name in names or not name:
+            meant = [name]
+        if len(meant) != 1 or meant[0] in accepted:
+            why = "no drafter is called so" if not meant else "names several drafters, or one that got one before"
+            raise InputError(f"--acceptance {name}=...: {why}; {nearest(name, meant or names)}")
+        accepted[meant[0]] = acceptance
+    return accepted
+
+
+def acceptance_notes(texts: Sequence[str]) -> Iterator[str]:
+    """Say what is assumed of an acceptance that is one number."""
+    for text in texts:
+        name, _, values = (part.strip() for part in text.rpartition("="))
+        mean, at, depth = values.partition("@")
+        if "," in values or Path(values).suffix in FILES:
+            continue
+        of, what = f" of {name}" if name else "", values
+        if at:
+            what = f"{mean} tokens a round at depth {depth} (its bonus token included) = {_rate(text, mean, depth):.2g}"
+        yield f"acceptance{of}: {what} a position, assumed constant by position"
 
 
 def read_acceptance(path: Path) -> AcceptanceModel:
@@ -63,17 +131,18 @@ def read_link(text: str) -> LinkTime:
     """Read a link, one way; `0ms` is none. Raises InputError for anything else."""
     known: dict[str, float] = {}
     for part in text.split("+"):
-        for key in LINK_KEYS:
+        for key, (least, most) in LINK_LIMITS.items():
             try:
                 number = quantity(part, key, False)
             except ValueError:
                 continue
-            if number is not None and key not in known and (number > 0 or (number == 0 and key == LINK_KEYS[0])):
+            if number is not None and key not in known and least <= number <= most:
                 known[key] = number
                 break
         else:
             raise InputError(
-                f"--link {text}: {part!r} is neither; write a latency, a bandwidth, or both: 25Gbit+50us; 0ms is none"
+                f"--link {text}: {part!r} is neither; write a latency up to 1e9s (0ms is none), a bandwidth of 8bit "
+                "to 1e9GB/s, or both: 25Gbit+50us; commas separate links to compare"
             )
     return LinkTime(**known)
 

@@ -38,7 +38,7 @@ from specfleet.fleet.times.profile import HardwareProfile
 
 SHOWN = {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
 """Times of a fleet by their headings, and what they are multiplied by."""
-MAX_LANES = 24
+MAX_LANES = 24  # of the first stations, in a figure of their steps
 MAX_TARGETS = 500
 UNITS = {
     "tag": "target", "throughput": "throughput, tokens/s", "rounds_per_s": "rounds/s", "wait_s": "wait, s",
@@ -108,14 +108,9 @@ def run_page(run: Run) -> ReportPage:
     grids = [metrics_grid(metrics, label), _targets(run, label)]
     grids += [*scenario_grids(fleet, header.scenario), run_grid(header, run.digest())]
     title = f"{header.scenario.name}: {fleet.verifiers.count} targets, {fleet.drafters.count} drafters"
-    sources = known_as(label, fleet.basis)
-    return ReportPage(title, f"a {label} run", tuple(answer), sources, _timeline(run), tuple(grids))
-
-
-def _timeline(run: Run) -> tuple[Drawn, ...]:
-    """Draw the steps of the first stations; nothing for a run without drafts."""
-    has_drafts = bool((steps_of(run.frame()).kind == "draft").any())
-    return (timeline_of(run, most=MAX_LANES),) if has_drafts else ()
+    sources, has_drafts = known_as(label, fleet.basis), bool((steps_of(run.frame()).kind == "draft").any())
+    figures = (timeline_of(run, most=MAX_LANES),) if has_drafts else ()
+    return ReportPage(title, f"a {label} run", tuple(answer), sources, figures, tuple(grids))
 
 
 def _targets(run: Run, label: str) -> Grid:

@@ -185,10 +185,7 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> I
         before_s=max(launch_s, verify_prefill_s),
         within_s=max(launch_s, draft_prefill_s) + draft_prefill_s,
     )
-    for name, kind, steps in (
-        ("(a) sd alone", "predicted", of_sd),
-        ("(b) own step times", "fitted", sample.own_steps),
-    ):
+    for name, kind, steps in (("(a) sd alone", "predicted", of_sd), ("(b) own step times", "fitted", sample.own_steps)):
         profile = _starting(profile_of("a100", name, steps.draft_s, steps.verify_s, power=power), steps.before_s)
         # A verification takes the same for any number of drafts, and less without one.
         alone_s = min(steps.alone_s, steps.verify_s)

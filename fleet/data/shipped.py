@@ -35,7 +35,13 @@ def shipped_engines() -> dict[str, Path]:
 @cache
 def shipped_models() -> dict[str, dict[str, Any]]:
     """Return the models that ship, by name: keys of their config.json, `parameters` and `source`."""
-    return {name: table for path in _files("shapes").values() for name, table in read_toml(path).items()}
+    return {name: table for tables in shipped_tables("shapes").values() for name, table in tables.items()}
+
+
+@cache
+def shipped_tables(folder: str) -> dict[str, dict[str, Any]]:
+    """Return the tables of the TOML files of a folder that ship, by the name of their file."""
+    return {name: read_toml(path) for name, path in _files(folder).items()}
 
 
 def _files(folder: str) -> dict[str, Path]:

@@ -6,7 +6,12 @@ from typing import Any
 import msgspec
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.shape import ModelShape
+from specfleet.fleet.hardware.drafting import drafting_of
+from specfleet.fleet.hardware.positions import positions_in
+from specfleet.fleet.hardware.published import precisions_in
+from specfleet.fleet.hardware.shape import MAX_LAYERS, ModelShape
+from specfleet.fleet.inputs.strict import convert
+from specfleet.fleet.inputs.text import shortened
 
 NESTED = dict.fromkeys(("gemma3", "kimi_k25", "qwen3_5_moe"), "text_config")  # text part of a multimodal model
 MODEL_TYPES = (
@@ -15,8 +20,17 @@ MODEL_TYPES = (
     "eagle", "eagle3", "deepseek_mtp",
 )  # fmt: skip
 ALIKE = dict.fromkeys(("deepseek_mtp", "kimi_k2", "kimi_k25"), "deepseek_v3")  # types of the same form
-HEADS = {"eagle": ("eagle", 1), "eagle3": ("eagle3", 3), "deepseek_mtp": ("mtp", 5)}
-"""What only drafts: our name, and the norms of its layer, as in published heads."""
+NORMS = {"": 2, "eagle": 1, "eagle3": 3, "mtp": 5}  # of a layer of models, and of published heads
+MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+MAX_PARAMETERS = 10**14
+USUAL: dict[str, tuple[Any, ...]] = {  # keys that change sizes, and the values with which they do not
+    "mlp_bias": (False,), "moe_layer_freq": (1,), "decoder_sparse_step": (1,), "mlp_only_layers": ([],),
+    "num_kv_shared_layers": (0,), "zero_expert_num": (0,), "interleave_moe_layer_step": (0, 1), "use_mla": (False,),
+    "target_hidden_size": (0,), "num_aux_hidden_states": (3,), "cross_attention_layers": ([],), "index_topk": (0,),
+    "expert_dtype": ("bf16",),
+}  # fmt: skip
+MIXTURES: dict[str, tuple[Any, ...]] = dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), (0,))
+LAYER_TYPES = ("full_attention", "sliding_attention", "attention")
 GEMMA_DEFAULTS = {
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208,
     "tie_word_embeddings": True, "sliding_window": 4096,
@@ -44,21 +58,22 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
     """
     if not isinstance(content, Mapping):
         raise InputError(f"{origin}: needs the table of a config.json; holds {type(content).__name__}")
+    outer, content, head = content, *drafting_of(content, origin)
     kind = str(content.get("model_type"))
-    if kind not in MODEL_TYPES:
-        raise InputError(f"{origin}: model_type = {kind!r} is not known; allowed: {', '.join(MODEL_TYPES)}")
     if kind in NESTED:
         content = content.get(NESTED[kind], content)
         if not isinstance(content, Mapping):
             raise InputError(f"{origin}: {NESTED[kind]} needs a table")
         kind = str(content.get("model_type", kind))
-    head, norms = HEADS.get(kind, ("", 2))
+    if kind not in MODEL_TYPES:
+        raise InputError(f"{origin}: model_type = {shortened(kind)} is not known; allowed: {', '.join(MODEL_TYPES)}")
     kind = ALIKE.get(kind, kind)
     renamed = {"num_experts": content.get("num_local_experts")}  # by transformers 5
     config = _Config(renamed | (GEMMA_DEFAULTS if kind.startswith("gemma3") else {}) | dict(content), origin)
     heads = config.size("num_attention_heads")
     hidden = config.size("hidden_size")
-    layers = config.size("num_hidden_layers")
+    layers = config.size("num_hidden_layers", most=MAX_LAYERS)
+    _check_usual(kind, config)
     window, windowed = _windows(kind, config, layers)
     sizes: dict[str, Any] = {
         "name": name,
@@ -73,18 +88,51 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         "query_bias": kind == "qwen2" or config.flag("attention_bias"),
         "output_bias": config.flag("attention_bias") and not kind.startswith("glm4"),
         "head_norms": kind in NORMED or (config.flag("use_qk_norm") and kind != "minimax_m2"),
-        "norms": 4 if kind.startswith("gemma") or kind == "glm4" else norms,
+        "norms": 4 if kind.startswith("gemma") or kind == "glm4" else NORMS[head],
         "window": window,
         "windowed_layers": windowed,
         "head": head,
         "draft_vocabulary": config.size("draft_vocab_size", 0) if head else 0,
         "gated": config.flag("attn_output_gate"),
+        "positions": positions_in(config.content, kind, origin),
+        "mtp_modules": 0 if head else max(config.size(key, 0, MAX_LAYERS) for key in MTP_KEYS),
     }
-    made = msgspec.convert(sizes | _experts(kind, config) | _attention(kind, config), ModelShape)
+    sizes |= _experts(kind, config) | _attention(kind, config)
+    made = convert(sizes | precisions_in(dict(content) | dict(outer), kind, sizes, origin), ModelShape, origin)
     made = msgspec.structs.replace(made, small=_small(kind, made))
-    if made.heads % made.kv_heads:
-        raise InputError(f"{origin}: num_attention_heads = {heads} is no multiple of {made.kv_heads} key-value heads")
+    _check_sizes(made, origin)
     return made
+
+
+def _check_usual(kind: str, config: "_Config") -> None:
+    """Raise InputError for a key that changes sizes in a way that no type here knows."""
+    known = USUAL | ({} if kind in EXPERTS else MIXTURES) | ({} if kind == "deepseek_v3" else {"kv_lora_rank": (0,)})
+    for key, usual in known.items():
+        if (value := config.content.get(key)) is not None and value not in usual:
+            raise InputError(
+                f"{config.origin}: {key} = {shortened(value)} is not known for {kind}; allowed: {usual[0]}"
+            )
+    layers = config.content.get("layer_types")
+    for layer in layers if isinstance(layers, list) else ():
+        if layer not in LAYER_TYPES and not (layer == "linear_attention" and kind == "qwen3_5_moe_text"):
+            raise InputError(f"{config.origin}: layer_types: {shortened(layer)}; allowed: {', '.join(LAYER_TYPES)}")
+
+
+def _check_sizes(shape: ModelShape, origin: str) -> None:
+    """Raise InputError for sizes that contradict each other, or that no model has."""
+    for part, of_all, key in (
+        (shape.experts_used, shape.experts, "num_experts_per_tok"),
+        (shape.dense_layers, shape.layers, "first_k_dense_replace"),
+        (shape.draft_vocabulary, shape.vocabulary, "draft_vocab_size"),
+    ):  # fmt: skip
+        if part > of_all:
+            raise InputError(f"{origin}: {key} = {part}; allowed: up to {of_all}")
+    if shape.heads % shape.kv_heads:
+        raise InputError(
+            f"{origin}: num_attention_heads = {shape.heads} is no multiple of {shape.kv_heads} key-value heads"
+        )
+    if shape.parameters() > MAX_PARAMETERS:
+        raise InputError(f"{origin}: its sizes make {shape.parameters():.3g} parameters; allowed: {MAX_PARAMETERS:g}")
 
 
 def _experts(kind: str, config: "_Config") -> dict[str, Any]:
@@ -95,9 +143,6 @@ def _experts(kind: str, config: "_Config") -> dict[str, Any]:
     }
     if EXPERTS.get(kind) is ROUTED:
         sizes["shared_intermediate"] = sizes["intermediate"] * config.size("n_shared_experts")
-    quantised = config.content.get("quantization_config")
-    if isinstance(quantised, Mapping) and quantised.get("quant_method") == "mxfp4":
-        sizes["experts_in"] = "mxfp4"
     return sizes
 
 
@@ -130,7 +175,8 @@ def _small(kind: str, shape: ModelShape) -> int:
 def _windows(kind: str, config: "_Config", layers: int) -> tuple[int, int]:
     """Return the window length and the number of windowed layers."""
     window = config.size("sliding_window", 0)
-    if not window or (kind.startswith("qwen") and not config.flag("use_sliding_window")):
+    used = config.content.get("use_sliding_window", not kind.startswith("qwen"))
+    if not window or not used:
         return 0, 0
     types = config.content.get("layer_types")
     if isinstance(types, list):
@@ -148,15 +194,15 @@ class _Config(msgspec.Struct, frozen=True):
     content: dict[str, Any]
     origin: str
 
-    def size(self, key: str, default: int | None = None) -> int:
+    def size(self, key: str, default: int | None = None, most: int = 10**7) -> int:
         value = self.content.get(key)
         if value is None and default is not None:
             return default
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 10**7:
-            told = "is missing" if value is None else f"= {value!r}"
-            raise InputError(f"{self.origin}: {key} {told}; needs a whole number from 1 to {10**7}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+            told = "is missing" if value is None else f"= {shortened(value)}"
+            raise InputError(f"{self.origin}: {key} {told}; needs a whole number from 1 to {most}")
         if value == 0 and default != 0:
-            raise InputError(f"{self.origin}: {key} = 0; needs a whole number from 1 to {10**7}")
+            raise InputError(f"{self.origin}: {key} = 0; needs a whole number from 1 to {most}")
         return value
 
     def flag(self, key: str) -> bool:

@@ -11,6 +11,8 @@ def kv_memory(target: Placed, drafter: Placed | None) -> KvMemory:
     """Return the memory of one of the target's devices; a drafter beside it is split as its heads allow."""
     memory_bytes = target.device.memory_bytes.value
     split = drafter.shape.beside(target.parallel) if drafter else 1
+    if drafter and drafter.device == target.device:
+        split = min(split, drafter.parallel)  # the fullest device limits the cache
     return KvMemory(
         free_bytes=USED * memory_bytes - RESERVED_BYTES - target.weights_bytes / target.parallel,
         memory_bytes=memory_bytes,

@@ -23,8 +23,12 @@ WEIGHT_BYTES = {
     "int4": 0.5 + 2 / 128,
     "mxfp4": 0.5 + 1 / 32,
     "nvfp4": 0.5 + 1 / 16,
-}  # int4: a 16-bit scale for 128 weights; mxfp4 and nvfp4: an 8-bit one for 32 and for 16
+    "int4g64": 0.5 + 2 / 64,
+    "int4g32": 0.5 + 2 / 32,
+    "w8a16": 1.0,
+}  # int4: a 16-bit scale for 128 weights, or as many as g says; mxfp4 and nvfp4: an 8-bit one for 32 and for 16
 CACHE_NUMBER_BYTES = {"kv-bf16": CACHE_BYTES, "kv-fp8": 1}
+DIRECT = ("bf16", "fp16", "fp8", "int8")  # precisions of weights that are those of arithmetic
 QUANTISED = ("fp8", "int8", "fp4")  # precisions of arithmetic that read activations of 8 bits or less
 STATE_BYTES = 4  # of a number in the state of linear attention
 CHUNK = 64  # tokens of a prompt for which linear attention writes one state
@@ -93,10 +97,11 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def computes_in(precision: str, device: Accelerator) -> str:
-    """Return the precision of arithmetic for weights of a precision: 16 bits for 4-bit ones where a device has no fp4,
-    8 bits for mxfp4, which engines multiply with activations in fp8; 16 bits are fp16 where a device has no bf16."""
-    if precision in ("int4", "mxfp4", "nvfp4"):
-        as_int4 = precision == "int4" or "fp4" not in device.compute
+    """Return the precision of arithmetic for weights of a precision: 16 bits for w8a16, and for 4-bit ones where a
+    device has no fp4, 8 bits for mxfp4, which engines multiply with activations in fp8; 16 bits are fp16 where a device
+    has no bf16."""
+    if precision in WEIGHT_BYTES and precision not in DIRECT:
+        as_int4 = precision not in ("mxfp4", "nvfp4") or "fp4" not in device.compute
         precision = "bf16" if as_int4 else "fp8" if precision == "mxfp4" else "fp4"
     return "fp16" if precision == "bf16" and "bf16" not in device.compute else precision
 

@@ -2,13 +2,14 @@
 
 import msgspec
 
+from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.memory import NOTE, kv_memory
 from specfleet.fleet.hardware.passes import Placed, check, precisions_of, rewrite_s, roofline_of
 from specfleet.fleet.hardware.shape import ModelShape
 from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
-from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.profile import POSITIONS, HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
 FORM = (
@@ -24,10 +25,10 @@ def estimate(target: str, draft: str | None = None, *, engine: str = "graphs") -
     """Estimate the step times of a target and its drafter by rooflines; every number of the profile has a label.
 
     - `target`, `draft`: a model on a device: MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8 for
-      its precision, bf16 by default, and MODEL@DEVICE:fp8:kv-fp8 for that of its KV cache, too; mlp-nvfp4 is that of
-      its MLPs, experts-int4 that of its experts alone. A model is a shipped name, or a config.json of transformers
-      (or its folder). A device is a shipped name, or a TOML file of the same keys. Without `draft`, the profile has
-      the target's model in both roles.
+      its precision, by default that of its checkpoint, and MODEL@DEVICE:fp8:kv-fp8 for that of its KV cache, too;
+      mlp-nvfp4 is that of its MLPs, experts-int4 that of its experts alone. A model is a shipped name or its name at a
+      hub, or a config.json of transformers (or its folder). A device is a shipped name, or a TOML file of the same
+      keys. Without `draft`, the profile has the target's model in both roles.
     - `engine`: graphs, eager, vllm, sglang or trtllm, or a file.
 
     Raises InputError, one line with the allowed values, for unknown names and for combinations that do not fit.
@@ -51,18 +52,35 @@ def placed_of(text: str, engine: str = "graphs") -> Placed:
     if not at or not model or not where:
         raise InputError(f"{text!r}: needs {FORM}")
     device, parallel = devices_in(text)
-    precision, parts = _precisions(text, where.split(":")[1:])
+    stated, parts = _precisions(text, where.split(":")[1:])
     shape, host = shape_of(model), engine_of(engine)
-    precisions = ({"experts": shape.experts_in} if shape.experts_in else {}) | parts
-    written = ", ".join(
-        [precision, *(f"{part}-{of_part}" for part, of_part in precisions.items() if of_part != "bf16")]
-    )
+    own = {"mlp": shape.mlp_in, "experts": shape.experts_in, "kv": shape.cache_in}
+    published = {part: precision for part, precision in own.items() if precision}
+    if shape.quantised and model not in shipped_models():  # a shipped shape stands for other checkpoints, too
+        _check_stated(text, shape, {"weights": stated} | parts)
+        precision, parts = shape.weights_in or "bf16", published | parts
+    else:
+        precision = stated or shape.weights_in or "bf16"
+        parts = (published if not stated or shape.weights_in in ("", stated) else {}) | parts
+    written = ", ".join([precision, *(f"{part}-{of_part}" for part, of_part in parts.items() if of_part != "bf16")])
+    written += " as published" if shape.quantised and not stated else ""
     named = f"{shape.name} on {f'{parallel} x ' if parallel > 1 else ''}{device}, {written}, {host.title}"
     cache = f"kv-{parts.get('kv', 'bf16')}"
     mlp, experts = parts.get("mlp", ""), parts.get("experts", "")
     made = Placed(shape, device_of(device), host, precision, parallel, named, cache, mlp, experts)
     check(made)
     return made
+
+
+def _check_stated(text: str, shape: ModelShape, stated: dict[str, str]) -> None:
+    """Raise InputError for a stated precision of weights that is not the checkpoint's: no server quantises it again."""
+    own = {"weights": shape.weights_in or "bf16", "mlp": shape.mlp_in, "experts": shape.experts_in}
+    for part, precision in stated.items():
+        if part != "kv" and precision and precision not in (own[part], *shape.quantised.split(", ")):
+            raise InputError(
+                f"{text!r}: the checkpoint of {shape.name} has its weights in {shape.quantised} (quantization_config), "
+                f"and servers do not make {precision} of it; leave {precision} out, or name another checkpoint"
+            )
 
 
 def devices_in(place: str) -> tuple[str, int]:
@@ -72,19 +90,27 @@ def devices_in(place: str) -> tuple[str, int]:
     return (device, int(count[:9])) if times and count.isdecimal() else (where, 1)
 
 
-def beside(target: Placed, shape: ModelShape, precision: str = "bf16") -> Placed:
+def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int = 0) -> Placed:
     """Place a drafter on a target's device: split as the target where its heads allow, as vLLM splits it.
 
-    A precision that the device cannot compute in is the target's.
+    `devices`: of the target's, that it is split over in place of all. Without a precision it has that of its
+    checkpoint. One that the device cannot compute in is the target's; InputError where it is the checkpoint's.
     """
+    one = {0: "the target's device", 1: "one of the target's devices"}
+    precision, allowed = precision or shape.weights_in or "bf16", precisions_of(target.device)
+    if shape.quantised and precision not in allowed:
+        raise InputError(
+            f"{shape.name}: its checkpoint in {precision} does not run on {target.device.title}; allowed: "
+            f"{', '.join(allowed)}"
+        )
     return msgspec.structs.replace(
         target,
         shape=shape,
-        parallel=shape.beside(target.parallel),
-        precision=precision if precision in precisions_of(target.device) else target.precision,
-        named=f"{shape.name} on the target's device",
-        mlp="",
-        experts="",
+        parallel=devices or shape.beside(target.parallel),
+        precision=precision if precision in allowed else target.precision,
+        named=f"{shape.name} on {one.get(devices) or f'{devices} of the devices of the target'}",
+        mlp=shape.mlp_in,
+        experts=shape.experts_in,
     )
 
 
@@ -98,13 +124,13 @@ def check_tokenizer(draft: str, drafter: ModelShape, target: ModelShape) -> None
 
 
 def _precisions(text: str, asked: list[str]) -> tuple[str, dict[str, str]]:
-    """Return the precision of the weights, and those of parts that the text names."""
+    """Return the precision of the weights, "" if the text names none, and those of parts that it names."""
     split = [name.partition("-") for name in asked if name]
     parts = {part: precision for part, dash, precision in split if dash and part in PARTS}
     weights = [name for name in asked if name and name.partition("-")[0] not in PARTS]
     if len(weights) > 1 or len(weights) + len(parts) != len(split):
         raise InputError(f"{text!r}: needs one precision of weights, and one of the KV cache: {FORM}")
-    return (weights or ["bf16"])[0], parts
+    return (weights or [""])[0], parts
 
 
 def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwareProfile:
@@ -137,6 +163,11 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
         kv=kv_memory(target, drafter if draft else None),
         vocabulary=target.shape.vocabulary,
         hidden=drafter.shape.target_states,
+        provenance={
+            f"{POSITIONS} {role} {placed.shape.name}": str(placed.shape.positions)
+            for role, placed in (("target", target), ("drafter", drafter))
+            if placed.shape.positions
+        },
         sources=_sources(target, drafter),
     )
 
@@ -154,6 +185,7 @@ def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
         "vocabulary": f"stated: {target.shape.name}",
         "hidden": f"stated: {target.shape.name}",
         "kv": NOTE,
+        "provenance": "stated: max_position_embeddings of the models",
         "catch_up_s": LEFT_OUT,
         "overhead": LEFT_OUT,
         "link": LEFT_OUT,

@@ -5,6 +5,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from specfleet.fleet.errors import InputError
+
+MAX_LAYERS = 1000  # of a model; the deepest published ones have about 130
 Count = Annotated[int, Meta(ge=1, le=10**7)]
 Some = Annotated[int, Meta(ge=0, le=10**7)]
 CACHE_BYTES = 2  # of a number in a key-value cache of 16 bits
@@ -18,7 +21,10 @@ class ModelShape(msgspec.Struct, frozen=True):
     - `experts`, `experts_used`: experts of a layer, each `intermediate` wide, and how many serve a token.
     - `dense_layers`: the first layers, which have no experts and are `dense_intermediate` wide.
     - `window`: context tokens that the `windowed_layers` attend to.
-    - `experts_in`: precision in which the experts are published, if it is not that of the rest.
+    - `weights_in`, `mlp_in`, `experts_in`, `cache_in`: precisions in which the matrices of all layers, those of MLPs,
+      those of experts, and the KV cache are published; "" where nothing says so, for parts that of all layers.
+    - `positions`: the longest text, in tokens; 0 if unknown.
+    - `mtp_modules`: modules for multi-token prediction that the checkpoint brings, see `mtp_of`.
     - `norms`: norms of a layer, as wide as `hidden`.
     - `query_bias`, `output_bias`: biases of attention.
     - `gated`: attention's output has a gate, which the queries' projection computes.
@@ -30,7 +36,7 @@ class ModelShape(msgspec.Struct, frozen=True):
     """
 
     name: str
-    layers: Count
+    layers: Annotated[int, Meta(ge=1, le=MAX_LAYERS)]
     hidden: Count
     heads: Count
     kv_heads: Count
@@ -51,7 +57,12 @@ class ModelShape(msgspec.Struct, frozen=True):
     windowed_layers: Some = 0
     head: Literal["", "eagle", "eagle3", "mtp"] = ""
     draft_vocabulary: Some = 0
+    weights_in: str = ""
+    mlp_in: str = ""
     experts_in: str = ""
+    cache_in: str = ""
+    positions: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    mtp_modules: Annotated[int, Meta(ge=0, le=MAX_LAYERS)] = 0
     gated: bool = False
     latent: Some = 0
     rotary: Some = 0
@@ -64,9 +75,15 @@ class ModelShape(msgspec.Struct, frozen=True):
     small: Annotated[int, Meta(ge=0, le=10**9)] = 0
 
     @property
-    def attention_inputs(self) -> int:
-        """Input width of attention's projections: an EAGLE-3 head reads a token's embedding and its features."""
-        return 2 * self.hidden if self.head == "eagle3" else self.hidden
+    def quantised(self) -> str:
+        """Precisions in which the weights are published, if they have fewer than 16 bits: "int4", "mxfp4"."""
+        parts = (self.weights_in, self.mlp_in, self.experts_in)
+        return ", ".join(dict.fromkeys(part for part in parts if part not in ("", "bf16")))
+
+    @property
+    def attention_inputs(self) -> float:
+        """Mean input width of attention's projections: an EAGLE-3 head's first layer reads features and embedding."""
+        return self.hidden * (1 + 1 / self.layers) if self.head == "eagle3" else self.hidden
 
     @property
     def query_numbers(self) -> int:
@@ -166,3 +183,19 @@ class ModelShape(msgspec.Struct, frozen=True):
         """Bytes that one token adds to the cache of a long text; layers with a window or a state add nothing."""
         growing = self.layers - self.linear_layers - self.windowed_layers
         return (growing or self.layers) * self.cache_numbers * number_bytes
+
+
+def mtp_of(shape: ModelShape) -> ModelShape:
+    """Return the head that a model's own module for multi-token prediction is: a layer of the model with attention.
+
+    With several modules, one drafts each token, so a pass has one of them. Raises InputError for a model without any.
+    """
+    if not shape.mtp_modules:
+        raise InputError(
+            f"model {shape.name}: has no module for multi-token prediction (num_nextn_predict_layers, "
+            "mtp_num_hidden_layers or num_mtp_modules in its config.json); give another drafter"
+        )
+    return msgspec.structs.replace(
+        shape, name=f"{shape.name}-mtp", layers=1, head="mtp", norms=shape.norms + 3, mtp_modules=0, dense_layers=0,
+        windowed_layers=0, linear_layers=0,
+    )  # fmt: skip

@@ -1,12 +1,15 @@
 """Models, devices and engines by name: shipped ones, or a user's files."""
 
 from pathlib import Path
+from typing import Any
 
-from specfleet.fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
+from specfleet.fleet.data.shipped import shipped_devices, shipped_engines, shipped_models, shipped_tables
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.configs import shape_of_config
 from specfleet.fleet.hardware.device import Accelerator, HostOverhead
+from specfleet.fleet.hardware.published import KEY
 from specfleet.fleet.hardware.shape import ModelShape
+from specfleet.fleet.inputs.nearest import nearest
 from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import is_file, read_json, read_toml, shortened
 
@@ -14,34 +17,64 @@ CONFIG = "config.json"
 
 
 def device_of(name: str) -> Accelerator:
-    """Return a device by its shipped name, or from a TOML file of the same keys; InputError lists the shipped names."""
+    """Return a device by its shipped name, or from a TOML file of the same keys; InputError names the nearest."""
     return convert(read_toml(_path(name, "device", shipped_devices())), Accelerator, f"device {shortened(name)}")
 
 
 def engine_of(name: str) -> HostOverhead:
-    """Return an engine by its shipped name, or from a TOML file of the same keys; InputError lists the shipped
-    names."""
+    """Return an engine by its shipped name, or from a TOML file of the same keys; InputError names the nearest."""
     return convert(read_toml(_path(name, "engine", shipped_engines())), HostOverhead, f"engine {shortened(name)}")
 
 
 def shape_of(name: str) -> ModelShape:
-    """Return a model by its shipped name, or from a config.json or its folder; InputError lists the shipped names."""
-    models = shipped_models()
+    """Return a model by its shipped name or that at a hub, or from a config.json or its folder.
+
+    Raises InputError, with the nearest shipped names, for none of these.
+    """
+    models, path = shipped_models(), Path(name)
     if name in models:
         return shape_of_config(name, models[name], f"model {name}")
-    path = Path(name)
     if is_file(path / CONFIG):
         path = path / CONFIG
-    if not is_file(path):
-        raise InputError(
-            f"model {shortened(name)}: does not ship, and is no {CONFIG} nor the folder of one; allowed: "
-            f"{', '.join(models)}"
-        )
-    return shape_of_config(path.parent.name or path.stem, read_json(path), str(path))
+    if is_file(path):
+        return shape_of_config(path.parent.name or path.stem, _with_precisions(path), str(path))
+    if content := _at_hub(name):
+        return shape_of_config(name.rpartition("/")[2], content, f"model {shortened(name)}")
+    raise InputError(
+        f"model {shortened(name)}: does not ship, and is no {CONFIG} nor the folder of one; "
+        f"{nearest(name.rpartition('/')[2], models)}; `specfleet plan --list models` lists all"
+    )
+
+
+def _with_precisions(path: Path) -> Any:
+    """Return a config.json, with what a hf_quant_config.json beside it says of precisions."""
+    content, beside = read_json(path), path.with_name("hf_quant_config.json")
+    if not is_file(beside) or not isinstance(content, dict) or KEY in content:
+        return content
+    stated = read_json(beside)
+    return {**content, KEY: stated.get("quantization", stated) if isinstance(stated, dict) else stated}
+
+
+def _at_hub(name: str) -> dict[str, Any] | None:
+    """Return the config.json of a model by its name at a hub; None if no shipped shape is that model's."""
+    tables, models = shipped_tables("published")["hub"], shipped_models()
+    own = name.rpartition("/")[2].lower()
+    end = max((end for end in tables["quantised"] if own.endswith(end)), key=len, default="")
+    own = own.removesuffix(end)
+    plain = own
+    for part in tables["same"]["parts"]:
+        plain = plain.replace(part, "")
+    shipped = tables["names"].get(plain, plain)
+    if shipped not in models:
+        return None
+    return {**models[shipped], **tables["changes"].get(own, {}), **tables["quantised"].get(end, {})}
 
 
 def _path(name: str, what: str, shipped: dict[str, Path]) -> Path:
     path = shipped.get(name, Path(name))
     if not is_file(path):
-        raise InputError(f"{what} {shortened(name)}: does not ship, and is no file; allowed: {', '.join(shipped)}")
+        raise InputError(
+            f"{what} {shortened(name)}: does not ship, and is no file; {nearest(name, shipped)}; "
+            f"`specfleet plan --list {what}s` lists all"
+        )
     return path

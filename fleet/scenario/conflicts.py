@@ -67,10 +67,7 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
             "children are the drafter's best; allowed with it: top-k, match, rejection"
         )
     if verifiers.kv_tokens and verifiers.gpu_memory_utilization is not None:
-        yield (
-            f"verifiers.kv_tokens = {verifiers.kv_tokens} is the size of the KV cache, and "
-            f"verifiers.gpu_memory_utilization = {verifiers.gpu_memory_utilization:g} gives another; leave one out"
-        )
+        yield f"verifiers.kv_tokens = {verifiers.kv_tokens}: gpu_memory_utilization gives it, too; leave one out"
     yield from _of_aligned_rows(verifiers, drafters)
     if drafters.kind == "replayed" and verifiers.kind != "replayed":
         yield (

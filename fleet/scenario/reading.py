@@ -16,7 +16,7 @@ from specfleet.fleet.scenario.changes import Changes, apply_changes, pairs_of
 from specfleet.fleet.scenario.conflicts import conflicts
 from specfleet.fleet.scenario.named_files import with_files
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.sides import with_profiles
+from specfleet.fleet.scenario.sides import check_drafts, with_profiles
 from specfleet.fleet.times.profile import HardwareProfile, read_profile
 
 Given = str | Path | Scenario | Mapping[str, Any]
@@ -93,4 +93,6 @@ def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Pa
         except InputError as error:
             raise InputError(f"{origin}: {key.removesuffix('profile')}{error}") from error
 
-    return with_files(with_profiles(scenario, read), lambda path: str(base / path))
+    scenario = with_profiles(scenario, read)
+    check_drafts(scenario, origin)
+    return with_files(scenario, lambda path: str(base / path))

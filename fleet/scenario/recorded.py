@@ -3,6 +3,7 @@
 import csv
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import itemgetter
@@ -40,10 +41,7 @@ FORMS = (
 
 
 class Recorded(NamedTuple):
-    """Requests of a file: prompt and answer in tokens, and when each arrives, the first at 0; no times of lengths.
-
-    `note` says what of the file is not as it stands there; it is empty for most.
-    """
+    """Prompts and answers of a file in tokens, times of a trace, the first 0, and a note on what was changed."""
 
     texts: tuple[tuple[int, int], ...]
     arrived_s: tuple[float, ...]
@@ -75,11 +73,13 @@ def _read(text: str, origin: str, timed: bool) -> Recorded:
             kept.append((time, tokens))
     if count and not kept:
         raise InputError(f"{origin}: none of its {count} rows has tokens of prompt and answer")
-    left_out = f"{count - len(kept)} of {count} rows have no token of prompt or answer, and are left out"
-    notes, arrived_s = [left_out] if len(kept) < count else [], tuple[float, ...]()
+    arrived_s, notes = tuple[float, ...](), list[str]()
     if timed and kept:
-        kept, arrived_s, more = _in_order(kept, form, origin)
-        notes = [*more, *notes]
+        kept, arrived_s, notes = _in_order(kept, form, origin)
+    if len(kept) < count:
+        notes.append(f"{count - len(kept)} of {count} rows have no token of prompt or answer, and are left out")
+    if "hash_ids" in text:
+        notes.append("prefixes that requests share (hash_ids) are computed in full")
     return Recorded(tuple(tokens for _, tokens in kept), arrived_s, "; ".join(notes))
 
 
@@ -106,13 +106,11 @@ def _form(names: Sequence[str], origin: str, timed: bool) -> tuple[Form, list[in
     """Return the form of a file with these columns, and the places of prompt, answer and time in them."""
     known = [name.strip().lower() for name in names]
     for form in FORMS:
-        wanted = [name.lower() for name in (form.prompt, form.answer, *([form.time] if timed else []))]
+        wanted = [name.lower() for name in (form.prompt, form.answer, form.time)[: 3 if timed else 2]]
         if all(known.count(name) == 1 for name in wanted):
             return form, [known.index(name) for name in wanted]
-    columns = [
-        f"{', '.join([*([form.time] if timed else []), form.prompt, form.answer])} ({form.whose})" for form in FORMS
-    ]
-    raise InputError(f"{origin}: has the columns {shortened(list(names))}; needs {'; or '.join(columns)}")
+    columns = "; or ".join(f"{', '.join(form[1:4] if timed else form[2:4])} ({form.whose})" for form in FORMS)
+    raise InputError(f"{origin}: has the columns {shortened(list(names))}; needs {columns}")
 
 
 def _csv_rows(text: str, origin: str, timed: bool) -> Iterator[Any]:
@@ -123,7 +121,7 @@ def _csv_rows(text: str, origin: str, timed: bool) -> Iterator[Any]:
         form, places = _form(head, origin, timed)
         yield form
         for row in rows:
-            if len(row) == len(head):
+            if len(row) == len(head) and any(row):
                 yield rows.line_num, [row[place].strip() for place in places]
             elif any(cell.strip() for cell in row):
                 raise InputError(f"{origin}, line {rows.line_num}: has {len(row)} values; its head names {len(head)}")
@@ -147,37 +145,30 @@ def _json_rows(text: str, origin: str, timed: bool) -> Iterator[Any]:
             form, places = _form(list(content), origin, timed)
             names = [list(content)[place] for place in places]
             yield form
-        if missing := [name for name in names if name not in content]:
-            raise InputError(f"{origin}, line {line}: lacks {missing[0]!r}, which the first line has")
-        yield line, [content[name] for name in names]
+        yield line, [content.get(name) for name in names]
 
 
-def _number(value: Any, name: str) -> float:
+def _number(value: Any, name: str, needed: str = "a number") -> float:
     """Return a value of JSON or the text of a cell as a number; ValueError for another one."""
-    try:
-        if isinstance(value, bool) or (isinstance(value, str) and "_" in value):  # Python reads 1_000
-            raise ValueError
-        number = int(value) if isinstance(value, str) and value.isdecimal() else float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name} = {shortened(value)}: needs a number") from error
-    if not math.isfinite(number):
-        raise ValueError(f"{name} = {shortened(value)}: needs a finite number")
-    return number
+    is_text = isinstance(value, str)
+    with suppress(TypeError, ValueError, OverflowError):
+        number = int(value) if is_text and value.isdecimal() else float(value)
+        if math.isfinite(number) and not isinstance(value, bool) and not (is_text and "_" in value):  # 1_000 of Python
+            return number
+    raise ValueError(f"{name} = {shortened(value)}: needs {needed}")
 
 
 def _tokens(value: Any, name: str) -> int:
     number = _number(value, name)
-    if number != int(number) or not 0 <= number <= MOST_TOKENS:
-        raise ValueError(f"{name} = {shortened(value)}: needs a whole number from 0 to {MOST_TOKENS}")
-    return int(number)
+    if number == int(number) and 0 <= number <= MOST_TOKENS:
+        return int(number)
+    raise ValueError(f"{name} = {shortened(value)}: needs a whole number from 0 to {MOST_TOKENS}")
 
 
 def _time(value: Any, name: str) -> float | datetime:
     """Return a number of any unit, or a date such as 2023-11-16 18:15:46.6805900, in UTC unless it says otherwise."""
     if isinstance(value, str) and value[4:5] == "-":
-        try:
+        with suppress(ValueError):
             date = datetime.fromisoformat(value)
-        except ValueError as error:
-            raise ValueError(f"{name} = {shortened(value)}: no date ({reason(error)})") from error
-        return date if date.tzinfo else date.replace(tzinfo=UTC)
-    return _number(value, name)
+            return date if date.tzinfo else date.replace(tzinfo=UTC)
+    return _number(value, name, "a number or a date")

@@ -12,6 +12,7 @@ from specfleet.fleet.policies.goodput import Goodput
 from specfleet.fleet.policies.liveness import Patience
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.route import Affinity
+from specfleet.fleet.scenario.context import check_context, positions_of
 from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.resolved import (
     Fleet,
@@ -24,7 +25,7 @@ from specfleet.fleet.scenario.resolved import (
 )
 from specfleet.fleet.scenario.round_costs import round_costs
 from specfleet.fleet.scenario.scenario import LengthRule, Scenario, Tier, Verifiers, needs_of
-from specfleet.fleet.scenario.sides import Hardware, hardware_of, title_of
+from specfleet.fleet.scenario.sides import Hardware, check_drafts, hardware_of, title_of
 from specfleet.fleet.scenario.workload import read_lengths, with_lengths
 from specfleet.fleet.times.effects import USED
 from specfleet.fleet.times.labels import basis_of
@@ -37,11 +38,15 @@ def resolve(scenario: Scenario) -> Fleet:
     """Resolve a scenario. Values that only a profile or a device has are left open without one.
 
     Raises:
-        InputError: A tree has too many nodes, or a file of the workload cannot be read.
+        InputError: A tree has too many nodes, a file of the workload cannot be read, its texts exceed the models'
+            positions, or a profile does not know the drafts.
     """
     hardware, lengths = hardware_of(scenario), read_lengths(scenario.workload)
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     room = _room(scenario, lengths)
+    check_drafts(scenario, f"scenario {scenario.name!r}")
+    known = positions_of(hardware.profiles, drafters.count > 0)
+    check_context(known, lengths.longest_text, room.longest_draft if room.overshoot else 0)
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     resolved_drafters = _alike(ResolvedDrafters, drafters) | {
         "targets": verifiers.count,
@@ -187,19 +192,15 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
     has_cache = beside and drafters.kind != "lookup"
     slots = int(has_cache and drafters.kind != "eagle")
     kv, tokens = hardware.verifying.kv if hardware.verifying else None, verifiers.kv_tokens
-    used, block = verifiers.gpu_memory_utilization, verifiers.kv_block_size
+    used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""
     if used is not None and (kv is None or not kv.memory_bytes):
-        raise InputError(
-            f"scenario {scenario.name!r}: verifiers.gpu_memory_utilization = {used:g}: the profile does not know its "
-            "device's memory (estimates do); give verifiers.kv_tokens in its place"
-        )
+        unknown = f"gpu_memory_utilization = {used:g}: the profile does not know its device's memory (estimates do)"
+    elif block != Verifiers().kv_block_size and kv is None and not tokens:
+        unknown = f"kv_block_size = {block}: the KV cache has no limit, and its blocks no effect"
+    if unknown:
+        raise InputError(f"scenario {scenario.name!r}: verifiers.{unknown}; give verifiers.kv_tokens, or leave it out")
     if not tokens and kv is not None:
         tokens = kv.tokens(has_cache, USED if used is None else used)
-    if block != Verifiers().kv_block_size and kv is None and not tokens:
-        raise InputError(
-            f"scenario {scenario.name!r}: verifiers.kv_block_size = {block}: the KV cache has no limit, so its blocks "
-            "have no effect; give verifiers.kv_tokens, too, or leave it out"
-        )
     batching = ContinuousBatching(
         max_num_seqs=verifiers.max_num_seqs,
         max_num_batched_tokens=max(verifiers.max_num_batched_tokens, depth + 1 + slots),

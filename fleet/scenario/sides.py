@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.scenario import Scenario, SharedDevice
 from specfleet.fleet.times.labels import Basis, basis_of
 from specfleet.fleet.times.overhead import Overhead, StationOverheads
@@ -127,3 +128,25 @@ def title_of(profile: HardwareProfile | str) -> str:
         if isinstance(profile, HardwareProfile)
         else ""
     )
+
+
+def check_drafts(scenario: Scenario, origin: str) -> None:
+    """Raise InputError for drafts on which a profile says nothing, because it was inferred from one load."""
+    drafters, varies = scenario.drafters, scenario.verifiers.allocate is not None
+    profiles = [profile for side in SIDES if (profile := profile_of(scenario, side)) is not None]
+    for profile in profiles:
+        if profile.inferred_at is None:
+            continue
+        depth = drafters.depth if drafters.count else 0
+        try:
+            drafts = depth, drafters.shape.nodes(depth)
+        except ValueError:  # too large a tree, which `resolve` refuses
+            return
+        if varies or drafts != profile.inferred_at:
+            asked = "varies" if varies else f"= {depth}, of {drafts[1]} tokens a row"
+            known = "depth {}, of {} tokens a row".format(*profile.inferred_at)
+            raise InputError(
+                f"{origin}: the depth of drafts {asked}: profile {profile.name!r} is inferred from one load of {known} "
+                "and says nothing of others; give a profile measured at several depths, or import again with --target "
+                "MODEL@DEVICE"
+            )

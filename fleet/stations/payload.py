@@ -34,10 +34,7 @@ def decode(envelope: bytes) -> Message:
 
 ENVELOPE_BYTES = {
     kind: len(encode(example))
-    for kind, example in (
-        (Draft, Draft(1, 100, 100, 1000, 5)),
-        (DraftRequest, DraftRequest(1, 100, 100, 1000)),
-    )
+    for kind, example in ((Draft, Draft(1, 100, 100, 1000, 5)), (DraftRequest, DraftRequest(1, 100, 100, 1000)))
 }
 
 

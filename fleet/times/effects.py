@@ -75,11 +75,7 @@ class KvMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drafter_token_bytes: Bytes = 0.0
 
     def tokens(self, beside: bool = False, used: float = USED) -> int:
-        """Return how many tokens fit.
-
-        - `beside`: whether the drafter is on the device, too.
-        - `used`: share of the device's memory that the server uses; another one than 92 % needs `memory_bytes`.
-        """
+        """Return how many tokens fit into a `used` share of the memory. `beside`: whether the drafter is there, too."""
         free_bytes, token_bytes = self.free_bytes + (used - USED) * self.memory_bytes, self.token_bytes
         if beside:
             free_bytes, token_bytes = free_bytes - self.drafter_bytes, token_bytes + self.drafter_token_bytes

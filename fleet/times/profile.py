@@ -24,6 +24,8 @@ from specfleet.fleet.times.step_time import Factor, LinkTime, Seconds, StepTime
 
 STEPS = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")  # the step times of a profile, by name
 
+POSITIONS = "positions of"  # in provenance, before role and name of a model: tokens of its longest text, 0 if unknown
+
 Size = Annotated[int, Meta(ge=0, le=10**9)]
 
 
@@ -55,6 +57,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         positions (tokens): Number of learned positions of the models; a draft is shortened rather than exceed it. 0
             is no limit.
         power: Electrical power of a device. Left out, energy is not reported.
+        inferred_at (tokens): Depth of the drafts and draft tokens of a row, where the step times were inferred from one
+            load; a scenario with other drafts is refused.
         provenance: Where and how the numbers were measured: host, versions, models, prompts.
         sources: Source of each number, by its dotted name: a paper's table, or the word "assumed".
         measured: Raw quantiles, residuals and other data to judge the fits; `left_out` says what a GPU had no room for.
@@ -79,6 +83,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv: KvMemory | None = None
     positions: Annotated[int, Meta(ge=0)] = 0
     power: Power | None = None
+    inferred_at: tuple[Size, Size] | None = None
     provenance: dict[str, str] = {}
     sources: dict[str, str] = {}
     measured: dict[str, Any] = {}

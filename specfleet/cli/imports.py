@@ -21,7 +21,7 @@ def import_(
         typer.Argument(
             metavar="KIND",
             help="vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp, llama-cpp-log, llama-cpp-metrics, sglang, "
-            "sglang-log, sglang-bench or aiperf.",
+            "sglang-log, sglang-bench, aiperf, guidellm or inference-perf.",
         ),
     ],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="What the engine printed or recorded.")],

@@ -60,8 +60,7 @@ Part = Literal["target"]
 By = Annotated[Part | None, typer.Option("--by", help="target: print a row for each target, too.")]
 RunFile = Annotated[Path | None, file_option("-o", "--out", metavar="RUN", help="Write the records here (Parquet).")]
 EngineName = Annotated[
-    Engine | None,
-    typer.Option("--engine", help="Use this engine in place of our own; see docs/outside.md."),
+    Engine | None, typer.Option("--engine", help="Use this engine in place of our own; see docs/outside.md.")
 ]
 Power = Annotated[
     Path | None,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from specfleet.cli.options import AsJson, Changes, folder_option, settings
-from specfleet.cli.plans import print_answer, write_answer
+from specfleet.cli.plans import print_answer, print_shipped, write_answer
 from specfleet.experiments.console.printing import print_json, progress, remark
 
 FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4."
@@ -38,8 +38,8 @@ def plan(
         typer.Option(
             metavar="MODEL",
             rich_help_panel=MODELS,
-            help="A way to draft: a head or small model for the target's device, lookup, or MODEL@DEVICE elsewhere. "
-            "Several: one is chosen.",
+            help="A way to draft: a head or small model for the target's device, lookup (ngram), mtp, or MODEL@DEVICE "
+            "elsewhere; MODEL@1xDEVICE also on one of the target's devices. Several: one is chosen.",
         ),
     ] = None,
     devices: Annotated[
@@ -49,7 +49,10 @@ def plan(
     link: Annotated[
         str | None,
         typer.Option(
-            metavar="LINK", rich_help_panel=MODELS, help="One way to drafters elsewhere: 10ms, 25Gbit+50us, 0ms."
+            metavar="LINKS",
+            rich_help_panel=MODELS,
+            help="One way to drafters elsewhere: 10ms, 25Gbit+50us, 0ms. Several are compared: 0.1ms,1ms,5ms. "
+            "Else the scenario's, or none, assumed.",
         ),
     ] = None,
     acceptance: Annotated[
@@ -57,8 +60,8 @@ def plan(
         typer.Option(
             metavar="SHARES",
             rich_help_panel=MODELS,
-            help="Probability that a draft token passes: 0.8; by position .82,.68,.57; of a file (TOML); by drafter "
-            "MODEL=.82,.68,.57.",
+            help="Probability that a draft token passes: 0.8; by position .82,.68,.57; mean accepted length at a depth "
+            "2.5@5; of a file (TOML); by drafter MODEL=.82,.68,.57.",
         ),
     ] = None,
     arrivals: Annotated[
@@ -111,10 +114,19 @@ def plan(
         Path | None, folder_option("-o", "--out", help="Write the answer (JSON), its figure and the chosen scenario.")
     ] = None,
     as_json: AsJson = False,
+    listed: Annotated[
+        str | None,
+        typer.Option(
+            "--list", metavar="WHAT", rich_help_panel=MODELS, help="Print what ships: models, devices, engines."
+        ),
+    ] = None,
 ) -> None:
     """Say which fleet to build for a load, and what it gives: method, targets, drafters, depth, cost."""
     from specfleet import plan
 
+    if listed is not None:
+        print_shipped(listed)
+        return
     with progress("plan", 0) as advance:
         answer = plan(
             scenario, settings(changes), target=target or (), draft=draft or (), devices=devices or "",

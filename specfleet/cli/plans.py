@@ -1,9 +1,9 @@
 """The answer of plan, on the terminal and in files: a fleet for a load, methods by load, a star by targets."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from specfleet.experiments.console.printing import print_notes, print_table, say
+from specfleet.experiments.console.printing import print_notes, print_table, print_values, say
 from specfleet.fleet.shown import number
 
 if TYPE_CHECKING:
@@ -32,6 +32,29 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
         write_file(folder / "chosen.toml", "\n".join(lines) + "\n")
         files += ["profile.json", "chosen.toml"]
     return files
+
+
+def print_shipped(what: str) -> None:
+    """Print the models, devices or engines that ship."""
+    from specfleet.fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
+    from specfleet.fleet.errors import InputError
+    from specfleet.fleet.hardware.passes import precisions_of
+    from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
+    from specfleet.fleet.inputs.nearest import nearest
+
+    of_models, of_devices = ("published in", "10^9 parameters", "positions"), ("weights in", "GB", "GB/s")
+    tables: dict[str, tuple[Any, ...]] = {
+        "models": (shipped_models(), shape_of, of_models, lambda shape: (
+            shape.quantised or None, shape.parameters() / 1e9, shape.positions or None)),
+        "devices": (shipped_devices(), device_of, of_devices, lambda device: (
+            ", ".join(precisions_of(device)), *(
+                figure.value / 1e9 for figure in (device.memory_bytes, device.bandwidth_bytes_per_s)))),
+        "engines": (shipped_engines(), engine_of, ("name",), lambda engine: (engine.title,)),
+    }  # fmt: skip
+    if what not in tables:
+        raise InputError(f"--list {what}: {nearest(what, tables)}")
+    names, read, columns, cells = tables[what]
+    print_values("", (what[:-1], *columns), [(name, *cells(read(name))) for name in names], texts=2)
 
 
 def print_answer(answer: "Plan") -> None:

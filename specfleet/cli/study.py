@@ -82,12 +82,15 @@ def print_sweep(swept: "Sweep", out: Path) -> None:
     """Print a line for each cell, and what they say together."""
     from specfleet.fleet.times.labels import warning_of
 
+    columns = {"throughput": "throughput, tokens/s", "rounds_per_s": "rounds/s"}
+    if any("utility_gap" in result.metrics for result in swept.cells):
+        columns |= {"utility": "utility", "utility_gap": "its gap to the optimum"}
     rows = []
     for result in swept.cells:
-        throughput, rounds = (_interval(result.metrics.get(name)) for name in ("throughput", "rounds_per_s"))
-        rows.append((case_text(result.cell), throughput, rounds, result.error))
+        values = (_interval(result.metrics.get(name)) for name in columns)
+        rows.append((case_text(result.cell), *values, result.error))
     warnings = {warning_of(result.basis) for result in swept.cells} - {""}
-    print_table("; ".join([f"sweep in {out}", *warnings]), ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
+    print_table("; ".join([f"sweep in {out}", *warnings]), ("cell", *columns.values(), "error"), rows)
     for result in swept.cells:
         if result.overload:
             say(f"{case_text(result.cell)}: {result.overload}")

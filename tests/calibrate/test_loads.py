@@ -1,5 +1,6 @@
 """Readers take a server's load, and a server comes back from its records: what was known before is read again."""
 
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -43,7 +44,10 @@ NOTHING = re.sub(r" \S+\n", " 0\n", metrics_text(KNOWN[:1]))
 def scrapes(folder: Path, **form: bool) -> list[Path]:
     """Two scrapes, with a warm-up before the first."""
     before = write(folder / "before.txt", metrics_text(KNOWN[:9], **form))
-    return [before, write(folder / "after.txt", metrics_text([*KNOWN[:9], *KNOWN], **form))]
+    files = [before, write(folder / "after.txt", metrics_text([*KNOWN[:9], *KNOWN], **form))]
+    for file, at_s in zip(files, (1000, 1030), strict=True):
+        os.utime(file, (at_s, at_s))
+    return files
 
 
 def of_metrics(folder: Path) -> Recording:
@@ -154,14 +158,33 @@ def test_requests_that_arrive_by_themselves_are_a_trace(tmp_path: Path) -> None:
     assert (in_flight.kind, in_flight.error) == ("predicted", pytest.approx(0, abs=0.2))
 
 
-def test_an_exemplar_is_no_value(tmp_path: Path) -> None:
-    file = write(tmp_path / "metrics.txt", 'vllm:x_total{a="b}"} 3 # {trace_id="1"} 1.0\n')
-    (one,) = read_scrapes([file], "vllm:")[0]
-    assert (one.value, one.labels, one.at_ms) == ("3", {"a": "b}"}, None)
+@pytest.mark.parametrize(
+    ("line", "value", "labels", "at_s"),
+    [
+        ('vllm:x_total{a="b}"} 3 # {trace_id="1"} 1.0', 3, {"a": "b}"}, None),
+        ('vllm:x_total{a="b"} 3 1700000000.5 # {trace_id="1"} 1.0 1699.5', 3, {"a": "b"}, 1700000000.5),
+        ('vllm:x_bucket{le="+Inf"} 7 # {trace_id="1"} 0.3', 7, {"le": "+Inf"}, None),
+        ("vllm:x_total 3 # {} 1.0", 3, {}, None),
+        ("vllm:x_total 3 1700000000000", 3, {}, 1.7e9),
+        ("vllm:x_total 3 1700000000000.0", 3, {}, 1.7e9),
+        ("vllm:x_total\t3", 3, {}, None),
+        (r'vllm:x_total{a="\"q\\n # \\"} 3', 3, {"a": '"q\\n # \\'}, None),
+        ("vllm:x +Inf", math.inf, {}, None),
+    ],
+)
+def test_prometheus_text_is_read_as_its_client_writes_it(
+    tmp_path: Path, line: str, value: float, labels: dict[str, str], at_s: float | None
+) -> None:
+    file = write(tmp_path / "metrics.txt", f"# TYPE vllm:x counter\n{line}\nvllm:y NaN\n")
+    one, other = read_scrapes([file], "vllm:")[0]
+    assert (one.value, one.labels, one.at_s) == (value, labels, at_s)
+    assert math.isnan(other.value)
+    write(file, "vllm:x 1 5\n# EOF\n")
+    assert read_scrapes([file], "vllm:")[0][0].at_s == 5
 
 
 def test_older_versions_names_are_read(tmp_path: Path) -> None:
-    newer, older = (load_in(read_vllm_metrics(scrapes(tmp_path, older=form), 9.0)) for form in (False, True))
+    newer, older = (load_in(read_vllm_metrics(scrapes(tmp_path, older=form), 30.0)) for form in (False, True))
     assert older.round_s == newer.round_s
     assert older.kv_share == newer.kv_share == 0.25
     assert older.tpot_s is not None
@@ -176,10 +199,31 @@ def test_the_time_between_scrapes_is_stated_or_by_their_files(tmp_path: Path) ->
     load = load_in(read_vllm_metrics(files))
     assert (load.seconds, "assumed: by the files' times" in load.over) == (50, True)
     assert load_in(read_vllm_metrics(files, 25.0)).requests_per_s == pytest.approx(len(KNOWN) / 25)
-    os.utime(files[1], (1001, 1001))
-    copied = load_in(read_vllm_metrics(files))
-    assert "state --seconds" in copied.notes[0]
-    assert copied.round_s == load.round_s
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left_out", "says"),
+    [
+        (None, "", r"are 1 s apart \(assumed: by the files' times\), but steps between them took .*: give --seconds"),
+        (None, "inter_token", r"are 1 s apart .*, but latencies sum to .* in flight, and the gauges say 4 and 4"),
+        (1.0, "", r"are 1 s apart \(stated\), but steps between them took"),
+    ],
+)
+def test_a_time_that_counters_contradict_is_refused(
+    tmp_path: Path, seconds: float | None, left_out: str, says: str
+) -> None:
+    files = scrapes(tmp_path)
+    for number, file in enumerate(files):
+        kept = [line for line in file.read_text().splitlines() if not left_out or left_out not in line]
+        write(file, "\n".join(kept) + "\n")
+        os.utime(file, (1000 + number, 1000 + number))
+    with pytest.raises(InputError, match=says):
+        read_vllm_metrics(files, seconds)
+
+
+def test_a_stated_time_that_gauges_contradict_is_noted(tmp_path: Path) -> None:
+    notes = load_in(read_vllm_metrics(scrapes(tmp_path), 300.0)).notes
+    assert any(re.search(r"300 s apart \(stated\), but latencies .* gauges say 4 and 4", note) for note in notes)
 
 
 def test_a_scrape_alone_has_totals_and_inferred_rates(tmp_path: Path) -> None:
@@ -247,7 +291,7 @@ WRONG = {  # beside what `test_contradictions.py` has of any scrape
     "NaN": (
         r"(vllm:time_to_first_token_seconds_sum\{.*\}) \S+",
         r"\1 NaN",
-        "seconds_sum = NaN; allowed: numbers from 0",
+        "seconds_sum = nan; allowed: numbers from 0",
     ),
     "buckets": (
         r'(vllm:e2e.*_bucket\{.*le="\+Inf"\}) \S+',

@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+import specfleet
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.sglang_log import read_sglang_log
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.fleet.errors import InputError
-from tests.helpers.loads import DEPTH, load_in, log_text, sglang_log_text
+from specfleet.fleet.times.profile import HardwareProfile
+from tests.helpers.loads import DEPTH, load_in, log_text, metrics_text, served, sglang_log_text
 from tests.helpers.readings import counted, mean_of, write
 
 LOGS: dict[str, tuple[Callable[[Sequence[Path]], Recording], str, str]] = {
@@ -142,3 +145,82 @@ def test_a_log_without_prefills_says_what_prompts_are(
     load = load_in(read_sglang_log([write(tmp_path / "s.log", text)]))
     assert (load.prompt_tokens and load.prompt_tokens.mean) == prompt
     assert said in load.notes[0]
+
+
+TREE = (Path(__file__).parent / "data" / "sglang-tree.log").read_text()
+AT = {"target": "llama-3.1-8b@h100", "draft": "eagle3-llama-3.1-8b"}
+
+
+def test_a_tree_is_priced_by_the_tokens_that_it_verifies(tmp_path: Path) -> None:
+    chain = TREE.replace("eagle_topk=8", "eagle_topk=1").replace("draft_tokens=64", "draft_tokens=9")
+    rounds = {}
+    for text in (chain, TREE):
+        made = specfleet.import_record("sglang-log", write(tmp_path / "s.log", text), tmp_path / "made.toml", **AT)
+        drafters, comparison = made.scenario.drafters, specfleet.compare_load(made)
+        assert comparison is not None
+        rounds[drafters.shape.nodes(drafters.depth) + 1] = comparison.rows[2].simulated or 0
+        assert any("a row verifies 64 tokens" in note for note in made.notes) == (text == TREE)
+    assert list(rounds) == [9, 64]
+    assert rounds[64] > 1.8 * rounds[9]
+
+
+@pytest.mark.parametrize(
+    ("width", "verified", "says"),
+    [("1", "64", "a tree of 8 levels that is not EAGLE's: give --depth 63"), ("8", "9999", "needs 2 to 4096 tokens")],
+)
+def test_a_tree_that_is_not_known_is_refused(tmp_path: Path, width: str, verified: str, says: str) -> None:
+    text = TREE.replace("eagle_topk=8", f"eagle_topk={width}").replace("tokens=64", f"tokens={verified}")
+    with pytest.raises(InputError, match=says):
+        read_sglang_log([write(tmp_path / "s.log", text)])
+
+
+@pytest.mark.parametrize(("tree", "is_read"), [("[(0,), (1,), (0, 0)]", False), ("[(0,), (0, 0)]", True)])
+def test_a_log_of_vllm_states_no_tree(tmp_path: Path, tree: str, is_read: bool) -> None:
+    stated = f"non-default args: {{'speculative_config': {{'speculative_token_tree': '{tree}'}}}}\n"
+    file = write(tmp_path / "s.log", stated + log_text([4, 4, 4]))
+    with nullcontext() if is_read else pytest.raises(InputError, match=r"line 1: .* a log of a tree is not read"):
+        read_vllm_log([file])
+
+
+INFERRED: dict[str, dict[str, object]] = {
+    "another depth": {"drafters.depth": DEPTH - 1},
+    "no drafts": {"drafters.count": 0},
+    "a tree": {"drafters.shape": {"kind": "tree"}},
+}
+
+
+@pytest.mark.parametrize("name", INFERRED)
+def test_times_of_one_depth_say_nothing_of_others(tmp_path: Path, name: str) -> None:
+    file, out = write(tmp_path / "s.log", log_text([4, 4, 4])), tmp_path / "made.toml"
+    made = specfleet.import_record("vllm-log", file, out)
+    specfleet.simulate(out, {"drafters.depth": DEPTH, "workload.requests": 8})
+    with pytest.raises(InputError, match=f"inferred from one load of depth {DEPTH}.* or import again with --target"):
+        specfleet.simulate(out, INFERRED[name])
+    with pytest.raises(InputError, match="step times are inferred at depth"):
+        specfleet.import_record("vllm-log", file, out, depth=1)
+    assert isinstance(made.scenario.profile, HardwareProfile)
+    assert made.scenario.profile.inferred_at == (DEPTH, DEPTH)
+    specfleet.import_record("vllm-log", file, out, depth=1, draft_ms=1, verify_ms=9)
+
+
+@pytest.mark.parametrize("share", [0.62, 0.01])
+@pytest.mark.parametrize("engine", ["vLLM's log", "SGLang's log", "vLLM's metrics"])
+def test_prefix_hits_are_not_predicted(tmp_path: Path, engine: str, share: float) -> None:
+    rate, hits = f"Prefix cache hit rate: {100 * share:.1f}%, GPU KV", "vllm:prefix_cache_{}_total {}\n".format
+    cached = f"#cached-token: {round(230 * share / (1 - share))}"
+    kind, text = {
+        "vLLM's log": ("vllm-log", log_text([4, 4, 4]).replace("GPU KV", rate)),
+        "SGLang's log": ("sglang-log", sglang_log_text([3, 4, 4]).replace("#cached-token: 0", cached)),
+        "vLLM's metrics": (
+            "vllm-metrics", metrics_text(served(12)) + hits("queries", 1e4) + hits("hits", 1e4 * share),
+        ),
+    }[engine]  # fmt: skip
+    made = specfleet.import_record(kind, write(tmp_path / "a.txt", text), tmp_path / "made.toml")
+    comparison = specfleet.compare_load(made)
+    assert made.load is not None
+    assert comparison is not None
+    assert made.load.cached_share == pytest.approx(share, abs=0.005)
+    says = "not predicted: prefix hits of 62% are not modelled"
+    assert (says in made.notes, comparison.line() == says) == (share > 0.5, share > 0.5)
+    kinds = {row.kind for row in comparison.rows}
+    assert kinds == {"input", "not predicted" if share > 0.5 else "predicted"}

@@ -1,9 +1,11 @@
 """Weights on disk: whole checkpoints load in any layout; missing and surplus tensors are named."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +13,11 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from specfleet.engine.decoding.checkpoints import FILES
-from specfleet.engine.decoding.models import load_model
+from specfleet.engine.decoding.models import DEMO_PAIR, load_model
+from specfleet.engine.node.build import with_positions
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.scenario.resolve import resolve
 from tests.helpers.eagle3 import write_weights
 from tests.helpers.marks import slow
 
@@ -151,3 +156,23 @@ def test_an_incomplete_model_folder_is_refused_in_one_line(tmp_path: Path, name:
     with pytest.raises(InputError, match=message) as caught:
         load_model(folder, "target", "float32", "cpu")
     assert folder in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [({"num_hidden_layers": 10**6}, "num_hidden_layers = 1000000; allowed: up to 1000"),
+     ({"max_position_embeddings": 40}, "target has 40 positions .* answer has 60 tokens"),
+     ({"max_position_embeddings": 20, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "target has 40 pos")],
+)  # fmt: skip
+def test_what_no_model_is_or_reads_is_refused_before_loading(tmp_path: Path, keys: dict[str, Any], line: str) -> None:
+    folder = tmp_path / "target"
+    folder.mkdir()
+    config = json.loads((DEMO_PAIR / "target" / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | keys))  # it has no weights
+    workload = {"workload.prompt_tokens": 50, "workload.new_tokens": 10}
+    with pytest.raises(InputError, match=line):
+        with_positions(resolve(scenario_of("star", {"verifiers.model": str(folder)} | workload)))
+    with pytest.raises(
+        InputError, match="num_hidden_layers = 1000000" if "num_hidden_layers" in keys else "no weights"
+    ):
+        load_model(str(folder), "target")

@@ -81,3 +81,13 @@ def test_the_command_prints_five_lines_and_all_metrics_on_demand(say: Say) -> No
 
     assert {"idle_gap_s", "p90"} <= set(re.findall(r"\w+", long))
     assert "idle_gap_s" not in short
+
+
+def test_a_shared_budget_has_a_line_of_its_utility() -> None:
+    changes = {"workload.requests": 16, "workload.new_tokens": 40}
+    result = specfleet.simulate("goodspeed", changes)
+    lines, metrics = headline(result.metrics), result.metrics
+    assert lines["utility"] == ", ".join(
+        f"{what} {number(metrics[name].value)}"
+        for what, name in (("U(x)", "utility"), ("optimum U(x*)", "utility_optimum"), ("gap", "utility_gap"))
+    )

@@ -40,7 +40,7 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
         ),
         (
             {"verifiers": {"kv_tokens": 999, "gpu_memory_utilization": 0.5}},
-            "= 999 is the size .*.gpu_memory_utilization = 0.5 gives another; leave one out",
+            "verifiers.kv_tokens = 999: gpu_memory_utilization gives it, too; leave one out",
         ),
         (
             {"drafters": BESIDE, "verifiers": {"max_num_seqs": 4, "aligned": {"policy": "same-length", "window": 2}}},

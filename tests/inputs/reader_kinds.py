@@ -61,6 +61,14 @@ READER_KINDS: dict[str, Kind] = {
         "sglang-bench", "sglang.jsonl", "json",
         lambda: loads.sglang_bench_text(loads.served(12), request_rate=2.5, max_concurrency=None),
     ),
+    "SGLang's log of trees": imported("sglang-log", "t.log", "bytes", (CALIBRATE_DATA / "sglang-tree.log").read_text),
+    "GuideLLM's report": imported("guidellm", "g.json", "json", (CALIBRATE_DATA / "guidellm.json").read_text),
+    "inference-perf's requests": imported(
+        "inference-perf", "p.json", "json", (CALIBRATE_DATA / "inference-perf.json").read_text, "--in-flight", "4"
+    ),
+    "inference-perf's stage": imported(
+        "inference-perf", "s.json", "json", (CALIBRATE_DATA / "inference-perf-stage.json").read_text
+    ),
     "AIPerf's load": imported(
         "aiperf", "load.jsonl", "jsonl", lambda: loads.aiperf_text(loads.served(12)), "--in-flight", "4"
     ),

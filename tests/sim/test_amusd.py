@@ -12,6 +12,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from specfleet.fleet.stations.drafter import DrafterStation
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Ignored, Join
@@ -108,6 +109,28 @@ def test_the_simulation_follows_the_exact_chain(beta: float, verify_s: float, le
         metric = metrics[name]
         half = (metric.high - metric.low) / 2 * 3.88 / 2.09  # Student t with 19 degrees of freedom: 99.9 % over 95 %
         assert abs(metric.value - expected) < half, (name, metric, expected)
+
+
+@pytest.mark.parametrize(
+    ("verify_s", "least", "tables"),
+    [
+        (0.02, 1, {}),
+        (0.06, 2, {}),
+        (0.02, 1, {"link": {"latency_s": 0.005}}),
+        (0.04, 1, {"drafters": {"overlap": {"policy": "ahead", "busy": True}}}),
+        (0.02, 1, {"verifiers": {"patience_s": 9.0}}),
+    ],
+)
+def test_a_token_drafted_as_a_verification_ends_is_ready(verify_s: float, least: int, tables: dict[str, Any]) -> None:
+    """A tie to the last digit, and to its rounding, is as a verification that takes a microsecond longer."""
+    tied, beside = (
+        measure(simulate(change_scenario(scenario(0.8, 0.02, verify_s + late_s, least, 1500), tables)))
+        for late_s in (0.0, 1e-6)
+    )
+    for name in ("throughput", "mean_acceptance_length"):
+        assert tied[name].value == pytest.approx(beside[name].value, rel=1e-4)
+    if verify_s == 0.02 and not tables:
+        assert tied["throughput"].value == pytest.approx(drafting_ahead(0.02, 0.02, 0.8).tokens_per_s, rel=0.02)
 
 
 def test_throughput_ahead_is_bound_by_the_slower_side() -> None:

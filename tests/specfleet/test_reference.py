@@ -23,8 +23,7 @@ from specfleet.meaning.shipped import profiles, scenarios
 from specfleet.sim.analytic import StarPrediction
 from tests.helpers.cli import Say, all_commands
 from tools.reference.__main__ import main, pages
-from tools.reference.entries import described_keys, keys_of, prose_of, tables_from
-from tools.reference.symbols import SYMBOLS
+from tools.reference.entries import SYMBOLS, described_keys, keys_of, prose_of, tables_from
 from tools.reference.texts import PAGES
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"

@@ -16,8 +16,7 @@ from specfleet.fleet.stations.star import StarInputs
 from specfleet.meaning.render import NO_VALUE
 from specfleet.sim.analytic import StarPrediction
 from tools.reference import texts
-from tools.reference.entries import Key, KeyTable, keys_of, prose_of, tables_from
-from tools.reference.symbols import SYMBOLS
+from tools.reference.entries import SYMBOLS, Key, KeyTable, keys_of, prose_of, tables_from
 
 
 def all_pages() -> dict[str, str]:

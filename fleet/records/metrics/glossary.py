@@ -1,7 +1,7 @@
 """Meaning of every metric; metrics have the names that `measure.py` gives them.
 
 Keys of scenarios and profiles, and quantities of the analytic model, are described where they are defined, symbols of
-papers that are no metric in `tools/reference/symbols.py`.
+papers that are no metric in `tools/reference/entries.py`.
 """
 
 import msgspec
@@ -105,7 +105,7 @@ METRICS = (
     Meaning("target_load", "share of time", "Share of the time in which a target works, the mean over targets."),
     Meaning("bottleneck", "share of time", "Load of the busiest station or shared device, whose name follows."),
     Meaning("requests", "requests", "Requests that completed in the window."),
-    Meaning("carried_requests_per_s", "requests/s", "Requests completed in a second, each in parts, with its tokens."),
+    Meaning("carried_requests_per_s", "requests/s", "Requests completed in a second, by streams' cycles or by tokens."),
     Meaning("offered_requests_per_s", "requests/s", "Requests that come in a second, by the scenario or its trace."),
     Meaning("goodput_requests_per_s", "requests/s", "Requests that complete in a second and met all goals of `[slo]`.",
             "", "slo_attainment carried_requests_per_s", "vLLM, `vllm bench serve --goodput`; AIPerf, `--goodput`"),
@@ -136,6 +136,7 @@ METRICS = (
             "the budget, for clients whose acceptance is constant at the measured share of compared tokens. Only where "
             "all clients share each round, and each drafted a token.", "U(x*)", "max U(x) over the region X",
             "GoodSpeed, equation (2)"),
-    Meaning("utility_gap", "U(x*) - U(x)", "What the utility lacks of the optimum. Below 0 where a rule follows an "
-            "acceptance that changes.", "", "utility_optimum - utility", "GoodSpeed, theorem 1"),
+    Meaning("utility_gap", "U(x*) - U(x)", "What the utility lacks of the optimum. Below 0 by chance in short runs, "
+            "or where a rule follows an acceptance that changes.", "", "utility_optimum - utility",
+            "GoodSpeed, theorem 1"),
 )  # fmt: skip

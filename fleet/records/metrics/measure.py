@@ -226,8 +226,9 @@ def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
 def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
     """Requests that arrive and that complete in the window, with TTFT, TPOT and latency.
 
-    A request is carried in parts, with its tokens: of one that the window's edge cuts, the part inside counts. A count
-    of ends would have half a request too many, because the window ends with one.
+    A count of ends over the window's length would have half a request too many, because the window ends with one. Where
+    requests follow each other, they are carried as often as the streams' cycles that end inside say; else a request is
+    carried in parts, with its tokens: of one that the window's edge cuts, the part inside counts.
     """
     fleet, commits, metrics = findings.fleet, findings.commits, _offered(findings.fleet, findings.rows)
     done = findings.requests.where(findings.requests.finished)
@@ -235,10 +236,19 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
         return metrics
     done = done.where(np.argsort(done.last_s, kind="stable"))
     ended_s = done.last_s
+    cycles_s = _cycles_s(fleet, done)
     of = find((commits.tag, commits.request), (done.tag, done.request))
-    parts = commits.committed * np.append(1 / done.tokens, 0.0)[of]  # 0 of a request that did not complete
+
+    def carried(chosen: Floats) -> Metric:
+        whole = ~np.isnan(cycles_s)
+        if window.inside(ended_s[whole]).any():
+            ends, spent_s = (window.sums(ended_s[whole], values[whole]) for values in (chosen, cycles_s))
+            return window.ratio(fleet.streams * ends, spent_s, "requests/s")
+        parts = commits.committed * np.append(chosen / done.tokens, 0.0)[of]  # 0 of a request that did not complete
+        return window.rate(window.sums(commits.time_s, parts), "requests/s")
+
     metrics["requests"] = window.count(ended_s, "requests")
-    metrics["carried_requests_per_s"] = window.rate(window.sums(commits.time_s, parts), "requests/s")
+    metrics["carried_requests_per_s"] = carried(np.ones(len(done)))
     if fleet.drafters.count:
         metrics["refused"] = window.count(ended_s[done.refused], "requests")
     times_s = {
@@ -250,11 +260,24 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
     if fleet.slo is None:
         return metrics
     good = meets(fleet.slo, times_s).astype(float)
-    in_time = window.sums(commits.time_s, parts * np.append(good, 0.0)[of])
     return metrics | {
-        "goodput_requests_per_s": window.rate(in_time, "requests/s"),
+        "goodput_requests_per_s": carried(good),
         "slo_attainment": window.mean(ended_s, good, "share of requests"),
     }
+
+
+def _cycles_s(fleet: Fleet, done: Table) -> Floats:
+    """Return the time from the end of a stream's request to that of its next, in seconds, for each request.
+
+    It is NaN where requests arrive by themselves, and for a stream's first, which began with those of all streams.
+
+    - `done`: requests in the order of their ends.
+    """
+    before, ended_s = Groups(done.tag).before(), done.last_s
+    cycles_s: Floats = np.where(before >= 0, ended_s - ended_s[before], np.nan)
+    if not fleet.streams:
+        return np.full(len(done), np.nan)
+    return np.where(before < 0, ended_s - done.joined_s, cycles_s) if fleet.streams == 1 else cycles_s
 
 
 def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:

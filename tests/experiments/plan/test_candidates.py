@@ -26,26 +26,26 @@ HEAD = "eagle3-llama-3.1-8b"
 
 def test_a_model_on_two_devices_is_once_on_the_targets() -> None:
     drafts = ("llama-3.2-1b@l4", "llama-3.2-1b@l40s:fp8:kv-fp8")
-    made, _ = make_candidates(Asked(Scenario(), (f"{TARGET}:fp8:kv-fp8",), drafts, ("0.7",)))
+    made, *_ = make_candidates(Asked(Scenario(), (f"{TARGET}:fp8:kv-fp8",), drafts, ("0.7",)))
     assert [one.method for one in made] == ["none", "beside", "apart", "apart"]
 
 
 def test_a_link_is_the_options_else_the_scenarios() -> None:
     load = Scenario(link=LinkTime(0.005))
     for option, latency_s in (("", 0.005), ("1ms", 0.001), ("0ms", 0.0)):
-        made, _ = make_candidates(Asked(load, (TARGET,), ("llama-3.2-1b@l4",), ("0.7",), option))
+        made, *_ = make_candidates(Asked(load, (TARGET,), ("llama-3.2-1b@l4",), ("0.7",), option))
         assert [one.base.link for one in made] == [None, None, LinkTime(latency_s)]
 
 
 def test_an_asked_depth_ends_where_acceptance_is_known() -> None:
     for acceptance, depth in ((".9", 12), (".9,.8,.7", 3)):
-        made, _ = make_candidates(Asked(Scenario(), (TARGET,), ("lookup",), (acceptance,), depths=(12,)))
+        made, *_ = make_candidates(Asked(Scenario(), (TARGET,), ("lookup",), (acceptance,), depths=(12,)))
         assert [one.depths for one in made] == [(0,), (depth,)]
 
 
 def test_a_module_of_the_checkpoint_drafts_beside_its_target() -> None:
     target = "deepseek-r1@8xb200:bf16:mlp-nvfp4"
-    made, _ = make_candidates(Asked(Scenario(), (target,), ("deepseek-mtp",), ("0.8",)))
+    made, *_ = make_candidates(Asked(Scenario(), (target,), ("deepseek-mtp",), ("0.8",)))
     assert [one.method for one in made] == ["none", "head"]
 
 
@@ -59,7 +59,7 @@ def test_a_module_of_the_checkpoint_drafts_beside_its_target() -> None:
     ],
 )
 def test_a_drafter_has_the_precision_of_its_checkpoint(target: str, draft: str, precision: str) -> None:
-    made, _ = make_candidates(Asked(Scenario(), (target,), (draft,), ("0.8",)))
+    made, *_ = make_candidates(Asked(Scenario(), (target,), (draft,), ("0.8",)))
     profile = made[1].base.profile
     assert isinstance(profile, HardwareProfile)
     own = placed_of(target)

@@ -1,0 +1,46 @@
+"""The longest text of a model, by its config.json: its positions, and what a scaling of them adds, as in vLLM."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.text import shortened
+
+KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
+STATED = ("default", "llama3", "longrope", "su", "mrope", "proportional")  # scalings within the stated positions
+RAISING = ("linear", "dynamic", "yarn", "deepseek_yarn", "ntk")  # whose factor raises them; of yarn the original ones
+MAX_POSITIONS = 10**9
+
+
+def positions_in(content: Mapping[str, Any], kind: str, origin: str) -> int:
+    """Return the longest text in tokens; 0 if the config.json says nothing.
+
+    `kind`: its model type; a gemma3 states the positions with its scaling. Raises InputError, which begins with
+    `origin`, for a scaling that is not known.
+    """
+    key = next((key for key in KEYS if content.get(key) is not None), "")
+    if not key:
+        return 0
+    stated = content[key]
+    if type(stated) is not int or not 1 <= stated <= MAX_POSITIONS:
+        raise InputError(f"{origin}: {key} = {shortened(stated)}; needs a whole number from 1 to {MAX_POSITIONS}")
+    name = "rope_scaling" if content.get("rope_scaling") is not None else "rope_parameters"
+    given = content.get(name) or {}
+    if not isinstance(given, Mapping):
+        raise InputError(f"{origin}: {name} = {shortened(given)}; needs a table")
+    ropes = [rope for rope in given.values() if isinstance(rope, Mapping)] or [given]  # of kinds of layers, or of all
+    return max(_scaled(stated, rope, f"{origin}: {name}") for rope in ropes) if "gemma3" not in kind else stated
+
+
+def _scaled(stated: int, rope: Mapping[str, Any], origin: str) -> int:
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind in STATED:
+        return stated
+    if kind not in RAISING:
+        raise InputError(f"{origin}.rope_type = {shortened(kind)}; allowed: {', '.join((*STATED, *RAISING))}")
+    factor = rope.get("factor", 1)
+    base = rope.get("original_max_position_embeddings", stated) if "yarn" in kind else stated
+    numbers = type(base) is int and type(factor) in (int, float)
+    if not numbers or not (1 <= factor < MAX_POSITIONS and base >= 1 and base * factor <= MAX_POSITIONS):
+        raise InputError(f"{origin}: factor = {shortened(factor)} of {shortened(base)} positions; allowed: from 1 on")
+    return int(base * factor)
