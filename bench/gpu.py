@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.harness import Aim, Report, Row
+from bench.harness import Aim, Options, Report, Row
 from specfleet.engine.decoding.telemetry import host_facts
 from specfleet.experiments.console.printing import remark
 from specfleet.fleet.errors import InputError
@@ -55,10 +55,10 @@ class Done(msgspec.Struct, frozen=True):
     status: int
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--parts", nargs="*", choices=list(PARTS), default=list(PARTS), help="parts, in this order")
-    parser.add_argument("--tiny", action="store_true", help="every part small, on the cpu where there is no card")
+OPTIONS: Options = {
+    "--parts": {"nargs": "*", "choices": list(PARTS), "default": list(PARTS), "help": "parts, in this order"},
+    "--tiny": {"action": "store_true", "help": "every part small, on the cpu where there is no card"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

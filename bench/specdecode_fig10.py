@@ -48,7 +48,13 @@ def reproduce(folder: Path | None) -> Reproduction:
     others = [point for point in rows if point.case["drafter"] != "combined"]
     quantity = "points that are equal to the second decimal"
     counted = [
-        row(quantity, {"figure": figure}, "identity", len(points), _equal(points))
+        row(
+            quantity,
+            {"figure": figure},
+            "identity",
+            len(points),
+            sum(point.ours is not None and round(point.ours, 2) == point.paper for point in points),
+        )
         for figure, points in (("one drafter", others), ("combined", combined))
     ]
     off = f"all {len(rows)} points: {off_by((point.error for point in rows), digits=2)}"
@@ -122,7 +128,3 @@ def _lookup(walks: Walks, drafted: Floats, sharing: Floats, batch: int) -> StepT
     lookups_s = PAPER["simulator"]["lookup_share"] * float(np.sum(sharing * pass_s))
     token_s = lookups_s / (batch * float(np.sum(drafted)) or 1.0)
     return StepTime(per_token_s=token_s, per_row_token_s=token_s)
-
-
-def _equal(rows: list[PaperRow]) -> int:
-    return sum(point.ours is not None and round(point.ours, 2) == point.paper for point in rows)

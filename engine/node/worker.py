@@ -148,10 +148,6 @@ class Worker:
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
         if TURNED_DOWN.isdisjoint(map(type, instructions)):
             self.executor.receive(event, content)
-        self.obey(instructions)
-
-    def obey(self, instructions: list[Instruction]) -> None:
-        """Carry out instructions of the station."""
         for instruction in instructions:
             if isinstance(instruction, Released):
                 self.executor.release(instruction.tag)
@@ -186,7 +182,9 @@ class Worker:
             self._take(self.inbox.get(timeout=wait_s))
         except queue.Empty:
             if wait_s is not None and now_s() - time_s - wait_s > STILL_S:
-                self._read_all()
+                with contextlib.suppress(queue.Empty):  # apply events until none arrives for READ_S
+                    while True:
+                        self._take(self.inbox.get(timeout=READ_S))
         self._take_due()
         self._ring(now_s())
 
@@ -196,12 +194,6 @@ class Worker:
             self._take(self.inbox.get(), by_s)
         if self.later:
             self._take_due(by_s)
-
-    def _read_all(self) -> None:
-        """Apply events until none arrives for READ_S."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._take(self.inbox.get(timeout=READ_S))
 
     def _alarm_s(self) -> float:
         """Return the time of the station's next timeout."""

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -55,26 +56,18 @@ def batches(stream: np.ndarray, seed: int) -> Batches:
         yield torch.from_numpy(np.stack([stream[start : start + LENGTH + 1] for start in starts]))
 
 
-def next_token_loss(model: LlamaForCausalLM) -> Loss:
+def next_token_loss(model: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
     """Cross entropy of the next token, in nats."""
-
-    def loss(batch: torch.Tensor) -> torch.Tensor:
-        logits = model(input_ids=batch[:, :-1]).logits
-        return functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
-
-    return loss
+    logits = model(input_ids=batch[:, :-1]).logits
+    return functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
 
 
-def distillation_loss(student: LlamaForCausalLM, teacher: LlamaForCausalLM) -> Loss:
+def distillation_loss(student: LlamaForCausalLM, teacher: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
     """KL(teacher || student) a token, in nats."""
-
-    def loss(batch: torch.Tensor) -> torch.Tensor:
-        with torch.inference_mode():
-            wanted = functional.log_softmax(teacher(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
-        given = functional.log_softmax(student(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
-        return functional.kl_div(given, wanted.clone(), log_target=True, reduction="batchmean")
-
-    return loss
+    with torch.inference_mode():
+        wanted = functional.log_softmax(teacher(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
+    given = functional.log_softmax(student(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
+    return functional.kl_div(given, wanted.clone(), log_target=True, reduction="batchmean")
 
 
 def train(
@@ -212,13 +205,13 @@ def main() -> None:
 
     target, drafter = llama(TARGET), llama(DRAFTER)
     text, minutes = batches(stream, seed), options.minutes_drafter
-    record["target"] = train(target, text, next_token_loss(target), options.minutes_target, 0.02, "target")
+    record["target"] = train(target, text, partial(next_token_loss, target), options.minutes_target, 0.02, "target")
     checksums = {"target": save(target, options.out / "target")}
     target.eval()
-    record["drafter_on_text"] = train(drafter, text, next_token_loss(drafter), 0.15 * minutes, 0.02, "drafter")
+    record["drafter_on_text"] = train(drafter, text, partial(next_token_loss, drafter), 0.15 * minutes, 0.02, "drafter")
     own = own_text(target, stream, 0.25 * minutes, seed)
     record["own_text_tokens"] = int(own.size)
-    text, loss = mixed(stream, own, seed + 1), distillation_loss(drafter, target)
+    text, loss = mixed(stream, own, seed + 1), partial(distillation_loss, drafter, target)
     record["drafter_distilled"] = train(drafter, text, loss, 0.6 * minutes, 0.02, "distillation")
     checksums["drafter"] = save(drafter, options.out / "drafter")
     record["held_out"] = evaluate(target, drafter.eval(), held_out)

@@ -139,13 +139,9 @@ def verifications_of(rows: Table) -> Table:
     """
     done = rows.where(rows.event.among("done") & rows.kind.among("verify"))
     done = done.where(np.sort(Groups(done.tag, done.request, done.base).first))
+    named = {name: getattr(done, name) for name in ("station", "step", "tag", "request", "epoch", "base")}
     return Table.of(
-        station=done.station,
-        step=done.step,
-        tag=done.tag,
-        request=done.request,
-        epoch=done.epoch,
-        base=done.base,
+        **named,
         verified_s=done.time_s,
         draft_tokens=done.tokens,
         acceptance_length=done.accepted,
