@@ -129,13 +129,9 @@ def drafters_of(small: CausalLM, large: CausalLM) -> dict[str, Drafter | LookupD
 
 
 def ours(
-    prompts: Sequence[list[int]],
-    small: CausalLM,
-    large: CausalLM,
-    depth: int,
-    sampling: Sampling,
+    prompts: Sequence[list[int]], small: CausalLM, large: CausalLM, depth: int, sampling: Sampling,
     new_tokens: int = NEW_TOKENS,
-) -> dict[str, Way]:
+) -> dict[str, Way]:  # fmt: skip
     """Return all of the engine's ways to decode; every drafter comes with the rule that suits it."""
     cache = large.new_cache()
     drafters = drafters_of(small, large)
@@ -153,13 +149,9 @@ def ours(
 
 
 def theirs(
-    prompts: Sequence[list[int]],
-    small: CausalLM,
-    large: CausalLM,
-    depth: int,
-    sampling: Sampling,
+    prompts: Sequence[list[int]], small: CausalLM, large: CausalLM, depth: int, sampling: Sampling,
     new_tokens: int = NEW_TOKENS,
-) -> dict[str, Way]:
+) -> dict[str, Way]:  # fmt: skip
     """Return transformers' own ways: plain, assisted at its defaults and at our depth, prompt lookup."""
     drawn: dict[str, object] = {}
     if sampling.temperature:

@@ -94,16 +94,8 @@ def study(options: argparse.Namespace) -> Report:
 def run_part(name: str, folder: Path, tiny: bool) -> int:
     """Run a part in a process; return its exit status, 124 if it was cut off."""
     study_name, *words = PARTS[name]
-    command = [
-        sys.executable,
-        "-m",
-        "bench",
-        study_name,
-        *words,
-        *(TINY[study_name] if tiny else ()),
-        "-o",
-        str(folder),
-    ]
+    words += TINY[study_name] if tiny else ()
+    command = [sys.executable, "-m", "bench", study_name, *words, "-o", str(folder)]
     process = subprocess.Popen(command, start_new_session=True)  # noqa: S603  (a study of ours)
     try:
         status = process.wait(PART_S)

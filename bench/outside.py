@@ -26,8 +26,7 @@ from specfleet.calibration.serving import depths_of, loop_of, profile_of_target,
 from specfleet.engine.launch.serve import serve
 from specfleet.experiments.compare.compare import ComparedQuantity
 from specfleet.experiments.console.printing import remark
-from specfleet.figures.labels import LINE_COLOURS
-from specfleet.figures.style import STYLE, new_figure, save
+from specfleet.figures.style import LINE_COLOURS, STYLE, new_figure, save
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, read_run, write_run

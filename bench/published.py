@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.aiconfigurator import MeasuredRun
-from bench.serving_rows import predicted
+from bench.serving_rows import MeasuredRun, predicted
 from specfleet.experiments.reproduce.rows import Paper, PaperRow, Reproduction, fitted_if, in_parts, row
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.times.profile import HardwareProfile

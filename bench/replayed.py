@@ -16,7 +16,7 @@ import numpy as np
 
 import specfleet
 from bench.harness import Aim, Options, Report, Row, run
-from specfleet.calibration.overheads import delays_of, link_of, overhead_of
+from specfleet.calibration.effects import delays_of, link_of, overhead_of
 from specfleet.fleet.acceptance.models import Geometric, expected_committed
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import make_scenario

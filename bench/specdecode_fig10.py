@@ -1,7 +1,7 @@
 """SpecDecode-Bench, figures 10 and 12: speed-ups that its authors simulated, by our simulator under their assumptions.
 
 Their times are linear in tokens and their rows copies of one request, so each point is a walk over the recorded texts,
-priced by `lockstep.py`, which a test holds equal to the simulation row by row.
+priced as in `specdecode.py`, which a test holds equal to the simulation row by row.
 """
 
 import random
@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from bench.harness import data_file, off_by
-from bench.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 from bench.specdecode import (
     BATCHES,
     EAGLE_S,
@@ -21,8 +20,13 @@ from bench.specdecode import (
     RECORDED,
     SETS,
     TARGET_S,
+    Floats,
     RecordedTexts,
+    Walks,
+    prefills_s,
     read_recordings,
+    rounds_s,
+    walks_of,
 )
 from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, row
 from specfleet.fleet.times.profile import HardwareProfile

@@ -20,7 +20,7 @@ from specfleet.engine.node.drafts import contents_of, drafts_of
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.engine.replayed.continuations import continuations_of
 from specfleet.engine.replayed.targets import Continuation
-from specfleet.fleet.policies.shapes import Shape, parents
+from specfleet.fleet.policies.shapes import Shape, some_parents
 from specfleet.fleet.scenario.resolved import Fleet
 
 TAG = 0
@@ -52,7 +52,7 @@ def verifications_s(
     """
     target.open(TAG, stretched(prompt, context))
     target.decode([TAG])
-    draft = Content(stretched(prompt, tokens - 1), some_nodes(shape, tokens - 1))
+    draft = Content(stretched(prompt, tokens - 1), some_parents(shape, tokens - 1))
     device = target.model.device
 
     def step() -> object:
@@ -61,19 +61,6 @@ def verifications_s(
     times_s = repeated_s(step, repeats, device)
     target.release(TAG)
     return times_s
-
-
-def some_nodes(shape: Shape, nodes: int) -> list[int] | None:
-    """Parents of the first `nodes` nodes of a draft; None for a chain.
-
-    A dynamic tree is not known before it grew: a bushy one of as many nodes stands for it.
-    """
-    if shape.kind == "chain":
-        return None
-    if shape.kind == "dynamic":
-        return [node // shape.width for node in range(nodes)]
-    levels = next(depth for depth in range(nodes + 1) if shape.nodes(depth) >= nodes)
-    return parents(shape.children(levels))[:nodes]
 
 
 def some_hidden(drafter: Drafter, tokens: int) -> torch.Tensor | None:

@@ -2,16 +2,22 @@
 
 It owns the station and the executor, and nothing of the network. Events arrive through its inbox; its messages are
 posted at once. So input never waits for inference, and inference never for the network.
+
+Processes of one host that share a device hold a lock on it around each step, one at a time.
 """
 
 import contextlib
+import fcntl
 import heapq
 import math
+import os
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,14 +26,12 @@ from specfleet.engine.net.actions import Deliver
 from specfleet.engine.net.clock import MAX_MARGIN_S, Waiter, now_s
 from specfleet.engine.net.content import NOTHING, Content
 from specfleet.engine.net.handshake import Ping
-from specfleet.engine.node.device_lock import DeviceLock, no_lock
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.recorder import RecordedStation
 from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,
     Ignored,
-    Instruction,
     Message,
     Refusal,
     Released,
@@ -37,6 +41,33 @@ from specfleet.fleet.stations.messages import (
 )
 from specfleet.fleet.stations.station import Start, Wait
 from specfleet.fleet.times.step import Step
+
+DeviceLock = Callable[[], AbstractContextManager[None]]
+"""Returns a context with exclusive use of the device; entering it waits until the device is free."""
+
+no_lock: DeviceLock = nullcontext
+"""Never waits: for a device of one station, or of several that run concurrently."""
+
+
+def device_lock(path: Path | None) -> DeviceLock:
+    """Return a lock that excludes all other holders of a lock on the same file, in whatever process.
+
+    Without a file, return a lock that never waits.
+    """
+    if path is None:
+        return no_lock
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+
+    @contextmanager
+    def lock() -> Iterator[None]:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+    return lock
+
 
 STILL_S = 0.05  # a wait that ends later by more: this process was stopped
 READ_S = 0.05  # without an event for so long, the inbox counts as read

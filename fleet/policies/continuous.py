@@ -111,7 +111,8 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         place = 0
         while place < len(rows):
             row = rows[place]
-            share = None if prompts_alone and row.known - row.computed == 1 and row.computed > 0 else _share(row, left - self.slots)
+            decodes = row.known - row.computed == 1 and row.computed > 0
+            share = None if prompts_alone and decodes else _share(row, left - self.slots)
             if share is None:
                 place += 1
                 continue

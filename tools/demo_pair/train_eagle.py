@@ -23,7 +23,6 @@ from specfleet.engine.decoding.eagle import EagleHead
 from specfleet.engine.decoding.eagle_files import load_head, own_tensors
 from specfleet.engine.demo_pair.corpus import FOLDER
 from specfleet.fleet.files import write_file
-from tools.demo_pair.corpus import token_stream
 from tools.demo_pair.train import (
     checksum,
     held_out_windows,
@@ -32,6 +31,7 @@ from tools.demo_pair.train import (
     options_of,
     own_text,
     record_of,
+    token_stream,
     train,
 )
 
