@@ -156,7 +156,7 @@ def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> Resolv
 
     >>> import specfleet
     >>> specfleet.show("star").drafters.depth
-    5
+    7
     """
     fleet = resolve(scenario_of(scenario, changes, **keys))
     drafters = msgspec.structs.replace(fleet.drafters, admit=admission_of(fleet))

@@ -85,5 +85,5 @@ def test_a_written_scenario_reads_back(name: str, tmp_path: Path) -> None:
 
 def test_a_profile_that_does_not_parse_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text('{"name": "mine", "draft": {"base": 1}, "verify": {}}')
-    with pytest.raises(InputError, match=r"mine\.toml: .*mine\.json.*draft\.base = 1; allowed: base_s"):
+    with pytest.raises(InputError, match=r"mine\.toml: .*mine\.json.*draft\.base = 1; nearest: base_s"):
         read_scenario(written(tmp_path, 'profile = "mine.json"'))

@@ -20,6 +20,8 @@ def values_of(kind: inspect.Type) -> Iterator[Any]:
                 yield from values_of(part)
         case inspect.VarTupleType() | inspect.ListType():
             yield from ([item] for item in values_of(kind.item_type))
+        case inspect.TupleType():
+            yield from (list(items) for items in zip(*map(values_of, kind.item_types), strict=False))
         case inspect.DictType():
             yield from ({"other": item} for item in values_of(kind.value_type))
         case inspect.StructType():
