@@ -147,17 +147,11 @@ def with_positions(fleet: Fleet) -> Fleet:
 
 def _stated_positions(fleet: Fleet) -> dict[str, int]:
     """Return the positions in the config.json of the fleet's models on this host, by folder."""
-    folders = (
-        [folder_of(fleet.verifiers.model, "target")] if is_folder_of_model(fleet.verifiers.model, "target") else []
-    )
-    if fleet.drafters.count and fleet.drafters.kind == "eagle":
-        folders.append(head_folder(fleet))
-    elif (
-        fleet.drafters.count and fleet.drafters.kind == "model" and is_folder_of_model(fleet.drafters.model, "drafter")
-    ):
-        folders.append(folder_of(fleet.drafters.model, "drafter"))
+    asked, role = [(fleet.verifiers.model, "target")], {"model": "drafter", "eagle": "eagle"}.get(fleet.drafters.kind)
+    asked += [(fleet.drafters.model, role)] if role and fleet.drafters.count else []
     known: dict[str, int] = {}
-    for path in (folder / "config.json" for folder in folders):
+    for model, role in asked:
+        path = (DEMO_PAIR / role if model == "demo" else Path(model)) / "config.json"
         if is_file(path) and isinstance(content := read_json(path), dict):
             check_layers(path, content)
             nested = next((part for key in NESTED if isinstance(part := content.get(key), dict)), content)

@@ -3,19 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from specfleet.fleet.data.shipped import shipped_tables
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import shortened
 
 LAYER = "transformer_layer_config"  # the sizes of a head in the format of speculators
-ONE_PASS = {  # drafters that draft all tokens in one pass: marks of their names, in small letters
-    "dflash": "DFlash", "dspark": "DSpark", "domino": "Domino", "medusa": "Medusa", "hydra": "Hydra",
-    "mlp_speculator": "MLP speculator", "mlpspeculator": "MLP speculator", "peagle": "P-EAGLE", "p_eagle": "P-EAGLE",
-    "pard": "PARD", "parallel": "parallel drafting", "clover": "Clover", "lstm": "LSTM speculator",
-}  # fmt: skip
-ONE_PASS_KEYS = {  # keys that only they have
-    "dflash_config": "DFlash", "block_size": "its kind", "medusa_num_heads": "Medusa", "n_predict": "MLP speculator",
-    "parallel_drafting": "parallel drafting", "pard_token": "PARD", "ptd_token_id": "P-EAGLE",
-}  # fmt: skip
 LAYERS_KEY = "eagle_aux_hidden_state_layer_ids"
 OF_HEADS = ("draft_vocab_size", "target_hidden_size", "quantization_config", "tie_word_embeddings")
 SPECULATORS = ("eagle", "eagle3", "mtp")
@@ -30,12 +22,12 @@ def drafting_of(content: Mapping[str, Any], origin: str) -> tuple[Mapping[str, A
     kind, stated = str(content.get("model_type") or ""), content.get("speculators_model_type")
     names = content.get("architectures") or []
     said = f"{names} {kind} {stated}".lower()
-    marks = [mark for mark in ONE_PASS if mark in said] + [key for key in ONE_PASS_KEYS if content.get(key)]
-    if marks:
+    tables = shipped_tables("published")["one_pass"]
+    marks = [(mark, name) for mark, name in tables["names"].items() if mark in said]
+    for mark, name in [*marks, *((key, name) for key, name in tables["keys"].items() if content.get(key))]:
         raise InputError(
-            f"{origin}: {marks[0]} in architectures = {shortened(names)}, model_type or a key: "
-            f"{(ONE_PASS | ONE_PASS_KEYS)[marks[0]]} drafts a block in one pass, which has no model here; give an "
-            "EAGLE head, a small model, or lookup"
+            f"{origin}: {mark} in architectures = {shortened(names)}, model_type or a key: {name} drafts a block in "
+            "one pass, which has no model here; give an EAGLE head, a small model, or lookup"
         )
     if stated is not None:
         return _of_speculators(content, stated, origin)

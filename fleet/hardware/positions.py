@@ -1,6 +1,5 @@
 """The longest text of a model, by its config.json: its positions, and what a scaling of them adds, as in vLLM."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,13 +38,9 @@ def _scaled(stated: int, rope: Mapping[str, Any], origin: str) -> int:
         return stated
     if kind not in RAISING:
         raise InputError(f"{origin}.rope_type = {shortened(kind)}; allowed: {', '.join((*STATED, *RAISING))}")
-    base, factor = (
-        rope.get("original_max_position_embeddings", stated) if "yarn" in kind else stated,
-        rope.get("factor", 1),
-    )
-    numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in (base, factor))
-    if not numbers or not (math.isfinite(factor) and factor >= 1 and 1 <= base <= MAX_POSITIONS >= base * factor):
-        raise InputError(
-            f"{origin}: factor = {shortened(factor)} of {shortened(base)} positions; needs a factor from 1"
-        )
+    factor = rope.get("factor", 1)
+    base = rope.get("original_max_position_embeddings", stated) if "yarn" in kind else stated
+    numbers = type(base) is int and type(factor) in (int, float)
+    if not numbers or not (1 <= factor < MAX_POSITIONS and base >= 1 and base * factor <= MAX_POSITIONS):
+        raise InputError(f"{origin}: factor = {shortened(factor)} of {shortened(base)} positions; allowed: from 1 on")
     return int(base * factor)
