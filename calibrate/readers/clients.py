@@ -159,7 +159,8 @@ def make_load(
         notes.append(note)
         ways = (*ways[1:], ways[0])
     until_s, over_s = float(starts_s.max()), float(np.ptp(starts_s))  # while requests came: the rest empties the server
-    if lasted_s or over_s <= float((ends_s - starts_s).mean()):
+    # A client alone leaves nothing to empty.
+    if lasted_s or limit == 1 or over_s <= float((ends_s - starts_s).mean()):
         until_s, over_s = math.inf, span_s
     share = np.where(  # of an answer, that came until then
         decoding_s > 0, np.clip((until_s - firsts_s) / np.maximum(decoding_s, 1e-12), 0, 1), firsts_s <= until_s

@@ -6,9 +6,8 @@ from pathlib import Path
 import msgspec
 
 from specfleet.calibration.readers.counts import counts_of_survivors
-from specfleet.calibration.readers.draft_counters import drafts_in
 from specfleet.calibration.readers.load import Load, Spread, ways_of
-from specfleet.calibration.readers.prometheus import Sample, add_up, between, number_of, read_scrapes
+from specfleet.calibration.readers.prometheus import Sample, add_up, between, drafts_in, number_of, read_scrapes
 from specfleet.calibration.readers.recording import Recording
 from specfleet.fleet.errors import InputError
 

@@ -71,14 +71,14 @@ def inferred_profile(load: Load, engine: str = "vllm", drafts: tuple[int, int] =
 def _prefill(load: Load, round_s: float) -> tuple[float, str]:
     """Return the time of a prefill, and its source in words; 0 without one.
 
-    A client sees TTFT. A request that follows another waits for the step that has just begun, one that arrives for half
-    a step, if one runs.
+    A client sees TTFT. A request that follows another waits for the step of others that has just begun, one that
+    arrives for half a step, if one runs.
     """
     if load.prefill_s:
         return load.prefill_s.mean, "a prefill time"
     if load.limit is None or load.ttft_s is None:
         return 0.0, ""
-    steps = 1.0 if load.limit else min(load.in_flight or 0.0, 1.0) / 2
+    steps = {0: min(load.in_flight or 0.0, 1.0) / 2, 1: 0.0}.get(load.limit, 1.0)
     return max(load.ttft_s.quantiles["P50"] - steps * round_s, 0.0), "the median TTFT, less the wait for a step"
 
 

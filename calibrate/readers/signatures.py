@@ -36,7 +36,8 @@ class Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.text:
             return re.search(self.text, text, re.MULTILINE | re.IGNORECASE) is not None
         ways = ([int(part) if part.isdigit() else part for part in key.split(".")] for key in self.keys)
-        return all(way[-1] in (found_in(entry, *way[:-1]) or ()) for way in ways)
+        places = ((found_in(entry, *way), last) for *way, last in ways)
+        return all(isinstance(place, dict) and last in place for place, last in places)
 
 
 @cache

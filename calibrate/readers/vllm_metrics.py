@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from specfleet.calibration.readers.counts import counts_of_survivors, steps_without_draft
-from specfleet.calibration.readers.draft_counters import drafts_in
 from specfleet.calibration.readers.load import Load, Spread, ways_of
 from specfleet.calibration.readers.prometheus import (
     COUNTED,
     Sample,
     add_up,
     between,
+    drafts_in,
     histogram,
     number_of,
     read_scrapes,

@@ -154,6 +154,6 @@ def _refused(scenario: Scenario) -> Iterator[str]:
     for table, stated, default in (("drafters", drafters, Drafters()), ("verifiers", scenario.verifiers, Verifiers())):
         for key in stated.__struct_fields__:
             if key not in KNOWN[table] and getattr(stated, key) != getattr(default, key):
-                yield f"{table}.{key}: vllm does not have it; leave it out"
+                yield f"{table}.{key}: not set on vllm here; leave it out"
     if scenario.faults:
         yield "faults: vllm is not made to fail; leave them out"

@@ -185,6 +185,8 @@ def metrics_of(load: Load) -> dict[str, Metric]:
 
 def workloads_apart(simulated: Run, metrics: Mapping[str, Metric], load: Load) -> Iterator[str]:
     """Yield what differs between the requests that were simulated and those of the client."""
+    if load.unpredictable:
+        yield f"not predicted: {load.unpredictable}"
     requests = findings_of(simulated).requests
     means = {name: float(metric.value) for name, metric in metrics.items()}
     means |= {"prompt": float(requests.prompt_tokens.mean()), "answer": float(requests.tokens.mean())}

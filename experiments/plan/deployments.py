@@ -182,9 +182,9 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
             reasons.append(error)
             beyond = f" beyond depth {every[-1].fleet.depth}" if len(every) > before else ""
             is_own = candidate.depths == (0,) or isinstance(error, ContextError)
-            no_room = f"the drafter and its cache have no room beside {candidate.target}"
-            why = str(error).partition(": ")[2] if is_own else no_room
-            left_out.append((candidate.name, f"left out: {candidate.name}{beyond}: {why}"))
+            why = str(error) if is_own else f"the drafter and its cache have no room beside {candidate.target}"
+            name = "" if isinstance(error, ContextError) else candidate.name  # more devices have no more positions
+            left_out.append((name, f"left out: {candidate.name}{beyond}: {why}"))
     if not every:
         raise reasons[-1] if reasons else InputError("plan: no fleet has such numbers of targets and drafters")
     hour = question.aim == "hour"
@@ -196,7 +196,7 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
             "kept); add devices"
         )
     found = set[str]() if question.devices is None else {made.fleet.candidate.name for made in every}
-    return every, [note for name, note in left_out if name not in found]
+    return every, list(dict.fromkeys(note for name, note in left_out if name not in found))
 
 
 def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:

@@ -71,8 +71,10 @@ def apply_changes(content: dict[str, Any], changes: Changes, origin: str) -> Non
 
     A table merges into the existing one, key by key, unless it has a tag (`policy`, `model`, ...): then it replaces
     the existing one. Structs, such as a profile, replace existing values. numpy's numbers, ranges and paths become
-    plain values. None is a missing key.
+    plain values. None is a missing key. A rule with lengths of its own also replaces `drafters.depth`.
     """
+    drafters, had_lengths = content.get("drafters"), _has_lengths(content)
+    depth = drafters.pop("depth", None) if isinstance(drafters, dict) else None
     for key, value in pairs_of(changes):
         *folders, leaf = str(key).split(".")
         if not all([*folders, leaf]):
@@ -93,6 +95,17 @@ def apply_changes(content: dict[str, Any], changes: Changes, origin: str) -> Non
             raise InputError(
                 f"{origin}: {key} = {shortened(value)}: no value of a scenario; allowed: {allowed}"
             ) from error
+    drafters = content.get("drafters")
+    if depth is not None and isinstance(drafters, dict) and (had_lengths or not _has_lengths(content)):
+        drafters.setdefault("depth", depth)
+
+
+def _has_lengths(content: Mapping[str, Any]) -> bool:
+    """Whether drafts get their lengths from `verifiers.allocate` or from drafting ahead."""
+    drafters, verifiers = (
+        side if isinstance(side, dict) else {} for side in map(content.get, ("drafters", "verifiers"))
+    )
+    return verifiers.get("allocate") is not None or "ahead" in str(drafters.get("overlap"))
 
 
 def _opened(value: Any, keys: Sequence[str]) -> Any:

@@ -177,3 +177,16 @@ def test_gaps_of_other_chunks_are_no_rounds(
     assert load.ways[0].name.startswith(way)
     assert says in load.notes[0]
     assert "disagree" in load.disagreement()
+
+
+@pytest.mark.parametrize("requests", [2, 10, 40])
+def test_a_client_alone_has_a_request_each_latency(tmp_path: Path, requests: int) -> None:
+    alone = served(requests, 1)
+    file = write(tmp_path / "b.json", bench_text(alone, max_concurrency=1))
+    made = specfleet.import_record("vllm-bench", file, tmp_path / "made.toml")
+    rows = {row.quantity: row for row in specfleet.compare_load(made).rows}  # type: ignore[union-attr]
+    latency_s = sum(one.end_s - one.start_s for one in alone) / requests
+    assert rows["requests/s"].observed == pytest.approx(1 / latency_s)
+    assert rows["in flight"].simulated == pytest.approx(1)
+    assert rows["TTFT, ms, mean"].error == pytest.approx(0, abs=0.01)
+    assert rows["requests/s"].error == pytest.approx(0, abs=0.15 if requests < 10 else 0.04)

@@ -30,6 +30,14 @@ def test_a_named_policy_takes_parameters_by_dotted_key() -> None:
     assert tree.drafters.shape.branching == (3,)
 
 
+def test_a_rule_of_lengths_replaces_the_depth_of_a_file() -> None:
+    for rule in ({"verifiers.allocate": {"policy": "random-share", "budget": 9}}, {"drafters.overlap": "ahead"}):
+        assert specfleet.scenario_of("star", rule).drafters.depth != specfleet.scenario_of("star").drafters.depth
+        with pytest.raises(specfleet.InputError, match=r"leave drafters.depth out"):
+            specfleet.scenario_of("star", rule | {"drafters.depth": 7})
+    assert specfleet.scenario_of("star", {"drafters.overlap": "in-turn"}) == specfleet.scenario_of("star")
+
+
 def test_python_scenarios_find_their_profiles() -> None:
     made = Scenario(profile="rtx-4090")
     assert specfleet.show(made).profile == "rtx-4090"

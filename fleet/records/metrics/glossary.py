@@ -105,7 +105,7 @@ METRICS = (
     Meaning("target_load", "share of time", "Share of the time in which a target works, the mean over targets."),
     Meaning("bottleneck", "share of time", "Load of the busiest station or shared device, whose name follows."),
     Meaning("requests", "requests", "Requests that completed in the window."),
-    Meaning("carried_requests_per_s", "requests/s", "Requests completed in a second, each in parts, with its tokens."),
+    Meaning("carried_requests_per_s", "requests/s", "Requests completed in a second, by streams' cycles or by tokens."),
     Meaning("offered_requests_per_s", "requests/s", "Requests that come in a second, by the scenario or its trace."),
     Meaning("goodput_requests_per_s", "requests/s", "Requests that complete in a second and met all goals of `[slo]`.",
             "", "slo_attainment carried_requests_per_s", "vLLM, `vllm bench serve --goodput`; AIPerf, `--goodput`"),

@@ -94,6 +94,7 @@ def test_a_drafter_for_shorter_texts_is_left_out_by_name(tmp_path: Path) -> None
         scenario = Scenario(workload=Workload(prompt_tokens=prompt, new_tokens=35))
         found, notes = estimates(Question(tuple(candidates(TARGET, head, scenario=scenario)), Load(each=1)))
         assert said in notes[0]
+        assert "2048 positions" in notes[0]
         assert max(one.fleet.depth for one in found) == depths
     (one,) = candidates(f"{tmp_path / 'short'}@h100")
     assert "--max-model-len 1080 " in server_commands(one, 0, 8)[0]
