@@ -8,9 +8,8 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import shortened
 
 LAYER = "transformer_layer_config"  # the sizes of a head in the format of speculators
-LAYERS_KEY = "eagle_aux_hidden_state_layer_ids"
 OF_HEADS = ("draft_vocab_size", "target_hidden_size", "quantization_config", "tie_word_embeddings")
-SPECULATORS = ("eagle", "eagle3", "mtp")
+LAYERS_KEY = "eagle_aux_hidden_state_layer_ids"
 OWN_TYPES = {"eagle": "eagle", "eagle3": "eagle3", "deepseek_mtp": "mtp"}  # model types of heads alone
 
 
@@ -29,14 +28,20 @@ def drafting_of(content: Mapping[str, Any], origin: str) -> tuple[Mapping[str, A
             f"{origin}: {mark} in architectures = {shortened(names)}, model_type or a key: {name} drafts a block in "
             "one pass, which has no model here; give an EAGLE head, a small model, or lookup"
         )
-    if stated is not None:
-        return _of_speculators(content, stated, origin)
+    reads_layers = _reads_layers(content, origin)
+    if stated is not None:  # sizes in a table of their own, the draft's vocabulary at the top
+        inner = content.get(LAYER)
+        if stated not in ("eagle", "eagle3", "mtp") or not isinstance(inner, Mapping):
+            raise InputError(
+                f"{origin}: speculators_model_type = {shortened(stated)}, {LAYER} = {shortened(inner, 60)}; allowed: "
+                "eagle, eagle3, mtp, with a table"
+            )
+        return {**inner, **{key: content[key] for key in OF_HEADS if content.get(key) is not None}}, str(stated)
     if kind in OWN_TYPES:
-        inner = content.get("model")  # of heads that were converted for vLLM
-        return {**(inner if isinstance(inner, Mapping) else {}), **content}, OWN_TYPES[kind]
-    if "eagle3" in said or content.get("draft_vocab_size") is not None or _reads_layers(content, origin):
+        return content, OWN_TYPES[kind]
+    if "eagle3" in said or content.get("draft_vocab_size") is not None or reads_layers:
         return {**content, **({"model_type": "llama"} if "llama" in str(names).lower() else {})}, "eagle3"
-    if "eagle" in said or "hass" in said:
+    if "eagle" in said:
         return content, "eagle"
     if "mtp" in said or "nextn" in said:
         return {**content, "num_hidden_layers": 1, "first_k_dense_replace": 0, "layer_types": None}, "mtp"
@@ -46,18 +51,6 @@ def drafting_of(content: Mapping[str, Any], origin: str) -> tuple[Mapping[str, A
             "write EagleLlamaForCausalLM there, for one of EAGLE-3 LlamaForCausalLMEagle3"
         )
     return content, ""
-
-
-def _of_speculators(content: Mapping[str, Any], stated: Any, origin: str) -> tuple[Mapping[str, Any], str]:
-    """Return a head in the format of speculators: sizes in a table of their own, the draft's vocabulary at the top."""
-    inner = content.get(LAYER)
-    if stated not in SPECULATORS or not isinstance(inner, Mapping):
-        raise InputError(
-            f"{origin}: speculators_model_type = {shortened(stated)}, {LAYER} = {shortened(inner, 60)}; allowed: "
-            f"{', '.join(SPECULATORS)}, with a table"
-        )
-    _reads_layers(content, origin)
-    return {**inner, **{key: content[key] for key in OF_HEADS if content.get(key) is not None}}, str(stated)
 
 
 def _reads_layers(content: Mapping[str, Any], origin: str) -> bool:

@@ -8,55 +8,13 @@ from collections.abc import Iterable, Mapping
 from fnmatch import translate
 from typing import Any, NoReturn
 
-import msgspec
-
 from specfleet.fleet.data.shipped import shipped_tables
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import shortened
 
 KEY = "quantization_config"
 WHOLE = 0.95  # share of a part's matrices that counts as all of them
 EXPRESSION = re.compile(r"([\w.*-]*)(?:\(([\w|]+)\)([\w.*-]*))?(\$?)")  # names, .* and one choice (a|b)
-
-
-class Numbers(msgspec.Struct, frozen=True):
-    """How weights, inputs or a cache are written."""
-
-    type: str
-    num_bits: int
-    group_size: int | None = None
-
-
-class Group(msgspec.Struct, frozen=True):
-    """Modules of one precision, by the keys of compressed-tensors."""
-
-    weights: Numbers
-    input_activations: Numbers | None = None
-    targets: tuple[str, ...] = ("Linear",)
-
-
-class Quantised(msgspec.Struct, frozen=True):
-    """The keys of `quantization_config` that are read, of all methods; the lists name modules in 16 bits."""
-
-    quant_method: str = ""
-    quant_algo: str | None = None
-    bits: int | None = None
-    group_size: int | None = None
-    load_in_4bit: bool = False
-    load_in_8bit: bool = False
-    config_groups: dict[str, Group] = {}
-    kv_cache_scheme: Numbers | str | None = None
-    kv_cache_quant_algo: str | None = None
-    modules_to_not_convert: list[str] | None = None
-    ignored_layers: list[str] | None = None
-    ignore: list[str] | None = None
-    exclude_modules: list[str] | None = None
-    llm_int8_skip_modules: list[str] | None = None
-
-
-class _Table(msgspec.Struct, frozen=True):
-    quantization_config: Quantised
 
 
 def precisions_in(content: Mapping[str, Any], kind: str, sizes: Mapping[str, Any], origin: str) -> dict[str, str]:
@@ -69,13 +27,14 @@ def precisions_in(content: Mapping[str, Any], kind: str, sizes: Mapping[str, Any
     given = content.get(KEY) or content.get("compression_config")
     if not given:
         return {}
-    table = convert({KEY: given}, _Table, origin).quantization_config
-    for key in shipped_tables("published")["methods"]["refused"]["keys"]:
-        if (value := given.get(key)) and not (isinstance(value, Mapping) and value.get("format") == "dense"):
+    if not isinstance(given, Mapping):
+        raise InputError(f"{origin}: {KEY} = {shortened(given)}; needs a table")
+    keys = shipped_tables("published")["methods"]["keys"]
+    for key in keys["refused"]:
+        if (value := given.get(key)) and _at(value, "format") != "dense":
             _refuse(origin, key, value, ("none",))
-    precision, _, of_part = _precision(table, origin).partition(" of ")
-    lists = (table.modules_to_not_convert, table.ignored_layers, table.ignore, table.exclude_modules)
-    kept = _expression([name for names in (*lists, table.llm_int8_skip_modules) for name in names or ()], origin)
+    precision, _, of_part = _precision(given, origin).partition(" of ")
+    kept = _expression({key: given.get(key) or [] for key in keys["kept"]}, origin)
     found = {}
     for part, modules in _modules(kind, sizes).items():
         in_16_bits = sum(kept.match(name) is not None for name in modules) / len(modules)
@@ -84,7 +43,7 @@ def precisions_in(content: Mapping[str, Any], kind: str, sizes: Mapping[str, Any
         if 1 - WHOLE < in_16_bits < WHOLE:
             raise InputError(f"{origin}: {KEY}: {part} in bf16 and in {precision}; a part has one precision here")
         found[part] = "bf16" if in_16_bits >= WHOLE else precision
-    rest, cache = found["attention"], _cache_in(table, origin)
+    rest, cache = found["attention"], _cache_in(given, origin)
     parts = {f"{part}_in": each for part, each in found.items() if each != rest}
     return cache | parts | ({} if rest == "bf16" else {"weights_in": rest})
 
@@ -102,39 +61,45 @@ def _known(name: str, value: Any, origin: str, key: str) -> str:
     return str(table[str(value)])
 
 
-def _precision(table: Quantised, origin: str) -> str:
+def _at(value: Any, *keys: str) -> Any:
+    """Return what tables in tables hold under keys; None where there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _precision(given: Mapping[str, Any], origin: str) -> str:
     """Return the precision of all matrices, or that "of experts", by the method's own key."""
-    method = table.quant_method.lower()
-    key = "quant_algo" if table.quant_algo else _known("quant_method", method, origin, "quant_method")
+    method = str(given.get("quant_method", "")).lower()
+    key = "quant_algo" if given.get("quant_algo") else _known("quant_method", method, origin, "quant_method")
     if key == "quant_algo":
-        return _known(key, str(table.quant_algo).upper(), origin, key)
+        return _known(key, str(given.get(key)).upper(), origin, key)
     if key == "load_in_4bit":
-        return _known(key, f"{table.load_in_4bit}, load_in_8bit = {table.load_in_8bit}", origin, key)
+        return _known(key, f"{given.get(key)}, load_in_8bit = {given.get('load_in_8bit', False)}", origin, key)
     if key == "bits":
-        said = _written("int", table.bits, table.group_size, 16)
-    elif key == "config_groups":
-        groups = list(table.config_groups.values())
-        if [group.targets for group in groups] != [("Linear",)]:
-            _refuse(origin, key, [group.targets for group in groups], ("one group, of all Linear",))
-        weights, inputs = groups[0].weights, groups[0].input_activations
-        said = _written(weights.type, weights.num_bits, weights.group_size, inputs.num_bits if inputs else 16)
-    else:
+        return _known("weights", _written("int", given.get(key), given.get("group_size"), 16), origin, key)
+    if key != "config_groups":
         return key  # of methods with one precision
-    return _known("weights", said, origin, key)
+    groups = list(given[key].values()) if isinstance(given.get(key), Mapping) else []
+    if [_at(group, "targets") or ["Linear"] for group in groups] != [["Linear"]]:
+        _refuse(origin, key, given.get(key), ("one group, of all Linear",))
+    kind, bits, group = (_at(groups[0], "weights", each) for each in ("type", "num_bits", "group_size"))
+    inputs = _at(groups[0], "input_activations", "num_bits")
+    return _known("weights", _written(kind, bits, group, 16 if inputs is None else inputs), origin, key)
 
 
-def _written(kind: str, bits: int | None, group: int | None, inputs: int) -> str:
+def _written(kind: Any, bits: Any, group: Any, inputs: Any) -> str:
     """Return how weights are written, as methods.toml has it; groups of 128 weights are the usual ones."""
     size = f" in groups of {group}" if bits == 4 and group not in (None, -1, 128) else ""
-    return f"{kind} {bits}{size} with inputs of {inputs}"
+    return f"{kind} {bits!r}{size} with inputs of {inputs!r}"
 
 
-def _cache_in(table: Quantised, origin: str) -> dict[str, str]:
+def _cache_in(given: Mapping[str, Any], origin: str) -> dict[str, str]:
     """Return the precision of the KV cache by the checkpoint, if any."""
-    said = table.kv_cache_scheme or table.kv_cache_quant_algo
-    if said is None:
+    said = given.get("kv_cache_scheme") or given.get("kv_cache_quant_algo")
+    if not said:
         return {}
-    told = f"{said.type} {said.num_bits}" if isinstance(said, Numbers) else said.upper()
+    told = f"{said.get('type')} {said.get('num_bits')}" if isinstance(said, Mapping) else str(said).upper()
     return {"cache_in": _known("cache", told, origin, "kv_cache_scheme")}
 
 
@@ -155,14 +120,19 @@ def _modules(kind: str, sizes: Mapping[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def _expression(names: Iterable[str], origin: str) -> re.Pattern[str]:
-    """Return what matches modules of names that are whole, by parts ("mlp.gate"), with *, or expressions after re:."""
+def _expression(names: Mapping[str, Any], origin: str) -> re.Pattern[str]:
+    """Return what matches modules of names that are whole, by parts ("mlp.gate"), with *, or expressions after re:.
+
+    - `names`: lists of them by their keys.
+    """
     forms = []
-    for name in names:
-        plain = name.replace("\\.", ".").replace("language_model.", "")
-        found = EXPRESSION.fullmatch(plain.removeprefix("re:").replace(".*", "*")) if "re:" in plain else None
-        if plain.startswith("re:") and found is None:
-            _refuse(origin, "ignore", name, ("names, with * or one choice (a|b) after re:",))
+    lists = {key: listed if isinstance(listed, list) else [listed] for key, listed in names.items()}
+    for key, name in ((key, name) for key, listed in lists.items() for name in listed):
+        plain = str(name).replace("\\.", ".").replace("language_model.", "")
+        is_expression = plain.startswith("re:")
+        found = EXPRESSION.fullmatch(plain[3:].replace(".*", "*")) if is_expression else None
+        if not isinstance(name, str) or (is_expression and found is None):
+            _refuse(origin, key, name, ("names, with * or, after re:, with .* and one choice (a|b)",))
         before, choice, after, end = found.groups("") if found else (plain, "", "", "$")
         forms += [translate(f"*.{before}{each}{after}{'*' * (not end)}.*") for each in choice.split("|")]
     return re.compile("|".join(forms) or "(?!)")
