@@ -67,7 +67,7 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         "positions": positions_in(config.content, kind, origin),
         "mtp_modules": 0 if head else max(config.size(key, 0, MAX_LAYERS) for key in tables["types"]["modules"]),
     }
-    sizes |= _experts(kind, config) | _attention(kind, config)
+    sizes |= _of_type(kind, config)
     made = convert(sizes | precisions_in(dict(content) | dict(outer), kind, sizes, origin), ModelShape, origin)
     made = msgspec.structs.replace(made, small=_small(kind, made))
     _check_sizes(made, origin)
@@ -77,8 +77,10 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
 def _check_usual(kind: str, config: "_Config") -> None:
     """Raise InputError for a key that changes sizes in a way that no type here knows."""
     tables = shipped_tables("published")["types"]
-    known = tables["usual"] | ({} if kind in tables["experts"] else tables["usual_of_dense"])
-    known |= {} if kind == "deepseek_v3" else tables["usual_of_others"]
+    own = tables["sizes"].get(kind, {}).values()  # keys that this type reads
+    known = tables["usual"] | (tables["usual_of_dense"] if not own else {}) | {"kv_lora_rank": [0]}
+    for key in own:
+        known.pop(key, None)
     for key, usual in known.items():
         if (value := config.content.get(key)) is not None and value not in usual:
             raise InputError(
@@ -107,31 +109,21 @@ def _check_sizes(shape: ModelShape, origin: str) -> None:
         raise InputError(f"{origin}: its sizes make {shape.parameters():.3g} parameters; allowed: {MAX_PARAMETERS:g}")
 
 
-def _experts(kind: str, config: "_Config") -> dict[str, Any]:
-    """Return the sizes of a mixture of experts; nothing for dense models."""
-    keys = shipped_tables("published")["types"]["experts"].get(kind, {})
+def _of_type(kind: str, config: "_Config") -> dict[str, int]:
+    """Return the sizes that only some types have: of experts, and of attention with a latent, or with a state."""
+    keys = shipped_tables("published")["types"]["sizes"].get(kind, {})
     sizes = {ours: config.size(key, 0 if ours == "dense_layers" else None) for ours, key in keys.items()}
     if "dense_layers" in sizes:
         sizes["shared_intermediate"] = sizes["intermediate"] * config.size("n_shared_experts")
+    if "latent" in sizes:
+        sizes["head_dim"] = config.size("qk_nope_head_dim") + sizes["rotary"]
+    if kind == "qwen3_5_moe_text":
+        layers, heads = config.size("num_hidden_layers"), config.size("linear_num_value_heads")
+        key_dim, value_dim = config.size("linear_key_head_dim"), config.size("linear_value_head_dim")
+        sizes["linear_layers"] = layers - layers // config.size("full_attention_interval")
+        sizes["linear_keys"] = config.size("linear_num_key_heads") * key_dim
+        sizes |= {"linear_values": heads * value_dim, "state": heads * key_dim * value_dim}
     return sizes
-
-
-def _attention(kind: str, config: "_Config") -> dict[str, int]:
-    """Return the sizes of attention with a latent, or with a state in some layers; nothing for others."""
-    if kind == "deepseek_v3":
-        keys = shipped_tables("published")["types"]["latent"]
-        sizes = {ours: config.size(theirs) for ours, theirs in keys.items()}
-        return sizes | {"head_dim": config.size("qk_nope_head_dim") + sizes["rotary"]}
-    if kind != "qwen3_5_moe_text":
-        return {}
-    layers, heads = config.size("num_hidden_layers"), config.size("linear_num_value_heads")
-    keys, values = config.size("linear_key_head_dim"), config.size("linear_value_head_dim")
-    return {
-        "linear_layers": layers - layers // config.size("full_attention_interval"),
-        "linear_keys": config.size("linear_num_key_heads") * keys,
-        "linear_values": heads * values,
-        "state": heads * keys * values,
-    }
 
 
 def _small(kind: str, shape: ModelShape) -> int:
