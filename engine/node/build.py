@@ -24,7 +24,7 @@ from specfleet.engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, is_
 from specfleet.engine.decoding.sampling import GREEDY, Sampling
 from specfleet.engine.decoding.verify import Target
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.drafting import LAYER
+from specfleet.fleet.hardware.configs import LAYER
 from specfleet.fleet.hardware.positions import check_context, positions_in
 from specfleet.fleet.inputs.text import is_file, read_json
 from specfleet.fleet.scenario.resolved import Fleet

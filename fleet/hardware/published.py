@@ -35,17 +35,22 @@ def precisions_in(content: Mapping[str, Any], kind: str, sizes: Mapping[str, Any
             _refuse(origin, key, value, ("none",))
     precision, _, of_part = _precision(given, origin).partition(" of ")
     kept = _expression({key: given.get(key) or [] for key in keys["kept"]}, origin)
-    found = {}
-    for part, modules in _modules(kind, sizes).items():
+    found, every = dict[str, str](), _modules(kind, sizes)
+    if of_part and of_part not in every:
+        _refuse(origin, "quant_method", given["quant_method"], ("a model with experts",))
+    for part, modules in every.items():
         in_16_bits = sum(kept.match(name) is not None for name in modules) / len(modules)
         if of_part not in ("", part):
             in_16_bits = 1
         if 1 - WHOLE < in_16_bits < WHOLE:
             raise InputError(f"{origin}: {KEY}: {part} in bf16 and in {precision}; a part has one precision here")
         found[part] = "bf16" if in_16_bits >= WHOLE else precision
-    rest, cache = found["attention"], _cache_in(given, origin)
-    parts = {f"{part}_in": each for part, each in found.items() if each != rest}
-    return cache | parts | ({} if rest == "bf16" else {"weights_in": rest})
+    rest = found["attention"]
+    made = {f"{part}_in": each for part, each in found.items() if each != rest}
+    if cache := given.get("kv_cache_scheme") or given.get("kv_cache_quant_algo"):
+        said = f"{cache.get('type')} {cache.get('num_bits')}" if isinstance(cache, Mapping) else str(cache).upper()
+        made["cache_in"] = _known("cache", said, origin, "kv_cache_scheme")
+    return made | ({} if rest == "bf16" else {"weights_in": rest})
 
 
 def _refuse(origin: str, key: str, value: Any, allowed: Iterable[Any]) -> NoReturn:
@@ -92,15 +97,6 @@ def _written(kind: Any, bits: Any, group: Any, inputs: Any) -> str:
     """Return how weights are written, as methods.toml has it; groups of 128 weights are the usual ones."""
     size = f" in groups of {group}" if bits == 4 and group not in (None, -1, 128) else ""
     return f"{kind} {bits!r}{size} with inputs of {inputs!r}"
-
-
-def _cache_in(given: Mapping[str, Any], origin: str) -> dict[str, str]:
-    """Return the precision of the KV cache by the checkpoint, if any."""
-    said = given.get("kv_cache_scheme") or given.get("kv_cache_quant_algo")
-    if not said:
-        return {}
-    told = f"{said.get('type')} {said.get('num_bits')}" if isinstance(said, Mapping) else str(said).upper()
-    return {"cache_in": _known("cache", told, origin, "kv_cache_scheme")}
 
 
 def _modules(kind: str, sizes: Mapping[str, Any]) -> dict[str, list[str]]:
