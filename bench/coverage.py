@@ -13,7 +13,7 @@ from typing import NamedTuple
 from scipy import stats
 
 import specfleet
-from bench.harness import Aim, Report, Row
+from bench.harness import Aim, Options, Report, Row
 from specfleet.experiments.console.printing import remark
 from specfleet.experiments.jobs import side_by_side
 from specfleet.fleet.records.metrics.glossary import PERCENTILES, percentile_name
@@ -43,10 +43,10 @@ class Setting(NamedTuple):
     exact: Mapping[str, float]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="runs of each setting")
-    parser.add_argument("--only", default="", help="settings whose name holds this text")
+OPTIONS: Options = {
+    "--seeds": {"type": int, "default": SEEDS, "help": "runs of each setting"},
+    "--only": {"default": "", "help": "settings whose name holds this text"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

@@ -15,7 +15,7 @@ import torch
 from transformers import GenerationConfig
 
 import specfleet
-from bench.harness import Report, Row, compared, run
+from bench.harness import Options, Report, Row, compared, run
 from specfleet.engine.decoding.decode import decode_plain, decode_speculatively
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
@@ -46,18 +46,17 @@ Way = Callable[[int], tuple[int, Sequence[int]]]
 Work = Callable[[int], Row]
 """Decodes prompt i and returns its rate."""
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--prompts", type=int, default=16, help="prompts that are decoded one at a time")
-    parser.add_argument("--repetitions", type=int, default=8, help="runs of each batch")
-    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="rows of the batches; none for no batches")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch, for every contestant")
-    parser.add_argument("--depth", type=int, default=5, help="draft tokens of a round")
-    parser.add_argument("--temperature", type=float, default=0.0, help="of one stream; 0 is greedy")
-    parser.add_argument("--precision", choices=list(PRECISIONS), default="float32")
-    parser.add_argument("--device", default="", help="cpu or cuda; left out, cuda where there is one")
-    parser.add_argument("--eager", action="store_true", help="without CUDA graphs, for one stream")
+OPTIONS: Options = {
+    "--prompts": {"type": int, "default": 16, "help": "prompts that are decoded one at a time"},
+    "--repetitions": {"type": int, "default": 8, "help": "runs of each batch"},
+    "--sizes": {"type": int, "nargs": "*", "default": SIZES, "help": "rows of the batches; none for no batches"},
+    "--threads": {"type": int, "default": 1, "help": "threads of torch, for every contestant"},
+    "--depth": {"type": int, "default": 5, "help": "draft tokens of a round"},
+    "--temperature": {"type": float, "default": 0.0, "help": "of one stream; 0 is greedy"},
+    "--precision": {"choices": list(PRECISIONS), "default": "float32"},
+    "--device": {"default": "", "help": "cpu or cuda; left out, cuda where there is one"},
+    "--eager": {"action": "store_true", "help": "without CUDA graphs, for one stream"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:
@@ -76,7 +75,7 @@ def study(options: argparse.Namespace) -> Report:
     where = f"{device}, {options.precision}, {options.threads} threads"
     tables = {f"one stream, {where}": contest(works, options.prompts, CHAIN)}
     for size in options.sizes:
-        rules = {rule: batch_work(rule, size, options.depth, options.precision) for rule in RULES}
+        rules = {rule: partial(batch_row, rule, size, options.depth, options.precision) for rule in RULES}
         tables[f"batches of {size}, {where}"] = contest(rules, options.repetitions, "continuous")
     return Report(tables)
 
@@ -130,13 +129,9 @@ def drafters_of(small: CausalLM, large: CausalLM) -> dict[str, Drafter | LookupD
 
 
 def ours(
-    prompts: Sequence[list[int]],
-    small: CausalLM,
-    large: CausalLM,
-    depth: int,
-    sampling: Sampling,
+    prompts: Sequence[list[int]], small: CausalLM, large: CausalLM, depth: int, sampling: Sampling,
     new_tokens: int = NEW_TOKENS,
-) -> dict[str, Way]:
+) -> dict[str, Way]:  # fmt: skip
     """Return all of the engine's ways to decode; every drafter comes with the rule that suits it."""
     cache = large.new_cache()
     drafters = drafters_of(small, large)
@@ -154,13 +149,9 @@ def ours(
 
 
 def theirs(
-    prompts: Sequence[list[int]],
-    small: CausalLM,
-    large: CausalLM,
-    depth: int,
-    sampling: Sampling,
+    prompts: Sequence[list[int]], small: CausalLM, large: CausalLM, depth: int, sampling: Sampling,
     new_tokens: int = NEW_TOKENS,
-) -> dict[str, Way]:
+) -> dict[str, Way]:  # fmt: skip
     """Return transformers' own ways: plain, assisted at its defaults and at our depth, prompt lookup."""
     drawn: dict[str, object] = {}
     if sampling.temperature:
@@ -190,28 +181,22 @@ def theirs(
     }
 
 
-def batch_work(rule: str, size: int, depth: int, precision: str) -> Work:
-    """Return the work of a batch: twice as many requests as rows, at least four, with prompts of mixed length."""
-
-    def work(number: int) -> Row:
-        result = specfleet.run(
-            specfleet.Scenario(name=rule),
-            {
-                "seed": number, "precision": precision, "drafters.place": "target", "drafters.depth": depth,
-                **{f"verifiers.{key}": value for key, value in rule_of(rule, size).items()},
-                "workload.requests": max(2 * size, 4), "workload.streams": max(2 * size, 4),
-                "workload.prompt_tokens": {"low": 64, "high": 192},
-                "workload.new_tokens": 64,
-            },
-        )  # fmt: skip
-        rows = result.rows()
-        done = rows[rows.event == "done"]
-        steps = done.drop_duplicates("step")
-        realigned_s = float(steps[steps.kind == "realign"].duration_s.sum())
-        metrics = result.metrics
-        return {
-            RATE: metrics["throughput"].value, LENGTH: metrics["acceptance_length"].value + 1,
-            "realign, % of steps": 100 * realigned_s / float(steps.duration_s.sum()),
-        }  # fmt: skip
-
-    return work
+def batch_row(rule: str, size: int, depth: int, precision: str, number: int) -> Row:
+    """Run a batch: twice as many requests as rows, at least four, with prompts of mixed length."""
+    result = specfleet.run(
+        specfleet.Scenario(name=rule),
+        {
+            "seed": number, "precision": precision, "drafters.place": "target", "drafters.depth": depth,
+            **{f"verifiers.{key}": value for key, value in rule_of(rule, size).items()},
+            "workload.requests": max(2 * size, 4), "workload.streams": max(2 * size, 4),
+            "workload.prompt_tokens": {"low": 64, "high": 192},
+            "workload.new_tokens": 64,
+        },
+    )  # fmt: skip
+    rows, metrics = result.rows(), result.metrics
+    steps = rows[rows.event == "done"].drop_duplicates("step")
+    realigned_s = float(steps[steps.kind == "realign"].duration_s.sum())
+    return {
+        RATE: metrics["throughput"].value, LENGTH: metrics["acceptance_length"].value + 1,
+        "realign, % of steps": 100 * realigned_s / float(steps.duration_s.sum()),
+    }  # fmt: skip

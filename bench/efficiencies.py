@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from bench.harness import Report, add_data, data_file
+from bench.harness import Report, data_file, data_option
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.passes import Placed, kernel_s, product_s
@@ -67,9 +67,7 @@ def estimated_s(model: Placed, tokens: int) -> dict[str, float]:
     }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    add_data(parser, *FILES.values())
+OPTIONS = data_option(*FILES.values())
 
 
 def study(options: argparse.Namespace) -> Report:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from bench.harness import Report, Row
+from bench.harness import Options, Report, Row
 from bench.others import ENGINES
 from bench.outside import running_on, scenario_with
 from specfleet.experiments.console.printing import remark
@@ -17,12 +17,11 @@ from specfleet.fleet.records.metrics.measure import measure
 OWN = "own"
 KINDS = {"none": 0, "small model": 4}  # ways to draft, by depth
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--engines", nargs="*", choices=ENGINES, default=["vllm", "llama-cpp"], help="others")
-    parser.add_argument("--rows", type=int, nargs="*", default=[1, 2, 4, 8, 16], help="requests at once")
-    parser.add_argument("--passes", type=int, default=3, help="runs of each cell")
+OPTIONS: Options = {
+    "--engines": {"nargs": "*", "choices": ENGINES, "default": ["vllm", "llama-cpp"], "help": "others"},
+    "--rows": {"type": int, "nargs": "*", "default": [1, 2, 4, 8, 16], "help": "requests at once"},
+    "--passes": {"type": int, "default": 3, "help": "runs of each cell"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

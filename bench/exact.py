@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from bench.decoding import drafters_of
-from bench.harness import Aim, Report, Row, run
+from bench.harness import Aim, Options, Report, Row, run
 from specfleet.engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
 from specfleet.engine.decoding.models import CausalLM, load_model
 from specfleet.engine.decoding.pages import find_fault
@@ -27,11 +27,10 @@ HALF, APART, CLOSE = "bfloat16", "difference of logits over their deviation", 0.
 
 Texts = list[list[int]]
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--prompts", type=int, default=4, help="texts of each way")
-    parser.add_argument("--device", default="", help="cpu or cuda; left out, cuda where there is one")
+OPTIONS: Options = {
+    "--prompts": {"type": int, "default": 4, "help": "texts of each way"},
+    "--device": {"default": "", "help": "cpu or cuda; left out, cuda where there is one"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

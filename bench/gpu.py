@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.harness import Aim, Report, Row
+from bench.harness import Aim, Options, Report, Row
 from specfleet.engine.decoding.telemetry import host_facts
 from specfleet.experiments.console.printing import remark
 from specfleet.fleet.errors import InputError
@@ -55,10 +55,10 @@ class Done(msgspec.Struct, frozen=True):
     status: int
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--parts", nargs="*", choices=list(PARTS), default=list(PARTS), help="parts, in this order")
-    parser.add_argument("--tiny", action="store_true", help="every part small, on the cpu where there is no card")
+OPTIONS: Options = {
+    "--parts": {"nargs": "*", "choices": list(PARTS), "default": list(PARTS), "help": "parts, in this order"},
+    "--tiny": {"action": "store_true", "help": "every part small, on the cpu where there is no card"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:
@@ -94,16 +94,8 @@ def study(options: argparse.Namespace) -> Report:
 def run_part(name: str, folder: Path, tiny: bool) -> int:
     """Run a part in a process; return its exit status, 124 if it was cut off."""
     study_name, *words = PARTS[name]
-    command = [
-        sys.executable,
-        "-m",
-        "bench",
-        study_name,
-        *words,
-        *(TINY[study_name] if tiny else ()),
-        "-o",
-        str(folder),
-    ]
+    words += TINY[study_name] if tiny else ()
+    command = [sys.executable, "-m", "bench", study_name, *words, "-o", str(folder)]
     process = subprocess.Popen(command, start_new_session=True)  # noqa: S603  (a study of ours)
     try:
         status = process.wait(PART_S)

@@ -1,6 +1,6 @@
 """One harness for all studies: works run to rows, rows become tables, aims are met or missed.
 
-A study is a module of this folder with `add_options(parser)` and `study(options)`, which returns a `Report`. One that
+A study is a module of this folder with `OPTIONS` and `study(options)`, which returns a `Report`. One that
 only holds data of others against ours has the names of their files, `DATA`, and `reproduce(folder)` instead.
 """
 
@@ -27,6 +27,8 @@ T = TypeVar("T")
 SINGLE = "row"  # in the case of a row of a large file: written, and not printed
 Row = dict[str, Any]
 """One row of a table: values by column. The unit of a column is part of its name; "%" stands for hundredths."""
+Options = Mapping[str, Mapping[str, Any]]
+"""Options of a study by their names: what argparse takes for each."""
 
 
 class Aim(msgspec.Struct, frozen=True):
@@ -63,10 +65,8 @@ def main(name: str, arguments: Sequence[str]) -> int:
     module = importlib.import_module(f"bench.{name}")
     parser = argparse.ArgumentParser(prog=f"python -m bench {name}", description=module.__doc__)
     parser.add_argument("-o", "--out", type=Path, default=Path("runs") / name, help="folder of the results")
-    if holds_data := hasattr(module, "DATA"):
-        add_data(parser, *module.DATA)
-    else:
-        module.add_options(parser)
+    holds_data = hasattr(module, "DATA")
+    add_options(parser, data_option(*module.DATA) if holds_data else module.OPTIONS)
     options = parser.parse_args(arguments)
     check_folder(options.out)
     with keeping(options.out):
@@ -87,9 +87,16 @@ def main(name: str, arguments: Sequence[str]) -> int:
     return int(any(aim.verdict == "missed" for aim in report.aims))
 
 
-def add_data(parser: argparse.ArgumentParser, *files: str) -> None:
-    """Add the option for a folder with data of others, which holds those files."""
-    parser.add_argument("--data", metavar="FOLDER", type=Path, help=f"a folder that holds {', '.join(files)}")
+def add_options(parser: argparse.ArgumentParser, options: Options) -> None:
+    """Add the options of a study."""
+    for name, option in options.items():
+        parser.add_argument(name, **option)
+
+
+def data_option(*files: str) -> Options:
+    """Return the option for a folder with data of others, which holds those files."""
+    held = ", ".join(files) or "nothing that is needed"
+    return {"--data": {"metavar": "FOLDER", "type": Path, "help": f"a folder that holds {held}"}}
 
 
 def data_file(folder: Path | None, file: str) -> Path:

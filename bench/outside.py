@@ -19,15 +19,14 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, StrMethodFormatter
 
-from bench.harness import Aim, Report, Row
+from bench.harness import Aim, Options, Report, Row
 from bench.others import ENGINES, KINDS, outside_engine
 from bench.serving import DRAFTS, JUDGED, SHOWN, cell_row, judged_cell, total_row
 from specfleet.calibration.serving import depths_of, loop_of, profile_of_target, recording_loop, stages_of
 from specfleet.engine.launch.serve import serve
 from specfleet.experiments.compare.compare import ComparedQuantity
 from specfleet.experiments.console.printing import remark
-from specfleet.figures.labels import LINE_COLOURS
-from specfleet.figures.style import STYLE, new_figure, save
+from specfleet.figures.style import LINE_COLOURS, STYLE, new_figure, save
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, read_run, write_run
@@ -56,15 +55,14 @@ Cells = dict[str, tuple[str, Scenario]]
 """Scenarios by name, each with its way to draft."""
 BAND = 0.05  # around equality
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    known = (*ENGINES, "own")
-    parser.add_argument("--engine", nargs="+", choices=known, default=["vllm"], help="engines, in turn; own: ours")
-    parser.add_argument("--whole", action="store_true", help="all depths and rows")
-    parser.add_argument("--most-rows", type=int, default=WHOLE_ROWS[-1], help="of closed loops, but for calibration's")
-    parser.add_argument("--drafts", nargs="*", choices=list(SHORT), default=list(SHORT), help="ways to draft")
-    parser.add_argument("--seeds", type=int, default=5, help="simulations of each prediction")
+KNOWN = (*ENGINES, "own")
+OPTIONS: Options = {
+    "--engine": {"nargs": "+", "choices": KNOWN, "default": ["vllm"], "help": "engines, in turn; own: ours"},
+    "--whole": {"action": "store_true", "help": "all depths and rows"},
+    "--most-rows": {"type": int, "default": WHOLE_ROWS[-1], "help": "of closed loops, but for calibration's"},
+    "--drafts": {"nargs": "*", "choices": list(SHORT), "default": list(SHORT), "help": "ways to draft"},
+    "--seeds": {"type": int, "default": 5, "help": "simulations of each prediction"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:
@@ -126,7 +124,8 @@ def measured(
             for kind, run in islice(further, due):
                 loops[kind].append(run)
     for name, (_, scenario) in cells.items():
-        if rerun_error(runs[name]) > RERUN:
+        first, second = (measure(run)["throughput"].value for run in runs[name])
+        if abs(first / second - 1) > RERUN:
             runs[name].append(kept.run(f"{name}, run 3", scenario))
     drafted = {kind: loops[kind] for kind in kinds if kind != "none"}
     return cells, runs, {kind: kept.profile(kind, loops["none"] + drafted.get(kind, [])) for kind in kinds}
@@ -216,12 +215,6 @@ def open_cells(drafts: Sequence[str], loops: Mapping[str, Sequence[Run]]) -> Cel
             scenario = scenario_with(kind, OPENED[kind], {"arrivals": arrivals, "requests": round(40 + 60 * load)})
             cells[f"{kind}{f' k={OPENED[kind]}' if speculates else ''}, load {load:g}"] = kind, scenario
     return cells
-
-
-def rerun_error(runs: Sequence[Run]) -> float:
-    """Return how far the tokens/s of the first two runs differ."""
-    first, second = (measure(run)["throughput"].value for run in runs[:2])
-    return abs(first / second - 1)
 
 
 def aims_of(judged: Mapping[str, Mapping[str, ComparedQuantity]], runs: Sequence[Run]) -> list[Aim]:

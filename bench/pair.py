@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 import specfleet
-from bench.harness import Aim, Report, Row
+from bench.harness import Aim, Options, Report, Row
 from bench.steps import config_of
 from specfleet.engine.decoding.models import PRECISIONS, choose_device
 from specfleet.experiments.console.printing import remark
@@ -41,12 +41,11 @@ REQUESTS, OF_EACH = 16, 4  # at least, in all and of each target
 JUDGED = ("rounds_per_s", "throughput")
 MECHANISM_AIM, BLIND_AIM = 1.0, 3.0  # absolute errors in hundredths
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--precision", choices=list(PRECISIONS), default="bfloat16")
-    parser.add_argument("--counts", type=int, nargs="*", default=COUNTS, help="numbers of targets")
-    parser.add_argument("--tiny", action="store_true", help="two layers of the shapes, one run and few simulations")
+OPTIONS: Options = {
+    "--precision": {"choices": list(PRECISIONS), "default": "bfloat16"},
+    "--counts": {"type": int, "nargs": "*", "default": COUNTS, "help": "numbers of targets"},
+    "--tiny": {"action": "store_true", "help": "two layers of the shapes, one run and few simulations"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

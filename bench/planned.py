@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bench.harness import Aim, Report, Row
+from bench.harness import Aim, Options, Report, Row
 from specfleet.experiments.console.printing import remark
 from specfleet.experiments.plan.ask import about
 from specfleet.experiments.plan.candidates import Asked, make_candidates
@@ -34,10 +34,9 @@ MODELS = (
     ("qwen3-32b", ("qwen3-0.6b", "lookup"), ("h100", "h200", "l40s")),
 )
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--questions", type=int, default=QUESTIONS, help="how many, from number 0 on")
+OPTIONS: Options = {
+    "--questions": {"type": int, "default": QUESTIONS, "help": "how many, from number 0 on"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

@@ -4,33 +4,22 @@ A batch decodes in step: a round drafts, verifies, and yields the published acce
 fitted, but for the time of drafts elsewhere, which one row gives.
 """
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.aiconfigurator import MeasuredRun
-from bench.harness import Report
-from bench.serving_rows import predicted
+from bench.serving_rows import MeasuredRun, predicted
 from specfleet.experiments.reproduce.rows import Paper, PaperRow, Reproduction, fitted_if, in_parts, row
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.times.profile import HardwareProfile
 
 THREADS = Paper("published", Path(__file__).parent)
+DATA = ()  # the figures are beside this file
 TAIL = "a set of few prompts ends with few of them running, and the thread prints no lengths"
 
 
-def add_options(_parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the figures are beside this file."""
-
-
-def study(_options: argparse.Namespace) -> Report:
-    """Hold estimates against published throughputs and TPOTs."""
-    return Report(reproduced=[published()])
-
-
-def published() -> Reproduction:
-    """Make the rows, one part for each thread; and say what other threads lack."""
+def reproduce(_folder: Path | None = None) -> Reproduction:
+    """Hold estimates against published throughputs and TPOTs, one part for each thread; say what other threads lack."""
     parts = {table["thread"]: _decoding(table) for table in THREADS["tables"]}
     parts |= {loop["thread"]: _loop(loop) for loop in THREADS["loops"]}
     parts |= {table["thread"]: _apart(table) for table in THREADS["apart"]}

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 import specfleet
-from bench.harness import Aim, Report, Row, run
-from specfleet.calibration.overheads import delays_of, link_of, overhead_of
+from bench.harness import Aim, Options, Report, Row, run
+from specfleet.calibration.effects import delays_of, link_of, overhead_of
 from specfleet.fleet.acceptance.models import Geometric, expected_committed
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import make_scenario
@@ -38,13 +38,12 @@ JUDGED = ("rounds_per_s", "wait_s")
 MEAN_AIM, WORST_AIM = 1.0, 3.0  # absolute errors in hundredths
 TINY = 0.05  # of a round: a shorter wait is compared with its round
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--seconds", type=float, default=10.0, help="about how long each fleet runs")
-    parser.add_argument("--passes", type=int, default=3, help="runs of each fleet")
-    parser.add_argument("--counts", type=int, nargs="*", default=COUNTS, help="numbers of targets")
-    parser.add_argument("--seeds", type=int, default=20, help="simulations of each prediction")
+OPTIONS: Options = {
+    "--seconds": {"type": float, "default": 10.0, "help": "about how long each fleet runs"},
+    "--passes": {"type": int, "default": 3, "help": "runs of each fleet"},
+    "--counts": {"type": int, "nargs": "*", "default": COUNTS, "help": "numbers of targets"},
+    "--seeds": {"type": int, "default": 20, "help": "simulations of each prediction"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import specfleet
-from bench.harness import Aim, Report, Row, run
+from bench.harness import Aim, Options, Report, Row, run
 from specfleet.experiments.compare.compare import ComparedQuantity, compare_metrics, replicate, simulated_reruns
 from specfleet.experiments.console.printing import remark
 from specfleet.fleet.records.delays import late_starts
@@ -42,15 +42,14 @@ SHOWN = (*JUDGED, "ttft_s", "tpot_p99_s", "ttft_p99_s")
 EQUAL_S = 1e-5  # times that are sums of differences
 MECHANISM_AIM = 2.0  # mean over cells of the absolute error, in hundredths
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--seconds", type=float, default=30.0, help="about how long each run takes")
-    parser.add_argument("--runs", type=int, default=2, help="runs of each cell")
-    parser.add_argument("--drafts", nargs="*", choices=list(DRAFTS), default=list(DRAFTS), help="ways to draft")
-    parser.add_argument("--rows", type=int, nargs="*", default=ROWS, help="requests at once of the closed loops")
-    parser.add_argument("--loads", type=float, nargs="*", default=LOADS, help="open loads, as shares of saturation")
-    parser.add_argument("--seeds", type=int, default=5, help="simulations of each prediction")
+OPTIONS: Options = {
+    "--seconds": {"type": float, "default": 30.0, "help": "about how long each run takes"},
+    "--runs": {"type": int, "default": 2, "help": "runs of each cell"},
+    "--drafts": {"nargs": "*", "choices": list(DRAFTS), "default": list(DRAFTS), "help": "ways to draft"},
+    "--rows": {"type": int, "nargs": "*", "default": ROWS, "help": "requests at once of the closed loops"},
+    "--loads": {"type": float, "nargs": "*", "default": LOADS, "help": "open loads, as shares of saturation"},
+    "--seeds": {"type": int, "default": 5, "help": "simulations of each prediction"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

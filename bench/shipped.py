@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import specfleet
-from bench.harness import Aim, Report, Row, first_rows, run
+from bench.harness import Aim, Options, Report, Row, first_rows, run
 from bench.replayed import Host, hosts_of, small_fleets
 from specfleet.fleet.data.shipped import shipped_scenarios
 from specfleet.fleet.records.replay import replay
@@ -21,11 +21,10 @@ PROMPTS = 384  # of the demo pair, in each of its two groups
 JUDGED = "throughput"
 MECHANISM_AIM, PREDICTION_AIM = 2.0, 10.0  # absolute errors in hundredths
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--only", nargs="*", choices=list(shipped_scenarios()), help="these scenarios; else all")
-    parser.add_argument("--seconds", type=float, default=30.0, help="about how long each run takes")
+OPTIONS: Options = {
+    "--only": {"nargs": "*", "choices": list(shipped_scenarios()), "help": "these scenarios; else all"},
+    "--seconds": {"type": float, "default": 30.0, "help": "about how long each run takes"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

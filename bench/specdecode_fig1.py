@@ -15,8 +15,20 @@ from scipy.optimize import OptimizeResult, least_squares
 from scipy.stats import t as student
 
 from bench.harness import data_file, off_by
-from bench.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
-from bench.specdecode import BATCHES, FIGURE_10, FILE, METHODS, PAPER, Recordings, read_recordings
+from bench.specdecode import (
+    BATCHES,
+    FIGURE_10,
+    FILE,
+    METHODS,
+    PAPER,
+    Floats,
+    Recordings,
+    Walks,
+    prefills_s,
+    read_recordings,
+    rounds_s,
+    walks_of,
+)
 from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, row, score_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import roofline_of

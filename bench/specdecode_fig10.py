@@ -1,7 +1,7 @@
 """SpecDecode-Bench, figures 10 and 12: speed-ups that its authors simulated, by our simulator under their assumptions.
 
 Their times are linear in tokens and their rows copies of one request, so each point is a walk over the recorded texts,
-priced by `lockstep.py`, which a test holds equal to the simulation row by row.
+priced as in `specdecode.py`, which a test holds equal to the simulation row by row.
 """
 
 import random
@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from bench.harness import data_file, off_by
-from bench.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 from bench.specdecode import (
     BATCHES,
     EAGLE_S,
@@ -21,8 +20,13 @@ from bench.specdecode import (
     RECORDED,
     SETS,
     TARGET_S,
+    Floats,
     RecordedTexts,
+    Walks,
+    prefills_s,
     read_recordings,
+    rounds_s,
+    walks_of,
 )
 from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, row
 from specfleet.fleet.times.profile import HardwareProfile
@@ -48,7 +52,13 @@ def reproduce(folder: Path | None) -> Reproduction:
     others = [point for point in rows if point.case["drafter"] != "combined"]
     quantity = "points that are equal to the second decimal"
     counted = [
-        row(quantity, {"figure": figure}, "identity", len(points), _equal(points))
+        row(
+            quantity,
+            {"figure": figure},
+            "identity",
+            len(points),
+            sum(point.ours is not None and round(point.ours, 2) == point.paper for point in points),
+        )
         for figure, points in (("one drafter", others), ("combined", combined))
     ]
     off = f"all {len(rows)} points: {off_by((point.error for point in rows), digits=2)}"
@@ -122,7 +132,3 @@ def _lookup(walks: Walks, drafted: Floats, sharing: Floats, batch: int) -> StepT
     lookups_s = PAPER["simulator"]["lookup_share"] * float(np.sum(sharing * pass_s))
     token_s = lookups_s / (batch * float(np.sum(drafted)) or 1.0)
     return StepTime(per_token_s=token_s, per_row_token_s=token_s)
-
-
-def _equal(rows: list[PaperRow]) -> int:
-    return sum(point.ours is not None and round(point.ours, 2) == point.paper for point in rows)

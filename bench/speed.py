@@ -16,7 +16,7 @@ import numpy as np
 import simpy
 
 import specfleet
-from bench.harness import Aim, Report, Row, compared, run
+from bench.harness import Aim, Options, Report, Row, compared, run
 from specfleet.fleet.records.metrics.intervals import student_t_interval
 from specfleet.fleet.records.metrics.measure import assess, measure
 from specfleet.fleet.scenario.names import SimPath
@@ -33,10 +33,9 @@ RATE = "rounds/s"
 FEW = 60  # requests of a small run
 AIMS_S = {"specfleet --help": 0.3, f"specfleet simulate star, {FEW} requests": 1.0, f"metrics of {FEW} requests": 0.015}
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--repetitions", type=int, default=8, help="runs of each contestant")
+OPTIONS: Options = {
+    "--repetitions": {"type": int, "default": 8, "help": "runs of each contestant"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

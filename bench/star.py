@@ -2,17 +2,16 @@
 
 import argparse
 
-from bench.harness import Report, Row
+from bench.harness import Options, Report, Row
 from specfleet.experiments.console.printing import remark
 from specfleet.experiments.demo.cells import CALIBRATION, SHORT, DemoEffort
 from specfleet.experiments.demo.run import run_demo
 
 COUNTS = ((1, 2, 3, 4, 8, 32), (1, 3, 5, 6, 8, 16, 32))  # of targets, for each ratio of return and service time
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--tiny", action="store_true", help="as few targets as the short demo")
+OPTIONS: Options = {
+    "--tiny": {"action": "store_true", "help": "as few targets as the short demo"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

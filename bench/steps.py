@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PretrainedConfig
 
-from bench.harness import Aim, Report, Row
+from bench.harness import Aim, Options, Report, Row
 from specfleet.calibration.pair import stretched
 from specfleet.engine.decoding.cache import shape_of
 from specfleet.engine.decoding.grow import Drafts, no_drafts
@@ -53,14 +53,14 @@ class Point(msgspec.Struct, frozen=True):
     context: int
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("--models", nargs="*", default=MODELS, help="shipped shapes")
-    parser.add_argument("--precision", choices=list(PRECISIONS), default="bfloat16")
-    parser.add_argument("--device", default="", help="cpu or cuda; left out, cuda where there is one")
-    parser.add_argument("--card", default="", help="the shipped device that this is; left out, by its name")
-    parser.add_argument("--estimate", nargs="*", default=[], help="shipped devices; prints their estimates alone")
-    parser.add_argument("--tiny", action="store_true", help="two layers of the shapes and few points, to try it")
+OPTIONS: Options = {
+    "--models": {"nargs": "*", "default": MODELS, "help": "shipped shapes"},
+    "--precision": {"choices": list(PRECISIONS), "default": "bfloat16"},
+    "--device": {"default": "", "help": "cpu or cuda; left out, cuda where there is one"},
+    "--card": {"default": "", "help": "the shipped device that this is; left out, by its name"},
+    "--estimate": {"nargs": "*", "default": [], "help": "shipped devices; prints their estimates alone"},
+    "--tiny": {"action": "store_true", "help": "two layers of the shapes and few points, to try it"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging
 
 from bench.decoding import rule_of
-from bench.harness import Aim, Report, Row, first_rows
+from bench.harness import Aim, Options, Report, Row, first_rows
 from bench.tiny_models import KIN_NOISE, VARIANTS, VOCABULARY, disturb, network_of, tiny_config
 from specfleet.engine.decoding.admitted import ADMITTED
 from specfleet.engine.decoding.cache import shape_of
@@ -63,10 +63,9 @@ MODES = [
 
 VARIANT_MODES = ("plain", "chain", "batch, EqSpec")  # of other configurations of a type that all modes were tried with
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this study."""
-    parser.add_argument("names", nargs="*", help="types or variants; else all")
+OPTIONS: Options = {
+    "names": {"nargs": "*", "help": "types or variants; else all"},
+}
 
 
 def study(options: argparse.Namespace) -> Report:

@@ -8,11 +8,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from specfleet.calibration.effects import factors_in, fit_idle, slowdowns_of, with_recoveries
+from specfleet.calibration.effects import (
+    delays_of,
+    factors_in,
+    fit_idle,
+    link_of,
+    overhead_of,
+    slowdowns_of,
+    with_recoveries,
+)
 from specfleet.calibration.fits import fit_bandwidth, fit_step, spread_of
 from specfleet.calibration.fleets import FleetSetup, steps_in
 from specfleet.calibration.measurements import Measurements
-from specfleet.calibration.overheads import delays_of, link_of, overhead_of
 from specfleet.calibration.steadiness import passes_differ
 from specfleet.fleet.acceptance.fits import fit_beta_geometric, fit_geometric, mean_interval, total_variation
 from specfleet.fleet.acceptance.models import Recorded
@@ -20,7 +27,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.warm_up import AfterIdle
 from specfleet.fleet.records.delays import delayed_count, not_delayed
 from specfleet.fleet.records.run import Run
-from specfleet.fleet.times.left_out import Missing
+from specfleet.fleet.times.labels import Missing
 from specfleet.fleet.times.overhead import Overheads, StationOverheads
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import LinkTime, StepTime

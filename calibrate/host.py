@@ -21,7 +21,7 @@ from specfleet.fleet.scenario.reading import Given, make_scenario, scenario_of
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario, SharedDevice, needs_of
 from specfleet.fleet.scenario.writing import scenario_lines
-from specfleet.fleet.times.left_out import MEANINGS, left_out_of
+from specfleet.fleet.times.labels import MEANINGS, left_out_of
 from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from specfleet.engine.node.drafts import contents_of, drafts_of
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.engine.replayed.continuations import continuations_of
 from specfleet.engine.replayed.targets import Continuation
-from specfleet.fleet.policies.shapes import CHAIN, Shape, parents
+from specfleet.fleet.policies.shapes import Shape, some_parents
 from specfleet.fleet.scenario.resolved import Fleet
 
 TAG = 0
@@ -32,53 +33,34 @@ def repeated_s(work: Callable[[], object], repeats: int, device: torch.device) -
     return [timed(work, device)[1] for _ in range(repeats + 1)][1:]
 
 
-def draft_series(drafter: Drafter, prompt: list[int], repeats: int) -> Series:
-    """Return the series S(d): drafts of `tokens` levels from one prefix of `context` tokens, back to back."""
-
-    def series(tokens: int, context: int) -> list[float]:
-        drafter.open(TAG, stretched(prompt, context))
-        drafter.prefill(TAG, hidden=some_hidden(drafter, context - 1))
-        times_s = repeated_s(lambda: drafter.draft([TAG], [tokens]), repeats, drafter.device)
-        drafter.release(TAG)
-        return times_s
-
-    return series
+def drafts_s(drafter: Drafter, prompt: list[int], repeats: int, tokens: int, context: int) -> list[float]:
+    """Return the seconds S(d) of drafts of `tokens` levels from one prefix of `context` tokens, back to back."""
+    drafter.open(TAG, stretched(prompt, context))
+    drafter.prefill(TAG, hidden=some_hidden(drafter, context - 1))
+    times_s = repeated_s(lambda: drafter.draft([TAG], [tokens]), repeats, drafter.device)
+    drafter.release(TAG)
+    return times_s
 
 
-def verify_series(target: Target, prompt: list[int], repeats: int, shape: Shape = CHAIN) -> Series:
-    """Return the series of verifications that feed `tokens` tokens: nodes of a draft + 1, so 1 is plain decoding.
+def verifications_s(
+    target: Target, prompt: list[int], repeats: int, shape: Shape, tokens: int, context: int
+) -> list[float]:
+    """Return the seconds of verifications that feed `tokens` tokens: nodes of a draft + 1, so 1 is plain decoding.
 
     Each commits at least one token, so the context grows from `context` by about `repeats`. As in service, a draft
     comes as the content of a message.
     """
+    target.open(TAG, stretched(prompt, context))
+    target.decode([TAG])
+    draft = Content(stretched(prompt, tokens - 1), some_parents(shape, tokens - 1))
+    device = target.model.device
 
-    def series(tokens: int, context: int) -> list[float]:
-        target.open(TAG, stretched(prompt, context))
-        target.decode([TAG])
-        draft = Content(stretched(prompt, tokens - 1), some_nodes(shape, tokens - 1))
-        device = target.model.device
+    def step() -> object:
+        return target.verify([TAG], drafts_of([draft], device)) if draft.tokens else target.decode([TAG])
 
-        def step() -> object:
-            return target.verify([TAG], drafts_of([draft], device)) if draft.tokens else target.decode([TAG])
-
-        times_s = repeated_s(step, repeats, device)
-        target.release(TAG)
-        return times_s
-
-    return series
-
-
-def some_nodes(shape: Shape, nodes: int) -> list[int] | None:
-    """Parents of the first `nodes` nodes of a draft; None for a chain.
-
-    A dynamic tree is not known before it grew: a bushy one of as many nodes stands for it.
-    """
-    if shape.kind == "chain":
-        return None
-    if shape.kind == "dynamic":
-        return [node // shape.width for node in range(nodes)]
-    levels = next(depth for depth in range(nodes + 1) if shape.nodes(depth) >= nodes)
-    return parents(shape.children(levels))[:nodes]
+    times_s = repeated_s(step, repeats, device)
+    target.release(TAG)
+    return times_s
 
 
 def some_hidden(drafter: Drafter, tokens: int) -> torch.Tensor | None:
@@ -89,26 +71,26 @@ def some_hidden(drafter: Drafter, tokens: int) -> torch.Tensor | None:
     return torch.zeros(tokens, drafter.state_numbers, dtype=model.dtype, device=model.device)
 
 
-def draft_prefill_series(drafter: Drafter, prompt: list[int], repeats: int) -> Series:
-    """Return the series of the drafter's prefills of `tokens` prompt tokens, the cache's opening and release too."""
+def draft_prefills_s(drafter: Drafter, prompt: list[int], repeats: int, tokens: int, _context: int) -> list[float]:
+    """Return the seconds of prefills of `tokens` prompt tokens at the drafter, the cache's opening and release too."""
 
-    def once(tokens: int) -> None:
+    def once() -> None:
         drafter.open(TAG, stretched(prompt, tokens + 1))  # the last one is fed by the draft step
         drafter.prefill(TAG, hidden=some_hidden(drafter, tokens))
         drafter.release(TAG)
 
-    return lambda tokens, _context: repeated_s(lambda: once(tokens), repeats, drafter.device)
+    return repeated_s(once, repeats, drafter.device)
 
 
-def verify_prefill_series(target: Target, prompt: list[int], repeats: int) -> Series:
-    """Return the series of the target's prefills of `tokens` prompt tokens, with the first token they yield."""
+def verify_prefills_s(target: Target, prompt: list[int], repeats: int, tokens: int, _context: int) -> list[float]:
+    """Return the seconds of prefills of `tokens` prompt tokens at the target, with the first token they yield."""
 
-    def once(tokens: int) -> None:
+    def once() -> None:
         target.open(TAG, stretched(prompt, tokens))
         target.decode([TAG])
         target.release(TAG)
 
-    return lambda tokens, _context: repeated_s(lambda: once(tokens), repeats, target.model.device)
+    return repeated_s(once, repeats, target.model.device)
 
 
 def measure(series: Series, tokens: Sequence[int], contexts: Sequence[int]) -> list[Point]:
@@ -136,13 +118,13 @@ def measure_steps(fleet: Fleet, effort: Effort) -> Measurements:
     drafter = new_drafter(fleet, target.model, room)
     assert isinstance(drafter, Drafter)
     how = (prompts_of(fleet)[0], effort.repeats)
-    verifications = verify_series(target, *how, shape)
+    verifications = partial(verifications_s, target, *how, shape)
     grids: dict[str, tuple[Series, Sequence[int], Sequence[int]]] = {
-        "draft": (draft_series(drafter, *how), depths, contexts),
+        "draft": (partial(drafts_s, drafter, *how), depths, contexts),
         "verify": (verifications, sorted({shape.nodes(levels) + 1 for levels in depths}), contexts),
         "decode": (verifications, [1], contexts),
-        "draft_prefill": (draft_prefill_series(drafter, *how), prompts, (0,)),
-        "verify_prefill": (verify_prefill_series(target, *how), prompts, (0,)),
+        "draft_prefill": (partial(draft_prefills_s, drafter, *how), prompts, (0,)),
+        "verify_prefill": (partial(verify_prefills_s, target, *how), prompts, (0,)),
     }
     for series, tokens, places in grids.values():
         series(tokens[0], places[0])  # the first steps of a process are slow

@@ -34,7 +34,7 @@ from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
 from specfleet.fleet.scenario.workload import mean_lengths
-from specfleet.fleet.times.left_out import Missing
+from specfleet.fleet.times.labels import Missing
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
@@ -219,15 +219,10 @@ class Bench:
         facts, measured = self.stages.provenance, self.measured
         texts = {"prompts_count": str(self.effort.prompts)} | ({"sampling": SAMPLED} if self.sampled else {})
         return profile_from(
-            measured,
-            self.setup(),
-            self.stages.left_out,
-            name=f"calibrated-{facts['machine']}",
-            vocabulary=measured.vocabulary,
-            hidden=measured.hidden,
-            positions=self.fleet.drafters.positions,
+            measured, self.setup(), self.stages.left_out, name=f"calibrated-{facts['machine']}",
+            vocabulary=measured.vocabulary, hidden=measured.hidden, positions=self.fleet.drafters.positions,
             provenance=facts | provenance_of(self.scenario) | texts,
-        )
+        )  # fmt: skip
 
     def _alone(self, name: str, work: Callable[[], Measurements]) -> None:
         """Take a stage of one process with models."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from specfleet.calibration.answers import fit_answers, not_separated
-from specfleet.calibration.overheads import delays_of, overhead_of
+from specfleet.calibration.effects import delays_of, overhead_of
 from specfleet.calibration.pass_laws import fit_aligned, fit_passes
 from specfleet.calibration.stages import Report, Stage, provenance_of, silent, stages_on_host
 from specfleet.engine.decoding.telemetry import host_facts
@@ -29,7 +29,7 @@ from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.names import Engine
 from specfleet.fleet.scenario.scenario import Scenario, needs_of
 from specfleet.fleet.scenario.workload import with_arrivals
-from specfleet.fleet.times.left_out import Missing
+from specfleet.fleet.times.labels import Missing
 from specfleet.fleet.times.overhead import Overheads, StationOverheads
 from specfleet.fleet.times.profile import HardwareProfile
 

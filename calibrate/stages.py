@@ -26,7 +26,7 @@ from specfleet.fleet.records.run import versions_of
 from specfleet.fleet.scenario.fingerprint import resume_digest
 from specfleet.fleet.scenario.named_files import absolute
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.times.left_out import MEANINGS, Missing
+from specfleet.fleet.times.labels import MEANINGS, Missing
 
 T = TypeVar("T")
 Report = Callable[[str], None]

@@ -17,8 +17,7 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
 from specfleet.fleet.scenario.writing import changed, tag_of
-from specfleet.fleet.times.labels import basis_of, estimated_numbers, warning_of
-from specfleet.fleet.times.left_out import MEANINGS, Missing, left_out_of
+from specfleet.fleet.times.labels import MEANINGS, Missing, basis_of, estimated_numbers, left_out_of, warning_of
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.analytic import StarPrediction

@@ -1,1 +1,1 @@
-"""One file a figure; style.py and labels.py hold what they share."""
+"""One file a figure; style.py holds what they share."""

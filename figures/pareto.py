@@ -6,8 +6,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from specfleet.figures.labels import line_colours
-from specfleet.figures.style import STYLE, new_figure
+from specfleet.figures.style import STYLE, line_colours, new_figure
 
 USER, VALUE = "tokens_per_s_per_user", "tokens_per_cost"
 

@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from specfleet.figures.labels import Scale, line_colours, name_lines
-from specfleet.figures.style import COLOURS, LABELS, STYLE, new_figure, one_legend
+from specfleet.figures.style import COLOURS, LABELS, STYLE, Scale, line_colours, name_lines, new_figure, one_legend
 
 ANALYTIC = "analytic"
 MAX_ACROSS = 4  # panels side by side
@@ -67,10 +66,6 @@ def _mark(axes: Axes, knees: Sequence[float], values: Sequence[object]) -> None:
                       parse_math=True)  # fmt: skip
 
 
-def _places(column: pd.Series, values: Sequence[object], x: Scale, numeric: bool) -> list[float]:
-    return [value * x.factor if numeric else float(values.index(str(value))) for value in column]
-
-
 def _line(axes: Axes, rows: pd.DataFrame, values: Sequence[object], scales: tuple[Scale, Scale], colour: str,
           numeric: bool) -> float:  # fmt: skip
     """Draw a line with its band, hollow where there is no interval; return its height at the right end."""
@@ -79,7 +74,8 @@ def _line(axes: Axes, rows: pd.DataFrame, values: Sequence[object], scales: tupl
     has_simulations = bool((rows.world == "sim").any())
     for world, label in LABELS.items():
         part = rows[rows.world == world]
-        part = part.assign(place=_places(part.x, values, x, numeric)).sort_values("place")
+        at = [value * x.factor if numeric else float(values.index(str(value))) for value in part.x]
+        part = part.assign(place=at).sort_values("place")
         if part.empty:
             continue
         places, heights = part.place.to_numpy(), y.factor * part.value.to_numpy(dtype=float)

@@ -4,7 +4,8 @@ Times are constant and all targets are equal. N >= 1, S > 0, Z >= 0.
 """
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import msgspec
 
@@ -140,22 +141,12 @@ def predict_star(
     """Evaluate all equations for N targets. A round commits the accepted tokens and the bonus token."""
     committed = accepted_per_round + 1
     system = Throughput(throughput(N, S_s, Z_s, committed), throughput(N, S_s, Z_s, accepted_per_round))
+    equations: tuple[Callable[[int, float, float], Any], ...] = (  # of the fields with their names
+        regime, iteration_s, idle_s, wait_s, load, rounds_per_s, rounds_per_s_per_target,
+    )  # fmt: skip
     return StarPrediction(
-        S_s=S_s,
-        Z_s=Z_s,
-        N=N,
-        N_full=N_full(S_s, Z_s),
-        N_max=N_max(S_s, Z_s, committed, standalone_tokens_per_s),
-        regime=regime(N, S_s, Z_s),
-        iteration_s=iteration_s(N, S_s, Z_s),
-        idle_s=idle_s(N, S_s, Z_s),
-        wait_s=wait_s(N, S_s, Z_s),
-        load=load(N, S_s, Z_s),
-        rounds_per_s=rounds_per_s(N, S_s, Z_s),
-        rounds_per_s_per_target=rounds_per_s_per_target(N, S_s, Z_s),
-        acceptance_length=accepted_per_round,
-        mean_acceptance_length=committed,
-        plateau_ratio=plateau_ratio(S_s, Z_s),
-        throughput=system,
+        S_s=S_s, Z_s=Z_s, N=N, N_full=N_full(S_s, Z_s), N_max=N_max(S_s, Z_s, committed, standalone_tokens_per_s),
+        **{equation.__name__: equation(N, S_s, Z_s) for equation in equations}, acceptance_length=accepted_per_round,
+        mean_acceptance_length=committed, plateau_ratio=plateau_ratio(S_s, Z_s), throughput=system,
         throughput_per_target=Throughput(system.with_bonus / N, system.without_bonus / N),
-    )
+    )  # fmt: skip

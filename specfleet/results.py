@@ -31,8 +31,7 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.show import describe_fleet
 from specfleet.fleet.shown import Shown, number
 from specfleet.sim import analytic
-from specfleet.sim.alone import alone_tokens_per_s, has_targets_alone
-from specfleet.sim.baseline import plain_tpot_s
+from specfleet.sim.alone import alone_tokens_per_s, has_targets_alone, plain_tpot_s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,13 +91,9 @@ class Result(Shown):
     def summary(self) -> dict[str, Any]:
         """Return what `--json` prints of the run, where NaN and infinity are null."""
         return {
-            "scenario": self.scenario.name,
-            "world": self.run.header.world,
-            "seed": self.scenario.seed,
-            "metrics": self.metrics,
-            "overload": self.overload,
-            "notes": self.notes,
-        }
+            "scenario": self.scenario.name, "world": self.run.header.world, "seed": self.scenario.seed,
+            "metrics": self.metrics, "overload": self.overload, "notes": self.notes,
+        }  # fmt: skip
 
     def title(self) -> str:
         """Say which run this is."""

@@ -23,7 +23,10 @@ EVEN = 4  # tokens that rows may be fed again, so that all rows have the same sh
 
 @dataclass  # (without slots: they keep no cached property)
 class Stream:
-    """Committed tokens of one decoding stream, and its last draft. The cache may lack the newest tokens."""
+    """Committed tokens of one decoding stream, prompt included; a drafter's may have tokens that its cache lacks.
+
+    - `drafts`, `row`: of a drafter: its last draft.
+    """
 
     committed: list[int]
     sampling: Sampling
@@ -33,7 +36,7 @@ class Stream:
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """Random generator of its drafts; a greedy stream never makes it."""
+        """Random generator of its drafts, or of their verification; a greedy drafter's never makes it."""
         return np.random.default_rng(self.seed)
 
 

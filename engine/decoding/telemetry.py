@@ -33,13 +33,9 @@ def timed(work: Callable[[], T], device: torch.device) -> tuple[T, float]:
 def host_facts() -> dict[str, str]:
     """Describe this host: facts by name; `gpu`, `gpus` and `cuda` where it has such devices."""
     facts = {
-        "machine": platform.machine(),
-        "system": platform.platform(),
-        "cores": str(os.cpu_count()),
-        "processor": _processor(),
-        "torch": str(torch.__version__),
-        "torch_threads": str(torch.get_num_threads()),
-    }
+        "machine": platform.machine(), "system": platform.platform(), "cores": str(os.cpu_count()),
+        "processor": _processor(), "torch": str(torch.__version__), "torch_threads": str(torch.get_num_threads()),
+    }  # fmt: skip
     if torch.cuda.is_available():
         gpus = str(torch.cuda.device_count())
         facts |= {"gpu": torch.cuda.get_device_name(), "gpus": gpus, "cuda": str(torch.version.cuda)}

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from specfleet.engine.decoding.cache import WARM_UP, RowCache
+from specfleet.engine.decoding.draft import Stream
 from specfleet.engine.decoding.feed import Nodes, in_rectangle
 from specfleet.engine.decoding.graphs import MAX_TOKENS
 from specfleet.engine.decoding.greedy import longest_path
@@ -17,20 +18,11 @@ from specfleet.engine.decoding.placing import placed
 from specfleet.engine.decoding.rules import Rule, Walk, decided_at, decisions, normalised
 from specfleet.engine.decoding.rules import verify as walk_down
 from specfleet.engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms, warmed, widened
-from specfleet.fleet.acceptance.token import Token
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.outcome import Token
 
 MIN_LOG = math.log(torch.finfo(torch.float64).tiny)  # logarithm of the least probability
 MIN_LOG_SENT = -25 * math.log(2)  # half of the least probability above 0 of float16, in which drafts are sent
-
-
-@dataclass(slots=True)
-class _Stream:
-    """One decoding stream: its committed tokens, prompt included."""
-
-    committed: list[int]
-    sampling: Sampling
-    rng: np.random.Generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +94,12 @@ class Target:
         self.taps = tuple(taps)
         self.cache = model.new_cache() if cache is None else cache
         self.rectangular = model.device.type != "cpu"
-        self.streams: dict[int, _Stream] = {}
+        self.streams: dict[int, Stream] = {}
 
     def open(self, tag: int, prompt: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
         """Begin a stream with its prompt; `room`: maximum tokens of its cache. ValueError if it is open."""
         self.cache.open(tag, room)
-        self.streams[tag] = _Stream(list(prompt), sampling, np.random.default_rng(seed))
+        self.streams[tag] = Stream(list(prompt), sampling, seed)
 
     def warm_up(self, tokens: int) -> None:
         """Read a prompt of so many tokens, decode one, and forget both: the first steps of a process load libraries."""
@@ -267,7 +259,7 @@ class Target:
             walks.append((path, [drafted[node - 1] for node in path], token))
         return walks
 
-    def _drawn(self, streams: Sequence[_Stream], drafts: Drafts, p: torch.Tensor) -> Walk:
+    def _drawn(self, streams: Sequence[Stream], drafts: Drafts, p: torch.Tensor) -> Walk:
         """Apply the rule to drafts by random decisions; `p` (B, n + 1, V): the target's distributions."""
         tree, drafted, V = drafts.tree, drafts.tokens, p.shape[-1]
         widest = tree.children.shape[-1]

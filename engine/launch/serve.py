@@ -24,7 +24,7 @@ from specfleet.engine.node.observer import Report
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.engine.node.write_ahead_log import Life, Served
 from specfleet.engine.replayed.continuations import continuations_of
-from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.policies.outcome import Token
 from specfleet.fleet.records.power import DeviceCurve, curves_of
 from specfleet.fleet.records.run import Run, make_run
 from specfleet.fleet.records.schema import PowerSample

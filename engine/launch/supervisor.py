@@ -104,13 +104,9 @@ class Supervisor:
         place.report(ReportedRows(time_s, [*left.log[place.reported :], *killed]))
         place.reported = 0
         place.life = msgspec.structs.replace(
-            life,
-            number=life.number + 1,
-            written=written + 1,
-            finished=life.finished | left.outputs.keys(),
-            wal=life.wal.with_name(f"{place.station}.{life.number + 2}.wal"),
-            back_s=self._back_s(place.station),
-        )
+            life, number=life.number + 1, written=written + 1, finished=life.finished | left.outputs.keys(),
+            wal=life.wal.with_name(f"{place.station}.{life.number + 2}.wal"), back_s=self._back_s(place.station),
+        )  # fmt: skip
         place.state = "dead"
         if place.life.back_s:  # so that its model is loaded in time
             self.start(place)

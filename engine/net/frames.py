@@ -77,7 +77,10 @@ def parse(frame: bytes) -> tuple[WireMessage, Content]:
     bodies = 4 * (tokens + nodes_sent) + 2 * (rows * columns + states * width)
     if HEADER.size + bodies + envelope != len(frame):  # Python's integers: no product wraps around
         raise FrameError("sizes in the header and the size of the frame contradict each other")
-    message = _message(frame[len(frame) - envelope :])
+    try:
+        message: WireMessage = _decoder.decode(frame[len(frame) - envelope :])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FrameError(str(error)) from None
     if not bodies and not rule and not nodes:
         return message, NOTHING
     place = HEADER.size
@@ -108,10 +111,3 @@ def payload_of(frame: bytes) -> int:
     Headers of the protocol, of ZeroMQ, TCP and IP do not count. A rule counts as a byte.
     """
     return len(frame) - HEADER.size + (frame[3] != 0)
-
-
-def _message(envelope: bytes) -> WireMessage:
-    try:
-        return _decoder.decode(envelope)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FrameError(str(error)) from None

@@ -127,7 +127,10 @@ def terms_of(fleet: Fleet) -> dict[str, str]:
     terms, batching = {key: attrgetter(key)(fleet) for key in TERMS}, fleet.verifiers.batching
     terms |= {"workload.streams": fleet.streams, "tokens of the longest text": fleet.lengths.longest_text}
     terms["verifiers.kv_tokens"] = batching.kv_blocks * batching.block_size  # whether a drafter may be overtaken
-    return {key: _shown(value) for key, value in terms.items()}
+    texts = {
+        key: value if isinstance(value, str) else msgspec.json.encode(value).decode() for key, value in terms.items()
+    }
+    return {key: text[:200] for key, text in texts.items()}
 
 
 def difference(ours: dict[str, str], theirs: dict[str, str], role: Role) -> str:
@@ -143,7 +146,3 @@ def difference(ours: dict[str, str], theirs: dict[str, str], role: Role) -> str:
 def printable(text: str) -> str:
     """Return a text of a peer in one line, without control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
-
-
-def _shown(value: object) -> str:
-    return (value if isinstance(value, str) else msgspec.json.encode(value).decode())[:200]

@@ -15,9 +15,8 @@ from specfleet.engine.net.content import Content
 from specfleet.engine.node.build import AnyDrafter, Streams
 from specfleet.engine.node.executors import Watch, note_signals, with_signals
 from specfleet.engine.node.worker import Executor
-from specfleet.fleet.acceptance.token import Token
 from specfleet.fleet.policies.aligned import AlignedRule
-from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.outcome import Outcome, Token
 from specfleet.fleet.stations.messages import Join, StationEvent
 from specfleet.fleet.times.step import Step
 

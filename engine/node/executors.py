@@ -18,9 +18,8 @@ from specfleet.engine.node.build import AnyDrafter, Streams
 from specfleet.engine.node.drafts import below, contents_of, cut_to, drafts_of, said_by
 from specfleet.engine.node.pending import PendingDrafts
 from specfleet.engine.node.worker import Executor
-from specfleet.fleet.acceptance.token import Token
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.outcome import Outcome, Token
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
 from specfleet.fleet.times.step import Member, Step
 

@@ -21,10 +21,9 @@ from specfleet.engine.net.links import LossyLinks, lossy_links, stated_links
 from specfleet.engine.net.server import ServerEnd
 from specfleet.engine.net.socket_thread import SocketThread
 from specfleet.engine.net.sockets import Sockets
-from specfleet.engine.node.device_lock import DeviceLock, no_lock
-from specfleet.engine.node.worker import Executor, Stop, Timed, Worker, by_the_clock
+from specfleet.engine.node.worker import DeviceLock, Executor, Stop, Timed, Worker, by_the_clock, no_lock
 from specfleet.engine.node.write_ahead_log import FIRST, Life, note_finished, open_log
-from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.policies.outcome import Token
 from specfleet.fleet.records.recorder import Log, Origin, RecordedStation
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import Request, streams_of

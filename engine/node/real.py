@@ -11,14 +11,14 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.telemetry import timed
 from specfleet.engine.net.clock import now_s
-from specfleet.engine.net.rates import RateLimitedLog
+from specfleet.engine.net.socket_thread import RateLimitedLog
 from specfleet.engine.node.aligned import AlignedExecutor
 from specfleet.engine.node.build import load_target, new_drafter, new_streams, new_target
-from specfleet.engine.node.device_lock import device_lock
 from specfleet.engine.node.executors import DraftExecutor, VerifyExecutor
 from specfleet.engine.node.node import HERE, Node, Site, clients_of_drafters, drafting_node, say_nothing
 from specfleet.engine.node.pending import PendingDrafts, repeats
 from specfleet.engine.node.serving import ServingExecutor
+from specfleet.engine.node.worker import device_lock
 from specfleet.engine.node.write_ahead_log import open_log, unfinished
 from specfleet.fleet.records.recorder import RecordedStation
 from specfleet.fleet.scenario.resolved import Fleet
@@ -75,16 +75,9 @@ def verifier_node(
     if fleet.drafters.stations:
         connections, sockets = clients_of_drafters(fleet, [target], addresses, site, model.vocabulary)
     node = Node(
-        fleet,
-        RecordedStation(station, "real", open_log(life), life.written),
-        executor,
-        connections,
-        sockets,
-        unfinished(streams, life),
-        timed=partial(timed, device=model.device),
-        lock=device_lock(lock_file),
-        site=site,
-    )
+        fleet, RecordedStation(station, "real", open_log(life), life.written), executor, connections, sockets,
+        unfinished(streams, life), timed=partial(timed, device=model.device), lock=device_lock(lock_file), site=site,
+    )  # fmt: skip
     node.outputs = executor.outputs
     if isinstance(executor, ServingExecutor | AlignedExecutor):
         node.signals = executor.recorded

@@ -16,8 +16,7 @@ from specfleet.engine.node.build import AnyDrafter, Streams
 from specfleet.engine.node.drafts import contents_of
 from specfleet.engine.node.executors import PROMPT, VerifyExecutor, Watch, note_signals
 from specfleet.engine.node.pending import PendingDrafts
-from specfleet.fleet.acceptance.token import Token
-from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.outcome import Outcome, Token
 from specfleet.fleet.times.step import Member, Step
 
 

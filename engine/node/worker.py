@@ -2,16 +2,22 @@
 
 It owns the station and the executor, and nothing of the network. Events arrive through its inbox; its messages are
 posted at once. So input never waits for inference, and inference never for the network.
+
+Processes of one host that share a device hold a lock on it around each step, one at a time.
 """
 
 import contextlib
+import fcntl
 import heapq
 import math
+import os
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,14 +26,12 @@ from specfleet.engine.net.actions import Deliver
 from specfleet.engine.net.clock import MAX_MARGIN_S, Waiter, now_s
 from specfleet.engine.net.content import NOTHING, Content
 from specfleet.engine.net.handshake import Ping
-from specfleet.engine.node.device_lock import DeviceLock, no_lock
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.recorder import RecordedStation
 from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,
     Ignored,
-    Instruction,
     Message,
     Refusal,
     Released,
@@ -37,6 +41,33 @@ from specfleet.fleet.stations.messages import (
 )
 from specfleet.fleet.stations.station import Start, Wait
 from specfleet.fleet.times.step import Step
+
+DeviceLock = Callable[[], AbstractContextManager[None]]
+"""Returns a context with exclusive use of the device; entering it waits until the device is free."""
+
+no_lock: DeviceLock = nullcontext
+"""Never waits: for a device of one station, or of several that run concurrently."""
+
+
+def device_lock(path: Path | None) -> DeviceLock:
+    """Return a lock that excludes all other holders of a lock on the same file, in whatever process.
+
+    Without a file, return a lock that never waits.
+    """
+    if path is None:
+        return no_lock
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+
+    @contextmanager
+    def lock() -> Iterator[None]:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+    return lock
+
 
 STILL_S = 0.05  # a wait that ends later by more: this process was stopped
 READ_S = 0.05  # without an event for so long, the inbox counts as read
@@ -148,10 +179,6 @@ class Worker:
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
         if TURNED_DOWN.isdisjoint(map(type, instructions)):
             self.executor.receive(event, content)
-        self.obey(instructions)
-
-    def obey(self, instructions: list[Instruction]) -> None:
-        """Carry out instructions of the station."""
         for instruction in instructions:
             if isinstance(instruction, Released):
                 self.executor.release(instruction.tag)
@@ -186,7 +213,9 @@ class Worker:
             self._take(self.inbox.get(timeout=wait_s))
         except queue.Empty:
             if wait_s is not None and now_s() - time_s - wait_s > STILL_S:
-                self._read_all()
+                with contextlib.suppress(queue.Empty):  # apply events until none arrives for READ_S
+                    while True:
+                        self._take(self.inbox.get(timeout=READ_S))
         self._take_due()
         self._ring(now_s())
 
@@ -196,12 +225,6 @@ class Worker:
             self._take(self.inbox.get(), by_s)
         if self.later:
             self._take_due(by_s)
-
-    def _read_all(self) -> None:
-        """Apply events until none arrives for READ_S."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._take(self.inbox.get(timeout=READ_S))
 
     def _alarm_s(self) -> float:
         """Return the time of the station's next timeout."""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from specfleet.engine.net.clock import now_s
-from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.policies.outcome import Token
 from specfleet.fleet.records.recorder import Log
 from specfleet.fleet.scenario.workload import Request
 

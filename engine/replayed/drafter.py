@@ -8,7 +8,7 @@ from specfleet.engine.node.node import HERE, Node, Site, drafting_node
 from specfleet.engine.node.worker import Executor
 from specfleet.fleet.acceptance.sources import of_each, sources_of
 from specfleet.fleet.policies.outcome import Outcome
-from specfleet.fleet.policies.shapes import parents
+from specfleet.fleet.policies.shapes import some_parents
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Draft, Message
 from specfleet.fleet.times.durations import draft_durations
@@ -43,14 +43,8 @@ def empty_draft(fleet: Fleet, depth: int) -> Content:
     """Return a placeholder draft of `depth` levels, with the shape and the size of a small model's."""
     shape, vocabulary = fleet.drafters.shape, fleet.vocabulary
     count = shape.nodes(depth)
-    match shape.kind:
-        case "chain":
-            nodes, inner = None, count
-        case "tree":
-            nodes = parents(shape.children(depth))
-            inner = max(nodes, default=-1) + 1
-        case "dynamic":  # for any form: best children first, level by level
-            nodes, inner = [node // shape.width for node in range(count)], 0
+    nodes = some_parents(shape, count)
+    inner = count if nodes is None else max(nodes, default=-1) + 1 if shape.kind == "tree" else 0
     rule = fleet.verifiers.rule
     if not fleet.workload.temperature or rule not in DRAWN or not inner or not vocabulary:
         return Content([0] * count, nodes)

@@ -18,8 +18,7 @@ from specfleet.engine.net.actions import HELLO_S, Action, Deliver, Lost, Rejecte
 from specfleet.engine.net.clock import Margin, now_s
 from specfleet.engine.net.content import NOTHING, Content, path_sent
 from specfleet.engine.net.handshake import Ping
-from specfleet.engine.net.rates import RateLimitedLog
-from specfleet.engine.net.socket_thread import TICK_S, wait_for_welcomes
+from specfleet.engine.net.socket_thread import TICK_S, RateLimitedLog, wait_for_welcomes
 from specfleet.engine.node.node import HERE, Site, Stations, clients_of_drafters
 from specfleet.engine.node.pending import PendingDrafts, repeats
 from specfleet.engine.node.worker import READ_S, STILL_S

@@ -196,11 +196,11 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> I
         metrics = combine([measure(run) for run in runs])
         where = case | {"from": name}
         ours_s = float(np.mean([total_s(run) for run in runs]))
-        yield row("total_s", where, kind, amusd.total_time, ours_s)
-        paper = amusd.committed_a_verification
-        yield row("accepted a verification", where, kind, paper, metrics[ACCEPTED].value)
-        joules = sum(map(amusd.power_w, range(GPUS))) * amusd.total_time / amusd.tokens_generated
-        yield row("energy, J/token", where, kind, joules, metrics["energy_j_per_token"].value)
+        yield row("total_s", where, kind, amusd.total_time, ours_s, null=sd.total_time)
+        paper, null = amusd.committed_a_verification, sd.committed_a_verification
+        yield row("accepted a verification", where, kind, paper, metrics[ACCEPTED].value, null=null)
+        joules = [sum(map(run.power_w, range(GPUS))) * run.total_time / run.tokens_generated for run in (amusd, sd)]
+        yield row("energy, J/token", where, kind, joules[0], metrics["energy_j_per_token"].value, null=joules[1])
 
 
 def profile_of(name: str, source: str, draft_s: float, verify_s: float, **more: Any) -> HardwareProfile:

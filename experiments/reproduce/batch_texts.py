@@ -18,6 +18,7 @@ from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.feed import Feed, Nodes
 from specfleet.engine.decoding.models import CausalLM, load_model
 from specfleet.engine.decoding.verify import Target
+from specfleet.engine.launch.bodies import THREADS
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.node.aligned import AlignedExecutor
 from specfleet.engine.node.build import with_positions
@@ -58,9 +59,9 @@ CACHES: dict[str, type[AlignedCache]] = {"no position repair": PositionsOfPlaces
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute on one thread: on a busy host several wait for each other, and take many times as long."""
+    """Let torch compute on as many threads as a node: on a busy host more wait for each other, many times as long."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(THREADS)
     try:
         yield
     finally:

@@ -8,16 +8,18 @@ A row says what kind of number it is: "input", taken from the paper; "fitted", o
 numbers that it is made of; "identity", arithmetic of other rows or of the paper's own columns; "predicted", ours would
 be the same if the paper had printed another number there; "unsettled", the paper contradicts that number itself, or it
 hangs on what the paper does not print: the row's note says which. Only predicted rows count, and each number of a paper
-counts once in a reproduction; StarSD's waits at N = 4 and 5 are predicted in two. "Estimated" ones count, too: ours is
-an estimate from shapes and data sheets, fitted on none of that source's numbers.
+counts once. "Estimated" ones count, too: ours is an estimate from shapes and data sheets, fitted on none of that
+source's numbers. `[[null]]` has null models: what is guessed of predicted rows without a simulation, by one rule for
+all rows of a group, from the paper's numbers.
 """
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from itertools import chain, combinations
 from pathlib import Path
-from statistics import median
-from typing import Any, Literal
+from statistics import fmean, median
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pandas as pd
@@ -33,6 +35,7 @@ TINY = 0.05  # share of its whole, below which a quantity is compared with the w
 FAR = 0.1  # an error beyond which a row is counted as missed
 CLAIM = " (1: yes)"  # how the quantity of a claim ends
 METHODS = ("method", "rule", "strategy")  # keys of a case that name what is compared
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 OVER = " over "  # in the name of a quantity: a quotient of two methods, or of two cases
 
 
@@ -42,11 +45,40 @@ class Paper(dict[str, Any]):
     def __init__(self, name: str, folder: Path = HERE) -> None:
         content = read_toml(folder / f"{name}.toml")
         self.assumptions: list[dict[str, Any]] = content.pop(ASSUMED, [])
+        self.nulls: list[dict[str, Any]] = content.pop("null", [])
         super().__init__({name: _frozen(table) for name, table in content.items()})
 
     def assumed(self, name: str = "") -> list[str]:
         """Return what the reproduction of that name assumes, or what all do."""
         return [text for entry in self.assumptions if name in entry.get("of", [name]) for text in entry["texts"]]
+
+    def with_null(self, name: str, row: "PaperRow") -> "PaperRow":
+        """Return a row of that reproduction with the null model of its group, where it counts."""
+        for entry in self.nulls if row.kind in JUDGED and row.error is not None and not row.is_claim else ():
+            is_case = entry.get("case", {}).items() <= row.case.items()
+            if entry["of"] == name and row.quantity in entry["quantities"] and is_case:
+                null = self.computed(entry["value"], row.case) if "value" in entry else row.null
+                return msgspec.structs.replace(row, null=null, rule=f"{name}: {entry['rule']}")
+        return msgspec.structs.replace(row, null=None)
+
+    def computed(self, formula: str, case: Mapping[str, Any]) -> float:
+        """Compute a formula of numbers and of places as table/key/key, by + - * and / from left to right.
+
+        `{key}` is the case's, `~key` the mean over all other keys of its table; columns of a list count from 1.
+        """
+        value, words = 0.0, ["+", *formula.format(**case).split()]
+        for sign, word in zip(words[::2], words[1::2], strict=True):
+            value = OPERATORS[sign](value, _mean_at(self, word.split("/")) if "/" in word else float(word))
+        return value
+
+
+def _mean_at(table: Any, place: Sequence[str]) -> float:
+    if not place:
+        return float(table)
+    entries = table if isinstance(table, dict) else dict(enumerate(table, 1))
+    key = _key(place[0].removeprefix("~"))
+    keys = entries.keys() - {key} if "~" in place[0] else {key}
+    return fmean(_mean_at(entries[key], place[1:]) for key in keys)
 
 
 def _frozen(value: Any) -> Any:
@@ -71,7 +103,8 @@ class PaperRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """One quantity in one case. `error` is (ours - paper) / paper, or over `part_of` where there is one.
 
     `paper` is None where the paper prints no number, `error` where either side is missing or the paper's is zero.
-    `part_of`: the paper's whole, of which this quantity is a tiny part. `note`: why a row is unsettled.
+    `part_of`: the paper's whole, of which this quantity is a tiny part. `note`: why a row is unsettled. `null`: what a
+    null model has, by its `rule`.
     """
 
     quantity: str
@@ -82,11 +115,21 @@ class PaperRow(msgspec.Struct, frozen=True, omit_defaults=True):
     error: float | None
     part_of: float | None = None
     note: str = ""
+    null: float | None = None
+    rule: str = ""
 
     @property
     def is_claim(self) -> bool:
         """Whether the paper says that something is so, and ours is 1 where it is and 0 where not."""
         return self.quantity.endswith(CLAIM)
+
+
+class Null(NamedTuple):
+    """A null model of a group of rows: how many, its mean absolute error, and ours; not larger, it explains them."""
+
+    rows: int
+    error: float
+    ours: float
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -95,6 +138,7 @@ class Score(msgspec.Struct, frozen=True):
     `mean_error`, `median_error`, `worst_error`: of the absolute errors of `rows` rows, None where there is none.
     `beyond`: how many of them are off by more than 10 %. `worst`: quantity and case of the worst. `claims`,
     `claims_held`: how many the paper makes of what was predicted, and how many hold. `kind`: what the rows are.
+    `explained`: rows that a null model explains; `median_of_rest`, `beyond_of_rest`: of the others.
     """
 
     rows: int = 0
@@ -106,6 +150,9 @@ class Score(msgspec.Struct, frozen=True):
     kind: str = "predicted"
     median_error: float | None = None
     beyond: int = 0
+    explained: int = 0
+    median_of_rest: float | None = None
+    beyond_of_rest: int = 0
 
     def line(self) -> str:
         """Say it in one line."""
@@ -115,6 +162,10 @@ class Score(msgspec.Struct, frozen=True):
             errors = f"mean absolute error {self.mean_error:.1%}, worst {self.worst_error:.1%} ({self.worst})"
             if self.rows > 1:
                 errors += f"; median {self.median_error:.1%}, {self.beyond} beyond {FAR:.0%}"
+            if self.explained:
+                rest = f"median {self.median_of_rest or 0:.1%}, {self.beyond_of_rest} beyond {FAR:.0%}"
+                rest = rest if self.explained < self.rows else "none"
+                errors += f"; without {self.explained} that a null model explains: {rest}"
             parts.append(f"{rows}, {errors}")
         if self.claims:
             parts.append(f"{self.claims_held} of {self.claims} claims hold")
@@ -142,8 +193,8 @@ class Reproduction(Shown, msgspec.Struct, frozen=True):
         return f"{self.name}: {len(self.rows)} rows; {self.score.line()}{assumed}"
 
     def frame(self) -> pd.DataFrame:
-        """One row a quantity and case: quantity, what names the case, kind, paper, ours, and the relative error."""
-        columns = ("kind", "paper", "ours", "error")
+        """One row a quantity and case: quantity, what names the case, kind, paper, ours, null model, and error."""
+        columns = ("kind", "paper", "ours", "null", "error")
         values = [(row, {name: getattr(row, name) for name in columns}) for row in self.rows]
         return pd.DataFrame([{"quantity": row.quantity, **row.case, **numbers} for row, numbers in values])
 
@@ -159,7 +210,7 @@ def reproduces(paper: Paper) -> Callable[[RowsOf], Reproduce]:
         @wraps(rows_of)
         def made(*inputs: Path) -> Reproduction:
             name = name_of(rows_of)
-            return Reproduction(name, list(rows_of(*inputs)), paper.assumed(name))
+            return Reproduction(name, [paper.with_null(name, row) for row in rows_of(*inputs)], paper.assumed(name))
 
         return made
 
@@ -180,18 +231,19 @@ def row(
     *,
     part_of: float | None = None,
     note: str = "",
+    null: float | None = None,
 ) -> PaperRow:
     """Build a row with its error; numpy's numbers become plain ones, so that a row is JSON.
 
     `part_of`: what the paper's quantity is a part of, in the same unit; it is left out where the part is not tiny.
-    `note`: why the number is unsettled, which the row then is.
+    `note`: why the number is unsettled, which the row then is. `null`: a null model's number that is not in the file.
     """
-    paper, ours, part_of = (None if value is None else float(value) for value in (paper, ours, part_of))
+    paper, ours, part_of, null = (None if value is None else float(value) for value in (paper, ours, part_of, null))
     if not paper or part_of is None or abs(paper) >= TINY * part_of:
         part_of = None
     whole = paper if part_of is None else part_of
     error = (ours - paper) / whole if paper is not None and whole and ours is not None else None
-    return PaperRow(quantity, case, "unsettled" if note else kind, paper, ours, error, part_of, note)
+    return PaperRow(quantity, case, "unsettled" if note else kind, paper, ours, error, part_of, note, null)
 
 
 def fitted_if(is_so: bool) -> Kind:
@@ -214,15 +266,30 @@ def score_of(rows: Sequence[PaperRow]) -> Score:
     if not errors:
         return counted
     worst_error, worst = max(errors, key=lambda entry: entry[0])
+    explained = {rule for rule, null in nulls_of(rows).items() if null.error <= null.ours}
+    rest = [error for error, row in errors if row.rule not in explained]
     return msgspec.structs.replace(
         counted,
         rows=len(errors),
         mean_error=sum(error for error, _ in errors) / len(errors),
         median_error=median(error for error, _ in errors),
         beyond=sum(error > FAR for error, _ in errors),
+        explained=len(errors) - len(rest),
+        median_of_rest=median(rest) if rest else None,
+        beyond_of_rest=sum(error > FAR for error in rest),
         worst_error=worst_error,
         worst=", ".join([worst.quantity, *(f"{key}={value}" for key, value in worst.case.items())]),
     )
+
+
+def nulls_of(rows: Sequence[PaperRow]) -> dict[str, Null]:
+    """Return the null models of rows by rule, which names the reproduction."""
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row.null is not None and row.paper and row.error is not None:
+            null_error = (row.null - row.paper) / (row.part_of or row.paper)
+            pairs.setdefault(row.rule, []).append((abs(null_error), abs(row.error)))
+    return {rule: Null(len(errors), *map(fmean, zip(*errors, strict=True))) for rule, errors in pairs.items()}
 
 
 def in_parts(name: str, parts: Mapping[str, Iterable[PaperRow]], assumptions: Iterable[str]) -> Reproduction:

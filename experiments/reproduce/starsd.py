@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from specfleet.experiments.reproduce.rows import Kind, Paper, PaperRow, fitted_if, reproduces, row
+from specfleet.experiments.reproduce.rows import Kind, Paper, PaperRow, reproduces, row
 from specfleet.experiments.reproduce.runs import acceptance_behind, root
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import make_scenario
@@ -109,13 +109,15 @@ def kind_of(quantity: str, N: int, own_S: Sequence[int], own_Z: Sequence[int]) -
     """Say what kind of number a quantity of column N is; `own_S`, `own_Z`: columns that gave their S, a return time.
 
     The gap before a request is (1 - load) / R_q in the simulation: nothing new where R_q and load count already, or
-    where S and Z are the column's own.
+    where S and Z are the column's own. Where S is not, load (S R_q) and wait (N / R_q - S - Z) follow from R_q.
     """
     if quantity == "rounds_per_s_per_target" or (quantity == "wait_s" and N == 1):
         return "identity"  # R_q / N; and no other target asks
     if quantity == "idle_gap_s":
         return "predicted" if N in own_S and N not in own_Z else "identity"
-    return fitted_if(N in (own_Z if quantity == "wait_s" else own_S))  # a return is what S and the wait leave
+    is_new = quantity == ("wait_s" if N in own_S else "rounds_per_s")
+    is_fitted = N in (own_Z if quantity == "wait_s" else own_S)  # a return is what S and the wait leave
+    return "fitted" if is_fitted else "predicted" if is_new else "identity"
 
 
 def table_1_rows(
@@ -206,7 +208,7 @@ def starsd_fig6() -> Iterator[PaperRow]:
         gap_s = printed("idle_gap_s", N)
         ours_ms = draft_token_ms(3) * shipped.idle.slowdown(gap_s)
         case = {"N": N, "gap_ms": round(1000 * gap_s, 1), "hardware": shipped.name}
-        yield row("t_s, ms", case, fitted_if(N != 2), draft_token_ms(N), ours_ms)
+        yield row("t_s, ms", case, "identity" if N == 2 else "fitted", draft_token_ms(N), ours_ms)
 
 
 @reproduces(PAPER)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from specfleet.experiments.sweep.findings import COUNT
 from specfleet.experiments.sweep.sweep import COLUMNS
 from specfleet.figures import devices, sweep
-from specfleet.figures.labels import scale_of
+from specfleet.figures.style import scale_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.inputs.text import shortened

@@ -59,13 +59,9 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike) -> Geometric | Bet
     # calls no linear algebra, whose threads are slow on a busy machine.
     inside = (MIN_SPREAD, 1 - MIN_SPREAD)
     best = optimize.minimize(
-        cost,
-        x0=(mean, 0.0),
-        jac=True,
-        method="TNC",
-        bounds=(inside, (0.0, inside[1])),
+        cost, x0=(mean, 0.0), jac=True, method="TNC", bounds=(inside, (0.0, inside[1])),
         options={"ftol": 1e-15, "xtol": 1e-12, "gtol": 1e-9, "maxfun": 1000},
-    )
+    )  # fmt: skip
     mean, spread = best.x.tolist()
     if spread < MIN_SPREAD:
         return one_beta

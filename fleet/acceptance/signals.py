@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Meta
 
-from specfleet.fleet.acceptance.token import Token
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
 from specfleet.fleet.inputs.parquet import read_table
 from specfleet.fleet.inputs.text import reason
+from specfleet.fleet.policies.outcome import Token
 
 
 class SignalRow(NamedTuple):

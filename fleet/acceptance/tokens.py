@@ -15,8 +15,7 @@ from msgspec import Meta
 
 from specfleet.fleet.acceptance.models import Geometric
 from specfleet.fleet.acceptance.signals import Regional, SignalFile, recorded, synthetic
-from specfleet.fleet.acceptance.token import Token
-from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.outcome import Outcome, Token
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Mean = Annotated[float, Meta(gt=0, lt=1)]

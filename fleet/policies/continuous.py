@@ -111,7 +111,8 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         place = 0
         while place < len(rows):
             row = rows[place]
-            share = None if prompts_alone and _decodes(row) else _share(row, left - self.slots)
+            decodes = row.known - row.computed == 1 and row.computed > 0
+            share = None if prompts_alone and decodes else _share(row, left - self.slots)
             if share is None:
                 place += 1
                 continue
@@ -162,10 +163,6 @@ def after_step(row: Row, share: Share, accepted: int = 0, drafts: int = 0) -> Ro
     computed = share.computed + share.tokens - share.drafts + accepted
     known = row.known + (accepted + 1 if share.samples else 0)
     return msgspec.structs.replace(row, known=known, computed=computed, drafts=drafts if share.samples else 0)
-
-
-def _decodes(row: Row) -> bool:
-    return row.known - row.computed == 1 and row.computed > 0
 
 
 def _share(row: Row, budget: int) -> Share | None:

@@ -1,6 +1,16 @@
-"""The result of a step for one session, for policies, acceptance models and messages."""
+"""The result of a step for one session, and the signals of a drafted token, for policies, models and messages."""
+
+from typing import NamedTuple
 
 import msgspec
+
+
+class Token(NamedTuple):
+    """One drafted token: min(1, p/q), KL(p||q) in nats, the draft distribution's entropy in nats."""
+
+    ratio: float
+    kld: float = 0.0
+    entropy: float = 0.0
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

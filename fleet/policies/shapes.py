@@ -77,6 +77,19 @@ def parents(children: Sequence[int]) -> list[int]:
     return result
 
 
+def some_parents(shape: Shape, nodes: int) -> list[int] | None:
+    """Return the parents of the first `nodes` nodes of a draft; None for a chain.
+
+    A dynamic tree is not known before it grew: a bushy one of as many nodes, level by level, stands for it.
+    """
+    if shape.kind == "chain":
+        return None
+    if shape.kind == "dynamic":
+        return [node // shape.width for node in range(nodes)]
+    levels = next(depth for depth in range(nodes + 1) if shape.nodes(depth) >= nodes)
+    return parents(shape.children(levels))[:nodes]
+
+
 def depths_of(parents: Sequence[int]) -> list[int]:
     """Return the level of nodes 1, 2, ..., whose parents stand before them; the root's is 0."""
     depths = [0]

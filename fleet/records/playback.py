@@ -236,7 +236,8 @@ class _Watched:
 
     def handle(self, event: Any, now_s: float) -> list[Instruction]:
         """Note the event and what follows from it."""
-        known_s = self.latest_s = self._known_s(now_s)
+        # A busy station reads several events late; it processes them right after one another.
+        known_s = self.latest_s = now_s if now_s >= self.latest_s else self.latest_s + AFTER_S
         if isinstance(event, StepDone):
             self._done(event, known_s)
         elif isinstance(event, Join):
@@ -253,13 +254,6 @@ class _Watched:
         elif self.could_s is None:
             self.could_s, self.after_own = known_s, isinstance(event, StepDone)
         return followed
-
-    def _known_s(self, now_s: float) -> float:
-        """Time at which the station could use an event that it read later than the previous one.
-
-        A busy station reads several events late; it processes them right after one another.
-        """
-        return now_s if now_s >= self.latest_s else self.latest_s + AFTER_S
 
     def _answered(self, instruction: Instruction, now_s: float) -> None:
         """Note that the station ends a request, or sends a message to another station."""

@@ -9,28 +9,30 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.positions import check_context, positions_of
 from specfleet.fleet.policies.allocate import BlindShare
 from specfleet.fleet.policies.continuous import ContinuousBatching
-from specfleet.fleet.policies.goodput import Goodput
-from specfleet.fleet.policies.liveness import Patience
+from specfleet.fleet.policies.goodput import Goodput, RoundCosts
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.route import Affinity
+from specfleet.fleet.policies.shapes import Shape
 from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.resolved import (
     Fleet,
     LocalDrafts,
+    Patience,
     ResolvedDevice,
     ResolvedDrafters,
     ResolvedLink,
     ResolvedVerifiers,
     Room,
 )
-from specfleet.fleet.scenario.round_costs import round_costs
 from specfleet.fleet.scenario.scenario import LengthRule, Scenario, Tier, Verifiers, needs_of
 from specfleet.fleet.scenario.sides import Hardware, check_drafts, hardware_of, title_of
 from specfleet.fleet.scenario.workload import read_lengths, with_lengths
 from specfleet.fleet.times.effects import USED
 from specfleet.fleet.times.labels import basis_of
+from specfleet.fleet.times.mixed import drafting_s, parts_of, pass_s, together_s
 from specfleet.fleet.times.overhead import Overhead
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
+from specfleet.fleet.times.step import Member, Step
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 
@@ -135,13 +137,9 @@ def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTi
         return
     for first in _firsts(drafters.tiers, drafters.count):
         yield DrafterTimes(
-            first=first,
-            draft=in_tier(drafters.tiers, first, "step", profile.draft),
-            prefill=profile.draft_prefill,
-            catch_up_s=profile.catch_up_s,
-            idle=profile.idle,
-            overhead=hardware.drafter_overhead,
-        )
+            first=first, draft=in_tier(drafters.tiers, first, "step", profile.draft), prefill=profile.draft_prefill,
+            catch_up_s=profile.catch_up_s, idle=profile.idle, overhead=hardware.drafter_overhead,
+        )  # fmt: skip
 
 
 def _verifier_times(scenario: Scenario, hardware: Hardware) -> Iterator[VerifierTimes]:
@@ -203,13 +201,9 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
         tokens = kv.tokens(has_cache, USED if used is None else used)
     batching = ContinuousBatching(
         max_num_seqs=verifiers.max_num_seqs,
-        max_num_batched_tokens=max(verifiers.max_num_batched_tokens, depth + 1 + slots),
-        kv_blocks=tokens // block,
-        block_size=block,
-        lookahead=depth if has_cache else 0,
-        slots=slots,
-        prefill_first=verifiers.prefill_first,
-    )
+        max_num_batched_tokens=max(verifiers.max_num_batched_tokens, depth + 1 + slots), kv_blocks=tokens // block,
+        block_size=block, lookahead=depth if has_cache else 0, slots=slots, prefill_first=verifiers.prefill_first,
+    )  # fmt: skip
     longest = lengths.longest_text
     if (tokens or kv is not None) and not (batching.kv_blocks and batching.fits(longest + depth)):
         raise InputError(
@@ -260,3 +254,36 @@ def in_tier(tiers: Sequence[Tier], number: int, key: str, otherwise: Any) -> Any
     """Value of a key for station `number`: from the last tier that covers it and has the key."""
     values = [getattr(tier, key) for tier in tiers if tier.first <= number + 1]
     return next((value for value in reversed(values) if value is not None), otherwise)
+
+
+def round_costs(
+    target: VerifierTimes, drafter: DrafterTimes, shape: Shape, most_rows: int, most_tokens: int, context: int
+) -> RoundCosts:
+    """Return the mean times of rounds up to so many rows, in powers of two, each with up to so many drafts.
+
+    - `context`: committed tokens of each row.
+    """
+    rows = sorted({min(1 << power, most_rows) for power in range(most_rows.bit_length() + 1)})
+    draft_s, verify_s = [], []
+    for number in rows:
+        steps = [_members(number, tokens, context) for tokens in range(most_tokens + 1)]
+        draft_s.append(
+            tuple(
+                drafting_s(drafter, Step(1, "draft", members), [tokens] * number)
+                for tokens, members in enumerate(steps)
+            )
+        )
+        verify_s.append(tuple(_verify_s(target, shape, members) for members in steps))
+    return RoundCosts(tuple(rows), tuple(draft_s), tuple(verify_s))
+
+
+def _members(rows: int, tokens: int, context: int) -> tuple[Member, ...]:
+    return tuple(Member(tag, 0, 0, context, tokens, tokens + 1) for tag in range(rows))
+
+
+def _verify_s(target: VerifierTimes, shape: Shape, members: tuple[Member, ...]) -> float:
+    """As `verifier_durations`: rows that draft nothing are a verification of one token, whatever a plain step takes."""
+    step = Step(1, "verify", members)
+    if len(members) > 1 and target.verify.roofline is not None:
+        return pass_s(target, step, shape)
+    return together_s(target.verify, parts_of(step, shape))

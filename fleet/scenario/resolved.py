@@ -19,7 +19,6 @@ from specfleet.fleet.policies.aligned import AlignedRule
 from specfleet.fleet.policies.allocate import Needs
 from specfleet.fleet.policies.continuous import ContinuousBatching
 from specfleet.fleet.policies.group import DraftGroup, One
-from specfleet.fleet.policies.liveness import Patience
 from specfleet.fleet.policies.order import Fifo, Order
 from specfleet.fleet.policies.overlap import InTurn, Overlap
 from specfleet.fleet.policies.route import Routing
@@ -46,6 +45,18 @@ from specfleet.fleet.times.effects import Power
 from specfleet.fleet.times.labels import Basis
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step_time import LinkTime
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """A target's timeouts.
+
+    - `patience_s`: timeout of a draft; 0 for none.
+    - `rejoin_s`: time of decoding alone before the next retry.
+    """
+
+    patience_s: float = 0.0
+    rejoin_s: float = 1.0
+
 
 T = TypeVar("T")
 

@@ -22,17 +22,8 @@ Row = tuple[str, str, str]
 MANY = 6  # longest list of a parameter's values that is printed in full
 OF_PLACES = ("name", "seed", "profile", "drafters", "verifiers", "devices", "faults", "cost")
 OF_WORLDS = (
-    "links",
-    "link_ranges",
-    "one_clock",
-    "measure",
-    "profile_digest",
-    "basis",
-    "needs",
-    "workload",
-    "lengths",
-    "room",
-)
+    "links", "link_ranges", "one_clock", "measure", "profile_digest", "basis", "needs", "workload", "lengths", "room",
+)  # fmt: skip
 
 
 def describe_fleet(fleet: Fleet) -> list[Row]:

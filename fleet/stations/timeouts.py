@@ -2,7 +2,7 @@
 
 import math
 
-from specfleet.fleet.policies.liveness import Patience
+from specfleet.fleet.scenario.resolved import Patience
 
 
 class Silence:

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec.structs import fields
 
 from specfleet.fleet.times.effects import IdleEffect
-from specfleet.fleet.times.left_out import MEANINGS, left_out_of
+from specfleet.fleet.times.labels import MEANINGS, left_out_of
 from specfleet.fleet.times.overhead import Overhead, Overheads, StationOverheads
 from specfleet.fleet.times.profile import STEPS, HardwareProfile
 from specfleet.fleet.times.roofline import Roofline

@@ -1,4 +1,4 @@
-"""Kinds of numbers in a profile: measured, stated by sources, estimated or assumed."""
+"""Kinds of numbers in a profile: measured, stated by sources, estimated or assumed; and what a calibration left out."""
 
 from typing import Literal
 
@@ -39,3 +39,20 @@ def warning_of(basis: str) -> str:
     'step times estimated, not measured'
     """
     return "step times estimated, not measured" if basis == "estimated" else ""
+
+
+Missing = Literal["contention", "time_sliced", "verify", "rows"]
+
+MEANINGS: dict[Missing, str] = {
+    "contention": "how much further steps at once slow each other",
+    "time_sliced": "the overhead of stations that take turns",
+    "verify": "the time of verifications in service",
+    "rows": "steps of more rows",
+}
+"""What a profile lacks, by the keys of `measured.left_out`."""
+
+
+def left_out_of(profile: HardwareProfile) -> dict[Missing, str]:
+    """Return what a profile lacks because its calibration left stages out, each with the reason."""
+    listed = profile.measured.get("left_out", {})
+    return {missing: str(listed[missing]) for missing in MEANINGS if missing in listed}

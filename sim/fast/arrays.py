@@ -68,17 +68,11 @@ def star_of(fleet: Fleet) -> StarArrays:
     placed["request"] -= 1  # before the first one
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     star = StarArrays(
-        requests=_requests(fleet, streams, lengths),
-        streams=placed,
-        stations=stations,
-        wires=wires,
-        means=_means(fleet, flat),
-        numbers=Numbers(sources.pool.array, at, to, lengths.pool.array),
+        requests=_requests(fleet, streams, lengths), streams=placed, stations=stations, wires=wires,
+        means=_means(fleet, flat), numbers=Numbers(sources.pool.array, at, to, lengths.pool.array),
         heap=np.zeros(len(streams) + 2 * len(stations) + len(wires.messages), dtype=AN_EVENT),
-        clocks=np.zeros(1, dtype=A_CLOCK),
-        sources=sources,
-        lengths=lengths,
-    )
+        clocks=np.zeros(1, dtype=A_CLOCK), sources=sources, lengths=lengths,
+    )  # fmt: skip
     star.clocks["begins"] = -1
     return star
 
@@ -258,10 +252,6 @@ def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
     steps = [list(map(mean_of(times.verify, "verify"), tokens, bases)) for times in fleet.verifiers.times]
     steps += [list(map(mean_of(times.draft, "draft"), tokens, bases)) for times in drafters.times]
     return Means(
-        least_base=bases.start,
-        step_s=_real(steps),
-        draft_tokens=_whole(tokens),
-        catch_up_s=drafters.times[0].catch_up_s,
-        gaps_s=_real(idle.gaps_s),
-        slowdowns=_real(idle.slowdowns),
-    )
+        least_base=bases.start, step_s=_real(steps), draft_tokens=_whole(tokens),
+        catch_up_s=drafters.times[0].catch_up_s, gaps_s=_real(idle.gaps_s), slowdowns=_real(idle.slowdowns),
+    )  # fmt: skip

@@ -81,35 +81,24 @@ def requests_of(fleet: Fleet, star: StarArrays | ServingArrays, tags: Integers) 
     last = np.zeros(len(requests), dtype=bool)
     last[star.streams["last"]] = fleet.streams > 0
     return Table.of(
-        tag=tags,
-        request=requests["number"],
-        joined_s=requests["joined_s"],
-        first_s=requests["first_s"],
-        last_s=requests["last_s"],
-        prompt_tokens=requests["prompt"].astype(np.float64),
-        tokens=(requests["goal"] - requests["prompt"]).astype(np.float64),
-        finished=np.ones(len(requests), dtype=bool),
-        refused=np.zeros(len(requests), dtype=bool),
-        last=last,
-    ).where(np.lexsort((requests["number"], tags)))
+        tag=tags, request=requests["number"], joined_s=requests["joined_s"], first_s=requests["first_s"],
+        last_s=requests["last_s"], prompt_tokens=requests["prompt"].astype(np.float64),
+        tokens=(requests["goal"] - requests["prompt"]).astype(np.float64), finished=np.ones(len(requests), dtype=bool),
+        refused=np.zeros(len(requests), dtype=bool), last=last,
+    ).where(np.lexsort((requests["number"], tags)))  # fmt: skip
 
 
 def _rounds(tags: Integers, log: StepLog) -> Table:
     times, numbers, ends = log.draft_times, log.drafts, log.commit_times
     following = numbers[kernel.NEXT_DRAFT]
     rounds = Table.of(
-        tag=tags[numbers[kernel.OF_REQUEST]],
-        drafted_s=times[kernel.ENDED_S],
-        service_s=times[kernel.LASTED_S],
-        draft_tokens=numbers[kernel.OF_TOKENS],
-        asked_s=times[kernel.REQUESTED_S],
-        begun_s=times[kernel.GROUP_BEGUN_S],
-        idle_gap_s=times[kernel.GAP_S],
-        arrived_s=times[kernel.ARRIVED_S],
+        tag=tags[numbers[kernel.OF_REQUEST]], drafted_s=times[kernel.ENDED_S], service_s=times[kernel.LASTED_S],
+        draft_tokens=numbers[kernel.OF_TOKENS], asked_s=times[kernel.REQUESTED_S], begun_s=times[kernel.GROUP_BEGUN_S],
+        idle_gap_s=times[kernel.GAP_S], arrived_s=times[kernel.ARRIVED_S],
         verified_s=ends[kernel.ENDED_S][numbers[kernel.VERIFIED]],
         verify_s=ends[kernel.LASTED_S][numbers[kernel.VERIFIED]],
         returned_s=np.where(following >= 0, times[kernel.REQUESTED_S][following], np.nan),
-    )
+    )  # fmt: skip
     return with_differences(rounds)
 
 

@@ -87,19 +87,12 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     rows["open_there"] = -1
     rows["arrives_s"], rows["order"] = requests["opens_s"][rows["request"]], np.arange(len(rows))
     return ServingArrays(
-        requests=requests,
-        streams=rows,
-        stations=stations,
-        slots=_slots(fleet, stations, rows),
-        limits=_limits(fleet),
-        laws=laws.arrays(fleet.drafters.times),
-        wires=wires,
+        requests=requests, streams=rows, stations=stations, slots=_slots(fleet, stations, rows), limits=_limits(fleet),
+        laws=laws.arrays(fleet.drafters.times), wires=wires,
         numbers=Numbers(sources.pool.array, at, to, lengths.pool.array if lengths else np.zeros(0, dtype=np.int16)),
-        heap=np.zeros(1 + len(stations) + len(wires.messages), dtype=AN_EVENT),
-        clocks=clocks,
-        sources=sources,
+        heap=np.zeros(1 + len(stations) + len(wires.messages), dtype=AN_EVENT), clocks=clocks, sources=sources,
         lengths=lengths,
-    )
+    )  # fmt: skip
 
 
 class LawTables:
@@ -196,11 +189,7 @@ def _limits(fleet: Fleet) -> Limits:
     named = {name: int(value) for name, value in msgspec.structs.asdict(rule).items() if name in Limits._fields}
     by = drafts or fleet.drafters
     return Limits(
-        **named,
-        drafts=int(drafts is not None),
-        depth=by.depth,
-        positions=by.positions,
-        reads_prompts=int(drafts is not None and drafts.reads_prompts),
-        late=LATE[fleet.verifiers.late],
+        **named, drafts=int(drafts is not None), depth=by.depth, positions=by.positions,
+        reads_prompts=int(drafts is not None and drafts.reads_prompts), late=LATE[fleet.verifiers.late],
         group=1 if isinstance(group, One) else group.most,
-    )
+    )  # fmt: skip

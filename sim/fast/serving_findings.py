@@ -17,17 +17,12 @@ from specfleet.sim.fast.table import EVENTS, KINDS, station_names
 
 SOURCES = {  # of each column: a part of the log or of the arrays, and its field
     **{name: ("blocks", name) for name in ("time_s", "duration_s", "begun_s", "gap_s")},
-    **{name: ("blocks", name) for name in ("station", "seq", "event", "step")},
-    "idle_gap_s": ("blocks", "gap_s"),
+    **{name: ("blocks", name) for name in ("station", "seq", "event", "step")}, "idle_gap_s": ("blocks", "gap_s"),
     "payload_bytes": ("blocks", "bytes"),
     **{name: ("parts", name) for name in ("base", "kind", "epoch", "tokens", "accepted", "round")},
-    "flag": ("parts", "epoch"),
-    "tag": ("streams", "tag"),
-    "priority": ("streams", "priority"),
-    "request": ("requests", "number"),
-    "goal": ("requests", "goal"),
-    "left": ("requests", "goal"),
-}
+    "flag": ("parts", "epoch"), "tag": ("streams", "tag"), "priority": ("streams", "priority"),
+    "request": ("requests", "number"), "goal": ("requests", "goal"), "left": ("requests", "goal"),
+}  # fmt: skip
 ONLY_OF = {  # events
     "duration_s": (DONE,), "accepted": (DONE,), "idle_gap_s": (START,), "goal": (JOIN,), "priority": (JOIN, REQUEST),
     "flag": (REQUEST,),
@@ -132,21 +127,12 @@ def _rounds(fleet: Fleet, serving: ServingArrays, log: StepLog, ended: Table, ve
         return _by_round(count, verified.round, getattr(verified, name))[drafts.round]
 
     rounds = Table.of(
-        tag=drafts.tag,
-        request=drafts.request,
-        epoch=drafts.epoch,
-        drafted_s=drafts.time_s,
-        service_s=drafts.duration_s,
-        draft_tokens=drafts.tokens,
-        asked_s=of_rounds("asked_s"),
-        begun_s=of_rounds("begun_s") if times else drafts.begun_s,
-        idle_gap_s=drafts.gap_s,
-        arrived_s=of_rounds("arrived_s"),
-        verified_s=verification("time_s"),
-        verify_s=verification("duration_s"),
-        acceptance_length=verification("accepted"),
-        returned_s=of_rounds("returned_s"),
-    )
+        tag=drafts.tag, request=drafts.request, epoch=drafts.epoch, drafted_s=drafts.time_s,
+        service_s=drafts.duration_s, draft_tokens=drafts.tokens, asked_s=of_rounds("asked_s"),
+        begun_s=of_rounds("begun_s") if times else drafts.begun_s, idle_gap_s=drafts.gap_s,
+        arrived_s=of_rounds("arrived_s"), verified_s=verification("time_s"), verify_s=verification("duration_s"),
+        acceptance_length=verification("accepted"), returned_s=of_rounds("returned_s"),
+    )  # fmt: skip
     return with_differences(rounds)
 
 

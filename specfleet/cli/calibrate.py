@@ -68,16 +68,9 @@ def calibrate(
     with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
         with progress("calibration", stages) as advance:
             profile = calibrate(
-                scenario,
-                overrides,
-                prompts=prompts,
-                quick=quick,
-                engine=engine,
-                server=server or (),
-                out=out,
-                report=advance,
-                note=remark,
-            )
+                scenario, overrides, prompts=prompts, quick=quick, engine=engine, server=server or (), out=out,
+                report=advance, note=remark,
+            )  # fmt: skip
         print_profile(profile, as_json)
     if (line := unsteady(profile)) is not None:
         remark(line)

@@ -180,19 +180,25 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
 
 
 def print_paper_rows(name: str, rows: "Iterable[PaperRow]") -> None:
-    """Print rows: the paper's number, ours and the error."""
-    values = [(row.quantity, case_text(row.case), row.kind, row.paper, row.ours, error_text(row)) for row in rows]
-    print_values(name, ("quantity", "case", "kind", "paper", "ours", "error"), values)
+    """Print rows: the paper's number, ours and the error, and a null model's number."""
+    columns = ("quantity", "case", "kind", "paper", "ours", "error", "null")
+    sides = [(row.kind, row.paper, row.ours, error_text(row), row.null) for row in rows]
+    print_values(
+        name, columns, [(row.quantity, case_text(row.case), *side) for row, side in zip(rows, sides, strict=True)]
+    )
 
 
 def print_judgement(reproduction: "Reproduction") -> None:
     """Print what a reproduction assumes, how far off it is, and which orders it reverses."""
-    from specfleet.experiments.reproduce.rows import kinds_of, reversed_orders
+    from specfleet.experiments.reproduce.rows import kinds_of, nulls_of, reversed_orders
 
     for assumption in reproduction.assumptions:
         say(f"assumed: {assumption}")
     for note in dict.fromkeys(row.note for row in reproduction.rows if row.note):
         say(f"unsettled: {note}")
+    for rule, null in nulls_of(reproduction.rows).items():
+        explained = ", explains them" if null.error <= null.ours else ""
+        say(f"null model of {rule}: mean error {null.error:.1%}, ours {null.ours:.1%} (rows: {null.rows}{explained})")
     say("kinds: " + ", ".join(f"{count} {kind}" for kind, count in kinds_of(reproduction.rows).items()))
     for part, score in reproduction.parts.items():
         say(f"{part}: {score.line()}")

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from bench import exact, gpu, steps
-from bench.harness import Report
+from bench.harness import Report, add_options
 from bench.steps import Point, card_of, estimated_ms, limit_ms
 from specfleet.engine.decoding import pages
 from specfleet.engine.decoding.graphs import Graphs
@@ -24,7 +24,7 @@ from tests.helpers.varlen import reading_pages, varlen_reference
 def options(module: object, *words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path)
-    module.add_options(parser)  # type: ignore[attr-defined]
+    add_options(parser, module.OPTIONS)  # type: ignore[attr-defined]
     return parser.parse_args(words)
 
 

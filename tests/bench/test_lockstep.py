@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
+from bench.specdecode import Floats, Walks, prefills_s, rounds_s, walks_of
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.times.overhead import Delay, Overhead, Overheads, StationOverheads
 from specfleet.fleet.times.profile import HardwareProfile
@@ -35,7 +35,7 @@ text_of_places = st.lists(st.integers(0, DEPTH), min_size=1, max_size=12)
 
 
 def computed_s(profile: HardwareProfile, walks: Walks, drafted: Floats, rows: int) -> float:
-    """Time of the first request by `bench.lockstep`."""
+    """Time of the first request by `bench.specdecode`."""
     rounds = walks.of_requests(rounds_s(profile, walks.context, drafted, rows))
     return float((prefills_s(profile, walks.prompts, rows) + rounds)[0])
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from bench import pair
+from bench.harness import add_options
 from specfleet.engine.decoding.decode import decode_speculatively
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.models import load_model
@@ -51,7 +52,7 @@ def test_the_tiny_star_runs_and_goes_on_after_kept_runs(tmp_path: Path, monkeypa
     monkeypatch.setattr(pair, "calibrate", calibrate)
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path)
-    pair.add_options(parser)
+    add_options(parser, pair.OPTIONS)
     options = parser.parse_args(["--tiny", "--precision", "float32", "--counts", "1", "--out", str(tmp_path)])
     (first,) = next(iter(pair.study(options).tables.values()))
     assert first["acceptance"] == "0.7, assumed"
@@ -67,6 +68,6 @@ def test_the_tiny_star_runs_and_goes_on_after_kept_runs(tmp_path: Path, monkeypa
 def test_small_stars_and_precisions_are_kept_apart(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=tmp_path)
-    pair.add_options(parser)
+    add_options(parser, pair.OPTIONS)
     asked = ([], ["--tiny"], ["--precision", "float32"], ["--precision", "float32", "--tiny"])
     assert len({pair.runs_of(1, parser.parse_args(words))[0] for words in asked}) == 4

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from bench import published as study
-from bench.published import published, round_s
+from bench.published import reproduce, round_s
 from specfleet.experiments.reproduce.rows import PaperRow
 from specfleet.fleet.hardware.profile import estimate
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[PaperRow]:
-    return published().rows
+    return reproduce().rows
 
 
 def test_rounds_are_drafts_and_a_verification() -> None:
@@ -40,6 +40,6 @@ def test_estimates_do_not_move_with_what_was_measured(rows: list[PaperRow], monk
     for entry in changed["loops"][0]["rows"]:
         entry["tpot_ms"], entry["ttft_ms"] = 2 * entry["tpot_ms"], 2 * entry["ttft_ms"]
     monkeypatch.setattr(study, "THREADS", changed)
-    after = published().rows
+    after = reproduce().rows
     assert [row.ours for row in after] == [row.ours for row in rows]
     assert {row.kind for row in rows} == {"estimated", "predicted", "fitted", "unsettled"}

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from bench import serving_rows
-from bench.aiconfigurator import FILE, MeasuredRun, read_runs
-from bench.serving_rows import reproduce
+from bench.serving_rows import FILE, MeasuredRun, read_runs, reproduce
 from specfleet.experiments.reproduce.rows import Reproduction
 from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.passes import Placed

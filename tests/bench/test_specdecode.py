@@ -13,8 +13,7 @@ import pytest
 
 from bench import specdecode_fig1 as figure_1
 from bench import specdecode_fig10 as figure_10
-from bench.lockstep import walks_of
-from bench.specdecode import FILE, METHODS, RECORDED, SETS, read_recordings
+from bench.specdecode import FILE, METHODS, RECORDED, SETS, read_recordings, walks_of
 from bench.specdecode_fig1 import FIGURE_1, specdecode_fig1
 from bench.specdecode_fig10 import FIGURE_10, head_draft, profile_with
 from specfleet.experiments.reproduce.rows import PaperRow, Reproduction

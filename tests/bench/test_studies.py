@@ -14,7 +14,7 @@ from bench import replayed, serving, shipped, speed
 from bench.decoding import contest, ours, theirs, timed
 from bench.replayed import RATIOS, SMALL_FLEETS, WORST_AIM, Host, aims, compared, fleet, hosts_of, small_fleets
 from bench.shipped import MECHANISM_AIM, REPLAYED, lasting
-from specfleet.calibration.overheads import delays_of, overhead_of
+from specfleet.calibration.effects import delays_of, overhead_of
 from specfleet.engine.decoding.models import load_model
 from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.demo_pair.corpus import read_prompts

@@ -9,8 +9,8 @@ from scipy import stats
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from specfleet.calibration.effects import MIN_DELAYS, delay_of, delays_of, link_of, overhead_of
 from specfleet.calibration.fleets import sharing_fleet
-from specfleet.calibration.overheads import MIN_DELAYS, delay_of, delays_of, link_of, overhead_of
 from specfleet.fleet.records.delays import StationDelays
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.times.overhead import Delay

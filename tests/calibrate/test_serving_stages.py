@@ -17,7 +17,7 @@ from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.times.left_out import left_out_of
+from specfleet.fleet.times.labels import left_out_of
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.run import simulate

@@ -22,7 +22,7 @@ from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.describe import describe
-from specfleet.fleet.times.left_out import MEANINGS, left_out_of
+from specfleet.fleet.times.labels import MEANINGS, left_out_of
 from tests.helpers.pretended_host import GB, PAIRS, SMALL, TIMES, PretendedHost, scenario_of
 from tests.helpers.quickly import simulated
 from tests.helpers.stars import star

@@ -12,7 +12,7 @@ from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
 from specfleet.engine.demo_pair.corpus import FOLDER, read_prompts
 from specfleet.engine.node.prompts import demo_prompts
 from specfleet.fleet.errors import InputError
-from tools.demo_pair.corpus import split_of
+from tools.demo_pair.train import split_of
 
 TRAINING = json.loads((FOLDER / "training.json").read_text())
 

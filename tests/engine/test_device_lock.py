@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specfleet.engine.node.device_lock import DeviceLock, device_lock
+from specfleet.engine.node.worker import DeviceLock, device_lock
 from tests.helpers.processes import eventually
 
 

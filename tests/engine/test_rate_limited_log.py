@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specfleet.engine.net.rates import BURST, LINES_PER_S, MAX_LINES, REPEAT_S, RateLimitedLog
+from specfleet.engine.net.socket_thread import BURST, LINES_PER_S, MAX_LINES, REPEAT_S, RateLimitedLog
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.floats(0, 5)), max_size=300))

@@ -9,7 +9,7 @@ import pytest
 from specfleet.experiments.reproduce import dsde, dsde_figures
 from specfleet.experiments.reproduce.dsde_figures import best_lengths
 from specfleet.fleet.acceptance.signals import Regional
-from specfleet.fleet.acceptance.token import Token
+from specfleet.fleet.policies.outcome import Token
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from specfleet.experiments.reproduce import REPRODUCTIONS
 from specfleet.experiments.reproduce import every as of_all
-from specfleet.experiments.reproduce.every import NEEDS_TRACE, PAPERS, every, names, reproduce
+from specfleet.experiments.reproduce.every import FIRST, NEEDS_TRACE, PAPERS, every, names, reproduce
 from specfleet.experiments.reproduce.rows import (
     FAR,
     JUDGED,
@@ -34,6 +34,7 @@ def test_the_rows_of_all_papers_are_summed_up_by_paper(monkeypatch: pytest.Monke
     assert {paper: (score.rows, score.beyond) for paper, score in whole.parts.items()} == {
         "StarSD": (2, 1),
         "Batch Speculative Decoding": (3, 0),
+        FIRST: (5, 1),
     }
     assert (whole.score.rows, whole.score.beyond, whole.score.median_error) == (5, 1, pytest.approx(0.05))
     assert {row.case["of"] for row in whole.rows} == made.keys()

@@ -12,8 +12,8 @@ import pytest
 from specfleet.experiments.sweep.cell import ANALYTIC, CellResult, run_cell
 from specfleet.experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, vary_of, wide_table
 from specfleet.fleet.acceptance.signals import write_signals
-from specfleet.fleet.acceptance.token import Token
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.outcome import Token
 from specfleet.fleet.records.power import DeviceCurve
 from specfleet.fleet.scenario.fingerprint import resume_digest
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario

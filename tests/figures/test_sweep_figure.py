@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from specfleet.experiments.draw import draw
 from specfleet.experiments.sweep.figure import in_numbers, sweep_figure
 from specfleet.experiments.sweep.sweep import read_table, sweep
-from specfleet.figures.labels import scale_of, spread
+from specfleet.figures.style import scale_of, spread
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.glossary import METRICS, Meaning
 from specfleet.sim.run import simulate

@@ -172,7 +172,7 @@ WRITES = re.compile(
     r"|\bto_csv\((?!index)|\bsave_pretrained\("
 )
 FREE = {  # the function itself; a lock and sockets, which have no content
-    "fleet/files.py", "engine/node/device_lock.py", "engine/net/addresses.py",
+    "fleet/files.py", "engine/node/worker.py", "engine/net/addresses.py",
 }  # fmt: skip
 FINE = {
     "json.dump(measure(), sys.stdout, indent=2)",

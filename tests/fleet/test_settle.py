@@ -31,7 +31,7 @@ DOORS = {
     "engine/outside/job.py",  # where a scenario is read, changed, resolved, kept or written
     *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "fingerprint", "reading", "resolve")),
     *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "readers", "sides", "writing")),
-    *("fleet/records/run.py", "sim/run.py", "sim/predict.py", "sim/alone.py", "sim/baseline.py"),
+    *("fleet/records/run.py", "sim/run.py", "sim/predict.py", "sim/alone.py"),
     *("engine/launch/by_hand.py", "engine/launch/serve.py"),
 }
 

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from specfleet.fleet.policies.admit import AtMost
 from specfleet.fleet.policies.allocate import FixedShare
 from specfleet.fleet.policies.continuous import ContinuousBatching
-from specfleet.fleet.policies.liveness import Patience
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.route import RoundRobin
-from specfleet.fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
+from specfleet.fleet.scenario.resolved import Patience, ResolvedDrafters, ResolvedVerifiers
 from specfleet.fleet.stations.drafter import DrafterStation
 from specfleet.fleet.stations.messages import (
     Draft,

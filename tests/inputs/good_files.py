@@ -25,7 +25,7 @@ def write_run_files(folder: Path) -> None:
 def write_signal_files(folder: Path) -> None:
     """Write a scenario, and the signals that it plays."""
     from specfleet.fleet.acceptance.signals import write_signals
-    from specfleet.fleet.acceptance.token import Token
+    from specfleet.fleet.policies.outcome import Token
 
     scenario("aligned", acceptance={"model": "signals", "file": "signals.parquet"})(folder)
     rng = random.Random(1)

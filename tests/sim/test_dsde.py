@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specfleet.fleet.acceptance.signals import Regional, read_signals, synthetic, write_signals
-from specfleet.fleet.acceptance.token import Token
 from specfleet.fleet.acceptance.tokens import TokenSampler
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies import adaedl
@@ -30,7 +29,7 @@ from specfleet.fleet.policies.dsde import (
     sl_max,
     wvir,
 )
-from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.outcome import Outcome, Token
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.scenario.reading import make_scenario

@@ -2,6 +2,10 @@
 
 `python -m tools.demo_pair.train` takes about three quarters of an hour on two cores. Budgets are minutes, not steps,
 so a faster machine trains a better pair; what was done is written to `training.json` beside the weights.
+
+The text is the Python standard library's own sources, held out by file: every Python installation has it, so no
+download is needed. A hash of its path decides whether a file is held out. The tokenizer and the prompts are committed
+and stay as they are: the library's text differs between versions of Python.
 """
 
 import argparse
@@ -9,10 +13,13 @@ import hashlib
 import json
 import platform
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +29,36 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specfleet.engine.demo_pair.corpus import FOLDER
 from specfleet.fleet.files import write_file
-from tools.demo_pair.corpus import token_stream
+
+Split = Literal["train", "held-out"]
+
+LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "site-packages", "ensurepip", "__pycache__", "turtledemo"}
+HELD_OUT_SHARE = 0.12  # of the files
+
+
+def split_of(relative: str) -> Split:
+    """Return which group a file belongs to, from its path in the library."""
+    share = int.from_bytes(hashlib.sha256(relative.encode()).digest()[:4]) / 2**32
+    return "held-out" if share < HELD_OUT_SHARE else "train"
+
+
+def texts(split: Split) -> Iterator[str]:
+    """Yield the texts of a group's files, in order of path."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted(root.rglob("*.py")):
+        relative = path.relative_to(root)
+        if LEFT_OUT.isdisjoint(relative.parts) and split_of(relative.as_posix()) == split:
+            text = path.read_text(encoding="utf-8", errors="ignore")
+            if text.strip():
+                yield text
+
+
+def token_stream(tokenizer: PreTrainedTokenizerFast, split: Split) -> np.ndarray:
+    """Return a group's text as one array of token ids (tokens,), files joined by the end-of-text token."""
+    encode = tokenizer.backend_tokenizer.encode
+    pieces = [np.array([tokenizer.eos_token_id, *encode(text).ids], dtype=np.int64) for text in texts(split)]
+    return np.concatenate(pieces)
+
 
 VOCABULARY = 512  # a small one spends the parameters on layers
 LENGTH = 256  # tokens of a training sequence
@@ -36,14 +72,9 @@ Loss = Callable[[torch.Tensor], torch.Tensor]
 def llama(shape: dict[str, int]) -> LlamaForCausalLM:
     """Build an untrained model; deep and narrow, so that a step costs enough to be worth speculating on."""
     config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        num_key_value_heads=1,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        **shape,
-    )
+        vocab_size=VOCABULARY, num_key_value_heads=1, max_position_embeddings=2048, tie_word_embeddings=True,
+        bos_token_id=None, eos_token_id=None, **shape,
+    )  # fmt: skip
     return LlamaForCausalLM(config)
 
 
@@ -55,26 +86,18 @@ def batches(stream: np.ndarray, seed: int) -> Batches:
         yield torch.from_numpy(np.stack([stream[start : start + LENGTH + 1] for start in starts]))
 
 
-def next_token_loss(model: LlamaForCausalLM) -> Loss:
+def next_token_loss(model: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
     """Cross entropy of the next token, in nats."""
-
-    def loss(batch: torch.Tensor) -> torch.Tensor:
-        logits = model(input_ids=batch[:, :-1]).logits
-        return functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
-
-    return loss
+    logits = model(input_ids=batch[:, :-1]).logits
+    return functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
 
 
-def distillation_loss(student: LlamaForCausalLM, teacher: LlamaForCausalLM) -> Loss:
+def distillation_loss(student: LlamaForCausalLM, teacher: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
     """KL(teacher || student) a token, in nats."""
-
-    def loss(batch: torch.Tensor) -> torch.Tensor:
-        with torch.inference_mode():
-            wanted = functional.log_softmax(teacher(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
-        given = functional.log_softmax(student(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
-        return functional.kl_div(given, wanted.clone(), log_target=True, reduction="batchmean")
-
-    return loss
+    with torch.inference_mode():
+        wanted = functional.log_softmax(teacher(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
+    given = functional.log_softmax(student(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
+    return functional.kl_div(given, wanted.clone(), log_target=True, reduction="batchmean")
 
 
 def train(
@@ -212,13 +235,13 @@ def main() -> None:
 
     target, drafter = llama(TARGET), llama(DRAFTER)
     text, minutes = batches(stream, seed), options.minutes_drafter
-    record["target"] = train(target, text, next_token_loss(target), options.minutes_target, 0.02, "target")
+    record["target"] = train(target, text, partial(next_token_loss, target), options.minutes_target, 0.02, "target")
     checksums = {"target": save(target, options.out / "target")}
     target.eval()
-    record["drafter_on_text"] = train(drafter, text, next_token_loss(drafter), 0.15 * minutes, 0.02, "drafter")
+    record["drafter_on_text"] = train(drafter, text, partial(next_token_loss, drafter), 0.15 * minutes, 0.02, "drafter")
     own = own_text(target, stream, 0.25 * minutes, seed)
     record["own_text_tokens"] = int(own.size)
-    text, loss = mixed(stream, own, seed + 1), distillation_loss(drafter, target)
+    text, loss = mixed(stream, own, seed + 1), partial(distillation_loss, drafter, target)
     record["drafter_distilled"] = train(drafter, text, loss, 0.6 * minutes, 0.02, "distillation")
     checksums["drafter"] = save(drafter, options.out / "drafter")
     record["held_out"] = evaluate(target, drafter.eval(), held_out)

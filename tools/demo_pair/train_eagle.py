@@ -7,6 +7,7 @@ each length. What was done is written to `training.json` beside the weights.
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,7 @@ from specfleet.engine.decoding.eagle import EagleHead
 from specfleet.engine.decoding.eagle_files import load_head, own_tensors
 from specfleet.engine.demo_pair.corpus import FOLDER
 from specfleet.fleet.files import write_file
-from tools.demo_pair.corpus import token_stream
 from tools.demo_pair.train import (
-    Loss,
     checksum,
     held_out_windows,
     likeness,
@@ -32,6 +31,7 @@ from tools.demo_pair.train import (
     options_of,
     own_text,
     record_of,
+    token_stream,
     train,
 )
 
@@ -122,22 +122,18 @@ def unrolled(head: EagleHead, tokens: torch.Tensor, features: torch.Tensor, step
         given = torch.cat([given[:, :1], estimates[:, :-1]], dim=1)
 
 
-def head_loss(head: EagleHead, target: LlamaForCausalLM) -> Loss:
+def head_loss(head: EagleHead, target: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
     """KL(target || head) a token, in nats, beside the smooth L1 of the features; mean over the unrolled steps."""
-
-    def loss(batch: torch.Tensor) -> torch.Tensor:
-        tokens = batch[:, :-1]
-        with torch.no_grad():
-            features = target.model(input_ids=tokens).last_hidden_state
-            wanted = functional.log_softmax(target.lm_head(features), -1)
-        terms = []
-        for step, estimates in enumerate(unrolled(head, tokens, features, STEPS), start=1):
-            given = functional.log_softmax(target.lm_head(estimates), -1).flatten(0, 1)
-            kl = functional.kl_div(given, wanted[:, step:].flatten(0, 1), log_target=True, reduction="batchmean")
-            terms.append(kl + FEATURE_WEIGHT * functional.smooth_l1_loss(estimates, features[:, step:]))
-        return torch.stack(terms).mean()
-
-    return loss
+    tokens = batch[:, :-1]
+    with torch.no_grad():
+        features = target.model(input_ids=tokens).last_hidden_state
+        wanted = functional.log_softmax(target.lm_head(features), -1)
+    terms = []
+    for step, estimates in enumerate(unrolled(head, tokens, features, STEPS), start=1):
+        given = functional.log_softmax(target.lm_head(estimates), -1).flatten(0, 1)
+        kl = functional.kl_div(given, wanted[:, step:].flatten(0, 1), log_target=True, reduction="batchmean")
+        terms.append(kl + FEATURE_WEIGHT * functional.smooth_l1_loss(estimates, features[:, step:]))
+    return torch.stack(terms).mean()
 
 
 @torch.inference_mode()
@@ -169,7 +165,7 @@ def main() -> None:
     record["own_text_tokens"] = int(own.size)
     head, text = new_head(target), mixed(stream, own, options.seed + 1)
     minutes = (1 - OWN_TEXT_SHARE) * options.minutes
-    record["head"] = train(head, text, head_loss(head, target), minutes, options.lr, "head")
+    record["head"] = train(head, text, partial(head_loss, head, target), minutes, options.lr, "head")
     fold(head, target)
     save_head(head, options.out)
     record["held_out"] = evaluate_head(target, load_head(options.out, target, torch.float32, "cpu"), held_out)

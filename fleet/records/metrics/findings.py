@@ -49,14 +49,10 @@ def findings_of(run: Run) -> Findings:
     commits = commits_of(rows)
     drafting = at_drafter(rows) | rows.kind.among("draft")
     findings = Findings(
-        fleet=fleet,
-        commits=commits,
-        requests=requests_table(fleet, rows, commits),
-        draft_steps=steps_of(rows.where(drafting)),
-        other_steps=steps_of(rows.where(~drafting)),
-        devices=run.header.devices,
-        rows=rows,
-    )
+        fleet=fleet, commits=commits, requests=requests_table(fleet, rows, commits),
+        draft_steps=steps_of(rows.where(drafting)), other_steps=steps_of(rows.where(~drafting)),
+        devices=run.header.devices, rows=rows,
+    )  # fmt: skip
     if not fleet.drafters.count or not run.header.steps:
         return findings
     verified = verifications_of(rows)
@@ -92,17 +88,11 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
     joined, tokens = find(named, (joins.tag, joins.request)), requests.sums(commits.committed)
     finished = tokens == at(joins.goal - joins.tokens, joined)
     return Table.of(
-        tag=named[0],
-        request=named[1],
-        joined_s=at(joins.time_s, joined),
-        first_s=requests.smallest(left_s),
-        last_s=requests.largest(left_s),
-        prompt_tokens=at(joins.tokens, joined),
-        tokens=tokens,
-        finished=finished,
+        tag=named[0], request=named[1], joined_s=at(joins.time_s, joined), first_s=requests.smallest(left_s),
+        last_s=requests.largest(left_s), prompt_tokens=at(joins.tokens, joined), tokens=tokens, finished=finished,
         refused=find(named, (refusals.tag, refusals.request)) >= 0,
         last=np.logical_and(fleet.streams > 0, named[1] + fleet.streams >= fleet.workload.requests),
-    )
+    )  # fmt: skip
 
 
 def steps_of(rows: Table) -> Table:

@@ -25,7 +25,7 @@ def speedup(fleet: Fleet, requests: Table, metrics: Mapping[str, Metric]) -> dic
     """Speedup of a user's tokens over plain decoding: the plain step's time over the mean TPOT.
 
     The plain step is one in the middle of the requests' texts. There is none where requests share steps: the same load
-    without speculation takes another run (`sim/baseline.py`).
+    without speculation takes another run (`sim/alone.py`).
     """
     if fleet.verifiers.batching.max_num_seqs > 1 and not 0 < fleet.streams <= fleet.verifiers.count:
         return {}

@@ -96,21 +96,13 @@ def rounds_of(rows: Table) -> Table:
     of = rounds.of[np.sort(drafted[drafted >= 0])]  # the drafted rounds, in that order
     drafts = rows.where(drafted[of])
     table = Table.of(
-        tag=drafts.tag,
-        request=drafts.request,
-        epoch=drafts.epoch,
-        drafted_s=drafts.time_s,
-        service_s=drafts.duration_s,
-        draft_tokens=drafts.tokens,
-        asked_s=asked_s[of],
-        begun_s=at(rows.time_s, begun[of]),
-        idle_gap_s=at(rows.idle_gap_s, begun[of]),
-        arrived_s=at(rows.time_s, arrived[of]),
-        verified_s=at(rows.time_s, verified[of]),
-        verify_s=at(rows.duration_s, verified[of]),
-        acceptance_length=at(rows.accepted, verified[of]),
+        tag=drafts.tag, request=drafts.request, epoch=drafts.epoch, drafted_s=drafts.time_s,
+        service_s=drafts.duration_s, draft_tokens=drafts.tokens, asked_s=asked_s[of],
+        begun_s=at(rows.time_s, begun[of]), idle_gap_s=at(rows.idle_gap_s, begun[of]),
+        arrived_s=at(rows.time_s, arrived[of]), verified_s=at(rows.time_s, verified[of]),
+        verify_s=at(rows.duration_s, verified[of]), acceptance_length=at(rows.accepted, verified[of]),
         returned_s=returned_s[of],
-    )
+    )  # fmt: skip
     return with_differences(table)
 
 
@@ -139,18 +131,10 @@ def verifications_of(rows: Table) -> Table:
     """
     done = rows.where(rows.event.among("done") & rows.kind.among("verify"))
     done = done.where(np.sort(Groups(done.tag, done.request, done.base).first))
+    named = {name: getattr(done, name) for name in ("station", "step", "tag", "request", "epoch", "base")}
     return Table.of(
-        station=done.station,
-        step=done.step,
-        tag=done.tag,
-        request=done.request,
-        epoch=done.epoch,
-        base=done.base,
-        verified_s=done.time_s,
-        draft_tokens=done.tokens,
-        acceptance_length=done.accepted,
-        ratio=done.ratio,
-    )
+        **named, verified_s=done.time_s, draft_tokens=done.tokens, acceptance_length=done.accepted, ratio=done.ratio,
+    )  # fmt: skip
 
 
 def at_drafter(rows: Table) -> Bools:
