@@ -24,10 +24,9 @@ from specfleet.engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, is_
 from specfleet.engine.decoding.sampling import GREEDY, Sampling
 from specfleet.engine.decoding.verify import Target
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.drafting import LAYER
-from specfleet.fleet.hardware.positions import positions_in
+from specfleet.fleet.hardware.configs import LAYER
+from specfleet.fleet.hardware.positions import check_context, positions_in
 from specfleet.fleet.inputs.text import is_file, read_json
-from specfleet.fleet.scenario.context import check_context
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Join
 

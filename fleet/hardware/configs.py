@@ -5,50 +5,21 @@ from typing import Any
 
 import msgspec
 
+from specfleet.fleet.data.shipped import shipped_tables
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.drafting import drafting_of
 from specfleet.fleet.hardware.positions import positions_in
 from specfleet.fleet.hardware.published import precisions_in
 from specfleet.fleet.hardware.shape import MAX_LAYERS, ModelShape
 from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import shortened
 
-NESTED = dict.fromkeys(("gemma3", "kimi_k25", "qwen3_5_moe"), "text_config")  # text part of a multimodal model
-MODEL_TYPES = (
-    "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3", "gemma3_text", "glm4", "glm4_moe",
-    "deepseek_v3", "kimi_k2", "kimi_k25", "gpt_oss", "minimax_m2", "qwen3_5_moe", "qwen3_5_moe_text",
-    "eagle", "eagle3", "deepseek_mtp",
-)  # fmt: skip
-ALIKE = dict.fromkeys(("deepseek_mtp", "kimi_k2", "kimi_k25"), "deepseek_v3")  # types of the same form
 NORMS = {"": 2, "eagle": 1, "eagle3": 3, "mtp": 5}  # of a layer of models, and of published heads
-MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 MAX_PARAMETERS = 10**14
-USUAL: dict[str, tuple[Any, ...]] = {  # keys that change sizes, and the values with which they do not
-    "mlp_bias": (False,), "moe_layer_freq": (1,), "decoder_sparse_step": (1,), "mlp_only_layers": ([],),
-    "num_kv_shared_layers": (0,), "zero_expert_num": (0,), "interleave_moe_layer_step": (0, 1), "use_mla": (False,),
-    "target_hidden_size": (0,), "num_aux_hidden_states": (3,), "cross_attention_layers": ([],), "index_topk": (0,),
-    "expert_dtype": ("bf16",),
-}  # fmt: skip
-MIXTURES: dict[str, tuple[Any, ...]] = dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), (0,))
 LAYER_TYPES = ("full_attention", "sliding_attention", "attention")
-GEMMA_DEFAULTS = {
-    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208,
-    "tie_word_embeddings": True, "sliding_window": 4096,
-}  # fmt: skip
-ROUTED = {
-    "experts": "n_routed_experts", "experts_used": "num_experts_per_tok", "intermediate": "moe_intermediate_size",
-    "dense_layers": "first_k_dense_replace", "dense_intermediate": "intermediate_size",
-}  # fmt: skip
-# Types with norms of each head, without a key that says so.
-NORMED = ("qwen3", "qwen3_moe", "qwen3_5_moe_text", "gemma3", "gemma3_text")
-LOCAL = {"experts": "num_local_experts", "experts_used": "num_experts_per_tok"}
-QWEN = {"experts": "num_experts", "experts_used": "num_experts_per_tok", "intermediate": "moe_intermediate_size"}
-EXPERTS = {  # keys of a mixture of experts, by ours
-    "mixtral": LOCAL, "gpt_oss": LOCAL, "minimax_m2": LOCAL, "glm4_moe": ROUTED, "deepseek_v3": ROUTED,
-    "qwen3_moe": QWEN, "qwen3_5_moe_text": QWEN | {"shared_intermediate": "shared_expert_intermediate_size"},
-}  # fmt: skip
-LATENT = {"latent": "kv_lora_rank", "rotary": "qk_rope_head_dim", "query_latent": "q_lora_rank",
-          "value_dim": "v_head_dim"}  # fmt: skip
+LAYER = "transformer_layer_config"  # the sizes of a head in the format of speculators
+OF_HEADS = ("draft_vocab_size", "target_hidden_size", "quantization_config", "tie_word_embeddings")
+LAYERS_KEY = "eagle_aux_hidden_state_layer_ids"
+OWN_TYPES = {"eagle": "eagle", "eagle3": "eagle3", "deepseek_mtp": "mtp"}  # model types of heads alone
 
 
 def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
@@ -58,18 +29,20 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
     """
     if not isinstance(content, Mapping):
         raise InputError(f"{origin}: needs the table of a config.json; holds {type(content).__name__}")
-    outer, content, head = content, *drafting_of(content, origin)
+    outer, content, head = content, *_drafting_of(content, origin)
     kind = str(content.get("model_type"))
-    if kind in NESTED:
-        content = content.get(NESTED[kind], content)
+    tables = shipped_tables("published")["types"]
+    if kind in tables["types"]["nested"]:
+        content = content.get("text_config", content)
         if not isinstance(content, Mapping):
-            raise InputError(f"{origin}: {NESTED[kind]} needs a table")
+            raise InputError(f"{origin}: text_config needs a table")
         kind = str(content.get("model_type", kind))
-    if kind not in MODEL_TYPES:
-        raise InputError(f"{origin}: model_type = {shortened(kind)} is not known; allowed: {', '.join(MODEL_TYPES)}")
-    kind = ALIKE.get(kind, kind)
+    if kind not in tables["types"]["known"]:
+        allowed = ", ".join(tables["types"]["known"])
+        raise InputError(f"{origin}: model_type = {shortened(kind)} is not known; allowed: {allowed}")
+    kind = tables["alike"].get(kind, kind)
     renamed = {"num_experts": content.get("num_local_experts")}  # by transformers 5
-    config = _Config(renamed | (GEMMA_DEFAULTS if kind.startswith("gemma3") else {}) | dict(content), origin)
+    config = _Config(renamed | (tables["gemma3"] if kind.startswith("gemma3") else {}) | dict(content), origin)
     heads = config.size("num_attention_heads")
     hidden = config.size("hidden_size")
     layers = config.size("num_hidden_layers", most=MAX_LAYERS)
@@ -87,7 +60,7 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         "tied": config.flag("tie_word_embeddings"),
         "query_bias": kind == "qwen2" or config.flag("attention_bias"),
         "output_bias": config.flag("attention_bias") and not kind.startswith("glm4"),
-        "head_norms": kind in NORMED or (config.flag("use_qk_norm") and kind != "minimax_m2"),
+        "head_norms": kind in tables["types"]["normed"] or (config.flag("use_qk_norm") and kind != "minimax_m2"),
         "norms": 4 if kind.startswith("gemma") or kind == "glm4" else NORMS[head],
         "window": window,
         "windowed_layers": windowed,
@@ -95,18 +68,74 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         "draft_vocabulary": config.size("draft_vocab_size", 0) if head else 0,
         "gated": config.flag("attn_output_gate"),
         "positions": positions_in(config.content, kind, origin),
-        "mtp_modules": 0 if head else max(config.size(key, 0, MAX_LAYERS) for key in MTP_KEYS),
+        "mtp_modules": 0 if head else max(config.size(key, 0, MAX_LAYERS) for key in tables["types"]["modules"]),
     }
-    sizes |= _experts(kind, config) | _attention(kind, config)
+    sizes |= _of_type(kind, config)
     made = convert(sizes | precisions_in(dict(content) | dict(outer), kind, sizes, origin), ModelShape, origin)
     made = msgspec.structs.replace(made, small=_small(kind, made))
     _check_sizes(made, origin)
     return made
 
 
+def _drafting_of(content: Mapping[str, Any], origin: str) -> tuple[Mapping[str, Any], str]:
+    """Return a config.json with the sizes at its top, and what it drafts: "eagle", "eagle3", "mtp", or "" for a model.
+
+    Raises InputError, which begins with `origin`, for drafters that draft a block in one pass, and what is not known.
+    """
+    kind, stated = str(content.get("model_type") or ""), content.get("speculators_model_type")
+    names = content.get("architectures") or []
+    said = f"{names} {kind} {stated}".lower()
+    tables = shipped_tables("published")["one_pass"]
+    marks = [(mark, name) for mark, name in tables["names"].items() if mark in said]
+    for mark, name in [*marks, *((key, name) for key, name in tables["keys"].items() if content.get(key))]:
+        raise InputError(
+            f"{origin}: {mark} in architectures = {shortened(names)}, model_type or a key: {name} drafts a block in "
+            "one pass, which has no model here; give an EAGLE head, a small model, or lookup"
+        )
+    reads_layers = _reads_layers(content, origin)
+    if stated is not None:  # sizes in a table of their own, the draft's vocabulary at the top
+        inner = content.get(LAYER)
+        if stated not in ("eagle", "eagle3", "mtp") or not isinstance(inner, Mapping):
+            raise InputError(
+                f"{origin}: speculators_model_type = {shortened(stated)}, {LAYER} = {shortened(inner, 60)}; allowed: "
+                "eagle, eagle3, mtp, with a table"
+            )
+        return {**inner, **{key: content[key] for key in OF_HEADS if content.get(key) is not None}}, str(stated)
+    if kind in OWN_TYPES:
+        return content, OWN_TYPES[kind]
+    if "eagle3" in said or content.get("draft_vocab_size") is not None or reads_layers:
+        return {**content, **({"model_type": "llama"} if "llama" in str(names).lower() else {})}, "eagle3"
+    if "eagle" in said:
+        return content, "eagle"
+    if "mtp" in said or "nextn" in said:
+        return {**content, "num_hidden_layers": 1, "first_k_dense_replace": 0, "layer_types": None}, "mtp"
+    if content.get("num_hidden_layers") == 1:
+        raise InputError(
+            f"{origin}: num_hidden_layers = 1, and architectures = {shortened(names)} names no head; for an EAGLE head "
+            "write EagleLlamaForCausalLM there, for one of EAGLE-3 LlamaForCausalLMEagle3"
+        )
+    return content, ""
+
+
+def _reads_layers(content: Mapping[str, Any], origin: str) -> bool:
+    """Return whether a head says which layers of its target it reads; InputError unless those are three."""
+    table = content.get("eagle_config")
+    eagle = table if isinstance(table, Mapping) else {}
+    layers = eagle.get(LAYERS_KEY, content.get(LAYERS_KEY))
+    if eagle.get("use_aux_hidden_state", True) is not True:
+        raise InputError(f"{origin}: eagle_config.use_aux_hidden_state = false; allowed: true")
+    if layers is not None and not (isinstance(layers, list) and len(layers) == 3):
+        raise InputError(f"{origin}: {LAYERS_KEY} = {shortened(layers)}; allowed: a list of three layers")
+    return table is not None or layers is not None
+
+
 def _check_usual(kind: str, config: "_Config") -> None:
     """Raise InputError for a key that changes sizes in a way that no type here knows."""
-    known = USUAL | ({} if kind in EXPERTS else MIXTURES) | ({} if kind == "deepseek_v3" else {"kv_lora_rank": (0,)})
+    tables = shipped_tables("published")["types"]
+    own = tables["sizes"].get(kind, {}).values()  # keys that this type reads
+    known = tables["usual"] | (tables["usual_of_dense"] if not own else {}) | {"kv_lora_rank": [0]}
+    for key in own:
+        known.pop(key, None)
     for key, usual in known.items():
         if (value := config.content.get(key)) is not None and value not in usual:
             raise InputError(
@@ -135,32 +164,21 @@ def _check_sizes(shape: ModelShape, origin: str) -> None:
         raise InputError(f"{origin}: its sizes make {shape.parameters():.3g} parameters; allowed: {MAX_PARAMETERS:g}")
 
 
-def _experts(kind: str, config: "_Config") -> dict[str, Any]:
-    """Return the sizes of a mixture of experts; nothing for dense models."""
-    dense = ("dense_layers",)  # may be 0
-    sizes: dict[str, Any] = {
-        ours: config.size(theirs, 0 if ours in dense else None) for ours, theirs in EXPERTS.get(kind, {}).items()
-    }
-    if EXPERTS.get(kind) is ROUTED:
+def _of_type(kind: str, config: "_Config") -> dict[str, int]:
+    """Return the sizes that only some types have: of experts, and of attention with a latent, or with a state."""
+    keys = shipped_tables("published")["types"]["sizes"].get(kind, {})
+    sizes = {ours: config.size(key, 0 if ours == "dense_layers" else None) for ours, key in keys.items()}
+    if "dense_layers" in sizes:
         sizes["shared_intermediate"] = sizes["intermediate"] * config.size("n_shared_experts")
+    if "latent" in sizes:
+        sizes["head_dim"] = config.size("qk_nope_head_dim") + sizes["rotary"]
+    if kind == "qwen3_5_moe_text":
+        layers, heads = config.size("num_hidden_layers"), config.size("linear_num_value_heads")
+        key_dim, value_dim = config.size("linear_key_head_dim"), config.size("linear_value_head_dim")
+        sizes["linear_layers"] = layers - layers // config.size("full_attention_interval")
+        sizes["linear_keys"] = config.size("linear_num_key_heads") * key_dim
+        sizes |= {"linear_values": heads * value_dim, "state": heads * key_dim * value_dim}
     return sizes
-
-
-def _attention(kind: str, config: "_Config") -> dict[str, int]:
-    """Return the sizes of attention with a latent, or with a state in some layers; nothing for others."""
-    if kind == "deepseek_v3":
-        sizes = {ours: config.size(theirs) for ours, theirs in LATENT.items()}
-        return sizes | {"head_dim": config.size("qk_nope_head_dim") + sizes["rotary"]}
-    if kind != "qwen3_5_moe_text":
-        return {}
-    layers, heads = config.size("num_hidden_layers"), config.size("linear_num_value_heads")
-    keys, values = config.size("linear_key_head_dim"), config.size("linear_value_head_dim")
-    return {
-        "linear_layers": layers - layers // config.size("full_attention_interval"),
-        "linear_keys": config.size("linear_num_key_heads") * keys,
-        "linear_values": heads * values,
-        "state": heads * keys * values,
-    }
 
 
 def _small(kind: str, shape: ModelShape) -> int:

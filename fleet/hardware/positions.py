@@ -1,10 +1,11 @@
-"""The longest text of a model, by its config.json: its positions, and what a scaling of them adds, as in vLLM."""
+"""The longest text of a model: its positions by its config.json, scaled as in vLLM, against a workload's texts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import ContextError, InputError
 from specfleet.fleet.inputs.text import shortened
+from specfleet.fleet.times.profile import POSITIONS, HardwareProfile
 
 KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
 STATED = ("default", "llama3", "longrope", "su", "mrope", "proportional")  # scalings within the stated positions
@@ -44,3 +45,30 @@ def _scaled(stated: int, rope: Mapping[str, Any], origin: str) -> int:
     if not numbers or not (1 <= factor < MAX_POSITIONS and base >= 1 and base * factor <= MAX_POSITIONS):
         raise InputError(f"{origin}: factor = {shortened(factor)} of {shortened(base)} positions; allowed: from 1 on")
     return int(base * factor)
+
+
+def check_context(positions: Mapping[str, int], text: int, depth: int) -> None:
+    """Raise ContextError if the longest text and its draft exceed the positions of a model.
+
+    - `positions`: tokens of the longest text of each model, by name; 0 if unknown.
+    - `text`, `depth`: tokens of the longest prompt with its answer, and of a draft beyond it.
+    """
+    for model, known in positions.items():
+        if 0 < known < text + depth:
+            raise ContextError(
+                f"{model} has {known} positions (max_position_embeddings), and the longest prompt with its answer has "
+                f"{text} tokens, with a draft {text + depth}; lower workload.prompt_tokens or workload.new_tokens, or "
+                "name a model for longer texts"
+            )
+
+
+def positions_of(profiles: Iterable[HardwareProfile], drafts: bool) -> dict[str, int]:
+    """Return the positions of the models that estimated profiles are of, by name; `drafts`: those of drafters, too."""
+    prefixes = [f"{POSITIONS} {role} " for role in (("target", "drafter") if drafts else ("target",))]
+    return {
+        shortened(key.removeprefix(prefix), quoted=False): int(text[:12])
+        for prefix in prefixes
+        for profile in profiles
+        for key, text in profile.provenance.items()
+        if key.startswith(prefix) and text.isdecimal()
+    }

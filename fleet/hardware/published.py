@@ -4,73 +4,17 @@ fleet/data/published/methods.toml has the precisions of all methods. What is not
 """
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from fnmatch import translate
 from typing import Any, NoReturn
-
-import msgspec
 
 from specfleet.fleet.data.shipped import shipped_tables
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import shortened
 
 KEY = "quantization_config"
 WHOLE = 0.95  # share of a part's matrices that counts as all of them
-MOST_REPEATS = 4  # in a name's expression: more could take long
-
-
-class Numbers(msgspec.Struct, frozen=True):
-    """How the weights or inputs of a module are written, by the keys of all methods."""
-
-    num_bits: int | None = None
-    type: str = ""
-    group_size: int | None = None
-    dtype: str | None = None
-    quant_algo: str | None = None
-
-
-class Group(msgspec.Struct, frozen=True):
-    """Modules of one precision: by the keys of compressed-tensors, and of Quark (`weight`, `input_tensors`)."""
-
-    targets: tuple[str, ...] = ("Linear",)
-    weights: Numbers | None = None
-    input_activations: Numbers | None = None
-    weight: Numbers = Numbers()
-    input_tensors: Numbers | None = None
-
-
-class Quantised(msgspec.Struct, frozen=True):
-    """The keys of `quantization_config`, of all methods; from `dynamic` on those that give modules another form."""
-
-    quant_method: str = ""
-    bits: int | None = None
-    w_bit: int | None = None
-    group_size: int | None = None
-    quant_algo: str | None = None
-    kv_cache_quant_algo: str | None = None
-    kv_cache_scheme: Numbers | None = None
-    quantized_layers: dict[str, Numbers] = {}
-    config_groups: dict[str, Group] = {}
-    load_in_4bit: bool = False
-    load_in_8bit: bool = False
-    global_quant_config: Group = Group()
-    quant_type: Any = None
-    modules_to_not_convert: list[str] | None = None
-    ignored_layers: list[str] | None = None
-    ignore: list[str] | None = None
-    exclude: list[str] | None = None
-    exclude_modules: list[str] | None = None
-    llm_int8_skip_modules: list[str] | None = None
-    dynamic: Any = None
-    extra_config: Any = None
-    layer_quant_config: Any = None
-    layer_type_quant_config: Any = None
-    sparsity_config: Any = None
-
-
-class _Table(msgspec.Struct, frozen=True):
-    quantization_config: Quantised
+EXPRESSION = re.compile(r"([\w.*-]*)(?:\(([\w|]+)\)([\w.*-]*))?(\$?)")  # names, .* and one choice (a|b)
 
 
 def precisions_in(content: Mapping[str, Any], kind: str, sizes: Mapping[str, Any], origin: str) -> dict[str, str]:
@@ -83,26 +27,30 @@ def precisions_in(content: Mapping[str, Any], kind: str, sizes: Mapping[str, Any
     given = content.get(KEY) or content.get("compression_config")
     if not given:
         return {}
-    table = convert({KEY: given}, _Table, origin).quantization_config
-    fields = table.__struct_fields__
-    first, last = fields.index("modules_to_not_convert"), fields.index("dynamic")
-    for key in fields[last:]:
-        if isinstance(other := getattr(table, key), dict) and other.get("format", other or "dense") != "dense":
-            _refuse(origin, key, other, ("none",))
-    kept = _chosen([name for key in fields[first:last] for name in getattr(table, key) or ()], origin)
-    groups = [(_chosen(names, origin), precision) for names, precision in _rules(table, origin)]
-    found: dict[str, str] = {}
-    for part, modules in _modules(kind, sizes).items():
-        counts = Counter(
-            "bf16" if kept(name) else next((precision for fits, precision in groups if fits(name)), "bf16")
-            for name in modules
-        )
-        ((found[part], most),) = counts.most_common(1)
-        if most < WHOLE * len(modules):
-            raise InputError(f"{origin}: {KEY}: {part} in {' and in '.join(counts)}; a part has one precision here")
-    rest, cache = found["attention"], _cache_in(table, origin)
-    parts = {f"{part}_in": each for part, each in found.items() if each != rest}
-    return cache | parts | ({} if rest == "bf16" else {"weights_in": rest})
+    if not isinstance(given, Mapping):
+        raise InputError(f"{origin}: {KEY} = {shortened(given)}; needs a table")
+    keys = shipped_tables("published")["methods"]["keys"]
+    for key in keys["refused"]:
+        if (value := given.get(key)) and _at(value, "format") != "dense":
+            _refuse(origin, key, value, ("none",))
+    precision, _, of_part = _precision(given, origin).partition(" of ")
+    kept = _expression({key: given.get(key) or [] for key in keys["kept"]}, origin)
+    found, every = dict[str, str](), _modules(kind, sizes)
+    if of_part and of_part not in every:
+        _refuse(origin, "quant_method", given["quant_method"], ("a model with experts",))
+    for part, modules in every.items():
+        in_16_bits = sum(kept.match(name) is not None for name in modules) / len(modules)
+        if of_part not in ("", part):
+            in_16_bits = 1
+        if 1 - WHOLE < in_16_bits < WHOLE:
+            raise InputError(f"{origin}: {KEY}: {part} in bf16 and in {precision}; a part has one precision here")
+        found[part] = "bf16" if in_16_bits >= WHOLE else precision
+    rest = found["attention"]
+    made = {f"{part}_in": each for part, each in found.items() if each != rest}
+    if cache := given.get("kv_cache_scheme") or given.get("kv_cache_quant_algo"):
+        said = f"{cache.get('type')} {cache.get('num_bits')}" if isinstance(cache, Mapping) else str(cache).upper()
+        made["cache_in"] = _known("cache", said, origin, "kv_cache_scheme")
+    return made | ({} if rest == "bf16" else {"weights_in": rest})
 
 
 def _refuse(origin: str, key: str, value: Any, allowed: Iterable[Any]) -> NoReturn:
@@ -110,69 +58,45 @@ def _refuse(origin: str, key: str, value: Any, allowed: Iterable[Any]) -> NoRetu
     raise InputError(f"{origin}: {KEY}.{key} = {shortened(value)} has no precision here; allowed: {listed}")
 
 
-def _known(key: str, value: Any, origin: str, where: str = "") -> str:
-    """Return what a table of methods.toml says of a value; `where`: the key in errors, if another."""
-    table = shipped_tables("published")["methods"][key]
+def _known(name: str, value: Any, origin: str, key: str) -> str:
+    """Return what a table of methods.toml says of a value, which a key of the checkpoint gives."""
+    table = shipped_tables("published")["methods"][name]
     if str(value) not in table:
-        _refuse(origin, where or key, value, table)
+        _refuse(origin, key, value, table)
     return str(table[str(value)])
 
 
-def _rules(table: Quantised, origin: str) -> list[tuple[Sequence[str], str]]:
-    """Return names of modules with their precision, of which the first that fits counts, by the method's own keys."""
-    how = "by quant_algo" if table.quant_algo else _known("quant_method", table.quant_method.lower(), origin)
-    key = how.removeprefix("by ")
-    if key == how:
-        return [(("experts",) if how == "mxfp4" else ("Linear",), how)]
-    if key == "config_groups":
-        if not table.config_groups:
-            _refuse(origin, key, {}, ("a group at least",))
-        return [(group.targets, _of_group(group, name, origin)) for name, group in table.config_groups.items()]
-    if key == "quant_algo" and str(table.quant_algo).upper() == "MIXED_PRECISION":
-        names: dict[str, list[str]] = {}
-        for name, layer in table.quantized_layers.items():
-            names.setdefault(str(layer.quant_algo).upper(), []).append(name)
-        return [(of_one, _known(key, algorithm, origin)) for algorithm, of_one in names.items()]
-    return [(("Linear",), _known(key, _said(key, table), origin))]
+def _at(value: Any, *keys: str) -> Any:
+    """Return what tables in tables hold under keys; None where there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
-def _said(key: str, table: Quantised) -> str:
-    """Return what a method says of its precision, as methods.toml has it under a key."""
-    if key == "bits":
-        bits = table.bits if table.bits is not None else table.w_bit
-        return f"{bits}" if bits == 8 or table.group_size in (None, -1) else f"{bits} in groups of {table.group_size}"
+def _precision(given: Mapping[str, Any], origin: str) -> str:
+    """Return the precision of all matrices, or that "of experts", by the method's own key."""
+    method = str(given.get("quant_method", "")).lower()
+    key = "quant_algo" if given.get("quant_algo") else _known("quant_method", method, origin, "quant_method")
+    if key == "quant_algo":
+        return _known(key, str(given.get(key)).upper(), origin, key)
     if key == "load_in_4bit":
-        return f"{table.load_in_4bit}, load_in_8bit = {table.load_in_8bit}"
-    if key == "quant_type":
-        kind = table.quant_type.get("default") if isinstance(table.quant_type, dict) else table.quant_type
-        name = str(kind.get("_type") if isinstance(kind, dict) else kind)
-        return name.lower().replace("_", "").removesuffix("config")
-    if key == "global_quant_config":
-        return (
-            f"{table.global_quant_config.weight.dtype}{' with inputs' * bool(table.global_quant_config.input_tensors)}"
-        )
-    return str(table.quant_algo).upper()
+        return _known(key, f"{given.get(key)}, load_in_8bit = {given.get('load_in_8bit', False)}", origin, key)
+    if key == "bits":
+        return _known("weights", _written("int", given.get(key), given.get("group_size"), 16), origin, key)
+    if key != "config_groups":
+        return key  # of methods with one precision
+    groups = list(given[key].values()) if isinstance(given.get(key), Mapping) else []
+    if [_at(group, "targets") or ["Linear"] for group in groups] != [["Linear"]]:
+        _refuse(origin, key, given.get(key), ("one group, of all Linear",))
+    kind, bits, group = (_at(groups[0], "weights", each) for each in ("type", "num_bits", "group_size"))
+    inputs = _at(groups[0], "input_activations", "num_bits")
+    return _known("weights", _written(kind, bits, group, 16 if inputs is None else inputs), origin, key)
 
 
-def _of_group(group: Group, name: str, origin: str) -> str:
-    """Return the precision of a group of compressed-tensors: by bits, kind and groups of weights, and by inputs."""
-    weights, inputs = group.weights, group.input_activations
-    if weights is None:
-        return "bf16"
-    is_large = weights.num_bits != 4 or weights.group_size in (None, -1, 128)
-    size = "" if is_large else f" in groups of {weights.group_size}"
-    said = f"{weights.num_bits} {weights.type}{size} with inputs of {inputs.num_bits if inputs else 16}"
-    return _known("weights", said, origin, f"config_groups.{name}.weights")
-
-
-def _cache_in(table: Quantised, origin: str) -> dict[str, str]:
-    """Return the precision of the KV cache by the checkpoint, if any."""
-    scheme, algorithm = table.kv_cache_scheme, (table.kv_cache_quant_algo or "NONE").upper()
-    if scheme is not None and scheme.num_bits != 8:
-        _refuse(origin, "kv_cache_scheme.num_bits", scheme.num_bits, (8,))
-    if algorithm not in ("NONE", "FP8"):
-        _refuse(origin, "kv_cache_quant_algo", algorithm, ("FP8",))
-    return {"cache_in": "fp8"} if scheme is not None or algorithm == "FP8" else {}
+def _written(kind: Any, bits: Any, group: Any, inputs: Any) -> str:
+    """Return how weights are written, as methods.toml has it; groups of 128 weights are the usual ones."""
+    size = f" in groups of {group}" if bits == 4 and group not in (None, -1, 128) else ""
+    return f"{kind} {bits!r}{size} with inputs of {inputs!r}"
 
 
 def _modules(kind: str, sizes: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -186,30 +110,25 @@ def _modules(kind: str, sizes: Mapping[str, Any]) -> dict[str, list[str]]:
         parts["mlp"] = (dense, layers, "shared_of_qwen" if kind.startswith("qwen") else "shared")
     parts["experts"] = (dense, layers, "experts_w" if kind in ("mixtral", "minimax_m2") else "experts")
     return {
-        part: [f"model.layers.{layer}.{name}" for layer in range(first, last) for name in names[of_layer]]
+        part: [f".model.layers.{layer}.{name}." for layer in range(first, last) for name in names[of_layer]]
         for part, (first, last, of_layer) in parts.items()
         if first < last
     }
 
 
-def _chosen(names: Sequence[str], origin: str) -> Callable[[str], bool]:
-    """Return whether names stand for a module: whole, by parts ("mlp.gate"), with *, or "re:" and an expression."""
-    plain = {name.replace("language_model.", "") for name in names}
-    exact = {name for name in plain if "*" not in name and not name.startswith("re:")}
+def _expression(names: Mapping[str, Any], origin: str) -> re.Pattern[str]:
+    """Return what matches modules of names that are whole, by parts ("mlp.gate"), with *, or expressions after re:.
+
+    - `names`: lists of them by their keys.
+    """
     forms = []
-    for name in sorted(plain - exact):
-        if len(name) > 200 or len(re.findall(r"[*+{]", name)) > MOST_REPEATS or re.search(r"\)[*+?{]", name):
-            _refuse(origin, "ignore", name, ("names, with *, or short expressions after re:",))
-        form = rf"(?:.*\.)?{re.escape(name)}(?:\.|$)".replace(r"\*", ".*")
-        forms.append(f"(?:{name[3:] if name.startswith('re:') else form})")
-    try:
-        expression = re.compile("|".join(forms) or "(?!)")
-    except (re.error, RecursionError, OverflowError) as error:
-        raise InputError(f"{origin}: {KEY}.ignore: not a regular expression: {error}") from error
-
-    def chosen(name: str) -> bool:
-        steps = name.split(".") if exact else []
-        runs = (".".join(steps[i:j]) for i in range(len(steps)) for j in range(i + 1, len(steps) + 1))
-        return "Linear" in exact or expression.match(name) is not None or any(run in exact for run in runs)
-
-    return chosen
+    lists = {key: listed if isinstance(listed, list) else [listed] for key, listed in names.items()}
+    for key, name in ((key, name) for key, listed in lists.items() for name in listed):
+        plain = str(name).replace("\\.", ".").replace("language_model.", "")
+        is_expression = plain.startswith("re:")
+        found = EXPRESSION.fullmatch(plain[3:].replace(".*", "*")) if is_expression else None
+        if not isinstance(name, str) or (is_expression and found is None):
+            _refuse(origin, key, name, ("names, with * or, after re:, with .* and one choice (a|b)",))
+        before, choice, after, end = found.groups("") if found else (plain, "", "", "$")
+        forms += [translate(f"*.{before}{each}{after}{'*' * (not end)}.*") for each in choice.split("|")]
+    return re.compile("|".join(forms) or "(?!)")

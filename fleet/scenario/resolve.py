@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.positions import check_context, positions_of
 from specfleet.fleet.policies.allocate import BlindShare
 from specfleet.fleet.policies.continuous import ContinuousBatching
 from specfleet.fleet.policies.goodput import Goodput, RoundCosts
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.route import Affinity
 from specfleet.fleet.policies.shapes import Shape
-from specfleet.fleet.scenario.context import check_context, positions_of
 from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.resolved import (
     Fleet,
