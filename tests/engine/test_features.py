@@ -72,6 +72,10 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
         {"drafters": {"order": {"policy": "weighted", "weights": [1.0, 9.0]}, "depth": 16}, "verifiers": {"count": 4}},
         overtakes,
     ),
+    "deadlines": (
+        {"drafters": {"order": {"policy": "deadline", "goals_s": [9, 0.001]}, "depth": 16}, "verifiers": {"count": 4}},
+        overtakes,
+    ),
     "rate limits": ({"drafters": {"order": {"policy": "fifo", "limits_per_s": [20.0, 0.0]}}}, spaces_rounds),
     "batches": (  # of five simultaneous requests, some wait together
         {"drafters": {"group": "batch"}, "verifiers": {"count": 5}},

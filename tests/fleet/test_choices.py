@@ -12,7 +12,7 @@ from specfleet.fleet.policies.aligned import AlignedRule, Realign, Rollback, Sam
 from specfleet.fleet.policies.allocate import RandomShare
 from specfleet.fleet.policies.goodspeed import GoodSpeed
 from specfleet.fleet.policies.group import AllWaiting, One
-from specfleet.fleet.policies.order import Fifo, Priority, Weighted
+from specfleet.fleet.policies.order import Deadline, Fifo, Priority, Weighted
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.route import RoundRobin, ShortestQueue
@@ -57,6 +57,7 @@ works = st.lists(
         st.integers(0, 5),
         st.integers(0, 2),
         st.sampled_from([0.0, 0.5, 1.0]),
+        due_s=st.sampled_from([0.0, 0.5, 1.0]),
     ),
     min_size=1,
     max_size=5,
@@ -70,6 +71,8 @@ def test_orders_take_the_oldest_of_the_most_urgent(waiting: list[Work]) -> None:
     assert Priority().pick(waiting) == priorities.index(max(priorities))
     starts = [work.virtual_start for work in waiting]
     assert Weighted((1.0,)).pick(waiting) == starts.index(min(starts))
+    dues_s = [work.due_s for work in waiting]
+    assert Deadline((1.0,)).pick(waiting) == dues_s.index(min(dues_s))
 
 
 @given(works)

@@ -23,7 +23,7 @@ TEXTS = (
 )  # fmt: skip
 
 NAMES = (
-    "fifo", "priority", "everyone", "none", "one", "batch", "wait", "skip", "decode", "in-turn",
+    "fifo", "priority", "deadline", "everyone", "none", "one", "batch", "wait", "skip", "decode", "in-turn",
     "ahead", "affinity", "round-robin", "shortest-queue",
     "fixed", "fixed-share", "random-share", "goodspeed", "dsde", "adaedl", "own", "target",
     "realign", "rollback", "same-length", "chain", "tree", "dynamic", "model", "eagle", "lookup", "real",

@@ -81,7 +81,7 @@ EXAMPLES: dict[str, list[Any]] = {  # keys whose type alone gives no relevant va
     "verifiers.tiers": [[{"first": 1, "step": {"base_s": 0.7}}], [{"first": 1, "link": {"latency_s": 0.3}}]],
     "drafters.order.limits_per_s": [[0.01]],
     "drafters.admit": [{"policy": "at-most", "sessions": 1}],
-    "drafters.order": [{"policy": "weighted", "weights": [1, 9]}],
+    "drafters.order": [{"policy": "weighted", "weights": [1, 9]}, {"policy": "deadline", "goals_s": [9, 1]}],
     "faults": [[], [{"what": "kill", "node": "drafter", "at_s": 5.0, "for_s": 9.0}]],
     "drafters.warm_up": [{"policy": "after-idle", "idle_gap_s": 0.01, "tokens": 2}],
 }
