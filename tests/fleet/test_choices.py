@@ -15,7 +15,7 @@ from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.policies.order import Deadline, Fifo, Priority, Weighted
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
-from specfleet.fleet.policies.route import RoundRobin, ShortestQueue
+from specfleet.fleet.policies.route import Predicted, RoundRobin, ShortestQueue
 from specfleet.fleet.policies.warm_up import AfterIdle, NoWarmUp
 from specfleet.fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from specfleet.fleet.stations.buffer import Work
@@ -42,6 +42,21 @@ def test_a_session_leaves_home_for_a_shorter_queue_only(place: tuple[list[int], 
         assert chosen == home
     else:
         assert chosen == queues.index(min(queues))
+
+
+@given(places(), st.floats(0.1, 9))
+def test_predictions_for_like_drafters_choose_the_shortest_queue(
+    place: tuple[list[int], int | None], service_s: float
+) -> None:
+    queues, home = place
+    assert Predicted((service_s,), (0.0,)).choose(home, queues, 0) == ShortestQueue().choose(home, queues, 0)
+
+
+def test_predictions_weigh_speed_moves_and_acceptance() -> None:
+    unlike = Predicted((1.0, 3.0), (0.0,))
+    assert [unlike.choose(1, (queue, 0), 0) for queue in (1, 2, 3)] == [0, 1, 1]  # a tie at 3 s: it stays
+    assert [Predicted((1.0,), (1.5,)).choose(0, (queue, 0), 0) for queue in (1, 2)] == [0, 1]
+    assert Predicted((1.0,), (0.0,), (2.0, 5.0)).choose(0, (0, 1), 0) == 1
 
 
 @given(places(), st.integers(0, 9))
