@@ -5,7 +5,7 @@ import msgspec
 from specfleet.fleet.acceptance.models import survival
 from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.admit import Admission, AtMost, N_max
+from specfleet.fleet.policies.admit import Admission, AtMost, N_max, WithinMemory
 from specfleet.fleet.policies.route import Predicted, Routing
 from specfleet.fleet.scenario.facts import plain_step_s
 from specfleet.fleet.scenario.resolved import Fleet
@@ -81,11 +81,15 @@ def route_of(fleet: Fleet) -> Routing | None:
 
 
 def admission_of(fleet: Fleet) -> Admission:
-    """Return a drafter's admission rule; N_max is that of the target that gains least, if no number is stated.
+    """Return a drafter's admission rule, with the fleet's numbers where none are stated.
+
+    N_max is that of the target that gains least. A session takes the room of the longest row.
 
     Raises InputError where the equations lack a time.
     """
     rule = fleet.drafters.admit
+    if isinstance(rule, WithinMemory):
+        return msgspec.structs.replace(rule, row_tokens=rule.row_tokens or fleet.room.longest_row)
     if not isinstance(rule, AtMost) or rule.sessions is not None:
         return rule
     of_rounds = not isinstance(fleet.acceptance_model(), TokenModel)

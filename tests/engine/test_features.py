@@ -64,6 +64,7 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
         lambda run: len(steps(run, "warm_up")) > 3,
     ),
     "admission": ({"drafters": {"admit": {"policy": "at-most", "sessions": 1}}}, refuses),
+    "memory": ({"drafters": {"admit": {"policy": "within-memory", "kv_tokens": 79}}}, refuses),
     "priorities": (
         {"drafters": {"order": "priority"}, "verifiers": {"priorities": [0, 5]}},
         lambda run: set(run.frame().query("event == 'draft-request'").priority) == {0, 5},

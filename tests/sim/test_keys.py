@@ -88,7 +88,7 @@ EXAMPLES: dict[str, list[Any]] = {  # keys whose type alone gives no relevant va
     "drafters.route.service_s": [[0.1, 9.0]],
     "drafters.route.prefill_s": [[9.0]],
     "drafters.route.tokens_per_round": [[1.0, 9.0]],
-    "drafters.admit": [{"policy": "at-most", "sessions": 1}],
+    "drafters.admit": [{"policy": "at-most", "sessions": 1}, {"policy": "within-memory", "kv_tokens": 40}],
     "drafters.order": [{"policy": "weighted", "weights": [1, 9]}, {"policy": "deadline", "goals_s": [9, 1]}],
     "faults": [[], [{"what": "kill", "node": "drafter", "at_s": 5.0, "for_s": 9.0}]],
     "drafters.warm_up": [{"policy": "after-idle", "idle_gap_s": 0.01, "tokens": 2}],
