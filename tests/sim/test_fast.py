@@ -68,7 +68,6 @@ def test_headers_differ_only_by_path() -> None:
     ("changes", "named"),
     [
         ({"drafters": {"order": {"policy": "weighted", "weights": [9.0]}}}, 'drafters.order = "weighted"'),
-        ({"drafters": {"order": {"policy": "deadline", "goals_s": [9.0]}}}, 'drafters.order = "deadline"'),
         ({"drafters": {"count": 2, "route": "shortest-queue"}}, 'drafters.route = "shortest-queue"'),
         ({"verifiers": {"patience_s": 9.0}}, "verifiers.patience"),
         ({"drafters": {"overlap": "ahead"}}, 'drafters.overlap = "ahead"'),
