@@ -22,7 +22,7 @@ from specfleet.fleet.scenario.changes import Changes, flat, pairs_of
 from specfleet.fleet.scenario.names import Engine, SimPath, World
 from specfleet.fleet.scenario.reading import Given, scenario_of
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.stations.star import admission_of
+from specfleet.fleet.stations.star import admission_of, route_of
 from specfleet.results import Prediction, ResolvedFleet, Result, Sweep
 from specfleet.sim.predict import predict
 from specfleet.sim.run import simulate as simulate_scenario
@@ -159,7 +159,7 @@ def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> Resolv
     7
     """
     fleet = resolve(scenario_of(scenario, changes, **keys))
-    drafters = msgspec.structs.replace(fleet.drafters, admit=admission_of(fleet))
+    drafters = msgspec.structs.replace(fleet.drafters, admit=admission_of(fleet), route=route_of(fleet))
     return ResolvedFleet(**msgspec.structs.asdict(fleet) | {"drafters": drafters})
 
 

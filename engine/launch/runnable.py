@@ -10,12 +10,14 @@ from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.faults import NodeFault
 from specfleet.fleet.scenario.readers import unread, value_of
 from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.stations.star import route_of
 
 
 def check_can_run(fleet: Fleet) -> None:
     """Raise InputError for a scenario that the engine cannot run, with the key and the allowed values."""
     for reason in _reasons(fleet):
         raise InputError(f"scenario {fleet.name!r}: {reason}, or simulate the scenario")
+    route_of(fleet)
 
 
 def check_by_hand(fleet: Fleet) -> None:

@@ -25,6 +25,7 @@ from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import streams_of
 from specfleet.fleet.stations.aligned import AlignedStation
 from specfleet.fleet.stations.build import verifier_station
+from specfleet.fleet.stations.star import admission_of
 from specfleet.fleet.stations.verifier import VerifierStation
 
 WARM_UP_TOKENS = 8  # the first steps of a process are slow
@@ -37,6 +38,8 @@ def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, s
     """
     streams = range(max(fleet.streams, fleet.verifiers.count))
     rows = sum(fleet.drafter_of(tag) == number for tag in streams)  # at the beginning; a router may change it
+    admit = admission_of(fleet)
+    rows = next((admitted for admitted in range(rows) if admit.refusal(admitted) is not None), rows)
     drafter = new_drafter(fleet, room=(max(rows, 1), fleet.room.longest_row))
     log = RateLimitedLog(site.say, now_s())
     say = None if site.say is say_nothing else lambda line: log.log(line, now_s())

@@ -35,10 +35,29 @@ class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", for
         return f"the drafter already serves N_max = {self.sessions} sessions"
 
 
+class WithinMemory(msgspec.Struct, frozen=True, tag="within-memory", tag_field="policy", forbid_unknown_fields=True):
+    """Refuse sessions whose caches do not fit into a drafter's memory (StarSD, appendix I).
+
+    Keys:
+        kv_tokens (tokens): Room of a drafter's KV cache; targets of further sessions decode alone.
+        row_tokens (tokens): Room of a session. Default: the workload's longest text, and the most that drafts add.
+    """
+
+    kv_tokens: Annotated[int, Meta(ge=0, le=10**12)]
+    row_tokens: Annotated[int, Meta(ge=1, le=10**9)] | None = None
+
+    def refusal(self, active_sessions: int) -> str | None:
+        """Reason to refuse a session beyond `active_sessions`, or None."""
+        assert self.row_tokens is not None
+        if (active_sessions + 1) * self.row_tokens <= self.kv_tokens:
+            return None
+        return f"the drafter's cache of {self.kv_tokens} tokens has no room for a session of {self.row_tokens}"
+
+
 if TYPE_CHECKING:
-    Admission = Everyone | AtMost
+    Admission = Everyone | AtMost | WithinMemory
 else:
-    Admission = with_own("admit", Everyone, AtMost)
+    Admission = with_own("admit", Everyone, AtMost, WithinMemory)
 
 
 def N_max(S_s: float, Z_s: float, tokens_per_round: float, standalone_tokens_per_s: float) -> int:

@@ -25,6 +25,10 @@ class Waiting(Protocol):
         """Start in virtual time, see `Weighted`."""
 
     @property
+    def due_s(self) -> float:
+        """Deadline, see `Deadline`."""
+
+    @property
     def base(self) -> int:
         """Committed tokens of the text, its prompt included. This and what follows is 0 for the rules that ship."""
 
@@ -95,13 +99,34 @@ class Weighted(Limited, frozen=True, tag="weighted", tag_field="policy", forbid_
         return min(range(len(waiting)), key=lambda index: (waiting[index].virtual_start, index))
 
 
+class Deadline(Limited, frozen=True, tag="deadline", tag_field="policy", forbid_unknown_fields=True):
+    """Earliest deadline first (StarSD, appendix I): a draft request is due its target's goal after its arrival.
+
+    First in, first out among equals. A goal that is missed has no further effect; while drafting ahead, each token is
+    a request.
+
+    Keys:
+        goals_s (s): Latency goals at the drafter of targets 1, 2, ...; the last one applies to all further targets.
+    """
+
+    goals_s: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e9)], ...], Meta(min_length=1)]
+
+    def goal_s(self, target: int) -> float:
+        """Latency goal of a target."""
+        return self.goals_s[min(target, len(self.goals_s) - 1)]
+
+    def pick(self, waiting: Sequence[Waiting]) -> int:
+        """Return the index of the request to serve next."""
+        return min(range(len(waiting)), key=lambda index: (waiting[index].due_s, index))
+
+
 def rate_limits(order: object) -> tuple[float, ...]:
     """Return the limits of an order; none for orders of installed packages."""
     return order.limits_per_s if isinstance(order, Limited) else ()
 
 
-SHIPPED = (Fifo, Priority, Weighted)
+SHIPPED = (Fifo, Priority, Weighted, Deadline)
 if TYPE_CHECKING:
-    Order = Fifo | Priority | Weighted
+    Order = Fifo | Priority | Weighted | Deadline
 else:
     Order = with_own("order", *SHIPPED)

@@ -1,11 +1,14 @@
 """Routing: which of several drafters drafts next for a session, by reports that may be out of date."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
 from specfleet.fleet.policies.own import with_own
+
+Times = tuple[Annotated[float, Meta(ge=0, le=1e9)], ...]
 
 
 class Affinity(msgspec.Struct, frozen=True, tag="affinity", tag_field="policy", forbid_unknown_fields=True):
@@ -28,9 +31,41 @@ class ShortestQueue(msgspec.Struct, frozen=True, tag="shortest-queue", tag_field
         return min(range(len(queues)), key=lambda i: (queues[i], i != home, i))
 
 
+class Predicted(msgspec.Struct, frozen=True, tag="predicted", tag_field="policy", forbid_unknown_fields=True):
+    """The drafter with the least predicted time until its draft is done, for a token of the round (StarSD, appendix I).
+
+    A draft waits for each session that the drafter has by its report, as `ShortestQueue`, and takes its own time; a
+    session that moves is prefilled first. Among equals the own drafter, then the first.
+
+    Keys:
+        service_s (s): Times of a draft at drafters 1, 2, ...; the last entry applies to all further drafters. Left
+            out, means of the profile and `drafters.tiers` at the workload's middle context.
+        prefill_s (s): Times of the prefill of a session that moves to them. Left out, likewise.
+        tokens_per_round (tokens/round): Tokens of a round with their drafts, by their acceptance, the target's own one
+            included. Only quotients count; the default is for drafters of one model.
+    """
+
+    service_s: Times = ()
+    prefill_s: Times = ()
+    tokens_per_round: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e9)], ...], Meta(min_length=1)] = (1.0,)
+
+    def choose(self, home: int | None, queues: Sequence[int], turn: int) -> int:
+        """Return the number of the drafter."""
+        drafters = range(len(queues))
+        return min(drafters, key=lambda i: (self.token_s(i, queues[i], i != home), i != home, i))
+
+    def token_s(self, drafter: int, queue: int, moves: bool) -> float:
+        """Return the predicted time for a token of the round, behind so many sessions."""
+        service_s, prefill_s, tokens = (
+            entries[min(drafter, len(entries) - 1)]
+            for entries in (self.service_s, self.prefill_s, self.tokens_per_round)
+        )
+        return ((queue + 1) * service_s + moves * prefill_s) / tokens
+
+
 if TYPE_CHECKING:
-    Routing = RoundRobin | ShortestQueue  # a router decides each round
+    Routing = RoundRobin | ShortestQueue | Predicted  # a router decides each round
     Route = Affinity | Routing
 else:
-    Routing = with_own("route", RoundRobin, ShortestQueue)
+    Routing = with_own("route", RoundRobin, ShortestQueue, Predicted)
     Route = Affinity | Routing

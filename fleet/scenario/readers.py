@@ -64,7 +64,7 @@ FORMS: dict[str, Form] = {
     ),
     "unordered": Form(
         "drafters.order {0.drafters.order.__struct_config__.tag!r} looks at no priority",
-        lambda of: of.drafters.order.__struct_config__.tag in ("fifo", "weighted"),
+        lambda of: of.drafters.order.__struct_config__.tag in ("fifo", "weighted", "deadline"),
     ),
     "patient": Form(
         "verifiers.patience_s = 0 gives no drafter up",

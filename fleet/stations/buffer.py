@@ -11,6 +11,7 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     """One thing to do for one session, in a station's buffer.
 
     - `virtual_start`: start in virtual time, for weighted orders.
+    - `due_s`: deadline, for orders by deadline.
     - `not_before_s`: earliest start under a rate limit.
     - `base`, `left`, `accepted_per_round`: progress of the session; see `Waiting`.
     """
@@ -23,6 +24,7 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     base: int = 0
     left: int = 0
     accepted_per_round: float = 0.0
+    due_s: float = 0.0
 
 
 class Buffer(deque[Work]):

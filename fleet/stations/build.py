@@ -13,7 +13,7 @@ from specfleet.fleet.stations.aligned import AlignedStation
 from specfleet.fleet.stations.drafter import DrafterStation
 from specfleet.fleet.stations.messages import Join
 from specfleet.fleet.stations.router import RouterStation
-from specfleet.fleet.stations.star import admission_of
+from specfleet.fleet.stations.star import admission_of, route_of
 from specfleet.fleet.stations.station import Station
 from specfleet.fleet.stations.verifier import VerifierStation
 
@@ -39,8 +39,9 @@ def drafter_station(fleet: Fleet, drafter: int = 0) -> DrafterStation:
 
 def router_station(fleet: Fleet) -> RouterStation:
     """Build the router in front of several drafters."""
-    assert fleet.drafters.route is not None
-    return RouterStation(ROUTER, fleet.drafters.count, fleet.drafters.route)
+    route = route_of(fleet)
+    assert route is not None
+    return RouterStation(ROUTER, fleet.drafters.count, route)
 
 
 def verifier_station(fleet: Fleet, target: int) -> VerifierStation | AlignedStation:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from specfleet.fleet.policies.order import Order, Weighted, rate_limits
+from specfleet.fleet.policies.order import Deadline, Order, Weighted, rate_limits
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.shapes import reach
 from specfleet.fleet.scenario.resolved import ResolvedDrafters
@@ -33,10 +33,11 @@ class Discipline:
 
     def __init__(self, order: Order, targets: int = 0) -> None:
         self.weights = order if isinstance(order, Weighted) else None
+        self.goals = order if isinstance(order, Deadline) else None
         self.limits_per_s = rate_limits(order)
         self.targets = targets
         self.limited = bool(self.limits_per_s)
-        self.plain = self.weights is None and not self.limited  # nothing to stamp
+        self.plain = self.weights is None and self.goals is None and not self.limited  # nothing to stamp
         self.allowed_s: dict[int, float] = {}  # earliest start of a limited target's next round
         self.ends: dict[int, float] = {}  # virtual time at which a target's last round ends
         self.now = 0.0  # virtual time: the start of the last served request
@@ -61,6 +62,10 @@ class Discipline:
         allowed_s = max(now_s, self.allowed_s.get(target, 0.0))
         self.allowed_s[target] = allowed_s + 1 / limit
         return allowed_s
+
+    def due_s(self, target: int, now_s: float) -> float:
+        """Return the deadline of a request that arrives now; see `Deadline`."""
+        return 0.0 if self.goals is None else now_s + self.goals.goal_s(target)
 
     def served(self, virtual_start: float) -> None:
         """Advance virtual time to the served request."""
@@ -187,7 +192,8 @@ class DrafterStation(Station):
         if not discipline.plain:
             target = discipline.target_of(tag)
             start, allowed_s = discipline.virtual_start(target), discipline.not_before_s(target, now_s)
-            work = msgspec.structs.replace(work, virtual_start=start, not_before_s=allowed_s)
+            due_s = discipline.due_s(target, now_s)
+            work = msgspec.structs.replace(work, virtual_start=start, not_before_s=allowed_s, due_s=due_s)
         self.waiting.append(work)
 
     def _with_progress(self, work: Work, lengths: Mapping[int, int]) -> Work:

@@ -1,11 +1,12 @@
-"""Inputs of StarSD's equations for a fleet, and its admission rule where N_max comes from them."""
+"""Inputs of StarSD's equations for a fleet, and its rules that need them: admission by N_max, predicted routes."""
 
 import msgspec
 
 from specfleet.fleet.acceptance.models import survival
 from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.admit import Admission, AtMost, N_max
+from specfleet.fleet.policies.admit import Admission, AtMost, N_max, WithinMemory
+from specfleet.fleet.policies.route import Predicted, Routing
 from specfleet.fleet.scenario.facts import plain_step_s
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Draft, DraftRequest
@@ -43,10 +44,9 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     up, down = size_of(DraftRequest(0, 0, 0, 0), accepted + 1), size_of(Draft(0, 0, 0, 0, depth), 0)
     verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
     decode_s = plain_step_s(fleet, context)
-    draft_s = times.idle.slowdown(0.0) * times.draft.mean_s(depth, context)
-    drafting, verifying = times.overhead, of_target.overhead
+    verifying = of_target.overhead
     return StarInputs(
-        service_s=draft_s + times.catch_up_s * float(reached[-1]) + drafting.queued.mean_s + drafting.after.mean_s,
+        service_s=draft_s(fleet) + times.catch_up_s * float(reached[-1]),
         return_s=link.mean_s(up) + link.mean_s(down) + verify_s + verifying.woken.mean_s + verifying.after.mean_s,
         verify_s=verify_s,
         accepted_per_round=accepted,
@@ -54,12 +54,42 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     )
 
 
+def draft_s(fleet: Fleet, drafter: int = 0) -> float:
+    """Return the mean time of a draft at a drafter with queued work, its overhead included."""
+    times = fleet.drafter_times(drafter)
+    step_s = times.idle.slowdown(0.0) * times.draft.mean_s(fleet.drafters.depth, fleet.lengths.middle)
+    return step_s + times.overhead.queued.mean_s + times.overhead.after.mean_s
+
+
+def route_of(fleet: Fleet) -> Routing | None:
+    """Return the routing rule, with the fleet's times if it predicts; InputError if they are unknown."""
+    rule = fleet.drafters.route
+    if not isinstance(rule, Predicted) or (rule.service_s and rule.prefill_s):
+        return rule
+    if not fleet.drafters.times:
+        raise InputError(
+            f"scenario {fleet.name!r}: drafters.route: 'predicted' needs times of drafts and prefills; name a profile "
+            "(allowed without: both `service_s` and `prefill_s`)"
+        )
+    drafters = range(fleet.drafters.times[-1].first + 1)
+    prefills = (fleet.drafter_times(drafter).prefill for drafter in drafters)
+    return msgspec.structs.replace(
+        rule,
+        service_s=rule.service_s or tuple(draft_s(fleet, drafter) for drafter in drafters),
+        prefill_s=rule.prefill_s or tuple(prefill.mean_s(fleet.lengths.middle) for prefill in prefills),
+    )
+
+
 def admission_of(fleet: Fleet) -> Admission:
-    """Return a drafter's admission rule; N_max is that of the target that gains least, if no number is stated.
+    """Return a drafter's admission rule, with the fleet's numbers where none are stated.
+
+    N_max is that of the target that gains least. A session takes the room of the longest row.
 
     Raises InputError where the equations lack a time.
     """
     rule = fleet.drafters.admit
+    if isinstance(rule, WithinMemory):
+        return msgspec.structs.replace(rule, row_tokens=rule.row_tokens or fleet.room.longest_row)
     if not isinstance(rule, AtMost) or rule.sessions is not None:
         return rule
     of_rounds = not isinstance(fleet.acceptance_model(), TokenModel)

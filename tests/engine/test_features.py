@@ -64,12 +64,17 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
         lambda run: len(steps(run, "warm_up")) > 3,
     ),
     "admission": ({"drafters": {"admit": {"policy": "at-most", "sessions": 1}}}, refuses),
+    "memory": ({"drafters": {"admit": {"policy": "within-memory", "kv_tokens": 79}}}, refuses),
     "priorities": (
         {"drafters": {"order": "priority"}, "verifiers": {"priorities": [0, 5]}},
         lambda run: set(run.frame().query("event == 'draft-request'").priority) == {0, 5},
     ),
     "weights": (  # drafts so long that several of four targets wait for theirs
         {"drafters": {"order": {"policy": "weighted", "weights": [1.0, 9.0]}, "depth": 16}, "verifiers": {"count": 4}},
+        overtakes,
+    ),
+    "deadlines": (
+        {"drafters": {"order": {"policy": "deadline", "goals_s": [9, 0.001]}, "depth": 16}, "verifiers": {"count": 4}},
         overtakes,
     ),
     "rate limits": ({"drafters": {"order": {"policy": "fifo", "limits_per_s": [20.0, 0.0]}}}, spaces_rounds),

@@ -17,6 +17,7 @@ from tests.helpers.stars import star
 
 AHEAD = {"policy": "ahead", "least": 2, "busy": True}
 DSDE: dict[str, Any] = {"allocate": {"policy": "dsde"}}
+PREDICTED = {"policy": "predicted", "service_s": [0.01, 0.02], "prefill_s": [0.0]}
 GOODSPEED = {"late": "wait", "allocate": {"policy": "goodspeed", "budget": 6}}
 
 
@@ -46,6 +47,7 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
         slow({"count": 2}, {"allocate": {"policy": "random-share", "budget": 4}}, {"streams": 3}),
         ({"count": 2}, {"count": 3}, {}),
         ({"count": 2, "route": "round-robin"}, {"count": 2}, {}),
+        slow({"count": 2, "route": PREDICTED}, {"count": 3}, {}),
         slow({"count": 2, "route": "round-robin"}, {}, {"temperature": 1.0}),
         slow({}, {"count": 2}, {"streams": 5, "new_tokens": {"low": 3, "high": 9}}),
         slow({}, {"count": 2}, {"arrivals": {"process": "poisson", "per_s": 20.0}}),
@@ -91,6 +93,7 @@ def test_a_head_drafts_after_a_move_as_one_that_kept_its_sessions() -> None:
     [
         ("drafters.overlap", {"drafters": {"overlap": "ahead", "kind": "lookup"}}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead", "count": 2, "route": "round-robin"}}),
+        ("drafters.route", {"drafters": {"count": 2, "route": "predicted"}, "profile": ""}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead"}, "verifiers": {"kind": "replayed"}}),
         ("drafters.place", {"drafters": {"place": "target"}, "verifiers": {"kind": "replayed"}}),
         ("verifiers.allocate = 'dsde'", {"verifiers": DSDE, "acceptance": None}),

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specfleet.fleet.policies.admit import AtMost, Everyone, N_max
+from specfleet.fleet.policies.admit import AtMost, Everyone, N_max, WithinMemory
 from specfleet.fleet.policies.aligned import AlignedRule, Realign, Rollback, SameLength
 from specfleet.fleet.policies.allocate import RandomShare
 from specfleet.fleet.policies.goodspeed import GoodSpeed
 from specfleet.fleet.policies.group import AllWaiting, One
-from specfleet.fleet.policies.order import Fifo, Priority, Weighted
+from specfleet.fleet.policies.order import Deadline, Fifo, Priority, Weighted
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
-from specfleet.fleet.policies.route import RoundRobin, ShortestQueue
+from specfleet.fleet.policies.route import Predicted, RoundRobin, ShortestQueue
 from specfleet.fleet.policies.warm_up import AfterIdle, NoWarmUp
 from specfleet.fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from specfleet.fleet.stations.buffer import Work
@@ -38,10 +38,18 @@ def places(draw: st.DrawFn) -> tuple[list[int], int | None]:
 def test_a_session_leaves_home_for_a_shorter_queue_only(place: tuple[list[int], int | None]) -> None:
     queues, home = place
     chosen = ShortestQueue().choose(home, queues, 0)
+    assert Predicted((0.7,), (0.0,)).choose(home, queues, 0) == chosen  # of like drafters
     if home is not None and queues[home] == min(queues):
         assert chosen == home
     else:
         assert chosen == queues.index(min(queues))
+
+
+def test_predictions_weigh_speed_moves_and_acceptance() -> None:
+    unlike = Predicted((1.0, 3.0), (0.0,))
+    assert [unlike.choose(1, (queue, 0), 0) for queue in (1, 2, 3)] == [0, 1, 1]  # a tie at 3 s: it stays
+    assert [Predicted((1.0,), (1.5,)).choose(0, (queue, 0), 0) for queue in (1, 2)] == [0, 1]
+    assert Predicted((1.0,), (0.0,), (2.0, 5.0)).choose(0, (0, 1), 0) == 1
 
 
 @given(places(), st.integers(0, 9))
@@ -57,6 +65,7 @@ works = st.lists(
         st.integers(0, 5),
         st.integers(0, 2),
         st.sampled_from([0.0, 0.5, 1.0]),
+        due_s=st.sampled_from([0.0, 0.5, 1.0]),
     ),
     min_size=1,
     max_size=5,
@@ -70,6 +79,8 @@ def test_orders_take_the_oldest_of_the_most_urgent(waiting: list[Work]) -> None:
     assert Priority().pick(waiting) == priorities.index(max(priorities))
     starts = [work.virtual_start for work in waiting]
     assert Weighted((1.0,)).pick(waiting) == starts.index(min(starts))
+    dues_s = [work.due_s for work in waiting]
+    assert Deadline((1.0,)).pick(waiting) == dues_s.index(min(dues_s))
 
 
 @given(works)
@@ -84,7 +95,8 @@ def test_groups_have_one_kind(waiting: list[Work]) -> None:
 
 def test_admission_is_up_to_a_number_and_not_beyond() -> None:
     assert Everyone().refusal(10**6) is None
-    assert [AtMost(2).refusal(active) is None for active in (0, 1, 2, 3)] == [True, True, False, False]
+    for rule in (AtMost(2), WithinMemory(20, 10), WithinMemory(29, 10)):
+        assert [rule.refusal(active) is None for active in (0, 1, 2, 3)] == [True, True, False, False]
 
 
 def test_a_round_as_long_as_the_slowest_allowed_still_counts() -> None:

@@ -1,6 +1,6 @@
 """Start of a target's next round: rate limits, weights in virtual time, and a drafter's views."""
 
-from specfleet.fleet.policies.order import Fifo, Weighted
+from specfleet.fleet.policies.order import Deadline, Fifo, Weighted
 from specfleet.fleet.policies.route import RoundRobin
 from specfleet.fleet.scenario.resolved import ResolvedDrafters
 from specfleet.fleet.stations.drafter import Discipline, DrafterStation
@@ -35,6 +35,12 @@ def test_weights_space_rounds_in_virtual_time_with_bounded_credit() -> None:
     assert weighed.virtual_start(0) == 10.0 - 2 / 1.0
     assert weighed.virtual_start(5) == 10.0  # new: nothing to be behind with
     assert not weighed.plain
+
+
+def test_deadlines_are_goals_after_arrivals() -> None:
+    goals = Discipline(Deadline((0.5, 4.0)))
+    assert [goals.due_s(target, 7.0) for target in (0, 1, 2)] == [7.5, 11.0, 11.0]  # the last goal for the rest
+    assert not goals.plain
 
 
 def test_views_report_what_waits_and_what_runs() -> None:

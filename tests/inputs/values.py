@@ -23,8 +23,8 @@ TEXTS = (
 )  # fmt: skip
 
 NAMES = (
-    "fifo", "priority", "everyone", "none", "one", "batch", "wait", "skip", "decode", "in-turn",
-    "ahead", "affinity", "round-robin", "shortest-queue",
+    "fifo", "priority", "deadline", "everyone", "none", "one", "batch", "wait", "skip", "decode", "in-turn",
+    "ahead", "affinity", "round-robin", "shortest-queue", "predicted",
     "fixed", "fixed-share", "random-share", "goodspeed", "dsde", "adaedl", "own", "target",
     "realign", "rollback", "same-length", "chain", "tree", "dynamic", "model", "eagle", "lookup", "real",
     "replayed", "rejection", "without-replacement", "top-k", "match", "turns", "contended",

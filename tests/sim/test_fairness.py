@@ -1,11 +1,11 @@
-"""Fairness at the drafter: weights and rate limits."""
+"""Fairness at the drafter: weights, deadlines and rate limits."""
 
 from typing import Any
 
 import pytest
 
 from specfleet.fleet.policies.order import rate_limits
-from specfleet.fleet.records.metrics.measure import measure_targets
+from specfleet.fleet.records.metrics.measure import measure, measure_targets
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
@@ -32,6 +32,20 @@ def test_a_limited_target_stays_at_its_limit() -> None:
     rates = measure_targets(run).rounds_per_s
     assert rates[0] == pytest.approx(0.05, rel=0.05)
     assert rates[1:].min() > 0.08
+    assert replay(run) == []
+
+
+def test_equal_goals_are_first_in_first_out() -> None:
+    goals = {"policy": "deadline", "goals_s": [5.0]}
+    assert simulate(crowded(drafters={"order": goals})).digest() == simulate(crowded()).digest()
+
+
+def test_a_shorter_goal_waits_less_at_equal_throughput() -> None:
+    run, fifo = simulate(crowded(drafters={"order": {"policy": "deadline", "goals_s": [1, 9]}})), simulate(crowded())
+    waits_s = measure_targets(run).wait_s
+    assert waits_s[0] == pytest.approx(1.0)  # at most the running draft, and one that was due before
+    assert 7 < waits_s[1:].min() <= waits_s[1:].max() < 1.01 * waits_s[1:].min()
+    assert measure(run)["rounds_per_s"].value == pytest.approx(measure(fifo)["rounds_per_s"].value, rel=0.01)
     assert replay(run) == []
 
 

@@ -47,7 +47,12 @@ CORNERS: dict[str, dict[str, Any]] = {
         "workload": {"requests": 8, "prompt_tokens": 12, "new_tokens": 18},
     },
     "shared": {"devices": {"host": {}}, "drafters": HOST, "verifiers": HOST | {"count": 2}},
-    "routed": {"drafters": {"count": 2, "route": "shortest-queue", "tiers": [{"first": 2, "step": {"base_s": 0.9}}]}},
+    "routed": {
+        "drafters": {
+            "count": 2, "route": "predicted", "order": {"policy": "deadline", "goals_s": [9.0, 1.0]},
+            "tiers": [{"first": 2, "step": {"base_s": 0.9}}],
+        }
+    },
     "aligned": {
         "drafters": {"place": "target"},
         "verifiers": {
@@ -80,8 +85,11 @@ EXAMPLES: dict[str, list[Any]] = {  # keys whose type alone gives no relevant va
     "drafters.tiers": [[{"first": 1, "step": {"base_s": 0.7}}]],
     "verifiers.tiers": [[{"first": 1, "step": {"base_s": 0.7}}], [{"first": 1, "link": {"latency_s": 0.3}}]],
     "drafters.order.limits_per_s": [[0.01]],
-    "drafters.admit": [{"policy": "at-most", "sessions": 1}],
-    "drafters.order": [{"policy": "weighted", "weights": [1, 9]}],
+    "drafters.route.service_s": [[0.1, 9.0]],
+    "drafters.route.prefill_s": [[9.0]],
+    "drafters.route.tokens_per_round": [[1.0, 9.0]],
+    "drafters.admit": [{"policy": "at-most", "sessions": 1}, {"policy": "within-memory", "kv_tokens": 40}],
+    "drafters.order": [{"policy": "weighted", "weights": [1, 9]}, {"policy": "deadline", "goals_s": [9, 1]}],
     "faults": [[], [{"what": "kill", "node": "drafter", "at_s": 5.0, "for_s": 9.0}]],
     "drafters.warm_up": [{"policy": "after-idle", "idle_gap_s": 0.01, "tokens": 2}],
 }

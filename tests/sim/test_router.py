@@ -74,6 +74,20 @@ def test_queues_beat_round_robin() -> None:
     assert queue > turn
 
 
+def test_predictions_for_like_drafters_are_shortest_queues() -> None:
+    queue, predicted = (simulate(m_for_n(2, 5, route, 100)) for route in ("shortest-queue", "predicted"))
+    assert predicted.digest() == queue.digest()
+
+
+def test_predictions_avoid_a_slow_drafter() -> None:
+    slow_tier = [{"first": 2, "step": {"base_s": 9.0, "spread": {"spread": "exponential"}}}]
+    runs = [simulate(m_for_n(2, 4, route, 200, tiers=slow_tier)) for route in ("shortest-queue", "predicted")]
+    queue, predicted = (run.frame().query("event == 'start' and kind == 'draft'") for run in runs)
+    assert (predicted.station == "drafter.2").mean() < (queue.station == "drafter.2").mean() / 3
+    assert measure(runs[1])["rounds_per_s"].value > 1.1 * measure(runs[0])["rounds_per_s"].value
+    assert replay(runs[1]) == []
+
+
 def test_a_moved_session_is_prefilled_anew() -> None:
     frame = (
         simulate(m_for_n(2, 6, "round-robin", 300)).frame().query("epoch > 1").sort_values(["tag", "request", "epoch"])

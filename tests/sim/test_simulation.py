@@ -207,6 +207,15 @@ def test_a_target_beyond_N_max_decodes_alone() -> None:
     assert set(zip(alone.tag, alone.request, strict=True)) == set(zip(refused.tag, refused.request, strict=True))
 
 
+def test_memory_for_a_row_serves_as_many_sessions_as_rows_fit() -> None:
+    rules = {"within-memory": {"kv_tokens": 3 * 72 - 1}, "at-most": {"sessions": 2}}  # rows of 10 + 50 and 12 tokens
+    memory, number = (simulate(star(drafters={"admit": {"policy": rule} | rules[rule]})).frame() for rule in rules)
+    decided = ["time_s", "station", "event", "kind", "tag", "request", "base"]
+    assert memory[decided].equals(number[decided])
+    reason = "the drafter's cache of 215 tokens has no room for a session of 72"
+    assert set(memory[memory.event == "refusal"].note) == {reason}
+
+
 # ---- batched drafts and load
 
 
