@@ -126,7 +126,7 @@ def _expression(names: Mapping[str, Any], origin: str) -> re.Pattern[str]:
     for key, name in ((key, name) for key, listed in lists.items() for name in listed):
         plain = str(name).replace("\\.", ".").replace("language_model.", "")
         is_expression = plain.startswith("re:")
-        found = EXPRESSION.fullmatch(plain[3:].replace(".*", "*")) if is_expression else None
+        found = EXPRESSION.fullmatch(plain[3:].lstrip("^").replace(".*", "*")) if is_expression else None
         if not isinstance(name, str) or (is_expression and found is None):
             _refuse(origin, key, name, ("names, with * or, after re:, with .* and one choice (a|b)",))
         before, choice, after, end = found.groups("") if found else (plain, "", "", "$")

@@ -194,5 +194,7 @@ def test_what_ships_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     for what, name in (("models", "llama-3.1-8b"), ("devices", "h100"), ("engines", "vllm")):
         print_shipped(what)
         assert name in capsys.readouterr().out
+        print_shipped(what, as_json=True)
+        assert name in json.loads(capsys.readouterr().out)
     with pytest.raises(InputError, match="--list model: allowed: models, devices, engines"):
         print_shipped("model")
