@@ -63,7 +63,8 @@ def placed_of(text: str, engine: str = "graphs") -> Placed:
     else:
         precision = stated or shape.weights_in or "bf16"
         parts = (published if not stated or shape.weights_in in ("", stated) else {}) | parts
-    written = ", ".join([precision, *(f"{part}-{of_part}" for part, of_part in parts.items() if of_part != "bf16")])
+    unlike = [f"{part}-{each}" for part, each in parts.items() if (part, each) != ("kv", "bf16")]
+    written = ", ".join([precision, *unlike])
     written += " as published" if shape.quantised and not stated else ""
     named = f"{shape.name} on {f'{parallel} x ' if parallel > 1 else ''}{device}, {written}, {host.title}"
     cache = f"kv-{parts.get('kv', 'bf16')}"

@@ -67,6 +67,11 @@ def folder(path: Path, **keys: Any) -> str:
     return str(path)
 
 
+def test_a_place_names_parts_in_16_bits(tmp_path: Path) -> None:
+    kept = {"quantization_config": AWQ["quantization_config"] | {"modules_to_not_convert": ["mlp"]}}
+    assert "int4, mlp-bf16 as published" in placed_of(f"{folder(tmp_path, **kept)}@h100").named
+
+
 def test_a_drafter_has_its_checkpoints_precision(tmp_path: Path) -> None:
     target: Placed = placed_of("qwen3-32b@h100:fp8")
     drafter = shape_of(folder(tmp_path / "small", **AWQ))
