@@ -354,7 +354,8 @@ def _target_places(asked: Asked) -> Iterator[str]:
         shape = shape_of(model)  # published precisions are not quantised again
         tried = (shape.weights_in or PRECISIONS[0],) if shape.quantised else PRECISIONS
         for kind, count in asked.devices.items():
-            precisions = [precision] if colon else [name for name in tried if name in precisions_of(device_of(kind))]
+            runs = tried if shape.quantised else precisions_of(device_of(kind))  # else a line says why
+            precisions = [precision] if colon else [name for name in tried if name in runs]
             yield from (f"{model}@{n}x{kind}:{name}" for n in PARALLEL if n <= count for name in precisions)
 
 
