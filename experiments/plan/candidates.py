@@ -97,7 +97,7 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     on its devices.
     """
     parts = [draft.partition("@") for draft in asked.drafts]
-    drafts = tuple("".join((SYNONYMS.get(model, model), *place)) for model, *place in parts)
+    drafts = tuple("".join((SYNONYMS.get(model.casefold(), model), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = acceptance_by_drafter(asked.acceptance, drafts)
     notes = list(acceptance_notes(asked.acceptance))
