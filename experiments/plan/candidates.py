@@ -97,7 +97,7 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     on its devices.
     """
     parts = [draft.partition("@") for draft in asked.drafts]
-    drafts = tuple("".join((SYNONYMS.get(model, model), *place)) for model, *place in parts)
+    drafts = tuple("".join((SYNONYMS.get(model.casefold(), model), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = acceptance_by_drafter(asked.acceptance, drafts)
     notes = list(acceptance_notes(asked.acceptance))
@@ -354,7 +354,8 @@ def _target_places(asked: Asked) -> Iterator[str]:
         shape = shape_of(model)  # published precisions are not quantised again
         tried = (shape.weights_in or PRECISIONS[0],) if shape.quantised else PRECISIONS
         for kind, count in asked.devices.items():
-            precisions = [precision] if colon else [name for name in tried if name in precisions_of(device_of(kind))]
+            runs = tried if shape.quantised else precisions_of(device_of(kind))  # else a line says why
+            precisions = [precision] if colon else [name for name in tried if name in runs]
             yield from (f"{model}@{n}x{kind}:{name}" for n in PARALLEL if n <= count for name in precisions)
 
 

@@ -186,6 +186,8 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
             name = "" if isinstance(error, ContextError) else candidate.name  # more devices have no more positions
             left_out.append((name, f"left out: {candidate.name}{beyond}: {why}"))
     if not every:
+        if reasons and isinstance(reasons[-1], ContextError):
+            raise ContextError(f"{reasons[-1]}; a plan for servers draws answers up to a tenth longer than stated")
         raise reasons[-1] if reasons else InputError("plan: no fleet has such numbers of targets and drafters")
     hour = question.aim == "hour"
     every.sort(key=lambda made: (made.fleet.cost_per_hour if hour else 0.0, made.per_million, made.request_s))

@@ -16,7 +16,7 @@ from specfleet.fleet.times.profile import HardwareProfile, read_profile
 from specfleet.fleet.times.step_time import LinkTime
 
 LOOKUP, MTP = "lookup", "mtp"
-SYNONYMS = {"ngram": LOOKUP}  # vLLM's word
+SYNONYMS = {"ngram": LOOKUP, "lookup": LOOKUP, "mtp": MTP, "nextn": MTP}  # words of vLLM and SGLang
 LINK_LIMITS = {"latency_s": (0.0, 1e9), "bandwidth_bytes_per_s": (1.0, 1e18)}
 BUDGET = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
 FILES = (".toml", ".json")

@@ -39,7 +39,8 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         kind = str(content.get("model_type", kind))
     if kind not in tables["types"]["known"]:
         allowed = ", ".join(tables["types"]["known"])
-        raise InputError(f"{origin}: model_type = {shortened(kind)} is not known; allowed: {allowed}")
+        told = f"= {shortened(kind)} is not known" if content.get("model_type") is not None else "is missing"
+        raise InputError(f"{origin}: model_type {told}; allowed: {allowed}")
     kind = tables["alike"].get(kind, kind)
     renamed = {"num_experts": content.get("num_local_experts")}  # by transformers 5
     config = _Config(renamed | (tables["gemma3"] if kind.startswith("gemma3") else {}) | dict(content), origin)
@@ -84,16 +85,17 @@ def _drafting_of(content: Mapping[str, Any], origin: str) -> tuple[Mapping[str, 
     """
     kind, stated = str(content.get("model_type") or ""), content.get("speculators_model_type")
     names = content.get("architectures") or []
-    said = f"{names} {kind} {stated}".lower()
+    said = f"{names} {kind} {stated} {content.get('auto_map')}".lower()
     tables = shipped_tables("published")["one_pass"]
     marks = [(mark, name) for mark, name in tables["names"].items() if mark in said]
-    for mark, name in [*marks, *((key, name) for key, name in tables["keys"].items() if content.get(key))]:
+    keys = (key for key in tables["keys"] if content.get(key) is not None and content[key] is not False)  # 0 is a token
+    for mark, name in [*marks, *((key, tables["keys"][key]) for key in keys)]:
         raise InputError(
             f"{origin}: {mark} in architectures = {shortened(names)}, model_type or a key: {name} drafts a block in "
             "one pass, which has no model here; give an EAGLE head, a small model, or lookup"
         )
     reads_layers = _reads_layers(content, origin)
-    if stated is not None:  # sizes in a table of their own, the draft's vocabulary at the top
+    if stated is not None or LAYER in content:  # sizes in a table of their own, the draft's vocabulary at the top
         inner = content.get(LAYER)
         if stated not in ("eagle", "eagle3", "mtp") or not isinstance(inner, Mapping):
             raise InputError(
@@ -102,7 +104,9 @@ def _drafting_of(content: Mapping[str, Any], origin: str) -> tuple[Mapping[str, 
             )
         return {**inner, **{key: content[key] for key in OF_HEADS if content.get(key) is not None}}, str(stated)
     if kind in OWN_TYPES:
-        return content, OWN_TYPES[kind]
+        inner = content.get("model")  # as vLLM's scripts wrap a head
+        wrapped = inner if isinstance(inner, Mapping) else {}
+        return {**wrapped, "draft_vocab_size": content.get("truncated_vocab_size"), **content}, OWN_TYPES[kind]
     if "eagle3" in said or content.get("draft_vocab_size") is not None or reads_layers:
         return {**content, **({"model_type": "llama"} if "llama" in str(names).lower() else {})}, "eagle3"
     if "eagle" in said:
@@ -122,9 +126,10 @@ def _reads_layers(content: Mapping[str, Any], origin: str) -> bool:
     table = content.get("eagle_config")
     eagle = table if isinstance(table, Mapping) else {}
     layers = eagle.get(LAYERS_KEY, content.get(LAYERS_KEY))
-    if eagle.get("use_aux_hidden_state", True) is not True:
-        raise InputError(f"{origin}: eagle_config.use_aux_hidden_state = false; allowed: true")
-    if layers is not None and not (isinstance(layers, list) and len(layers) == 3):
+    for key, usual in (("use_aux_hidden_state", True), ("parallel_draft_step", 1)):
+        if eagle.get(key) not in (None, usual):
+            raise InputError(f"{origin}: eagle_config.{key} = {shortened(eagle[key])}; allowed: {usual}")
+    if layers not in (None, []) and not (isinstance(layers, list) and len(layers) == 3):  # none: the usual three
         raise InputError(f"{origin}: {LAYERS_KEY} = {shortened(layers)}; allowed: a list of three layers")
     return table is not None or layers is not None
 
@@ -134,6 +139,7 @@ def _check_usual(kind: str, config: "_Config") -> None:
     tables = shipped_tables("published")["types"]
     own = tables["sizes"].get(kind, {}).values()  # keys that this type reads
     known = tables["usual"] | (tables["usual_of_dense"] if not own else {}) | {"kv_lora_rank": [0]}
+    known["target_hidden_size"] = [config.content.get("hidden_size")]
     for key in own:
         known.pop(key, None)
     for key, usual in known.items():

@@ -106,6 +106,11 @@ def computes_in(precision: str, device: Accelerator) -> str:
     return "fp16" if precision == "bf16" and "bf16" not in device.compute else precision
 
 
+def runs_as(precision: str, device: Accelerator) -> str:
+    """Return how a device runs a checkpoint's precision: without fp8 it computes in 16 bits, as engines do (Marlin)."""
+    return "w8a16" if precision == "fp8" and "fp8" not in device.compute else precision
+
+
 def precisions_of(device: Accelerator) -> list[str]:
     """List the weight precisions that a device supports."""
     return [name for name in WEIGHT_BYTES if computes_in(name, device) in device.compute]

@@ -25,7 +25,7 @@ def positions_in(content: Mapping[str, Any], kind: str, origin: str) -> int:
     stated = content[key]
     if type(stated) is not int or not 1 <= stated <= MAX_POSITIONS:
         raise InputError(f"{origin}: {key} = {shortened(stated)}; needs a whole number from 1 to {MAX_POSITIONS}")
-    name = "rope_scaling" if content.get("rope_scaling") is not None else "rope_parameters"
+    name = "rope_scaling" if content.get("rope_scaling") else "rope_parameters"
     given = content.get(name) or {}
     if not isinstance(given, Mapping):
         raise InputError(f"{origin}: {name} = {shortened(given)}; needs a table")

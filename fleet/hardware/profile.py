@@ -6,7 +6,7 @@ from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.memory import NOTE, kv_memory
-from specfleet.fleet.hardware.passes import Placed, check, precisions_of, rewrite_s, roofline_of
+from specfleet.fleet.hardware.passes import Placed, check, precisions_of, rewrite_s, roofline_of, runs_as
 from specfleet.fleet.hardware.shape import ModelShape
 from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
 from specfleet.fleet.times.profile import POSITIONS, HardwareProfile
@@ -53,21 +53,23 @@ def placed_of(text: str, engine: str = "graphs") -> Placed:
         raise InputError(f"{text!r}: needs {FORM}")
     device, parallel = devices_in(text)
     stated, parts = _precisions(text, where.split(":")[1:])
-    shape, host = shape_of(model), engine_of(engine)
-    own = {"mlp": shape.mlp_in, "experts": shape.experts_in, "kv": shape.cache_in}
+    shape, host, accelerator = shape_of(model), engine_of(engine), device_of(device)
+    weights, mlp, experts = (runs_as(each, accelerator) for each in (shape.weights_in, shape.mlp_in, shape.experts_in))
+    own = {"mlp": mlp, "experts": experts, "kv": shape.cache_in}
     published = {part: precision for part, precision in own.items() if precision}
     if shape.quantised and model not in shipped_models():  # a shipped shape stands for other checkpoints, too
         _check_stated(text, shape, {"weights": stated} | parts)
-        precision, parts = shape.weights_in or "bf16", published | parts
+        precision, parts = weights or "bf16", published | parts
     else:
         precision = stated or shape.weights_in or "bf16"
         parts = (published if not stated or shape.weights_in in ("", stated) else {}) | parts
-    written = ", ".join([precision, *(f"{part}-{of_part}" for part, of_part in parts.items() if of_part != "bf16")])
+    unlike = [f"{part}-{each}" for part, each in parts.items() if (part, each) != ("kv", "bf16")]
+    written = ", ".join([precision, *unlike])
     written += " as published" if shape.quantised and not stated else ""
     named = f"{shape.name} on {f'{parallel} x ' if parallel > 1 else ''}{device}, {written}, {host.title}"
     cache = f"kv-{parts.get('kv', 'bf16')}"
     mlp, experts = parts.get("mlp", ""), parts.get("experts", "")
-    made = Placed(shape, device_of(device), host, precision, parallel, named, cache, mlp, experts)
+    made = Placed(shape, accelerator, host, precision, parallel, named, cache, mlp, experts)
     check(made)
     return made
 
@@ -97,7 +99,7 @@ def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int 
     checkpoint. One that the device cannot compute in is the target's; InputError where it is the checkpoint's.
     """
     one = {0: "the target's device", 1: "one of the target's devices"}
-    precision, allowed = precision or shape.weights_in or "bf16", precisions_of(target.device)
+    precision, allowed = runs_as(precision or shape.weights_in or "bf16", target.device), precisions_of(target.device)
     if shape.quantised and precision not in allowed:
         raise InputError(
             f"{shape.name}: its checkpoint in {precision} does not run on {target.device.title}; allowed: "
@@ -109,8 +111,8 @@ def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int 
         parallel=devices or shape.beside(target.parallel),
         precision=precision if precision in allowed else target.precision,
         named=f"{shape.name} on {one.get(devices) or f'{devices} of the devices of the target'}",
-        mlp=shape.mlp_in,
-        experts=shape.experts_in,
+        mlp=runs_as(shape.mlp_in, target.device),
+        experts=runs_as(shape.experts_in, target.device),
     )
 
 

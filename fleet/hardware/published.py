@@ -14,7 +14,9 @@ from specfleet.fleet.inputs.text import shortened
 
 KEY = "quantization_config"
 WHOLE = 0.95  # share of a part's matrices that counts as all of them
-EXPRESSION = re.compile(r"([\w.*-]*)(?:\(([\w|]+)\)([\w.*-]*))?(\$?)")  # names, .* and one choice (a|b)
+NAME = r"((?:[\w.*-]|\[\w+\])*)"
+EXPRESSION = re.compile(rf"{NAME}(?:\(([\w|]+)\){NAME})?(\$?)")  # names, .*, letters [ab] and one choice (a|b)
+FUSED = {"qkv_proj": "[qkv]_proj", "gate_up_proj": "[gu]*_proj"}  # matrices that engines multiply as one
 
 
 def precisions_in(content: Mapping[str, Any], kind: str, sizes: Mapping[str, Any], origin: str) -> dict[str, str]:
@@ -125,10 +127,12 @@ def _expression(names: Mapping[str, Any], origin: str) -> re.Pattern[str]:
     lists = {key: listed if isinstance(listed, list) else [listed] for key, listed in names.items()}
     for key, name in ((key, name) for key, listed in lists.items() for name in listed):
         plain = str(name).replace("\\.", ".").replace("language_model.", "")
+        for fused, each in FUSED.items():
+            plain = plain.replace(fused, each)
         is_expression = plain.startswith("re:")
-        found = EXPRESSION.fullmatch(plain[3:].replace(".*", "*")) if is_expression else None
+        found = EXPRESSION.fullmatch(plain[3:].lstrip("^").replace(".*", "*")) if is_expression else None
         if not isinstance(name, str) or (is_expression and found is None):
-            _refuse(origin, key, name, ("names, with * or, after re:, with .* and one choice (a|b)",))
+            _refuse(origin, key, name, ("names, with * or, after re:, with .*, [ab] and one choice (a|b)",))
         before, choice, after, end = found.groups("") if found else (plain, "", "", "$")
         forms += [translate(f"*.{before}{each}{after}{'*' * (not end)}.*") for each in choice.split("|")]
     return re.compile("|".join(forms) or "(?!)")

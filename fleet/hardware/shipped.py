@@ -49,7 +49,7 @@ def shape_of(name: str) -> ModelShape:
 def _with_precisions(path: Path) -> Any:
     """Return a config.json, with what a hf_quant_config.json beside it says of precisions."""
     content, beside = read_json(path), path.with_name("hf_quant_config.json")
-    if not is_file(beside) or not isinstance(content, dict) or KEY in content:
+    if not is_file(beside) or not isinstance(content, dict) or content.get(KEY):
         return content
     stated = read_json(beside)
     return {**content, KEY: stated.get("quantization", stated) if isinstance(stated, dict) else stated}

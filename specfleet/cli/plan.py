@@ -125,7 +125,7 @@ def plan(
     from specfleet import plan
 
     if listed is not None:
-        print_shipped(listed)
+        print_shipped(listed, as_json)
         return
     with progress("plan", 0) as advance:
         answer = plan(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specfleet.experiments.console.printing import print_notes, print_table, print_values, say
+from specfleet.experiments.console.printing import print_json, print_notes, print_table, print_values, say
 from specfleet.fleet.shown import number
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
     return files
 
 
-def print_shipped(what: str) -> None:
-    """Print the models, devices or engines that ship."""
+def print_shipped(what: str, as_json: bool = False) -> None:
+    """Print the models, devices or engines that ship, as a table or as JSON by name."""
     from specfleet.fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
     from specfleet.fleet.errors import InputError
     from specfleet.fleet.hardware.passes import precisions_of
@@ -54,7 +54,10 @@ def print_shipped(what: str) -> None:
     if what not in tables:
         raise InputError(f"--list {what}: {nearest(what, tables)}")
     names, read, columns, cells = tables[what]
-    print_values("", (what[:-1], *columns), [(name, *cells(read(name))) for name in names], texts=2)
+    if as_json:
+        print_json({name: dict(zip(columns, cells(read(name)), strict=True)) for name in names})
+    else:
+        print_values("", (what[:-1], *columns), [(name, *cells(read(name))) for name in names], texts=2)
 
 
 def print_answer(answer: "Plan") -> None:

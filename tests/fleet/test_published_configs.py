@@ -25,6 +25,10 @@ PUBLISHED: list[dict[str, Any]] = [
 ]
 FORMS: list[dict[str, Any]] = [json.loads(line) for line in (HERE / "data/config_forms.jsonl").read_text().splitlines()]
 
+VARIANTS: list[dict[str, Any]] = [
+    json.loads(line) for line in (HERE / "data/config_variants.jsonl").read_text().splitlines()
+]
+
 
 @pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row['repository']}/{Path(row['path']).stem}")
 def test_published_configs_are_read_as_their_fields_say(row: dict[str, Any], tmp_path: Path) -> None:
@@ -35,6 +39,11 @@ def test_published_configs_are_read_as_their_fields_say(row: dict[str, Any], tmp
 def test_forms_of_documentation_are_read_as_it_says(row: dict[str, Any], tmp_path: Path) -> None:
     sizes = {**shipped_models()["llama-3.1-8b"], "quantization_config": row["quantization_config"]}
     assert_read(row, sizes, tmp_path)
+
+
+@pytest.mark.parametrize("row", VARIANTS, ids=lambda row: row["what"])
+def test_variants_of_keys_are_read_or_refused_by_name(row: dict[str, Any], tmp_path: Path) -> None:
+    assert_read(row, row.get("whole") or {**shipped_models()["llama-3.1-8b"], **row["keys"]}, tmp_path)
 
 
 def assert_read(row: dict[str, Any], config: dict[str, Any], tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def test_names_at_a_hub_are_those_of_shipped_shapes(name: str, shipped: str, pos
 @pytest.mark.parametrize(
     ("place", "precision"),
     [("Qwen/Qwen3-32B-AWQ@h100", "int4"), ("Qwen/Qwen3-32B-FP8@h100", "fp8"), ("Qwen/Qwen3-32B@h100", "bf16"),
-     ("Qwen/Qwen3-32B-FP8@h100:fp8", "fp8"), ("deepseek-ai/DeepSeek-V3@16xh100", "fp8")],
+     ("Qwen/Qwen3-32B-FP8@h100:fp8", "fp8"), ("deepseek-ai/DeepSeek-V3@16xh100", "fp8"),
+     ("Qwen/Qwen3-32B-FP8@a100-80gb", "w8a16")],
 )  # fmt: skip
 def test_a_checkpoint_has_its_published_precision(place: str, precision: str) -> None:
     placed = placed_of(place)
@@ -53,7 +54,6 @@ def test_a_checkpoint_has_its_published_precision(place: str, precision: str) ->
     [
         ("Qwen/Qwen3-32B-AWQ@h100:fp8", "has its weights in int4 .*servers do not make fp8 of it"),
         ("Qwen/Qwen3-32B-GGUF@h100", "does not ship, .*nearest: qwen3-32b"),
-        ("Qwen/Qwen3-32B-FP8@a100-80gb", "precision fp8: not known for"),
     ],
 )
 def test_another_precision_than_the_checkpoints_is_refused(name: str, line: str) -> None:
@@ -67,12 +67,16 @@ def folder(path: Path, **keys: Any) -> str:
     return str(path)
 
 
+def test_a_place_names_parts_in_16_bits(tmp_path: Path) -> None:
+    kept = {"quantization_config": AWQ["quantization_config"] | {"modules_to_not_convert": ["mlp"]}}
+    assert "int4, mlp-bf16 as published" in placed_of(f"{folder(tmp_path, **kept)}@h100").named
+
+
 def test_a_drafter_has_its_checkpoints_precision(tmp_path: Path) -> None:
     target: Placed = placed_of("qwen3-32b@h100:fp8")
     drafter = shape_of(folder(tmp_path / "small", **AWQ))
     assert beside(target, drafter).precision == "int4"
-    with pytest.raises(InputError, match="checkpoint in fp8 does not run on NVIDIA A100"):
-        beside(placed_of("qwen3-8b@a100-80gb"), shape_of("Qwen/Qwen3-8B-FP8"))
+    assert beside(placed_of("qwen3-8b@a100-80gb"), shape_of("Qwen/Qwen3-8B-FP8")).precision == "w8a16"
 
 
 def test_a_targets_own_module_is_the_published_head() -> None:

@@ -190,9 +190,17 @@ def test_what_is_left_out_or_has_no_effect_is_noted() -> None:
     assert note.startswith("left out: llama-3.1-70b@l4: ")
 
 
+@pytest.mark.parametrize("word", ["ngram", "NGRAM", "Lookup"])
+def test_servers_words_for_methods_are_known(word: str) -> None:
+    (_, lookup), *_ = make_candidates(Asked(Scenario(workload=LENGTHS), (TARGET,), (word,), (f"{word}=.5",)))
+    assert lookup.method == "lookup"
+
+
 def test_what_ships_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     for what, name in (("models", "llama-3.1-8b"), ("devices", "h100"), ("engines", "vllm")):
         print_shipped(what)
         assert name in capsys.readouterr().out
+        print_shipped(what, as_json=True)
+        assert name in json.loads(capsys.readouterr().out)
     with pytest.raises(InputError, match="--list model: allowed: models, devices, engines"):
         print_shipped("model")

@@ -58,6 +58,10 @@ def test_every_division_of_the_devices_that_holds_the_model_is_tried() -> None:
     assert {
         one.fleet.candidate.target for one in fleets(question("8xa100-80gb", "llama-3.1-8b", Load(in_flight=8)))
     } == {f"llama-3.1-8b@{n}xa100-80gb:bf16" for n in (1, 2, 4, 8)}  # no fp8 there
+    of_checkpoint = fleets(question("2xa100-80gb", "Qwen/Qwen3-32B-FP8", Load(in_flight=8)))
+    assert {one.fleet.candidate.target.partition("@")[2] for one in of_checkpoint} == {
+        "1xa100-80gb:fp8", "2xa100-80gb:fp8"
+    }  # fmt: skip
     (published,) = {one.fleet.candidate.target for one in fleets(question("1xh100", "gpt-oss-20b", Load(in_flight=8)))}
     assert published == "gpt-oss-20b@1xh100:bf16"  # with experts in mxfp4, which servers do not quantise again
     (fixed,) = {
