@@ -156,6 +156,8 @@ def _recorded(scenario: Scenario) -> Iterator[str]:
             yield f"{file}: {recorded.note}"
         if is_trace and rows > workload.requests and "requests" not in changed(workload):
             yield f"{workload.requests} of {rows} rows of {file}: workload.requests states more"
+        if is_trace and rows < workload.requests and "requests" in changed(workload):
+            yield f"workload.requests = {workload.requests}: {file} has {rows}, which are all that run"
 
 
 def _published_texts(scenario: Scenario) -> Iterator[str]:

@@ -16,6 +16,7 @@ from specfleet.fleet.inputs.strict import convert
 
 AT_ONCE = "inf"  # the rate of requests that come as soon as the limit allows
 ASKS = "does not say how requests came; give --in-flight: the most at once, if each follows another, 0 if they arrive"
+LEAST, MOST = 0.67, 1.05  # shares of what a client is said to keep in flight, beyond which that is contradicted
 JOINED = 0.02  # share of the rounds, up to which chunks may be fewer or more
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Length = Annotated[float, Meta(ge=0, le=1e7)]
@@ -115,10 +116,10 @@ def read_limit(origin: str, stated: int | None, limit: int | None, rate: float |
 
 
 def asking(load: Load | None, origin: str) -> Load | None:
-    """Return a client's load with the line that asks how requests came, unless it is known."""
-    if load is None or load.limit is not None:
+    """Return a client's load with the line that asks how requests came, unless it is known and not contradicted."""
+    if load is None or (load.limit is not None and not load.asks):
         return load
-    return msgspec.structs.replace(load, asks=f"{origin}: {ASKS}")
+    return msgspec.structs.replace(load, asks=f"{origin}: {load.asks or ASKS}")
 
 
 def make_load(
@@ -162,6 +163,16 @@ def make_load(
     # A client alone leaves nothing to empty.
     if lasted_s or limit == 1 or over_s <= float((ends_s - starts_s).mean()):
         until_s, over_s = math.inf, span_s
+    seen = float((np.minimum(ends_s, until_s) - starts_s).sum()) / over_s if over_s else None
+    asks, held = "", seen is not None and bool(limit) and not lasted_s
+    if held and limit and limit > 1 and math.isinf(until_s):  # so short a run is mostly its end
+        over_s, held = float((ends_s - starts_s).sum()) / limit, False
+    elif held and seen and limit and not LEAST <= seen / limit <= MOST:
+        said = f"{seen:.3g} requests were in flight on average; by its settings or --in-flight the client kept {limit}"
+        asks = f"{said}: give the records of one run, and how many it kept" if seen > limit else ""
+        notes += [] if asks else [f"{said}: read as a load of what it had"]
+    else:
+        held = False
     share = np.where(  # of an answer, that came until then
         decoding_s > 0, np.clip((until_s - firsts_s) / np.maximum(decoding_s, 1e-12), 0, 1), firsts_s <= until_s
     )
@@ -176,7 +187,7 @@ def make_load(
         tokens_per_s=float((answers * share).sum()) / over_s if over_s else None,
         prompt_tokens=spread_of(prompts),
         new_tokens=spread_of(answers),
-        in_flight=limit or (float((np.minimum(ends_s, until_s) - starts_s).sum()) / over_s if over_s else None),
+        in_flight=seen if held or not limit else limit,
         ttft_s=spread_of(firsts_s - starts_s),
         tpot_s=tpot_s,
         gap_s=gap_s,
@@ -184,6 +195,7 @@ def make_load(
         tokens_per_round=tokens_per_round,
         ways=ways,
         limit=limit,
+        asks=asks,
         arrivals=tuple(sorted(came, key=itemgetter(0))) if is_traced else (),
         notes=tuple(notes),
     )

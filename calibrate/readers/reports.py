@@ -44,7 +44,7 @@ def read_guidellm(files: Sequence[Path], in_flight: int | None = None) -> Record
 
     - `in_flight`: requests that the client kept in flight, 0 if they arrived, where its strategy does not say it.
     """
-    (origin, report), *more = read_entries(files)
+    (origin, report), *more = list(read_entries(files)) or [(str(files[0]), None)]
     runs = found_in(report, "benchmarks")
     if more or not isinstance(runs, list) or len(runs) != 1:
         held = f"{len(runs)} benchmarks" if isinstance(runs, list) else "no list `benchmarks`"
@@ -92,14 +92,17 @@ def read_inference_perf(files: Sequence[Path], in_flight: int | None = None) -> 
     load = make_load(timed, 0, 1.0, "inference-perf", in_flight)
     if load is not None:
         load = replace(load, cached_share=cached / max(sum(one.prompt for one in timed), 1))
-    return _recording("inference-perf", str(files[0]), load, len(good) - len(timed))
+    return _recording("inference-perf", str(files[0]), load, len(entries) - len(timed))
 
 
 def _recording(name: str, origin: str, load: Load | None, left_out: int = 0) -> Recording:
     if load is None:
-        raise InputError(f"{origin}: has no request with the time of a first token; run {name} with streaming")
-    notes = (NO_ACCEPTANCE, *([f"{left_out} requests without a first token are left out"] if left_out else ()))
-    return Recording(source=f"{name}'s report", load=asking(load, origin), notes=notes)
+        raise InputError(f"{origin}: no request succeeded with a time of its first token; run {name} with streaming")
+    notes = (
+        NO_ACCEPTANCE,
+        *([f"{left_out} requests that failed or have no first token are left out"] if left_out else ()),
+    )
+    return Recording(source=f"{name}'s report", load=asking(load, origin), notes=tuple(notes))
 
 
 def _first_of(entry: Any, ways: Sequence[str]) -> Any:

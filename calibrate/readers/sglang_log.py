@@ -17,6 +17,12 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import read_lines
 from specfleet.fleet.policies.shapes import CHAIN, MAX_NODES, Shape, dynamic
 
+
+def _setting(name: str) -> str:
+    """Return the pattern of a setting, as Python, JSON or the command write it: `--max-running-requests 32`."""
+    return rf"""{name.replace("_", "[_-]")}[\\'"]*(?:\s*[=:]|\s)\s*{WHOLE}"""
+
+
 LOAD = {
     "engine": rf"\[[^\]]* DP{WHOLE}\b",
     "tokens_per_s": rf"gen throughput \(token/s\): {NUMBER}",
@@ -27,18 +33,19 @@ LOAD = {
     "length": rf"accept len: {NUMBER}",
 }
 SETTINGS = {
-    "max_num_seqs": rf"max_running_requests=\s*{WHOLE}",
-    "max_num_batched_tokens": rf"chunked_prefill_size=\s*{WHOLE}",
-    "kv_tokens": rf"max_total_num_tokens=\s*{WHOLE}",
+    "max_num_seqs": _setting("max_running_requests"),
+    "max_num_batched_tokens": _setting("chunked_prefill_size"),
+    "kv_tokens": _setting("max_total_num_tokens"),
 }
 DRAFTS = {
-    "depth": rf"speculative_num_steps=\s*{WHOLE}",
-    "steps": rf"decode_log_interval=\s*{WHOLE}",
-    "width": rf"speculative_eagle_topk=\s*{WHOLE}",
-    "verified": rf"speculative_num_draft_tokens=\s*{WHOLE}",
+    "depth": _setting("speculative_num_steps"),
+    "steps": _setting("decode_log_interval"),
+    "width": _setting("speculative_eagle_topk"),
+    "verified": _setting("speculative_num_draft_tokens"),
 }
 RETRACTED = rf"#retracted_reqs: {WHOLE}"
 PREFILL = rf"Prefill batch.*#new-seq: {WHOLE}, #new-token: {WHOLE}(?:, #cached-token: {WHOLE})?"
+NO_TREE = "no speculative_eagle_topk: drafts are taken to be chains, not trees (assumed)"
 STEPS_KEY = "speculative_num_steps"
 TIME = r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)"
 STEPS = 40  # of each line, unless decode_log_interval says otherwise
@@ -61,9 +68,13 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     loads = _with_idle([numbers for _, numbers in decoding])
     written = {name: int(value) for name, value in numbers_in(read, DRAFTS).items() if value}
     stated = {"depth": depth or 0, "steps": STEPS} | written
+    if depth and written.get("verified") == depth + 1 and written.get("width", 1) == 1:
+        stated["depth"] = depth
     lengths = [(numbers["length"], int(numbers["running"])) for numbers in loads if "length" in numbers]
     rows = sum(running for _, running in lengths)
     mean = sum(length * running for length, running in lengths) / rows if rows else 1.0
+    if len({tuple(numbers_in([line], DRAFTS).items()) for line in read if "server_args=" in line}) > 1:
+        raise InputError(f"{names}: servers whose drafts differ wrote it; give the log of one")
     settings, ranks = numbers_in(read, SETTINGS), {_rank(line) for line, _ in decoding}
     retracted = sum(int(match[1]) for line in read if (match := re.search(RETRACTED, line)) and _rank(line) in ranks)
     load = load_between(loads, mean, settings | {"preemptions": retracted})
@@ -95,7 +106,7 @@ def tree_of(origin: str, levels: int, width: int, verified: int) -> tuple[Shape,
     Raises InputError for a tree that is not EAGLE's, and for one that no server has.
     """
     if width <= 1 and verified <= levels + 1:
-        return CHAIN, ()
+        return CHAIN, () if width or verified else (NO_TREE,)
     settings = f"speculative_eagle_topk = {width or None}, speculative_num_draft_tokens = {verified or None}"
     if width <= 1:
         chain = f"give --depth {verified - 1}, whose chain verifies as many" if verified <= MAX_DEPTH else "not read"

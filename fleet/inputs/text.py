@@ -9,7 +9,12 @@ from typing import Any
 
 from specfleet.fleet.errors import InputError, cut
 
-GZIP = b"\x1f\x8b"
+PACKED = {
+    b"\x1f\x8b": "compressed by gzip; unpack it first",
+    b"PK\x03\x04": "a zip archive or a workbook; unpack it, or save it as CSV",
+    b"PAR1": "a Parquet file; save it as CSV or JSON Lines",
+}
+"""What files that are no text begin with, and what to do."""
 MAX_BYTES = 1 << 28  # 256 MiB: hours of prompts, and less than a host's memory
 
 
@@ -36,10 +41,9 @@ def read_text(path: Path, what: str = "") -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if content.startswith(GZIP):
-            raise InputError(f"{named(path, what)}: compressed by gzip; unpack it first") from error
-        wrong = f"byte 0x{content[error.start]:02x} at {error.start}"
-        raise InputError(f"{named(path, what)}: not UTF-8 text ({wrong}); save it as UTF-8") from error
+        wrong = f"not UTF-8 text (byte 0x{content[error.start]:02x} at {error.start}); save it as UTF-8"
+        known = next((told for begins, told in PACKED.items() if content.startswith(begins)), wrong)
+        raise InputError(f"{named(path, what)}: {known}") from error
 
 
 def read_lines(path: Path, what: str = "") -> list[tuple[int, str]]:

@@ -49,7 +49,7 @@ class Recorded(NamedTuple):
 
 
 def read_recorded(path: Path, timed: bool) -> Recorded:
-    """Read a trace, or lengths alone, from a CSV file or JSON Lines.
+    """Read a trace, or lengths alone, from a CSV file, JSON Lines or a JSON array.
 
     A trace is sorted by time. Rows without a token of prompt or answer are left out. Times since 1970 are told by their
     size. Raises InputError, one line, for a file that cannot be read, has other columns, or holds a wrong value.
@@ -71,10 +71,10 @@ def _read(text: str, origin: str, timed: bool) -> Recorded:
         count += 1
         if all(tokens):
             kept.append((time, tokens))
-    if count and not kept:
+    if not kept:
         raise InputError(f"{origin}: none of its {count} rows has tokens of prompt and answer")
     arrived_s, notes = tuple[float, ...](), list[str]()
-    if timed and kept:
+    if timed:
         kept, arrived_s, notes = _in_order(kept, form, origin)
     if len(kept) < count:
         notes.append(f"{count - len(kept)} of {count} rows have no token of prompt or answer, and are left out")
@@ -115,7 +115,8 @@ def _form(names: Sequence[str], origin: str, timed: bool) -> tuple[Form, list[in
 
 def _csv_rows(text: str, origin: str, timed: bool) -> Iterator[Any]:
     """Yield the form, then line and values of each row of a CSV file with a header."""
-    rows = csv.reader(text.splitlines(), strict=True)
+    separator = max(",;\t", key=text.lstrip("\r\n ").partition("\n")[0].count)
+    rows = csv.reader(text.splitlines(), delimiter=separator, skipinitialspace=True, strict=True)
     try:
         head = next((row for row in rows if any(cell.strip() for cell in row)), [])
         form, places = _form(head, origin, timed)
@@ -130,8 +131,11 @@ def _csv_rows(text: str, origin: str, timed: bool) -> Iterator[Any]:
 
 
 def _json_rows(text: str, origin: str, timed: bool) -> Iterator[Any]:
-    """Yield the form by the first line's keys, then line and values of each line."""
+    """Yield the form by the first line's keys, then line and values of each line; an array is read as its entries."""
     names: list[str] = []
+    if text.lstrip().startswith("["):
+        with suppress(msgspec.DecodeError, RecursionError):
+            text = "\n".join(msgspec.json.encode(one).decode() for one in msgspec.json.decode(text, type=list))
     for line, row in enumerate(text.split("\n"), start=1):
         if not row.strip():
             continue

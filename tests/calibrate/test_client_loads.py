@@ -190,3 +190,23 @@ def test_a_client_alone_has_a_request_each_latency(tmp_path: Path, requests: int
     assert rows["in flight"].simulated == pytest.approx(1)
     assert rows["TTFT, ms, mean"].error == pytest.approx(0, abs=0.01)
     assert rows["requests/s"].error == pytest.approx(0, abs=0.15 if requests < 10 else 0.04)
+
+
+def test_a_short_closed_loop_is_as_fast_as_a_long_one() -> None:
+    for count in (5, 40):
+        starts_s = [2.0 * (number // 4) for number in range(count)]
+        load = make_load([Timed(at, at + 0.2, at + 2.0, 300, 100) for at in starts_s], 0, 1.0, "a client", 4)
+        assert load is not None
+        assert (load.requests_per_s, load.in_flight) == (pytest.approx(2.0), 4)
+
+
+@pytest.mark.parametrize(
+    ("limit", "asks", "in_flight"), [(2, True, 4.0), (4, False, 4.0), (5, False, 5.0), (8, False, 4.0)]
+)
+def test_requests_in_flight_contradict_another_limit(limit: int, asks: bool, in_flight: float) -> None:
+    requests = [Timed(at, at + 0.2, at + 2.0, 300, 100) for at in (2.0 * (number // 4) for number in range(40))]
+    load = make_load(requests, 0, 1.0, "a client", limit)
+    assert load is not None
+    assert bool(load.asks) == asks
+    assert asks or load.in_flight == pytest.approx(in_flight)
+    assert any("on average" in note for note in load.notes) == (limit == 8)

@@ -1,5 +1,6 @@
 """Logs of servers say now and then how many requests run: their lines become rates, prompts and preemptions."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -172,6 +173,29 @@ def test_a_tree_that_is_not_known_is_refused(tmp_path: Path, width: str, verifie
     text = TREE.replace("eagle_topk=8", f"eagle_topk={width}").replace("tokens=64", f"tokens={verified}")
     with pytest.raises(InputError, match=says):
         read_sglang_log([write(tmp_path / "s.log", text)])
+
+
+SETTINGS = {"speculative_num_steps": 8, "speculative_eagle_topk": 8, "speculative_num_draft_tokens": 64}
+WRITTEN = {
+    "JSON": json.dumps(SETTINGS),
+    "lines": "".join(f"  {name} = {value},\n" for name, value in SETTINGS.items()),
+    "a command": " ".join(f"--{name.replace('_', '-')} {value}" for name, value in SETTINGS.items()),
+}
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_settings_of_a_tree_are_read_in_each_form(tmp_path: Path, form: str) -> None:
+    lines = TREE.partition("\n")[2]
+    recording = read_sglang_log([write(tmp_path / "s.log", f"{WRITTEN[form]}\n{lines}")], depth=8)
+    assert recording.shape.nodes(8) + 1 == 64
+    chain = read_sglang_log([write(tmp_path / "s.log", lines)], depth=8)
+    assert chain.counts is not None
+    assert "taken to be chains" in chain.counts.notes[-1]
+
+
+def test_a_log_of_two_servers_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give the log of one"):
+        read_sglang_log([write(tmp_path / "s.log", TREE + TREE.replace("tokens=64", "tokens=16"))])
 
 
 @pytest.mark.parametrize(("tree", "is_read"), [("[(0,), (1,), (0, 0)]", False), ("[(0,), (0, 0)]", True)])

@@ -79,6 +79,7 @@ def changed(content: Any, way: str, value: Any) -> Any:
 
 WRONG: dict[str, tuple[str, Any, str]] = {
     "several": ("guidellm", GUIDE | {"benchmarks": GUIDE["benchmarks"] * 2}, "holds 2 benchmarks; give one: jq"),
+    "an empty list": ("guidellm", [], "holds no list `benchmarks`"),
     "a sample": (
         "guidellm", changed(GUIDE, "benchmarks.0.metrics.request_totals.successful", 300), "has 40 of 300 requests",
     ),

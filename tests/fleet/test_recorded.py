@@ -33,7 +33,10 @@ def test_what_editors_change_of_a_file_changes_no_load(file: Path, tmp_path: Pat
     variants = [b"\xef\xbb\xbf" + content, content.replace(b"\n", b"\r\n"), b"\n" + content.replace(b"\n", b"\n \n")]
     if file.suffix == ".csv":
         rest = content.split(b"\n", 1)[1].replace(b",", b", ")
+        variants += [content.replace(b",", other) for other in (b";", b"\t")]
         variants += [quoted.encode() + b"\n" + rest, re.sub(rb"([\d.:+-]+ ?[\d.:+]*)(?=,)", rb'"\1"', content)]
+    else:
+        variants.append(b"[\n" + content.strip().replace(b"\n", b",\n") + b"]\n")
     for variant in variants:
         (tmp_path / file.name).write_bytes(variant)
         for timed in (True, False):
@@ -85,7 +88,9 @@ def test_times_begin_at_0_and_what_was_done_is_noted(
         (MOONCAKE.format(1) + "[1]\n", "line 2: .* needs JSON Lines, an object in each line"),
         (MOONCAKE.format("true"), "line 1: timestamp = True: needs a number"),
         (MOONCAKE.format(1) * 2 + "{", "line 3: not JSON"),
-        ("[" + MOONCAKE.format(1).strip() + "]", "needs JSON Lines"),
+        ("[[1]]", "needs JSON Lines"),
+        (HEAD, "none of its 0 rows has tokens"),
+        ("PAR1\xff", "a Parquet file; save it as CSV or JSON Lines"),
         ("\x1f\x8b\x08", "compressed by gzip; unpack it first"),
     ],
 )
@@ -118,3 +123,8 @@ def test_300_damaged_files_are_refused_or_lose_no_request(tmp_path: Path) -> Non
         assert sorted(recorded.arrived_s) == list(recorded.arrived_s)
     assert 100 < len(refused) < 250
     assert not [line for line in refused if "\n" in line]
+
+
+def test_a_trace_with_fewer_rows_than_requests_is_noted() -> None:
+    workload = {"requests": 9, "arrivals": {"process": "trace", "file": str(FILES[0])}}
+    assert any("has 4, which are all that run" in note for note in notes_of(make_scenario({"workload": workload})))
