@@ -142,8 +142,10 @@ def check_drafts(scenario: Scenario, origin: str) -> None:
             drafts = depth, drafters.shape.nodes(depth)
         except ValueError:  # too large a tree, which `resolve` refuses
             return
-        if varies or drafts != profile.inferred_at:
-            asked = "varies" if varies else f"= {depth}, of {drafts[1]} tokens a row"
+        is_apart = bool(depth) and drafters.place != "target"
+        if varies or is_apart or drafts != profile.inferred_at:
+            at = ", apart from the target's steps" if is_apart else ""
+            asked = "varies" if varies else f"= {depth}, of {drafts[1]} tokens a row{at}"
             known = "depth {}, of {} tokens a row".format(*profile.inferred_at)
             raise InputError(
                 f"{origin}: the depth of drafts {asked}: profile {profile.name!r} is inferred from one load of {known} "

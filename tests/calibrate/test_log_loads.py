@@ -209,6 +209,7 @@ def test_a_log_of_vllm_states_no_tree(tmp_path: Path, tree: str, is_read: bool) 
 INFERRED: dict[str, dict[str, object]] = {
     "another depth": {"drafters.depth": DEPTH - 1},
     "no drafts": {"drafters.count": 0},
+    "drafts elsewhere": {"drafters.place": "own"},
     "a tree": {"drafters.shape": {"kind": "tree"}},
 }
 
