@@ -83,6 +83,7 @@ def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) ->
         "specfleet/experiments/report/page.html",
         *(f"specfleet/experiments/reproduce/{paper}.toml" for paper in PAPERS),
         "specfleet/engine/demo_pair/",
+        "specfleet/calibration/readers/signatures.toml",
         "specfleet/meaning/entries.json",
         "specfleet/py.typed",
     )
