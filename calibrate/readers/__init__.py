@@ -17,6 +17,6 @@ sglang_log.py       SGLang: its log's lines "Decode batch"
 clients.py          the load as a client timed it, request by request
 bench.py            vLLM, SGLang: results of their benchmarks
 reports.py          GuideLLM, inference-perf: reports of clients
-signatures.py       whose file it is, where a reader gives up
+signatures.py       which tool wrote a file, where a reader gives up
 served.py           a load as a scenario: step times, settings, workload
 """

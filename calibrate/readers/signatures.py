@@ -1,4 +1,4 @@
-"""Whose file it is: a table of first bytes, patterns and keys (`signatures.toml`), read where a reader gives up."""
+"""Which tool wrote a file: a table of first bytes, patterns and keys (`signatures.toml`), for a reader that gives up."""
 
 import json
 import re
@@ -59,7 +59,7 @@ def signature_of(path: Path) -> Signature | None:
 
 
 def name_foreign(kind: str, files: Iterable[Path]) -> None:
-    """Raise InputError, which says whose it is and what to do, for a file that is of another kind."""
+    """Raise InputError, which names the tool and what to do, for a file that is of another kind."""
     for path in files:
         found = signature_of(path)
         if found is not None and found.kind != kind:

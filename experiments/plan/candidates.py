@@ -141,12 +141,12 @@ def _linked(links: str, candidate: Candidate) -> Iterator[Candidate]:
 def _link_note(asked: Asked, apart: Candidate) -> str:
     """Say which link a plan takes that `--link` does not state."""
     link, profile = apart.base.link, apart.base.profile
-    whose = "the scenario's" if asked.scenario.link is not None else "assumed"
+    source = "the scenario's" if asked.scenario.link is not None else "assumed"
     if link is None and isinstance(profile, HardwareProfile):
-        link, whose = profile.link, f"that of profile {profile.name}"
+        link, source = profile.link, f"that of profile {profile.name}"
     latency_ms, rate = (1e3 * link.latency_s, link.bandwidth_bytes_per_s) if link else (0.0, None)
     said = f"{latency_ms:g} ms one way{f', {rate / 125e6:g} Gbit/s' if rate else ''}"
-    return f"link: {said} to drafters elsewhere, {whose}; --link states another"
+    return f"link: {said} to drafters elsewhere, {source}; --link states another"
 
 
 def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list[Candidate], str, list[str]]:

@@ -39,8 +39,8 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         kind = str(content.get("model_type", kind))
     if kind not in tables["types"]["known"]:
         allowed = ", ".join(tables["types"]["known"])
-        told = f"= {shortened(kind)} is not known" if content.get("model_type") is not None else "is missing"
-        raise InputError(f"{origin}: model_type {told}; allowed: {allowed}")
+        problem = f"= {shortened(kind)} is not known" if content.get("model_type") is not None else "is missing"
+        raise InputError(f"{origin}: model_type {problem}; allowed: {allowed}")
     kind = tables["alike"].get(kind, kind)
     renamed = {"num_experts": content.get("num_local_experts")}  # by transformers 5
     config = _Config(renamed | (tables["gemma3"] if kind.startswith("gemma3") else {}) | dict(content), origin)
@@ -223,8 +223,8 @@ class _Config(msgspec.Struct, frozen=True):
         if value is None and default is not None:
             return default
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-            told = "is missing" if value is None else f"= {shortened(value)}"
-            raise InputError(f"{self.origin}: {key} {told}; needs a whole number from 1 to {most}")
+            problem = "is missing" if value is None else f"= {shortened(value)}"
+            raise InputError(f"{self.origin}: {key} {problem}; needs a whole number from 1 to {most}")
         if value == 0 and default != 0:
             raise InputError(f"{self.origin}: {key} = 0; needs a whole number from 1 to {most}")
         return value

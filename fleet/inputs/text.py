@@ -42,7 +42,7 @@ def read_text(path: Path, what: str = "") -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         wrong = f"not UTF-8 text (byte 0x{content[error.start]:02x} at {error.start}); save it as UTF-8"
-        known = next((told for begins, told in PACKED.items() if content.startswith(begins)), wrong)
+        known = next((advice for begins, advice in PACKED.items() if content.startswith(begins)), wrong)
         raise InputError(f"{named(path, what)}: {known}") from error
 
 

@@ -1,4 +1,4 @@
-"""Recorded requests: traces and files of lengths in the forms of their publishers, told by their columns."""
+"""Recorded requests: traces and files of lengths in the forms of their publishers, recognised by columns."""
 
 import csv
 import math
@@ -51,8 +51,8 @@ class Recorded(NamedTuple):
 def read_recorded(path: Path, timed: bool) -> Recorded:
     """Read a trace, or lengths alone, from a CSV file, JSON Lines or a JSON array.
 
-    A trace is sorted by time. Rows without a token of prompt or answer are left out. Times since 1970 are told by their
-    size. Raises InputError, one line, for a file that cannot be read, has other columns, or holds a wrong value.
+    A trace is sorted by time. Rows without a token of prompt or answer are left out. The size of times since 1970
+    says their unit. Raises InputError, one line, for a file that cannot be read, has other columns, or holds a wrong value.
     """
     what = "workload.arrivals.file" if timed else "workload.lengths"
     return _read(read_text(path, what), named(path, what), timed)
