@@ -1,4 +1,4 @@
-"""Which tool wrote a file: a table of first bytes, patterns and keys (`signatures.toml`), for a reader that gives up."""
+"""Which tool wrote a file: a table of first bytes, patterns and keys (`signatures.toml`), for readers that give up."""
 
 import json
 import re

@@ -52,7 +52,8 @@ def read_recorded(path: Path, timed: bool) -> Recorded:
     """Read a trace, or lengths alone, from a CSV file, JSON Lines or a JSON array.
 
     A trace is sorted by time. Rows without a token of prompt or answer are left out. The size of times since 1970
-    says their unit. Raises InputError, one line, for a file that cannot be read, has other columns, or holds a wrong value.
+    says their unit. Raises InputError, one line, for a file that cannot be read, has other columns, or holds a wrong
+    value.
     """
     what = "workload.arrivals.file" if timed else "workload.lengths"
     return _read(read_text(path, what), named(path, what), timed)
