@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from specfleet.fleet.records.columns import Bools, Table
+from specfleet.fleet.records.columns import Bools
 from specfleet.fleet.records.metrics.grouped import Floats
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.scenario.facts import plain_step_s
@@ -21,16 +21,15 @@ def meets(slo: Slo, times_s: Mapping[str, Floats]) -> Bools:
     return good
 
 
-def speedup(fleet: Fleet, requests: Table, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+def speedup(fleet: Fleet, context: float, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
     """Speedup of a user's tokens over plain decoding: the plain step's time over the mean TPOT.
 
-    The plain step is one in the middle of the requests' texts. There is none where requests share steps: the same load
-    without speculation takes another run (`sim/alone.py`).
+    The plain step is one at `context` tokens, the middle of the requests' texts. There is none where requests share
+    steps: the same load without speculation takes another run (`sim/alone.py`).
     """
     if fleet.verifiers.batching.max_num_seqs > 1 and not 0 < fleet.streams <= fleet.verifiers.count:
         return {}
     tpot = metrics.get("tpot_s")
-    context = float(np.mean(requests.prompt_tokens + requests.tokens / 2)) if len(requests) else math.nan
     step_s = plain_step_s(fleet, context)
     if tpot is None or not step_s > 0 or not tpot.value > 0:
         return {}
