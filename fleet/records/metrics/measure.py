@@ -81,9 +81,9 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         metrics |= _load(window, findings, rounds)
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, fleet, verified)
-    if not _asks(fleet) and rows is not None:
+    if not _asks(fleet):
         metrics |= _batching(window, findings.steps or _steps_of(rows), commits)
-    if fleet.verifiers.patience.patience_s and rows is not None:
+    if fleet.verifiers.patience.patience_s:
         metrics |= outage_metrics(window, rows, commits, findings.requests)
     metrics |= energy(window, findings, tokens) | counters(window, findings.devices, tokens)
     metrics |= cost(window, fleet, tokens) | loads(window, findings)
@@ -294,9 +294,9 @@ def _middle(requests: Table) -> float:
     return float(np.mean(requests.prompt_tokens + requests.tokens / 2)) if len(requests) else math.nan
 
 
-def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
+def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
     """Arrival rate of requests in an open loop."""
-    if fleet.workload.arrivals is None or rows is None:
+    if fleet.workload.arrivals is None:
         return {}
     joins = rows.where(rows.event.among("join"))
     opened = Groups(joins.tag).first
