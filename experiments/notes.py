@@ -10,7 +10,7 @@ from typing import Literal
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.scenario.arrivals import Trace
-from specfleet.fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
+from specfleet.fleet.scenario.facts import accepts, is_stated, mean_accepted, replaced_acceptance
 from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
 from specfleet.fleet.scenario.scenario import Scenario
@@ -125,7 +125,8 @@ def _mixed_profiles(scenario: Scenario) -> Iterator[str]:
     shared, sides = shared_profile(scenario), [profile_of(scenario, side) for side in SIDES]
     if shared is None or all(profile in (None, shared) for profile in sides) or not scenario.drafters.count:
         return
-    kept = [name for name, table in (("the link", scenario.link), ("acceptance", scenario.acceptance)) if table is None]
+    stated = {"the link": scenario.link is not None, "acceptance": is_stated(scenario.acceptance)}
+    kept = [name for name, own in stated.items() if not own]
     if kept:
         yield (
             f"{' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} profile {shared.name}'s, measured between other "

@@ -26,7 +26,7 @@ from specfleet.fleet.scenario.resolved import (
     Room,
 )
 from specfleet.fleet.scenario.scenario import Drafters, LengthRule, Scenario, Tier, Verifiers, needs_of
-from specfleet.fleet.scenario.sides import Hardware, check_drafts, hardware_of, title_of
+from specfleet.fleet.scenario.sides import Hardware, acceptance_of, check_drafts, hardware_of, title_of
 from specfleet.fleet.scenario.workload import read_lengths, with_lengths
 from specfleet.fleet.times.effects import USED
 from specfleet.fleet.times.labels import basis_of
@@ -45,7 +45,7 @@ def resolve(scenario: Scenario) -> Fleet:
             positions, or a profile does not know the drafts.
     """
     hardware, lengths = hardware_of(scenario), read_lengths(scenario.workload)
-    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
+    drafters, verifiers = scenario.drafters, scenario.verifiers
     room = _room(scenario, lengths)
     check_drafts(scenario, f"scenario {scenario.name!r}")
     known = positions_of(hardware.profiles, drafters.count > 0)
@@ -89,7 +89,7 @@ def resolve(scenario: Scenario) -> Fleet:
             "streams": _streams(scenario),
             "workload": with_lengths(scenario.workload),
             "lengths": lengths,
-            "acceptance": scenario.acceptance or (profile.acceptance if profile else None),
+            "acceptance": acceptance_of(scenario),
             "needs": needs_of(scenario),
             "room": room,
         }
