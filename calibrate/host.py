@@ -63,7 +63,8 @@ def calibrate(
     Each stage's result is kept in a folder beside the profile, under its name with `.calibration`, until the profile is
     written. The same call on the same host then measures only the rest, and what made a fit impossible. A stage without
     memory is left out: the profile says what it lacks, and the folder stays. `note` is called with a line on each of
-    these, and on prompts of the scenario that `prompts` leaves out for those of the demo.
+    these, on tiers, which are not measured, and on prompts of the scenario that `prompts` leaves out for those of the
+    demo.
 
     Needs `specfleet[engine]`. Raises InputError for bad input, OutputError if the profile cannot be written, and
     UnsteadyHostError if the host gives impossible results, also when measured again; their `result` is the profile.
@@ -86,7 +87,11 @@ def calibrate(
         theirs = wanted.workload.prompts
         note(f"note: times and acceptance are of {prompts}, not {theirs!r}; --prompts FILE names others")
     workload = msgspec.structs.replace(wanted.workload, prompts=prompts)
-    measured = msgspec.structs.replace(wanted, workload=workload)
+    drafters, verifiers = (msgspec.structs.replace(side, tiers=()) for side in (wanted.drafters, wanted.verifiers))
+    if (drafters, verifiers) != (wanted.drafters, wanted.verifiers):
+        pair = f"drafters.model = {drafters.model!r} beside verifiers.model = {verifiers.model!r}"
+        note(f"note: measured is {pair}, and no tier; calibrate the models of tiers by themselves")
+    measured = msgspec.structs.replace(wanted, workload=workload, drafters=drafters, verifiers=verifiers)
     asked = Asked((without,) if isinstance(without, str) else tuple(without), accept_unsteady)
     file = None if out is None else Path(out)
     if file is not None:

@@ -24,10 +24,9 @@ from specfleet.calibration.pair import decode_continuations, measure_acceptance,
 from specfleet.calibration.serving import accepted_in
 from specfleet.calibration.stages import USUAL, Asked, Report, Stage, Stages, provenance_of, silent, stages_on_host
 from specfleet.calibration.steadiness import MAX_ALONE, accepted, impossible_fit
-from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
 from specfleet.engine.launch.processes import in_process
 from specfleet.engine.launch.serve import serve
-from specfleet.engine.node.build import with_positions
+from specfleet.engine.node.build import check_models, with_positions
 from specfleet.fleet.errors import InputError, UnsteadyHostError
 from specfleet.fleet.scenario.lengths import mean_tokens
 from specfleet.fleet.scenario.resolve import resolve
@@ -274,8 +273,7 @@ def bench_of(
     keep: bool = False,
 ) -> Bench:
     """Return the calibration of a scenario's pair, with nothing measured; `keep`: whether `folder` keeps results."""
-    if scenario.drafters.kind == "model":
-        check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
+    check_models(resolve(scenario))
     effort = effort.up_to(int(mean_tokens(scenario.workload.prompt_tokens)))
     stages = stages_on_host(scenario, effort, folder if keep else None, report, note, asked)
     greedy = replace(scenario, workload=replace(scenario.workload, temperature=0.0, top_k=0, top_p=1.0))

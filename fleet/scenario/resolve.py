@@ -17,6 +17,7 @@ from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.resolved import (
     Fleet,
     LocalDrafts,
+    Models,
     Patience,
     ResolvedDevice,
     ResolvedDrafters,
@@ -24,7 +25,7 @@ from specfleet.fleet.scenario.resolved import (
     ResolvedVerifiers,
     Room,
 )
-from specfleet.fleet.scenario.scenario import LengthRule, Scenario, Tier, Verifiers, needs_of
+from specfleet.fleet.scenario.scenario import Drafters, LengthRule, Scenario, Tier, Verifiers, needs_of
 from specfleet.fleet.scenario.sides import Hardware, check_drafts, hardware_of, title_of
 from specfleet.fleet.scenario.workload import read_lengths, with_lengths
 from specfleet.fleet.times.effects import USED
@@ -56,6 +57,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "route": drafters.route if moves else None,
         "positions": min((side.positions for side in hardware.profiles if side.positions), default=0),
         "profile": title_of(drafters.profile),
+        "models": _models(drafters),
         "times": tuple(_drafter_times(scenario, hardware)),
     }
     resolved_verifiers = _alike(ResolvedVerifiers, verifiers) | {
@@ -69,6 +71,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "batching": _batching(scenario, hardware, lengths, room),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
+        "models": _models(verifiers),
         "times": tuple(_verifier_times(scenario, hardware)),
     }
     resolved_verifiers["allocate"] = _priced(
@@ -128,6 +131,11 @@ def _streams(scenario: Scenario) -> int:
     if workload.arrivals is not None or stations < streams == workload.requests:
         return 0
     return streams
+
+
+def _models(side: Drafters | Verifiers) -> Models:
+    """Return the first number and the model of each range of stations."""
+    return tuple((first, in_tier(side.tiers, first, "model", side.model)) for first in _firsts(side.tiers, side.count))
 
 
 def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTimes]:

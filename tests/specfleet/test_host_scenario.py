@@ -188,3 +188,14 @@ def test_own_prompts_that_are_not_measured_are_noted(
     said = say("calibrate", "--scenario", "mine.toml", "-o", "pair.json", *options).err
     line = "note: times and acceptance are of demo/calibration, not .*mine.jsonl'; --prompts FILE names others"
     assert bool(re.search(line, said)) == noted
+
+
+def test_a_calibration_says_that_it_measures_no_tier(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    asked: list[Scenario] = []
+    monkeypatch.setattr("specfleet.calibration.run.calibrate", lambda of, *_: asked.append(of) or measured())
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text('[drafters]\ncount = 2\ntiers = [{first = 2, model = "large"}]\n')
+    said = say("calibrate", "--scenario", "mine.toml", "-o", "pair.json").err
+    assert "measured is drafters.model = 'demo' beside verifiers.model = 'demo', and no tier" in said
+    assert asked[0].drafters.tiers == ()
