@@ -17,7 +17,7 @@ from specfleet.calibration.effects import (
     slowdowns_of,
     with_recoveries,
 )
-from specfleet.calibration.fits import fit_bandwidth, fit_step, spread_of
+from specfleet.calibration.fits import fit_bandwidth, fits_of, spread_of
 from specfleet.calibration.fleets import FleetSetup, steps_in
 from specfleet.calibration.measurements import Measurements
 from specfleet.calibration.steadiness import passes_differ
@@ -79,7 +79,7 @@ def profile_from(
         idle=with_recoveries(idle, warmed),
         contention=tuple(factor / factors[0] for factor in factors),  # a step that runs alone takes its own time
         acceptance=Recorded(setup.scenario.drafters.depth, tuple(map(tuple, measured.accepted))),
-        measured={name: fit_step(points)[1] for name, points in measured.points.items()}
+        measured=fits_of(measured.points)
         | {
             "delayed_share": delayed_count(ratios.values()) / max(sum(map(len, ratios.values())), 1),
             "passes_differ": passes_differ(

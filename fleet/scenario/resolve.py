@@ -236,7 +236,7 @@ def _links(scenario: Scenario, hardware: Hardware) -> tuple[tuple[ResolvedLink, 
     """
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     replayed = drafters.kind == verifiers.kind == "replayed"
-    absent = profile is not None and replayed and basis_of(profile) != "measured"
+    absent = profile is not None and replayed and not basis_of(profile).startswith("measured")
 
     def link(drafter: int, target: int) -> ResolvedLink | None:
         if drafters.place == "target":

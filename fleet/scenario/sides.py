@@ -19,7 +19,9 @@ from specfleet.fleet.times.profile import HardwareProfile
 
 Side = Literal["drafters", "verifiers"]
 SIDES: tuple[Side, ...] = ("drafters", "verifiers")
-DOUBTFUL: tuple[Basis, ...] = ("estimated", "assumed", "stated", "measured")  # of two profiles: the first
+DOUBTFUL: tuple[Basis, ...] = (  # of two profiles: the first
+    "estimated", "assumed", "stated", "measured on an unsteady host", "measured",
+)  # fmt: skip
 
 
 def profile_of(scenario: Scenario, side: Side) -> HardwareProfile | None:

@@ -8,7 +8,7 @@ from msgspec.structs import asdict, fields
 
 from specfleet.fleet.acceptance.models import AcceptanceModel, Recorded, expected_accepted
 from specfleet.fleet.times.effects import IdleEffect
-from specfleet.fleet.times.labels import MEANINGS, left_out_of
+from specfleet.fleet.times.labels import MEANINGS, basis_of, left_out_of, warning_of
 from specfleet.fleet.times.overhead import Overhead, Overheads, StationOverheads
 from specfleet.fleet.times.profile import STEPS, HardwareProfile
 from specfleet.fleet.times.roofline import Roofline
@@ -42,6 +42,8 @@ def roofline_ms(roofline: Roofline) -> str:
 
 def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
     """Yield rows for people: quantity, value with unit, and the fit's median relative error."""
+    if warning := warning_of(basis_of(profile)):
+        yield "all that rests on it", warning, ""
     yield from _steps(profile)
     yield from _overheads(profile.overhead)
     bandwidth, idle = profile.link.bandwidth_bytes_per_s, profile.idle
@@ -58,8 +60,8 @@ def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
         yield "steps in service that the host delayed, left out", f"{share:.1%}", ""
     if (share := profile.measured.get("passes_differ")) is not None:
         yield "steps in service, the slowest pass over the quickest", f"+ {share:.1%}", ""
-    for missing in left_out_of(profile):
-        yield MEANINGS[missing], "not measured: no room on the GPU", ""
+    for missing, reason in left_out_of(profile).items():
+        yield MEANINGS[missing], f"not measured: {reason}", ""
     yield from _acceptance(profile.acceptance)
 
 

@@ -176,3 +176,24 @@ def test_few_wrong_times_do_not_move_a_fit(wrong_s: float) -> None:
     _, ratios = fit_relative(design, np.where(wrong, wrong_s, times_s))
     fitted_s = times_s[~wrong] / ratios[~wrong]
     assert fitted_s == pytest.approx(design[~wrong] @ law_s, rel=0.05)
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.2])
+def test_a_fall_at_long_gaps_is_found_and_noise_is_none(noise: float) -> None:
+    """Errors are at most those of a bin's median, half of them where nothing changes, and the bins' width."""
+    of_median, draws = 1.25 * noise / np.sqrt(300 / 8), 10
+    curves = {
+        "flat": ((1.0, 1.0, 1.0, 1.0), of_median / 2),
+        "rising": ((1.0, 1.3, 1.5, 1.5), of_median + 0.01),
+        "falling": ((1.0, 1.3, 1.5, 1.0), of_median + 0.025),  # a fit that only rises is 12 % off
+    }
+    gaps_s, rng = np.geomspace(0.001, 0.1, 300), np.random.default_rng(5)
+    gap_s = np.concatenate([rng.uniform(0.0, 0.0002, 600), gaps_s])
+    for name, (slowdowns, allowed) in curves.items():
+        made = np.interp(np.log(gap_s), np.log([0.0005, 0.004, 0.02, 0.06]), slowdowns)
+        errors = []
+        for _ in range(draws):
+            found = fit_idle(pd.DataFrame({"gap_s": gap_s, "ratio": made * rng.lognormal(0, noise, 900)}), 0.0002)
+            assert min(found.slowdowns) == found.slowdowns[0] == 1.0
+            errors.append(np.interp(gaps_s, found.gaps_s, found.slowdowns) / made[600:] - 1)
+        assert np.sqrt(np.mean(np.square(errors))) < allowed, name
