@@ -65,7 +65,8 @@ def _stations(fleet: Fleet) -> Iterator[Row]:
         yield ROUTER, "route", _text("route", drafters.route)
     for first, last, times in _ranges(verifiers.times, verifiers.count):
         place = _span(verifier_name(first), verifier_name(last))
-        yield from _keys(place, verifiers, ("count", "drafters", "speculates", "overlap", "times"))
+        alike = msgspec.structs.replace(verifiers, batching=verifiers.batching_of(first), kv_blocks=())
+        yield from _keys(place, alike, ("count", "drafters", "speculates", "overlap", "times"))
         yield from _keys(place, times, ("first",))
 
 
