@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from specfleet.calibration.assemble import describe_acceptance, in_service
+from specfleet.calibration.assemble import in_service, profile_from
 from specfleet.calibration.effects import factors_in, fit_idle, slowdowns_of, with_recoveries
 from specfleet.calibration.fits import fit_relative, fit_step
 from specfleet.calibration.fleets import FleetSetup, sharing_fleet, steps_in
-from specfleet.calibration.measurements import Point
+from specfleet.calibration.measurements import Measurements, Point
+from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.delays import DELAYED
 from specfleet.fleet.scenario.scenario import Scenario
@@ -136,8 +137,8 @@ def test_fits_of_acceptance_are_shown() -> None:
     rng = np.random.default_rng(3)
     betas = rng.beta(2.0, 1.0, size=(40, 50))
     lengths = np.minimum(rng.geometric(1 - betas) - 1, 5)
-    fits = {"acceptance": describe_acceptance(lengths.tolist(), 5)}
-    profile = HardwareProfile(name="own", draft=StepTime(), verify=StepTime(), measured=fits)
+    record = Recorded(5, tuple(map(tuple, lengths.tolist())))
+    profile = HardwareProfile(name="own", draft=StepTime(), verify=StepTime(), acceptance=record)
     shown = {quantity: (value, distance) for quantity, value, distance in describe(profile)}
     parameters, distance = shown["acceptance, beta-geometric"]
     a, b = (float(part.split(" = ")[1]) for part in parameters.split(", "))
@@ -147,7 +148,7 @@ def test_fits_of_acceptance_are_shown() -> None:
 
 def test_an_acceptance_without_rounds_is_one_line() -> None:
     with pytest.raises(InputError, match="no draft was verified"):
-        describe_acceptance([], 5)
+        profile_from(Measurements(), fleets(star()))
 
 
 def test_a_fit_that_is_off_is_no_delay_of_the_host() -> None:
