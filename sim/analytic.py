@@ -1,15 +1,20 @@
 """The analytic model of the star: StarSD's equations (5) to (12), in seconds and tokens.
 
-Times are constant and all targets are equal. N >= 1, S > 0, Z >= 0.
+Times are constant and all targets are equal, or differ in Z_i. N >= 1, S > 0, Z >= 0.
+
+Unlike targets: the drafter serves in order of arrival, so that all wait alike in the mean, and target i has a round
+every S + Z_i + T_wait. T_wait is 0 while these rounds leave the drafter time; else they fill it. With Z the mean over
+rounds, equations (8) to (10) hold for such a fleet as a whole. Of equal targets all of this is exact. Of unlike ones
+R_q = min(1 / S, sum of 1 / (S + Z_i)) is a bound, for their rounds collide.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from specfleet.fleet.policies.admit import N_max
+from specfleet.fleet.policies.admit import N_max, most_within
 
 Regime = Literal["under-loaded", "fully-loaded"]
 
@@ -76,6 +81,34 @@ def N_full(S_s: float, Z_s: float) -> int:
     return N - 1 if is_fully_loaded(N - 1, S_s, Z_s) else N
 
 
+def common_wait_s(S_s: float, returns_s: Sequence[float]) -> float:
+    """T_wait of unlike targets, whose rounds share the drafter's time: sum of S / (S + Z_i + T_wait) = 1; 0 below that.
+
+    The sum falls and is convex, so that Newton's steps from 0 rise to the root.
+    """
+    wait_s, step_s = 0.0, math.inf
+    while step_s > ROUNDING * (S_s + wait_s):
+        shares = [S_s / (S_s + Z_s + wait_s) for Z_s in returns_s]
+        step_s = (sum(shares) - 1) / sum(share * share for share in shares) * S_s
+        wait_s += max(step_s, 0.0)
+    return wait_s
+
+
+def mean_return_s(S_s: float, returns_s: Sequence[float]) -> float:
+    """Z of a mean round of unlike targets: each has 1 / (S + Z_i + T_wait) rounds a second."""
+    wait_s = common_wait_s(S_s, returns_s)
+    rounds_per_s = [1 / (S_s + Z_s + wait_s) for Z_s in returns_s]
+    return sum(rate * Z_s for rate, Z_s in zip(rounds_per_s, returns_s, strict=True)) / sum(rounds_per_s)
+
+
+def N_full_of(S_s: float, returns_s: Sequence[float]) -> int:
+    """Smallest number of unlike targets, in order, whose rounds fill the drafter's time: sum of S / (S + Z_i) >= 1.
+
+    Further targets are like the last. Fewer always leave the drafter idle; of equal ones it is equation (12).
+    """
+    return most_within(S_s, 0.0, returns_s, busy=1 - ROUNDING) + 1
+
+
 class Throughput(msgspec.Struct, frozen=True):
     """Tokens a second, with and without the bonus token of each round.
 
@@ -88,19 +121,40 @@ class Throughput(msgspec.Struct, frozen=True):
     without_bonus: float
 
 
+class TargetPrediction(msgspec.Struct, frozen=True):
+    """What the equations say of a target, and of the equal ones after it.
+
+    Keys:
+        first (number): The first of these targets, counted from 1.
+        Z_s: `Z_i`, return time of these targets.
+        N_max (targets): Largest number of targets, in the fleet's order, at which these are at least as fast as without
+            the drafter.
+        rounds_per_s (rounds/s): Rounds of one of them in a second: 1 / (S + Z_i + T_wait).
+        tokens_per_s (tokens/s): Tokens that one of them decodes in a second.
+        standalone_tokens_per_s (tokens/s): The same without the drafter.
+    """
+
+    first: int
+    Z_s: float
+    N_max: int
+    rounds_per_s: float
+    tokens_per_s: float
+    standalone_tokens_per_s: float
+
+
 class StarPrediction(msgspec.Struct, frozen=True):
     """Results of the equations for one star with N targets.
 
     Keys:
         N_full (targets): `N_full`, smallest number of targets that keeps the drafter fully loaded: ceil(Z / S) + 1.
-            Equation (12).
+            Equation (12). Of unlike targets, in their order: sum of S / (S + Z_i) >= 1.
         N_max (targets): `N_max`, largest number of targets at which each is at least as fast as without the drafter:
             tokens a round / T_gamma is at least the standalone rate. 0 if there is none. Section 4.2.
         regime: Stage of section 4.2: "fully-loaded" if Z <= (N - 1) S, equation (7), else "under-loaded".
         N (targets): `N`, number of targets that the drafter serves.
         S_s: `S`, service time of the drafter: one draft step and its overhead. Equation (5).
         Z_s: `Z`, return time: from the end of a draft step to the target's next request, communication and
-            verification. Z = t_c + t_v, equation (6).
+            verification. Z = t_c + t_v, equation (6). Of unlike targets the mean over rounds.
         iteration_s: `T_gamma`, time in which each target has one round: N S + T_idle = max(N S, S + Z). Equations (8)
             and (10).
         idle_s: `T_idle`, idle time of the drafter per iteration: max(0, Z - (N - 1) S). Equation (9).
@@ -114,6 +168,7 @@ class StarPrediction(msgspec.Struct, frozen=True):
         plateau_ratio (factor): Largest round rate over the round rate with one target: 1 + Z / S.
         throughput: `O`, tokens that all targets decode in a second. Equation (11).
         throughput_per_target: `O_i`, tokens that one target decodes in a second: O / N.
+        targets: Unlike targets, range by range of equal ones; N, T_gamma and rates above are means over all of them.
     """
 
     N_full: int
@@ -133,6 +188,7 @@ class StarPrediction(msgspec.Struct, frozen=True):
     plateau_ratio: float
     throughput: Throughput
     throughput_per_target: Throughput
+    targets: tuple[TargetPrediction, ...] = ()
 
 
 def predict_star(

@@ -18,10 +18,13 @@ from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.stations.star import star_inputs
 from specfleet.sim.analytic import (
     N_full,
+    N_full_of,
+    common_wait_s,
     idle_s,
     is_fully_loaded,
     iteration_s,
     load,
+    mean_return_s,
     plateau_ratio,
     predict_star,
     regime,
@@ -137,6 +140,56 @@ def test_N_max_is_the_last_N_without_slower_targets(S_ms, Z_ms, tokens, standalo
     while pays(last + 1):
         last += 1
     assert N_max(S_ms / 1000, Z_ms / 1000, tokens, standalone) == last
+
+
+# --- unlike targets ---
+
+unlike = st.lists(st.integers(0, 20), min_size=2, max_size=7)
+
+
+@given(unlike, st.integers(1, 4))
+def test_unlike_targets_played_round_by_round_keep_within_the_equations(returns: list[int], S: int) -> None:
+    N, rounds = len(returns), 40
+    served = replay([[S] * rounds] * N, [[Z] * rounds for Z in returns])
+    end = min(max(back for target, *_, back in served if target == number) for number in range(N))
+    served = [row for row in served if row[2] < end]
+    drafted = [sum(row[0] == number for row in served) for number in range(N)]
+    assert all(count <= math.ceil(end / (S + Z)) for count, Z in zip(drafted, returns, strict=True))
+    R_q = rounds_per_s(N, S, mean_return_s(S, returns))
+    assert R_q == pytest.approx(min(1 / S, sum(1 / (S + Z) for Z in returns)), rel=ACCURACY)
+    assert 0.6 * R_q * end - N <= len(served) <= R_q * end + N
+    gaps = [now[2] - (before[2] + S) for before, now in zip(served[N:], served[N + 1 :], strict=False)]
+    if any(k * S >= Z for k, Z in enumerate(sorted(returns))):  # equation (7) of the fastest k + 1
+        assert not any(gaps)
+        assert N_full_of(S, returns) <= N
+    if S * R_q < 0.9:
+        assert any(gaps)
+        assert N_full_of(S, returns) > N
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=6), service_ms, st.integers(0, 20_000))
+def test_equal_targets_are_a_case_of_unlike_ones(returns: list[int], S: int, Z: int) -> None:
+    N = len(returns)
+    assert N_full_of(S, [Z] * N) == N_full(S, Z)
+    assert common_wait_s(S, [Z] * N) == pytest.approx(wait_s(N, S, Z), rel=1e-6, abs=1e-6)
+    assert mean_return_s(S, [Z] * N) == pytest.approx(Z, rel=ACCURACY)
+    wait = common_wait_s(S, returns)
+    busy = sum(S / (S + Z + wait) for Z in returns)
+    assert (busy == pytest.approx(1)) if wait > 0 else (busy <= 1 + ACCURACY)
+    assert rounds_per_s_per_target(N, S, mean_return_s(S, returns)) == pytest.approx(busy / S / N, rel=1e-6)
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=5), st.integers(10, 90), st.integers(1, 9), st.data())
+def test_each_targets_N_max_is_the_last_N_that_it_gains_from(returns, S, tokens, data):
+    own, standalone = data.draw(st.sampled_from(returns)), data.draw(st.sampled_from([1, 7, 19, 53])) / 1000
+
+    def gains(N: int) -> bool:
+        served = (returns + [returns[-1]] * N)[:N]
+        return tokens >= standalone * (S + own + common_wait_s(S, served)) * (1 - 1e-9)
+
+    last = N_max(S, own, tokens, standalone, among=returns)
+    assert gains(max(last, 1)) == (last > 0)
+    assert not gains(last + 1) or tokens == pytest.approx(standalone * (S + own + common_wait_s(S, returns)), rel=1e-6)
 
 
 # --- the whole prediction ---
