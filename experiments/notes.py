@@ -9,8 +9,9 @@ from typing import Literal
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.policies.warm_up import AfterIdle
 from specfleet.fleet.scenario.arrivals import Trace
-from specfleet.fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
+from specfleet.fleet.scenario.facts import accepts, is_stated, mean_accepted, replaced_acceptance
 from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
 from specfleet.fleet.scenario.scenario import Scenario
@@ -87,18 +88,21 @@ def _free_rows(scenario: Scenario) -> Iterator[str]:
 
 
 def _estimated(scenario: Scenario) -> Iterator[str]:
-    """Note step times that are estimated from a device's figures."""
+    """Note step times that are estimated from a device's figures, or measured on a host that was unsteady."""
     for name, profile in _profiles(scenario).items():
-        if warning := warning_of(basis_of(profile)):
+        warning, numbers = warning_of(basis_of(profile)), estimated_numbers(profile)
+        if warning and not numbers:
+            yield f"profile {name}: {warning}; calibrate again on a quiet host"
+        elif warning:
             yield (
-                f"profile {name}: {warning} ({', '.join(estimated_numbers(profile))}); delays between "
+                f"profile {name}: {warning} ({', '.join(numbers)}); delays between "
                 "steps and links are none unless the scenario gives them. docs/results.md says how far "
                 "such estimates are off"
             )
 
 
 def _left_out(scenario: Scenario) -> Iterator[str]:
-    """Note what a run needs of a profile whose calibration left it out, because a GPU had no room."""
+    """Note what a run needs of a profile whose calibration left it out."""
     sharing, verifiers = {device.sharing for device in scenario.devices.values()}, scenario.verifiers
     stations = scenario.drafters.count + verifiers.count
     for name, profile in _profiles(scenario).items():
@@ -108,6 +112,7 @@ def _left_out(scenario: Scenario) -> Iterator[str]:
             "time_sliced": ("turns" in sharing, "that of stations with devices of their own stands for it"),
             "verify": (scenario.drafters.count > 0, "that of single verifications stands for it"),
             "rows": (verifiers.max_num_seqs > 1, "they are extrapolated"),
+            "warm_up": (isinstance(scenario.drafters.warm_up, AfterIdle), "they save nothing"),
         }
         for missing, reason in left_out_of(profile).items():
             needs, instead = needed[missing]
@@ -125,7 +130,8 @@ def _mixed_profiles(scenario: Scenario) -> Iterator[str]:
     shared = shared_profile(scenario)
     if shared is None or known_profiles(scenario) == [shared] or not scenario.drafters.count:
         return
-    kept = [name for name, table in (("the link", scenario.link), ("acceptance", scenario.acceptance)) if table is None]
+    stated = {"the link": scenario.link is not None, "acceptance": is_stated(scenario.acceptance)}
+    kept = [name for name, own in stated.items() if not own]
     if kept:
         yield (
             f"{' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} profile {shared.name}'s, measured between other "

@@ -224,21 +224,25 @@ class _Output:
         return None
 
 
-def folder_of(name: str, role: str) -> Path:
-    """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target)."""
-    folder = _named(name, role)
+def folder_of(name: str, role: str, key: str = "") -> Path:
+    """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target).
+
+    `key`: that names it, in errors; by default the side's `model`.
+    """
+    folder = named_folder(name, role)
     if not is_folder_of_model(name, role):
-        key = "verifiers.model" if role == "target" else "drafters.model"
+        key = key or ("verifiers.model" if role == "target" else "drafters.model")
         raise InputError(f"{key} = {name!r}: {folder} holds no config.json; give a Hugging Face folder, or 'demo'")
     return folder
 
 
 def is_folder_of_model(name: str, role: str) -> bool:
     """Whether a model is on this host."""
-    return is_file(_named(name, role) / "config.json")
+    return is_file(named_folder(name, role) / "config.json")
 
 
-def _named(name: str, role: str) -> Path:
+def named_folder(name: str, role: str) -> Path:
+    """Return the folder that a model's name means, be it there or not."""
     return DEMO_PAIR / role if name == "demo" else Path(name)
 
 

@@ -19,13 +19,21 @@ OTHERS = ("tokenizer.model", "vocab.json", "spiece.model", "sentencepiece.bpe.mo
 STEPS = ("normalizer", "pre_tokenizer")
 
 
-def check_shared_tokenizer(drafter: str, target: str) -> None:
+KEYS = ("drafters.model", "verifiers.model")
+
+
+def check_shared_tokenizer(drafter: str, target: str, keys: tuple[str, str] = KEYS) -> None:
     """Raise InputError unless both models read the same token ids, or if the files of one cannot be read.
 
-    Two folders without a tokenizer pass if their vocabularies have the same length: their prompts are ids.
+    Two folders without a tokenizer pass if their vocabularies have the same length: their prompts are ids. `keys`: that
+    name them in errors; two models of one side may be compared.
     """
-    names = f"drafters.model = {drafter!r} and verifiers.model = {target!r}"
-    folders = folder_of(drafter, "drafter"), folder_of(target, "target")
+    models = drafter, target
+    names = " and ".join(f"{key} = {model!r}" for key, model in zip(keys, models, strict=True))
+    folders = [
+        folder_of(model, "target" if key.startswith("verifiers") else "drafter", key)
+        for key, model in zip(keys, models, strict=True)
+    ]
     sizes = [int(read_config(folder).get_text_config().vocab_size) for folder in folders]
     there = [any((folder / name).is_file() for name in (FAST, *OTHERS)) for folder in folders]
     if all(there):

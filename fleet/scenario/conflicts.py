@@ -36,8 +36,8 @@ def _unused_keys(scenario: Scenario) -> Iterator[str]:
     for side in ("drafters", "verifiers"):
         stations = getattr(scenario, side)
         for tier in stations.tiers:
-            if tier.step is None and tier.link is None and not tier.profile:
-                yield f"{side}.tiers: first = {tier.first} changes nothing; give profile, step or link, or leave it out"
+            if tier.step is None and tier.link is None and not tier.profile and tier.model is None:
+                yield f"{side}.tiers: first = {tier.first} changes nothing; give profile, step, link or model"
             if tier.link is not None and scenario.drafters.place == "target":
                 yield f"{side}.tiers: first = {tier.first}: drafters.place = 'target' has no links; leave link out"
             if tier.profile and (stations.device or (scenario.drafters.place == "target" and scenario.drafters.count)):

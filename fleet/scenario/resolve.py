@@ -18,6 +18,7 @@ from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.resolved import (
     Fleet,
     LocalDrafts,
+    Models,
     Patience,
     ResolvedDevice,
     ResolvedDrafters,
@@ -28,6 +29,7 @@ from specfleet.fleet.scenario.resolved import (
 from specfleet.fleet.scenario.scenario import Drafters, LengthRule, Scenario, Verifiers, needs_of
 from specfleet.fleet.scenario.sides import (
     Hardware,
+    acceptance_of,
     check_drafts,
     firsts,
     hardware_of,
@@ -56,7 +58,7 @@ def resolve(scenario: Scenario) -> Fleet:
             positions, or a profile does not know the drafts.
     """
     hardware, lengths = hardware_of(scenario), read_lengths(scenario.workload)
-    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
+    drafters, verifiers = scenario.drafters, scenario.verifiers
     room = _room(scenario, lengths)
     check_drafts(scenario, f"scenario {scenario.name!r}")
     profiles = [profile for side in hardware.sides for profile in side]
@@ -69,6 +71,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "route": drafters.route if moves else None,
         "positions": min((profile.positions for profile in profiles if profile.positions), default=0),
         "profile": title_of(drafters.profile),
+        "models": _models(drafters),
         "times": tuple(_drafter_times(scenario, hardware)),
     }
     resolved_verifiers = _alike(ResolvedVerifiers, verifiers) | {
@@ -82,6 +85,7 @@ def resolve(scenario: Scenario) -> Fleet:
         **_batching(scenario, hardware, lengths, room),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
+        "models": _models(verifiers),
         "times": tuple(_verifier_times(scenario, hardware)),
     }
     resolved_verifiers["allocate"] = _priced(
@@ -99,7 +103,7 @@ def resolve(scenario: Scenario) -> Fleet:
             "streams": _streams(scenario),
             "workload": with_lengths(scenario.workload),
             "lengths": lengths,
-            "acceptance": scenario.acceptance or (profile.acceptance if profile else None),
+            "acceptance": acceptance_of(scenario),
             "needs": needs_of(scenario),
             "room": room,
         }
@@ -141,6 +145,11 @@ def _streams(scenario: Scenario) -> int:
     if workload.arrivals is not None or stations < streams == workload.requests:
         return 0
     return streams
+
+
+def _models(side: Drafters | Verifiers) -> Models:
+    """Return the first number and the model of each range of stations."""
+    return tuple((first, in_tier(side.tiers, first, "model", side.model)) for first in firsts(side.tiers, side.count))
 
 
 def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTimes]:
@@ -257,7 +266,7 @@ def _links(scenario: Scenario, hardware: Hardware) -> tuple[tuple[ResolvedLink, 
     """
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     replayed = drafters.kind == verifiers.kind == "replayed"
-    absent = profile is not None and replayed and basis_of(profile) != "measured"
+    absent = profile is not None and replayed and not basis_of(profile).startswith("measured")
 
     def link(drafter: int, target: int) -> ResolvedLink | None:
         if drafters.place == "target":

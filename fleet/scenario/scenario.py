@@ -65,11 +65,14 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             decoding steps stay those of their profile.
         link: Their link to every station of the other side, in place of the scenario's or the profile's `link`. If
             both ends have one, the target's applies.
+        model: Their model in the real world, read as the side's `model`. All models of a fleet share a tokenizer. The
+            simulation draws one `acceptance` for all stations.
     """
 
     first: Number
     step: StepTime | None = None
     link: LinkTime | None = None
+    model: str | None = None
     profile: HardwareProfile | str | UnsetType = UNSET  # which leaves digests of scenarios without one alone
 
 

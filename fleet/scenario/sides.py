@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from specfleet.fleet.acceptance.models import PerPosition, Recorded, needs_fit
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.scenario.scenario import Scenario, SharedDevice, Tier
+from specfleet.fleet.scenario.scenario import Acceptance, Scenario, SharedDevice, Tier
 from specfleet.fleet.times.labels import Basis, basis_of
 from specfleet.fleet.times.overhead import StationOverheads
 from specfleet.fleet.times.profile import HardwareProfile
@@ -19,7 +20,9 @@ from specfleet.fleet.times.step_time import StepTime
 
 Side = Literal["drafters", "verifiers"]
 SIDES: tuple[Side, ...] = ("drafters", "verifiers")
-DOUBTFUL: tuple[Basis, ...] = ("estimated", "assumed", "stated", "measured")  # of two profiles: the first
+DOUBTFUL: tuple[Basis, ...] = (  # of two profiles: the first
+    "estimated", "assumed", "stated", "measured on an unsteady host", "measured",
+)  # fmt: skip
 
 
 def firsts(tiers: Sequence[Tier], count: int) -> tuple[int, ...]:
@@ -79,6 +82,28 @@ def shared_profile(scenario: Scenario) -> HardwareProfile | None:
         return scenario.profile
     drafting, verifying = (profile_of(scenario, side) for side in SIDES)
     return verifying if drafting == verifying or not scenario.drafters.count else None
+
+
+def acceptance_of(scenario: Scenario) -> Acceptance | None:
+    """Return the acceptance of drafts: the scenario's, the profile's, or a fit to that; None if there is none.
+
+    Raises InputError for a fit to an acceptance that is no record.
+    """
+    profile = shared_profile(scenario)
+    measured = profile.acceptance if profile else None
+    model = scenario.acceptance or measured
+    if not needs_fit(model):
+        return model
+    if profile is None or measured is None:
+        return None
+    if not isinstance(measured, PerPosition | Recorded):
+        raise InputError(
+            f"scenario {scenario.name!r}: acceptance = 'beta-geometric' is fitted to a record, and profile "
+            f"{profile.name!r} has none; give a and b"
+        )
+    from specfleet.fleet.acceptance.fits import fit_beta_geometric  # noqa: PLC0415  (scipy.optimize takes a second)
+
+    return fit_beta_geometric(measured)
 
 
 def with_profiles(scenario: Scenario, made: Callable[[HardwareProfile | str, str], HardwareProfile | str]) -> Scenario:

@@ -83,7 +83,7 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
         (SWITCH | {"workload": {"arrivals": POISSON}}, "in a domain of its own; leave acceptance.switch out"),
         (
             {"drafters": {"tiers": [{"first": 5}]}},
-            "tiers: first = 5 changes nothing; give profile, step or link",
+            "tiers: first = 5 changes nothing; give profile, step, link or model",
         ),
         (
             {"devices": {"host": {}}, "verifiers": {"device": "host", "tiers": [{"first": 1, "profile": "a100"}]}},
