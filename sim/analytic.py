@@ -96,7 +96,8 @@ def play(S_s: float, returns_s: Sequence[float]) -> Played:
         began_s[number], wait_s[number], of[number] = begin_s, begin_s - ready_s, target
         free_s = begin_s + S_s
         heapreplace(waiting, (free_s + returns_s[target], target))
-    began_s, wait_s, of = (column[rounds // 2 :] for column in (began_s, wait_s, of))
+    settled = slice(rounds // 2, None)
+    began_s, wait_s, of = began_s[settled], wait_s[settled], of[settled]
     counts = np.maximum(np.bincount(of, minlength=N), 1)
     cycles_s = S_s + np.array(returns_s) + np.bincount(of, wait_s, N) / counts
     per_s = (len(of) - 1) / float(began_s[-1] - began_s[0])
