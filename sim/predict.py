@@ -1,6 +1,7 @@
 """Analytic prediction of a scenario, and which fleets the equations describe."""
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import mul
 
 import msgspec
 
@@ -12,7 +13,7 @@ from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.stations.star import N_max_of_all, StarInputs, admission_of, star_inputs_of_all
-from specfleet.sim.analytic import N_full_of, StarPrediction, TargetPrediction, mean_return_s, predict_star
+from specfleet.sim.analytic import N_full_of, StarPrediction, TargetPrediction, play, predict_star
 
 EFFECTS: dict[str, Callable[[Fleet], bool]] = {
     "drafters.admit": lambda fleet: any(_refused(fleet)),
@@ -63,17 +64,18 @@ def _star_of(targets: Sequence[StarInputs]) -> StarPrediction:
     S_s, Z_s = one.service_s, one.return_s
     if len(set(targets)) == 1:
         return predict_star(len(targets), S_s, Z_s, one.accepted_per_round, one.standalone_tokens_per_s)
-    Z_s = mean_return_s(S_s, returns_s)
-    star = predict_star(len(targets), S_s, Z_s, one.accepted_per_round, one.standalone_tokens_per_s)
-    most, rows = N_max_of_all(targets), []
-    for number, (target, before) in enumerate(zip(targets, [None, *targets], strict=False)):
-        if target != before:
-            rate = 1 / (S_s + target.return_s + star.wait_s)
-            throughput = star.mean_acceptance_length * rate
-            alone = target.standalone_tokens_per_s
-            rows.append(TargetPrediction(number + 1, target.return_s, most[number], rate, throughput, alone))
-    N_full = N_full_of(S_s, returns_s)
-    return msgspec.structs.replace(star, N_full=N_full, N_max=min(most), targets=tuple(rows))
+    played, most = play(S_s, returns_s), N_max_of_all(targets)
+    Z_s = sum(map(mul, played.of_each, returns_s)) / sum(played.of_each)
+    star = predict_star(len(targets), S_s, Z_s, one.accepted_per_round, one.standalone_tokens_per_s, played)
+    rows = tuple(
+        TargetPrediction(
+            number + 1, target.return_s, most[number], rate, star.mean_acceptance_length * rate,
+            target.standalone_tokens_per_s,
+        )
+        for number, (target, rate) in enumerate(zip(targets, played.of_each, strict=True))
+        if number == 0 or target != targets[number - 1]
+    )  # fmt: skip
+    return msgspec.structs.replace(star, N_full=N_full_of(S_s, returns_s), N_max=min(most), targets=rows)
 
 
 def _ends_rounds(fleet: Fleet, star: StarPrediction, targets: Sequence[StarInputs]) -> str | None:

@@ -100,25 +100,24 @@ def test_equations_equal_simulation_or_refuse(
     assert rounds_per_s(scenario) == pytest.approx(prediction.rounds_per_s, rel=1e-9)
 
 
-@settings(max_examples=20)
-@given(st.lists(st.sampled_from([0.5, 1.0, 2.5, 4.0, 7.0]), min_size=2, max_size=4), st.integers(1, 2))
-def test_unlike_targets_are_simulated_as_the_equations_bound_them(verify_s: list[float], each: int) -> None:
+@settings(max_examples=10)
+@given(st.lists(st.sampled_from([0.5, 1.0, 2.53, 4.01, 7.37]), min_size=2, max_size=4, unique=True), st.integers(1, 2))
+def test_unlike_targets_are_simulated_as_they_are_played(verify_s: list[float], each: int) -> None:
     tiers = [{"first": 1 + each * place, "step": {"base_s": time_s}} for place, time_s in enumerate(verify_s)]
-    N, rounds = each * len(verify_s), 80
+    N, rounds = each * len(verify_s), 200
     workload = {"requests": N, "prompt_tokens": 10, "new_tokens": rounds}
     nothing = {"model": "geometric", "beta": 0.0}
     scenario = of_tables({"verifiers": {"count": N, "tiers": tiers}, "workload": workload, "acceptance": nothing})
     star, frame = predict(scenario), simulate(scenario).frame()
     done = frame[(frame.event == "done") & (frame.kind == "draft")]
-    done = done[(done.time_s > 3 * N) & (done.time_s <= done.groupby("tag").time_s.max().min())]  # after the prefills
-    span_s = float(done.time_s.iloc[-1] - done.time_s.iloc[0])
-    assert 0.6 * star.rounds_per_s <= (len(done) - 1) / span_s <= star.rounds_per_s * (1 + N / len(done))
-    for row in star.targets:
-        own_s = done[done.tag == row.first - 1].time_s.diff().dropna()
-        assert own_s.min() >= row.Z_s + star.S_s - 1e-9
-    if any(time_s <= others for others, time_s in enumerate(sorted(verify_s * each))):
-        assert (len(done) - 1) / span_s == pytest.approx(1 / star.S_s)  # equation (7), of the fastest ones
-    assert (star.N_full > N) == (star.load < 1 - 1e-9)
+    done = done[done.time_s <= done.groupby("tag").time_s.max().min()].iloc[20 * N :]
+    per_s = done.groupby("tag").time_s.agg(lambda times_s: (len(times_s) - 1) / (times_s.iloc[-1] - times_s.iloc[0]))
+    for row, after in zip(star.targets, [*star.targets[1:], None], strict=True):
+        of_range = per_s[row.first - 1 : after.first - 1 if after else N]
+        assert of_range.mean() == pytest.approx(row.rounds_per_s, rel=0.05)
+    drafted_per_s = (len(done) - 1) / float(done.time_s.iloc[-1] - done.time_s.iloc[0])
+    assert drafted_per_s == pytest.approx(star.rounds_per_s, rel=0.03)
+    assert (drafted_per_s == pytest.approx(1 / star.S_s)) == (star.N_full <= N)
 
 
 def test_a_drafter_refuses_the_target_whose_own_rule_fails() -> None:
