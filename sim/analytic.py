@@ -8,7 +8,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from heapq import heapreplace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from specfleet.fleet.policies.admit import N_max, most_within
 
 Regime = Literal["under-loaded", "fully-loaded"]
 
-PLAYED = 20_000  # rounds of a star of unlike targets, and 40 for each target
+PLAYED = 20_000  # rounds of a star of unlike targets, and 10 for each target
 ROUNDING = 1e-12  # relative difference up to which two times count as equal: 0.1 + 0.2 and 0.3 do
 
 
@@ -73,21 +73,13 @@ def N_full(S_s: float, Z_s: float) -> int:
     return N - 1 if is_fully_loaded(N - 1, S_s, Z_s) else N
 
 
-class Played(NamedTuple):
-    """A star of unlike targets: rounds a second in all and of each target, and the drafter's load."""
+def play(S_s: float, returns_s: Sequence[float]) -> tuple[float, list[float]]:
+    """Play a star with constant times in order of arrival, all targets ready at first; measure its second half.
 
-    rounds_per_s: float
-    of_each: list[float]
-    load: float
-
-
-def play(S_s: float, returns_s: Sequence[float]) -> Played:
-    """Play a star with constant times in order of arrival, all targets ready at first, and measure its second half.
-
-    - `returns_s`: Z_i of each target. It has a round every S + Z_i and its mean wait.
+    Return rounds a second in all, R_q, and of each target, which has one every S + Z_i and its mean wait.
     """
     N = len(returns_s)
-    rounds = PLAYED + 40 * N
+    rounds = PLAYED + 10 * N
     waiting, free_s = [(0.0, target) for target in range(N)], 0.0
     began_s, wait_s, of = np.zeros(rounds), np.zeros(rounds), np.zeros(rounds, dtype=np.int64)
     for number in range(rounds):
@@ -96,31 +88,30 @@ def play(S_s: float, returns_s: Sequence[float]) -> Played:
         began_s[number], wait_s[number], of[number] = begin_s, begin_s - ready_s, target
         free_s = begin_s + S_s
         heapreplace(waiting, (free_s + returns_s[target], target))
-    settled = slice(rounds // 2, None)
-    began_s, wait_s, of = began_s[settled], wait_s[settled], of[settled]
-    counts = np.maximum(np.bincount(of, minlength=N), 1)
-    cycles_s = S_s + np.array(returns_s) + np.bincount(of, wait_s, N) / counts
-    per_s = (len(of) - 1) / float(began_s[-1] - began_s[0])
-    return Played(per_s, (1 / cycles_s).tolist(), per_s * S_s)
+    half = slice(rounds // 2, None)
+    counts = np.maximum(np.bincount(of[half], minlength=N), 1)
+    cycles_s = S_s + np.array(returns_s) + np.bincount(of[half], wait_s[half], N) / counts
+    R_q = (rounds - rounds // 2 - 1) / float(began_s[-1] - began_s[rounds // 2])
+    return R_q, (1 / cycles_s).tolist()
 
 
-def is_busy(played: Played) -> bool:
-    """Whether the drafter is always busy, up to rounding."""
-    return played.load > 1 - 1e-9
+def is_busy(R_q: float, S_s: float) -> bool:
+    """Whether the drafter is always busy: R_q S = 1, up to rounding."""
+    return R_q * S_s > 1 - 1e-9
 
 
 def N_full_of(S_s: float, returns_s: Sequence[float]) -> int:
     """Smallest number of unlike targets, in order, with which the drafter is always busy, as played.
 
     It lies between sum of S / (S + Z_i) >= 1, below which they cannot fill the drafter's time, and equation (12) with
-    the longest return. Targets beyond `returns_s` are like the last.
+    the longest return, which holds for tens of thousands. Targets beyond `returns_s` are like the last.
     """
 
     def is_full(N: int) -> bool:
-        return is_busy(play(S_s, [*returns_s, *[returns_s[-1]] * N][:N]))
+        return is_busy(play(S_s, [*returns_s, *[returns_s[-1]] * N][:N])[0], S_s)
 
     least, most = most_within(S_s, 0.0, returns_s, busy=1 - ROUNDING) + 1, N_full(S_s, max(returns_s))
-    return least + bisect_left(range(least, most), True, key=is_full)
+    return most if most > PLAYED else least + bisect_left(range(least, most), True, key=is_full)
 
 
 class Throughput(msgspec.Struct, frozen=True):
@@ -206,27 +197,22 @@ class StarPrediction(msgspec.Struct, frozen=True):
 
 
 def predict_star(
-    N: int,
-    S_s: float,
-    Z_s: float,
-    accepted_per_round: float,
-    standalone_tokens_per_s: float,
-    played: Played | None = None,
+    N: int, S_s: float, Z_s: float, accepted_per_round: float, standalone_tokens_per_s: float, played: float = 0.0
 ) -> StarPrediction:
     """Evaluate all equations for N targets. A round commits the accepted tokens and the bonus token.
 
-    - `played`: unlike targets, of which Z is the mean over rounds.
+    - `played`: R_q of unlike targets, with Z the mean over rounds.
     """
     committed = accepted_per_round + 1
     equations: tuple[Callable[[int, float, float], Any], ...] = (  # of the fields with their names
         regime, iteration_s, idle_s, wait_s, load, rounds_per_s, rounds_per_s_per_target,
     )  # fmt: skip
     results = {equation.__name__: equation(N, S_s, Z_s) for equation in equations}
-    if played is not None:
-        T_s, is_full = N / played.rounds_per_s, is_busy(played)
-        results |= {"iteration_s": T_s, "idle_s": 0.0 if is_full else T_s - N * S_s, "wait_s": T_s - S_s - Z_s}
-        results |= {"regime": "fully-loaded" if is_full else "under-loaded", "load": played.load}
-        results |= {"rounds_per_s": played.rounds_per_s, "rounds_per_s_per_target": 1 / T_s}
+    if played:
+        T_s, is_full = N / played, is_busy(played, S_s)
+        stage = "fully-loaded" if is_full else "under-loaded"
+        idle_wait_s = 0.0 if is_full else T_s - N * S_s, T_s - S_s - Z_s
+        results = dict(zip(results, (stage, T_s, *idle_wait_s, played * S_s, played, 1 / T_s), strict=True))
     R_q = results["rounds_per_s"]
     system = Throughput(committed * R_q, accepted_per_round * R_q)
     return StarPrediction(

@@ -64,15 +64,15 @@ def _star_of(targets: Sequence[StarInputs]) -> StarPrediction:
     S_s, Z_s = one.service_s, one.return_s
     if len(set(targets)) == 1:
         return predict_star(len(targets), S_s, Z_s, one.accepted_per_round, one.standalone_tokens_per_s)
-    played, most = play(S_s, returns_s), N_max_of_all(targets)
-    Z_s = sum(map(mul, played.of_each, returns_s)) / sum(played.of_each)
-    star = predict_star(len(targets), S_s, Z_s, one.accepted_per_round, one.standalone_tokens_per_s, played)
+    (R_q, rates), most = play(S_s, returns_s), N_max_of_all(targets)
+    Z_s = sum(map(mul, rates, returns_s)) / sum(rates)
+    star = predict_star(len(targets), S_s, Z_s, one.accepted_per_round, one.standalone_tokens_per_s, R_q)
     rows = tuple(
         TargetPrediction(
             number + 1, target.return_s, most[number], rate, star.mean_acceptance_length * rate,
             target.standalone_tokens_per_s,
         )
-        for number, (target, rate) in enumerate(zip(targets, played.of_each, strict=True))
+        for number, (target, rate) in enumerate(zip(targets, rates, strict=True))
         if number == 0 or target != targets[number - 1]
     )  # fmt: skip
     return msgspec.structs.replace(star, N_full=N_full_of(S_s, returns_s), N_max=min(most), targets=rows)

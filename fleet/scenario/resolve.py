@@ -26,18 +26,21 @@ from specfleet.fleet.scenario.resolved import (
     ResolvedVerifiers,
     Room,
 )
-from specfleet.fleet.scenario.scenario import Drafters, LengthRule, Scenario, Verifiers, needs_of
+from specfleet.fleet.scenario.scenario import Drafters, LengthRule, Scenario, SharedDevice, Verifiers, needs_of
 from specfleet.fleet.scenario.sides import (
-    Hardware,
     acceptance_of,
     check_drafts,
     firsts,
-    hardware_of,
     in_tier,
+    known_profiles,
     overheads_of,
     profile_of,
+    profiles_of,
+    shared_devices,
+    shared_profile,
     step_in_tier,
     title_of,
+    together,
 )
 from specfleet.fleet.scenario.workload import read_lengths, with_lengths
 from specfleet.fleet.times.effects import USED
@@ -57,48 +60,48 @@ def resolve(scenario: Scenario) -> Fleet:
         InputError: A tree has too many nodes, a file of the workload cannot be read, its texts exceed the models'
             positions, or a profile does not know the drafts.
     """
-    hardware, lengths = hardware_of(scenario), read_lengths(scenario.workload)
+    devices, lengths = shared_devices(scenario), read_lengths(scenario.workload)
     drafters, verifiers = scenario.drafters, scenario.verifiers
     room = _room(scenario, lengths)
     check_drafts(scenario, f"scenario {scenario.name!r}")
-    profiles = [profile for side in hardware.sides for profile in side]
+    profiles = known_profiles(scenario)
     known = positions_of(profiles, drafters.count > 0)
     check_context(known, lengths.longest_text, room.longest_draft if room.overshoot else 0)
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     resolved_drafters = _alike(ResolvedDrafters, drafters) | {
         "targets": verifiers.count,
-        "device": drafters.device if drafters.device in hardware.devices else "",
+        "device": drafters.device if drafters.device in devices else "",
         "route": drafters.route if moves else None,
         "positions": min((profile.positions for profile in profiles if profile.positions), default=0),
         "profile": title_of(drafters.profile),
         "models": _models(drafters),
-        "times": tuple(_drafter_times(scenario, hardware)),
+        "times": tuple(_drafter_times(scenario, devices.get(drafters.device))),
     }
     resolved_verifiers = _alike(ResolvedVerifiers, verifiers) | {
-        "device": verifiers.device if verifiers.device in hardware.devices else "",
+        "device": verifiers.device if verifiers.device in devices else "",
         "speculates": drafters.count > 0,
         "overlap": drafters.overlap,
         "patience": Patience(verifiers.patience_s, verifiers.rejoin_s),
         "drafts": LocalDrafts(drafters.depth, resolved_drafters["positions"], drafters.kind != "lookup")
         if drafters.place == "target" and drafters.count
         else None,
-        **_batching(scenario, hardware, lengths, room),
+        **_batching(scenario, lengths, room),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
         "models": _models(verifiers),
-        "times": tuple(_verifier_times(scenario, hardware)),
+        "times": tuple(_verifier_times(scenario, devices.get(verifiers.device))),
     }
     resolved_verifiers["allocate"] = _priced(
         scenario, lengths.middle, resolved_verifiers["times"], resolved_drafters["times"]
     )
     return Fleet(
         **_alike(Fleet, scenario)
-        | hardware.together()
+        | together(scenario)
         | {
             "drafters": ResolvedDrafters(**resolved_drafters),
             "verifiers": ResolvedVerifiers(**resolved_verifiers),
-            "devices": {name: _device(scenario, hardware, name) for name in hardware.devices},
-            "links": _links(scenario, hardware),
+            "devices": {name: _device(scenario, device, name) for name, device in devices.items()},
+            "links": _links(scenario),
             "link_ranges": (firsts(drafters.tiers, drafters.count), firsts(verifiers.tiers, verifiers.count)),
             "streams": _streams(scenario),
             "workload": with_lengths(scenario.workload),
@@ -152,26 +155,26 @@ def _models(side: Drafters | Verifiers) -> Models:
     return tuple((first, in_tier(side.tiers, first, "model", side.model)) for first in firsts(side.tiers, side.count))
 
 
-def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTimes]:
+def _drafter_times(scenario: Scenario, device: SharedDevice | None) -> Iterator[DrafterTimes]:
     """Yield the times of each range of equal drafters; nothing without a profile."""
     drafters = scenario.drafters
-    for first, profile in hardware.drafting.items():
+    for first, profile in profiles_of(scenario, "drafters").items():
         if profile is None:
             return
-        overhead = overheads_of(profile, hardware.devices.get(drafters.device)).drafter
+        overhead = overheads_of(profile, device).drafter
         yield DrafterTimes(
             first=first, draft=step_in_tier(drafters.tiers, first) or profile.draft, prefill=profile.draft_prefill,
             catch_up_s=profile.catch_up_s, idle=profile.idle, overhead=overhead, profile=_own_title(drafters, first),
         )  # fmt: skip
 
 
-def _verifier_times(scenario: Scenario, hardware: Hardware) -> Iterator[VerifierTimes]:
+def _verifier_times(scenario: Scenario, device: SharedDevice | None) -> Iterator[VerifierTimes]:
     """Yield the times of each range of equal targets; nothing if one of them is unknown.
 
     The times of a replayed target are stated in full: it has no overhead.
     """
-    side, device = scenario.verifiers, hardware.devices.get(scenario.verifiers.device)
-    for first, profile in hardware.verifying.items():
+    side = scenario.verifiers
+    for first, profile in profiles_of(scenario, "verifiers").items():
         title = _own_title(side, first)
         stated = None if title else side.verify
         verify = step_in_tier(side.tiers, first) or stated or (profile.verify if profile else None)
@@ -203,9 +206,9 @@ def _priced(
     return msgspec.structs.replace(rule, costs=costs)
 
 
-def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Room) -> dict[str, Any]:
+def _batching(scenario: Scenario, lengths: Lengths, room: Room) -> dict[str, Any]:
     """The rule of the targets' steps, with the smallest KV cache, and the cache of each range if they differ."""
-    rules = [_batching_of(scenario, profile, lengths, room) for profile in hardware.verifying.values()]
+    rules = [_batching_of(scenario, profile, lengths, room) for profile in profiles_of(scenario, "verifiers").values()]
     smallest = min(rules, key=lambda rule: rule.kv_blocks or math.inf)
     return {"batching": smallest, "kv_blocks": tuple(rule.kv_blocks for rule in rules if set(rules) != {smallest})}
 
@@ -252,19 +255,19 @@ def _batching_of(
     return batching
 
 
-def _device(scenario: Scenario, hardware: Hardware, name: str) -> ResolvedDevice:
+def _device(scenario: Scenario, device: SharedDevice, name: str) -> ResolvedDevice:
     """The sharing and the slowdowns of a device that several stations share."""
     profile = profile_of(scenario, "drafters" if scenario.drafters.device == name else "verifiers")
-    return ResolvedDevice(hardware.devices[name].sharing, profile.contention if profile else (1.0,))
+    return ResolvedDevice(device.sharing, profile.contention if profile else (1.0,))
 
 
-def _links(scenario: Scenario, hardware: Hardware) -> tuple[tuple[ResolvedLink, ...], ...]:
+def _links(scenario: Scenario) -> tuple[tuple[ResolvedLink, ...], ...]:
     """The link of each pair of ranges of drafters and targets; empty if one is unknown.
 
     A link is a tier's, the scenario's or the profile's; on a target's device there is none. A run delays messages on
     stated links, and on those of replayed stations.
     """
-    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
+    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, shared_profile(scenario)
     replayed = drafters.kind == verifiers.kind == "replayed"
     absent = profile is not None and replayed and not basis_of(profile).startswith("measured")
 

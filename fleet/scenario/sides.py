@@ -124,58 +124,35 @@ def without_profiles(scenario: Scenario) -> Scenario:
     return with_profiles(scenario, lambda _profile, _key: "")
 
 
-class Hardware(msgspec.Struct, frozen=True):
-    """Hardware of a scenario; a profile is None if there is none.
+def together(scenario: Scenario) -> dict[str, Any]:
+    """Return the keys of a fleet that all its profiles give together: name, digest, basis, sizes, powers.
 
-    - `drafting`, `verifying`: profiles of the times of each side's ranges of equal stations, by their first number.
-    - `shared`: profile of links and acceptance, which belong to no side.
-    - `devices`: devices with several stations, by name; a single station has its own device.
+    Unlike powers of one side's devices are left out, and the fleet's energy with them.
     """
-
-    drafting: dict[int, HardwareProfile | None]
-    verifying: dict[int, HardwareProfile | None]
-    shared: HardwareProfile | None
-    devices: dict[str, SharedDevice]
-
-    @property
-    def sides(self) -> list[list[HardwareProfile]]:
-        """The distinct profiles of each side, as far as there are any."""
-        return [known for side in (self.drafting, self.verifying) if (known := _distinct(side.values()))]
-
-    def together(self) -> dict[str, Any]:
-        """Return the keys of a fleet that all its profiles give together: name, digest, basis, sizes, powers.
-
-        Unlike powers of one side's devices are left out, and the fleet's energy with them.
-        """
-        if not self.sides:
-            return {"profile": ""}
-        first, last = self.sides[0][0], self.sides[-1][-1]
-        every = [profile for side in self.sides for profile in side]
-        mixed = any(profile != first for profile in every)
-        digest, digests = first.digest(), "".join(profile.digest() for profile in every) if mixed else ""
-        names = [" and ".join(profile.name for profile in side) for side in self.sides]
-        has_power = all(profile.power == side[0].power is not None for side in self.sides for profile in side)
-        return {
-            "profile": " drafts for ".join(names) if mixed else first.name,
-            "profile_digest": hashlib.sha256(digests.encode()).hexdigest()[:16] if mixed else digest,
-            "basis": min(map(basis_of, every), key=DOUBTFUL.index),
-            "vocabulary": last.vocabulary,
-            "hidden": last.hidden,
-            "power": first.power if has_power else None,
-            "target_power": last.power if has_power and last.power != first.power else None,
-        }
+    sides = [known for side in SIDES if (known := _distinct(profiles_of(scenario, side).values()))]
+    every = [profile for side in sides for profile in side]
+    if not every:
+        return {"profile": ""}
+    first, last, digests = every[0], every[-1], "".join(profile.digest() for profile in every)
+    mixed = any(profile != first for profile in every)
+    names = [" and ".join(profile.name for profile in side) for side in sides]
+    has_power = all(profile.power == side[0].power is not None for side in sides for profile in side)
+    return {
+        "profile": " drafts for ".join(names) if mixed else first.name,
+        "profile_digest": hashlib.sha256(digests.encode()).hexdigest()[:16] if mixed else first.digest(),
+        "basis": min(map(basis_of, every), key=DOUBTFUL.index),
+        "vocabulary": last.vocabulary,
+        "hidden": last.hidden,
+        "power": first.power if has_power else None,
+        "target_power": last.power if has_power and last.power != first.power else None,
+    }
 
 
-def hardware_of(scenario: Scenario) -> Hardware:
-    """Return the hardware of a scenario."""
+def shared_devices(scenario: Scenario) -> dict[str, SharedDevice]:
+    """Return the devices with several stations, by name; a single station has its own device."""
     drafters, verifiers = scenario.drafters, scenario.verifiers
     stations = Counter({drafters.device: drafters.count}) + Counter({verifiers.device: verifiers.count})
-    return Hardware(
-        drafting=profiles_of(scenario, "drafters"),
-        verifying=profiles_of(scenario, "verifiers"),
-        shared=shared_profile(scenario),
-        devices={name: device for name, device in scenario.devices.items() if stations[name] > 1},
-    )
+    return {name: device for name, device in scenario.devices.items() if stations[name] > 1}
 
 
 def overheads_of(profile: HardwareProfile, device: SharedDevice | None) -> StationOverheads:

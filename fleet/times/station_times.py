@@ -8,9 +8,8 @@ from specfleet.fleet.times.step_time import StepTime
 
 
 class DrafterTimes(msgspec.Struct, frozen=True):
-    """Times of the drafters from number `first` to the next entry's.
+    """Times of the drafters from number `first` to the next entry's. `idle`: slowdown of drafts after an idle gap.
 
-    - `idle`: slowdown of drafts after an idle gap.
     - `profile`: name and basis of the profile that their tier gives them.
     """
 
@@ -24,11 +23,7 @@ class DrafterTimes(msgspec.Struct, frozen=True):
 
 
 class VerifierTimes(msgspec.Struct, frozen=True):
-    """Times of the targets from number `first` to the next entry's.
-
-    - `realign`: of rows that share a rectangle.
-    - `profile`: as above.
-    """
+    """Times of the targets from number `first` to the next entry's. `realign`: of rows that share a rectangle."""
 
     first: int
     verify: StepTime

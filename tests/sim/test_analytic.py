@@ -148,25 +148,25 @@ unlike = st.lists(st.integers(0, 20), min_size=2, max_size=6)
 @settings(max_examples=25)
 @given(unlike, st.integers(1, 4))
 def test_unlike_targets_keep_within_the_equations(returns: list[int], S: int) -> None:
-    played, N = play(S, returns), len(returns)
+    (R_q, rates), N = play(S, returns), len(returns)
     least = sum(1 / (S + Z) for Z in returns)
-    assert 0.7 * min(1 / S, least) < played.rounds_per_s < min(1 / S, least) * (1 + 1e-3)
-    assert all(rate <= 1 / (S + Z) for rate, Z in zip(played.of_each, returns, strict=True))
-    assert sum(played.of_each) == pytest.approx(played.rounds_per_s, rel=0.01)
+    assert 0.7 * min(1 / S, least) < R_q < min(1 / S, least) * (1 + 1e-3)
+    assert all(rate <= 1 / (S + Z) for rate, Z in zip(rates, returns, strict=True))
+    assert sum(rates) == pytest.approx(R_q, rel=0.01)
     if any(k * S >= Z for k, Z in enumerate(sorted(returns))):  # equation (7) of the fastest k + 1
-        assert is_busy(played)
+        assert is_busy(R_q, S)
     most = N_full_of(S, returns)
-    assert (most <= N) == is_busy(played)
+    assert (most <= N) == is_busy(R_q, S)
     assert sum(1 / (S + Z) for Z in (returns + [returns[-1]] * most)[:most]) >= (1 - ACCURACY) / S
 
 
 @settings(max_examples=25)
 @given(st.integers(1, 12), service_ms, st.integers(0, 20_000))
 def test_equal_targets_are_played_as_the_equations_say(N: int, S: int, Z: int) -> None:
-    played = play(S, [Z] * N)
-    assert played.of_each == pytest.approx([rounds_per_s_per_target(N, S, Z)] * N, rel=1e-3)
-    assert played.rounds_per_s == pytest.approx(rounds_per_s(N, S, Z), rel=1e-3)
-    assert is_busy(played) == is_fully_loaded(N, S, Z)
+    R_q, rates = play(S, [Z] * N)
+    assert rates == pytest.approx([rounds_per_s_per_target(N, S, Z)] * N, rel=1e-3)
+    assert R_q == pytest.approx(rounds_per_s(N, S, Z), rel=1e-3)
+    assert is_busy(R_q, S) == is_fully_loaded(N, S, Z)
     assert N_full_of(S, [Z] * N) == N_full(S, Z)
 
 
