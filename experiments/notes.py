@@ -15,7 +15,7 @@ from specfleet.fleet.scenario.facts import accepts, is_stated, mean_accepted, re
 from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.sides import SIDES, profile_of, shared_profile
+from specfleet.fleet.scenario.sides import SIDES, known_profiles, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
 from specfleet.fleet.scenario.writing import changed, tag_of
 from specfleet.fleet.times.labels import MEANINGS, Missing, basis_of, estimated_numbers, left_out_of, warning_of
@@ -33,7 +33,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """
-    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _recorded]
+    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded]
     if world != "engine":
         kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
@@ -121,14 +121,14 @@ def _left_out(scenario: Scenario) -> Iterator[str]:
 
 
 def _profiles(scenario: Scenario) -> dict[str, HardwareProfile]:
-    """Return the profiles of both sides by their names."""
-    return {profile.name: profile for side in SIDES if (profile := profile_of(scenario, side)) is not None}
+    """Return the profiles of both sides' stations by their names."""
+    return {profile.name: profile for profile in known_profiles(scenario)}
 
 
 def _mixed_profiles(scenario: Scenario) -> Iterator[str]:
     """Note what the scenario's profile still gives where a side has another one."""
-    shared, sides = shared_profile(scenario), [profile_of(scenario, side) for side in SIDES]
-    if shared is None or all(profile in (None, shared) for profile in sides) or not scenario.drafters.count:
+    shared = shared_profile(scenario)
+    if shared is None or known_profiles(scenario) == [shared] or not scenario.drafters.count:
         return
     stated = {"the link": scenario.link is not None, "acceptance": is_stated(scenario.acceptance)}
     kept = [name for name, own in stated.items() if not own]
@@ -147,6 +147,15 @@ def _idle_targets(scenario: Scenario) -> Iterator[str]:
             f"workload.requests = {requests}: targets beyond that number have none, and means over targets count them; "
             "give more requests"
         )
+
+
+def _absent_tiers(scenario: Scenario) -> Iterator[str]:
+    """Note tiers beyond the fleet, which a sweep of its size reaches."""
+    for side in SIDES:
+        stations = getattr(scenario, side)
+        for tier in stations.tiers:
+            if tier.first > stations.count:
+                yield f"{side}.tiers: first = {tier.first} is beyond the fleet, and has no effect there"
 
 
 def _recorded(scenario: Scenario) -> Iterator[str]:
