@@ -147,9 +147,10 @@ def _precisions(text: str, asked: list[str]) -> tuple[str, dict[str, str]]:
 def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwareProfile:
     """Return the profile of a target and its drafter; without a drafter, the target's model in both roles.
 
-    A draft is one pass for each token, a verification one pass over all tokens; each has the overhead of its engine,
-    of which a head's draft shares most with the target's step. A realignment rewrites both caches. The profile has no
-    acceptance and no delays between steps; a scenario can set them. Raises InputError for an EAGLE head as target, and for a head of another width.
+    A draft is one pass for each token, a verification one pass over all tokens; each has the overhead of its engine, of
+    which a head's draft shares most with the target's step. A realignment rewrites both caches. The profile has no
+    acceptance and no delays between steps; a scenario can set them. Raises InputError for an EAGLE head as target, and
+    for a head of another width.
     """
     if target.shape.head:
         raise InputError(f"target {target.shape.name}: an EAGLE head only drafts; name the model that it drafts for")
