@@ -139,7 +139,8 @@ def _precisions(text: str, asked: list[str]) -> tuple[str, dict[str, str]]:
 def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwareProfile:
     """Return the profile of a target and its drafter; without a drafter, the target's model in both roles.
 
-    A draft is one pass for each token, a verification one pass over all tokens; each has the overhead of its engine.
+    A draft is one pass for each token, a verification one pass over all tokens; each has the overhead of its engine,
+    which a draft on the target's device shares with the target's step.
     A realignment rewrites both caches. The profile has no acceptance and no delays between steps; a scenario can set
     them. Raises InputError for an EAGLE head as target, and for a head of another width.
     """
@@ -155,9 +156,10 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
     of_target = StepTime(base_s=target.engine.step_s.value + row_s, per_row_s=row_s)
     one_pass = msgspec.structs.replace(of_target, roofline=roofline_of(target))
     step_s, rewritten_s = drafter.engine.step_s.value, rewrite_s(target) + rewrite_s(drafter)
+    shared = draft.engine.draft_s if draft and (draft.shape.head or draft.device == target.device) else None
     return HardwareProfile(
         name=f"{drafter.shape.name}-for-{target.shape.name}" if draft else target.shape.name,
-        draft=StepTime(base_s=step_s, roofline=roofline_of(drafter, in_turn=True)),
+        draft=StepTime(base_s=shared.value if shared else step_s, roofline=roofline_of(drafter, in_turn=True)),
         verify=one_pass,
         decode=one_pass,
         draft_prefill=StepTime(base_s=step_s, roofline=roofline_of(drafter, every_logit=False)),

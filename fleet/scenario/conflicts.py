@@ -36,7 +36,7 @@ def _unused_keys(scenario: Scenario) -> Iterator[str]:
     for side in ("drafters", "verifiers"):
         stations = getattr(scenario, side)
         for tier in stations.tiers:
-            if tier.step is None and tier.link is None and not tier.profile and tier.model is None:
+            if tier.step is None and tier.link is None and not tier.profile and not tier.model:
                 yield f"{side}.tiers: first = {tier.first} changes nothing; give profile, step, link or model"
             if tier.link is not None and scenario.drafters.place == "target":
                 yield f"{side}.tiers: first = {tier.first}: drafters.place = 'target' has no links; leave link out"

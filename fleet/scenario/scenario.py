@@ -72,8 +72,8 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first: Number
     step: StepTime | None = None
     link: LinkTime | None = None
-    model: str | None = None
-    profile: HardwareProfile | str | UnsetType = UNSET  # which leaves digests of scenarios without one alone
+    model: str | UnsetType = UNSET  # which leaves digests of scenarios without one alone
+    profile: HardwareProfile | str | UnsetType = UNSET
 
 
 class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
