@@ -122,7 +122,7 @@ class Result(Shown):
         rows = [
             {"metric": name}
             | msgspec.structs.asdict(metric)
-            | dict(zip(PERCENTILES, percentile_values(metric), strict=True))
+            | dict(zip(("low", "high", *PERCENTILES), (*metric.ends, *percentile_values(metric)), strict=True))
             for name, metric in self.metrics.items()
         ]
         return pd.DataFrame(rows).astype(dict.fromkeys(PERCENTILES, float))

@@ -41,7 +41,7 @@ from specfleet.fleet.records.delays import delayed_share, late_starts
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, write_run
-from specfleet.fleet.shown import number
+from specfleet.fleet.shown import number, with_ends
 from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
 Report = Callable[[str], None]
@@ -95,7 +95,7 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
     result = DemoResult(comparison, [f"report: {folder / PAGE}", *findings(measured, comparison, every)])
     facts = details(profile, every, [line for run in every for line in replay(run)])
     try:
-        write_json(comparison, folder / TABLE)
+        write_json(with_ends(comparison), folder / TABLE)
         figures = draw_figures(simulated, measured, runs)
         write_file(folder / PAGE, html_of(demo_page(result.lines[1:], comparison, figures.values(), profile, facts)))
         for name, (figure, caption) in figures.items():

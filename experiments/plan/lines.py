@@ -81,18 +81,19 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
 
 def _gives(search: Simulations, row: Row, goals: Sequence[Reached]) -> Iterator[str]:
     """Say what the best fleet gives, and at which concurrency its targets run."""
-    times = [_range(what, row.metrics[name], "ms", 1e3) for what, name in GIVEN.items() if name in row.metrics]
-    rate = [] if search.question.load.per_s else [_range("", row.metrics["throughput"], "tokens/s")]
+    times = [ranged(what, row.metrics[name], "ms", 1e3) for what, name in GIVEN.items() if name in row.metrics]
+    rate = [] if search.question.load.per_s else [ranged("", row.metrics["throughput"], "tokens/s")]
     said = [f"{goal.text}: {goal.state}" for goal in goals]
     yield f"gives: {'; '.join([*rate, *times, *said])}"
     cache = "" if row.kv_share is None else f", in {row.kv_share:.0%} of its KV cache"
     yield f"runs: {row.in_flight:.3g} requests at once at each target{cache}"
 
 
-def _range(what: str, interval: Interval, unit: str, factor: float = 1.0) -> str:
+def ranged(what: str, interval: Interval, unit: str, factor: float = 1.0) -> str:
+    """Say a value and its interval, the value alone where they are the same in print."""
     numbers = (factor * number for number in (interval.value, interval.low, interval.high))
     value, low, high = (f"{number:.0f}" if number >= 1e4 else f"{number:.4g}" for number in numbers)
-    return f"{what} {value} {unit} ({low} .. {high})".strip()
+    return f"{what} {value} {unit}".strip() + (f" ({low} .. {high})" if low != high else "")
 
 
 def _bottleneck(search: Simulations) -> str:

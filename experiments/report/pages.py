@@ -34,6 +34,7 @@ from specfleet.fleet.records.metrics.window import with_percentiles
 from specfleet.fleet.records.run import Run, read_run
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.shown import ends
 from specfleet.fleet.times.profile import HardwareProfile
 
 SHOWN = {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
@@ -62,8 +63,8 @@ def plan_page(plan: Plan) -> ReportPage:
     grids = [_fleets(plan)]
     if plan.goals:
         headings = ("goal", "value", "low", "high", "limit", "unit", "state", "label")
-        goals = [(goal.text, goal.value, goal.low, goal.high, goal.limit, goal.unit, goal.state, "simulated")
-                 for goal in plan.goals]  # fmt: skip
+        goals = [(goal.text, goal.value, *ends(goal.value, goal.low, goal.high), goal.limit, goal.unit, goal.state,
+                  "simulated") for goal in plan.goals]  # fmt: skip
         grids.append(Grid("Goals of the chosen fleet", headings, goals))
     if plan.rule is not None:
         units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}

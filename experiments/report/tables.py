@@ -49,8 +49,8 @@ def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
     meanings = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
     rows = [
         (
-            name, metric.value, metric.low, metric.high, *percentile_values(metric), metric.unit,
-            interval(metric) if math.isnan(metric.low) else "", label, meanings.get(name, ""),
+            name, metric.value, *metric.ends, *percentile_values(metric), metric.unit,
+            interval(metric) if math.isnan(metric.ends[0]) else "", label, meanings.get(name, ""),
         )
         for name, metric in metrics.items()
     ]  # fmt: skip

@@ -27,7 +27,7 @@ from specfleet.fleet.records.metrics.overload import Overload, overload_of, stre
 from specfleet.fleet.records.metrics.service import meets, speedup
 from specfleet.fleet.records.metrics.steady import relaxation_s
 from specfleet.fleet.records.metrics.tables import requests_of
-from specfleet.fleet.records.metrics.window import Metric, Window, without_intervals
+from specfleet.fleet.records.metrics.window import Metric, Window, possible, without_intervals
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolved import Fleet
 
@@ -154,13 +154,14 @@ def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
 def _combined(metrics: Sequence[Metric]) -> Metric:
     values = [metric.value for metric in metrics]
     times_longer = float(np.median([metric.times_longer for metric in metrics]))
-    interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
     drifting = sum(metric.drifting for metric in metrics) > len(metrics) / 2
     # A parameter after a unit's comma, such as the busiest station, may differ between runs.
     unit = Counter(metric.unit for metric in metrics).most_common(1)[0][0]
     percentiles = combine([metric.percentiles for metric in metrics])
-    mean = Metric(float(np.mean(values)), *interval, unit, times_longer, drifting)
-    return msgspec.structs.replace(mean, **percentiles)
+    mean = float(np.mean(values))
+    interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
+    ends = possible(interval, mean, values, unit)
+    return msgspec.structs.replace(Metric(mean, *ends, unit, times_longer, drifting), **percentiles)
 
 
 def window_of(findings: Findings) -> Window:

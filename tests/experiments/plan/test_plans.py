@@ -1,5 +1,6 @@
 """Answers: a star by its targets, methods by load, fleets for arrivals; and what is kept of them."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from specfleet.cli.plans import print_answer, write_answer
 from specfleet.experiments.draw import draw, read_plan
 from specfleet.experiments.plan.answer import Plan
 from specfleet.experiments.plan.deployments import Deployment, Load, Question
-from specfleet.experiments.plan.lines import slowed
+from specfleet.experiments.plan.lines import ranged, slowed
 from specfleet.experiments.plan.search import Simulations, find
-from specfleet.experiments.plan.trials import INDIFFERENT, simulated
+from specfleet.experiments.plan.trials import INDIFFERENT, Sample, simulated
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.reading import scenario_of
 from specfleet.fleet.scenario.scenario import Workload
+from specfleet.fleet.shown import with_ends
 from tests.helpers.marks import slow
 from tests.helpers.plans import candidates
 
@@ -96,6 +98,13 @@ def test_a_star_is_answered_by_its_targets(star: Plan) -> None:
     assert star.chosen.per_million == min(
         row.per_million for row in star.best() if not row.standing.startswith("misses")
     )
+
+
+def test_a_range_without_width_is_its_value_alone() -> None:
+    of_one, of_two = Sample(({"ttft_s": 0.03339},)), Sample(({"load": 0.99}, {"load": 0.8}))
+    assert ranged("TTFT", of_one.interval("ttft_s"), "ms", 1e3) == "TTFT 33.39 ms"
+    assert math.isnan(with_ends([of_one.interval("ttft_s")])[0]["low"])
+    assert ranged("load", of_two.interval("load"), "") == "load 0.895 (0 .. 1)"
 
 
 def test_a_users_goal_is_shown_in_tokens_a_second(star: Plan, tmp_path: Path) -> None:
