@@ -36,7 +36,7 @@ def _unused_keys(scenario: Scenario) -> Iterator[str]:
     for side in ("drafters", "verifiers"):
         tiers, count = getattr(scenario, side).tiers, getattr(scenario, side).count
         for tier in tiers:
-            if tier.step is None and tier.link is None and tier.model is None:
+            if tier.step is None and tier.link is None and not tier.model:
                 yield f"{side}.tiers: first = {tier.first} changes nothing; give step, link or model, or leave it out"
             if tier.link is not None and scenario.drafters.place == "target":
                 yield f"{side}.tiers: first = {tier.first}: drafters.place = 'target' has no links; leave link out"

@@ -44,7 +44,7 @@ def with_models(scenario: Scenario, place: Callable[[str], str]) -> Scenario:
     """Return the scenario with every model's name, of sides and tiers, replaced by `place(name)`."""
 
     def placed(of: Any) -> Any:
-        return of if of.model is None else replace(of, model=place(of.model))
+        return replace(of, model=place(of.model)) if of.model else of
 
     sides = ((key, placed(getattr(scenario, key))) for key in ("drafters", "verifiers"))
     return replace(scenario, **{key: replace(side, tiers=tuple(map(placed, side.tiers))) for key, side in sides})

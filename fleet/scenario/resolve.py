@@ -261,7 +261,7 @@ def _firsts(tiers: Sequence[Tier], count: int) -> tuple[int, ...]:
 def in_tier(tiers: Sequence[Tier], number: int, key: str, otherwise: Any) -> Any:
     """Value of a key for station `number`: from the last tier that covers it and has the key."""
     values = [getattr(tier, key) for tier in tiers if tier.first <= number + 1]
-    return next((value for value in reversed(values) if value is not None), otherwise)
+    return next((value for value in reversed(values) if value), otherwise)
 
 
 def round_costs(

@@ -4,7 +4,7 @@ import hashlib
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from specfleet.fleet.acceptance.models import AcceptanceModel
 from specfleet.fleet.acceptance.tokens import TokenModel
@@ -69,7 +69,7 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first: Number
     step: StepTime | None = None
     link: LinkTime | None = None
-    model: str | None = None
+    model: str | UnsetType = UNSET  # which leaves digests of scenarios without one alone
 
 
 class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -90,7 +90,9 @@ def fields_of(struct: type) -> tuple[inspect.Field, ...]:
 
 
 def default_of(field: inspect.Field) -> Any:
-    """Return a field's default; NODEFAULT if it is required."""
+    """Return a field's default; NODEFAULT if it is required, UNSET if it is left out of files."""
+    if not field.required and field.default is field.default_factory is msgspec.NODEFAULT:
+        return msgspec.UNSET
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 

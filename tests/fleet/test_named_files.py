@@ -99,5 +99,5 @@ def test_models_of_tiers_move_as_those_of_sides(tmp_path: Path, monkeypatch: pyt
     moved, bare = absolute(make_scenario(sides)), without_paths(make_scenario(sides))
     for side in (moved.drafters, moved.verifiers):
         here = str(tmp_path / "small")
-        assert [each.model for each in (side, *side.tiers)] == [here, here, None, "elsewhere"]
-    assert [each.model for each in (bare.verifiers, *bare.verifiers.tiers)] == ["", "", None, ""]
+        assert [each.model for each in (side, *side.tiers)] == [here, here, msgspec.UNSET, "elsewhere"]
+    assert [each.model for each in (bare.verifiers, *bare.verifiers.tiers)] == ["", "", msgspec.UNSET, ""]
