@@ -19,7 +19,7 @@ from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim.run import simulate
 
-SERVICE_S, VERIFY_S, LINK_S = 0.02, (0.1, 0.2), (0.01, 0.04)
+SERVICE_S, VERIFY_S, PREFILL_S, LINK_S = 0.02, (0.1, 0.2), (0.1, 0.3), (0.01, 0.04)  # of targets of both tiers
 TIERS = {"tier 1": slice(0, 2), "tier 2": slice(2, 4), "all": slice(4)}  # of targets
 QUANTITIES = {"rounds_per_s": "rounds/s", "throughput": "tokens/s"}
 AIM = 2.0  # hundredths
@@ -43,21 +43,25 @@ def star(seconds: float) -> Scenario:
     """Return the star, with requests for about `seconds`; steps spread evenly around their means."""
     rounds = seconds / (SERVICE_S + 2 * LINK_S[0] + VERIFY_S[0])
     per_target = max(1, round(rounds * expected_committed(ACCEPTANCE, DEPTH) / NEW_TOKENS))
-    far = {"first": 3, "step": uniform(VERIFY_S[1], 0.3), "link": {"latency_s": LINK_S[1]}}
+    near, far = (
+        {
+            "name": name, "draft": uniform(SERVICE_S, 0.3), "draft_prefill": {"base_s": 2 * SERVICE_S},
+            "verify": uniform(verify_s, 0.3), "verify_prefill": {"base_s": prefill_s},
+        }
+        for name, verify_s, prefill_s in zip(("near", "far"), VERIFY_S, PREFILL_S, strict=True)
+    )  # fmt: skip
+    tiers = [{"first": 3, "profile": far, "link": {"latency_s": LINK_S[1]}}]
     return make_scenario(
         {
             "name": "two tiers",
-            "profile": {
-                "name": "stated", "draft": uniform(SERVICE_S, 0.3), "draft_prefill": {"base_s": 2 * SERVICE_S},
-                "verify": uniform(VERIFY_S[0], 0.3), "verify_prefill": {"base_s": VERIFY_S[0]},
-                "link": {"latency_s": LINK_S[0]},
-            },
+            "profile": near,
+            "link": {"latency_s": LINK_S[0]},
             "acceptance": ACCEPTANCE,
             "drafters": {"kind": "replayed", "depth": DEPTH},
-            "verifiers": {"kind": "replayed", "count": 4, "tiers": [far]},
+            "verifiers": {"kind": "replayed", "count": 4, "tiers": tiers},
             "workload": {"requests": 4 * per_target, "prompt_tokens": 64, "new_tokens": NEW_TOKENS},
         }
-    )  # fmt: skip
+    )
 
 
 def errors(ran: Run) -> list[Row]:

@@ -35,6 +35,10 @@ class NodeDiedError(Exception):
     """
 
 
+class NodeKilledError(NodeDiedError):
+    """A process was killed by SIGKILL, as Linux does where memory is short: a Jetson's GPU shares it with the host."""
+
+
 class OutputError(InputError):
     """A file could not be written after the work was done; an earlier file is unchanged.
 
@@ -47,7 +51,7 @@ class OutputError(InputError):
 
 
 class UnsteadyHostError(OutputError):
-    """A calibration gave a result that no steady host gives, twice. No profile is written.
+    """A calibration gave a result that no steady host gives, twice. No profile is written unless that is accepted.
 
     - `result`: the profile that was refused.
     """

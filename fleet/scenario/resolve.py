@@ -1,5 +1,6 @@
 """Resolves a scenario and its profiles once; both worlds build from the result."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,13 +26,25 @@ from specfleet.fleet.scenario.resolved import (
     ResolvedVerifiers,
     Room,
 )
-from specfleet.fleet.scenario.scenario import Drafters, LengthRule, Scenario, Tier, Verifiers, needs_of
-from specfleet.fleet.scenario.sides import Hardware, check_drafts, hardware_of, title_of
+from specfleet.fleet.scenario.scenario import Drafters, LengthRule, Scenario, Verifiers, needs_of
+from specfleet.fleet.scenario.sides import (
+    Hardware,
+    acceptance_of,
+    check_drafts,
+    firsts,
+    hardware_of,
+    in_tier,
+    overheads_of,
+    profile_of,
+    step_in_tier,
+    title_of,
+)
 from specfleet.fleet.scenario.workload import read_lengths, with_lengths
 from specfleet.fleet.times.effects import USED
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.mixed import drafting_s, parts_of, pass_s, together_s
 from specfleet.fleet.times.overhead import Overhead
+from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step import Member, Step
 from specfleet.fleet.times.step_time import LinkTime, StepTime
@@ -45,17 +58,18 @@ def resolve(scenario: Scenario) -> Fleet:
             positions, or a profile does not know the drafts.
     """
     hardware, lengths = hardware_of(scenario), read_lengths(scenario.workload)
-    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
+    drafters, verifiers = scenario.drafters, scenario.verifiers
     room = _room(scenario, lengths)
     check_drafts(scenario, f"scenario {scenario.name!r}")
-    known = positions_of(hardware.profiles, drafters.count > 0)
+    profiles = [profile for side in hardware.sides for profile in side]
+    known = positions_of(profiles, drafters.count > 0)
     check_context(known, lengths.longest_text, room.longest_draft if room.overshoot else 0)
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     resolved_drafters = _alike(ResolvedDrafters, drafters) | {
         "targets": verifiers.count,
         "device": drafters.device if drafters.device in hardware.devices else "",
         "route": drafters.route if moves else None,
-        "positions": min((side.positions for side in hardware.profiles if side.positions), default=0),
+        "positions": min((profile.positions for profile in profiles if profile.positions), default=0),
         "profile": title_of(drafters.profile),
         "models": _models(drafters),
         "times": tuple(_drafter_times(scenario, hardware)),
@@ -68,7 +82,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "drafts": LocalDrafts(drafters.depth, resolved_drafters["positions"], drafters.kind != "lookup")
         if drafters.place == "target" and drafters.count
         else None,
-        "batching": _batching(scenario, hardware, lengths, room),
+        **_batching(scenario, hardware, lengths, room),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
         "models": _models(verifiers),
@@ -85,11 +99,11 @@ def resolve(scenario: Scenario) -> Fleet:
             "verifiers": ResolvedVerifiers(**resolved_verifiers),
             "devices": {name: _device(scenario, hardware, name) for name in hardware.devices},
             "links": _links(scenario, hardware),
-            "link_ranges": (_firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)),
+            "link_ranges": (firsts(drafters.tiers, drafters.count), firsts(verifiers.tiers, verifiers.count)),
             "streams": _streams(scenario),
             "workload": with_lengths(scenario.workload),
             "lengths": lengths,
-            "acceptance": scenario.acceptance or (profile.acceptance if profile else None),
+            "acceptance": acceptance_of(scenario),
             "needs": needs_of(scenario),
             "room": room,
         }
@@ -135,18 +149,19 @@ def _streams(scenario: Scenario) -> int:
 
 def _models(side: Drafters | Verifiers) -> Models:
     """Return the first number and the model of each range of stations."""
-    return tuple((first, in_tier(side.tiers, first, "model", side.model)) for first in _firsts(side.tiers, side.count))
+    return tuple((first, in_tier(side.tiers, first, "model", side.model)) for first in firsts(side.tiers, side.count))
 
 
 def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTimes]:
     """Yield the times of each range of equal drafters; nothing without a profile."""
-    drafters, profile = scenario.drafters, hardware.drafting
-    if profile is None:
-        return
-    for first in _firsts(drafters.tiers, drafters.count):
+    drafters = scenario.drafters
+    for first, profile in hardware.drafting.items():
+        if profile is None:
+            return
+        overhead = overheads_of(profile, hardware.devices.get(drafters.device)).drafter
         yield DrafterTimes(
-            first=first, draft=in_tier(drafters.tiers, first, "step", profile.draft), prefill=profile.draft_prefill,
-            catch_up_s=profile.catch_up_s, idle=profile.idle, overhead=hardware.drafter_overhead,
+            first=first, draft=step_in_tier(drafters.tiers, first) or profile.draft, prefill=profile.draft_prefill,
+            catch_up_s=profile.catch_up_s, idle=profile.idle, overhead=overhead, profile=_own_title(drafters, first),
         )  # fmt: skip
 
 
@@ -155,17 +170,23 @@ def _verifier_times(scenario: Scenario, hardware: Hardware) -> Iterator[Verifier
 
     The times of a replayed target are stated in full: it has no overhead.
     """
-    side, profile = scenario.verifiers, hardware.verifying
-    verify = side.verify or (profile.verify if profile else None)
-    prefill = side.verify or (profile.verify_prefill if profile else None)
-    decode = side.verify or (profile.decode if profile else None)
-    overhead = Overhead() if side.kind == "replayed" else hardware.target_overhead
-    realign = profile.realign if profile and side.aligned is not None else StepTime()
-    for first in _firsts(side.tiers, side.count):
-        chosen = in_tier(side.tiers, first, "step", verify)
-        if chosen is None or prefill is None or decode is None:
+    side, device = scenario.verifiers, hardware.devices.get(scenario.verifiers.device)
+    for first, profile in hardware.verifying.items():
+        title = _own_title(side, first)
+        stated = None if title else side.verify
+        verify = step_in_tier(side.tiers, first) or stated or (profile.verify if profile else None)
+        prefill = stated or (profile.verify_prefill if profile else None)
+        decode = stated or (profile.decode if profile else None)
+        if verify is None or prefill is None or decode is None:
             return
-        yield VerifierTimes(first, chosen, prefill, decode, overhead, realign)
+        overhead = overheads_of(profile, device).target if profile and side.kind != "replayed" else Overhead()
+        realign = profile.realign if profile and side.aligned is not None else StepTime()
+        yield VerifierTimes(first, verify, prefill, decode, overhead, realign, title)
+
+
+def _own_title(side: Drafters | Verifiers, first: int) -> str:
+    """Name and basis of the profile that a tier gives a station; empty if none does."""
+    return title_of(in_tier(side.tiers, first, "profile", ""))
 
 
 def _priced(
@@ -182,8 +203,17 @@ def _priced(
     return msgspec.structs.replace(rule, costs=costs)
 
 
-def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Room) -> ContinuousBatching:
-    """The rule of a target's steps: its limits, and the places that drafts take.
+def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Room) -> dict[str, Any]:
+    """The rule of the targets' steps, with the smallest KV cache, and the cache of each range if they differ."""
+    rules = [_batching_of(scenario, profile, lengths, room) for profile in hardware.verifying.values()]
+    smallest = min(rules, key=lambda rule: rule.kv_blocks or math.inf)
+    return {"batching": smallest, "kv_blocks": tuple(rule.kv_blocks for rule in rules if set(rules) != {smallest})}
+
+
+def _batching_of(
+    scenario: Scenario, profile: HardwareProfile | None, lengths: Lengths, room: Room
+) -> ContinuousBatching:
+    """The rule of steps of targets with a profile: their limits, and the places that drafts take.
 
     Heads and small models on the target's device keep `depth` places of each row; a small model's pass has a token more
     a row.
@@ -197,7 +227,7 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
     depth = drafters.overlap.least if isinstance(drafters.overlap, Ahead) else room.longest_draft
     has_cache = beside and drafters.kind != "lookup"
     slots = int(has_cache and drafters.kind != "eagle")
-    kv, tokens = hardware.verifying.kv if hardware.verifying else None, verifiers.kv_tokens
+    kv, tokens = profile.kv if profile else None, verifiers.kv_tokens
     used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""
     if used is not None and (kv is None or not kv.memory_bytes):
         unknown = f"gpu_memory_utilization = {used:g}: the profile does not know its device's memory (estimates do)"
@@ -224,7 +254,7 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
 
 def _device(scenario: Scenario, hardware: Hardware, name: str) -> ResolvedDevice:
     """The sharing and the slowdowns of a device that several stations share."""
-    profile = hardware.drafting if scenario.drafters.device == name else hardware.verifying
+    profile = profile_of(scenario, "drafters" if scenario.drafters.device == name else "verifiers")
     return ResolvedDevice(hardware.devices[name].sharing, profile.contention if profile else (1.0,))
 
 
@@ -236,7 +266,7 @@ def _links(scenario: Scenario, hardware: Hardware) -> tuple[tuple[ResolvedLink, 
     """
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     replayed = drafters.kind == verifiers.kind == "replayed"
-    absent = profile is not None and replayed and basis_of(profile) != "measured"
+    absent = profile is not None and replayed and not basis_of(profile).startswith("measured")
 
     def link(drafter: int, target: int) -> ResolvedLink | None:
         if drafters.place == "target":
@@ -247,21 +277,10 @@ def _links(scenario: Scenario, hardware: Hardware) -> tuple[tuple[ResolvedLink, 
             return ResolvedLink(stated, held=stated != LinkTime())
         return None if profile is None else ResolvedLink(profile.link, held=absent and profile.link != LinkTime())
 
-    of_drafters, of_targets = _firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)
+    of_drafters, of_targets = firsts(drafters.tiers, drafters.count), firsts(verifiers.tiers, verifiers.count)
     table = [[link(drafter, target) for target in of_targets] for drafter in of_drafters]
     links = tuple(tuple(link for link in row if link is not None) for row in table)
     return links if all(len(row) == len(of_targets) for row in links) else ()
-
-
-def _firsts(tiers: Sequence[Tier], count: int) -> tuple[int, ...]:
-    """Numbers at which stations begin to differ from the previous ones."""
-    return tuple(sorted({0} | {tier.first - 1 for tier in tiers if tier.first <= count}))
-
-
-def in_tier(tiers: Sequence[Tier], number: int, key: str, otherwise: Any) -> Any:
-    """Value of a key for station `number`: from the last tier that covers it and has the key."""
-    values = [getattr(tier, key) for tier in tiers if tier.first <= number + 1]
-    return next((value for value in reversed(values) if value), otherwise)
 
 
 def round_costs(

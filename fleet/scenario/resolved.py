@@ -118,7 +118,7 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
 
     - `speculates`: whether there are drafters for them.
     - `drafts`: how each drafts on its own device; None with drafters elsewhere.
-    - `batching`: which requests share a step.
+    - `batching`: which requests share a step. `kv_blocks`: of each range of equal targets, where they differ.
     - `drafters`: number of drafters that streams are dealt to in turn; 1 behind a router.
     - `profile`: name and basis of this side's own profile.
     - `models`: first number and model of each range of stations.
@@ -142,6 +142,14 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     profile: str = ""
     models: Models = ONE_MODEL
     times: tuple[VerifierTimes, ...] = ()
+    kv_blocks: tuple[int, ...] = ()
+
+    def batching_of(self, target: int) -> ContinuousBatching:
+        """Return which requests share a step of a target."""
+        if not self.kv_blocks:
+            return self.batching
+        place = sum(entry.first <= target for entry in self.times) - 1
+        return msgspec.structs.replace(self.batching, kv_blocks=self.kv_blocks[place])
 
     @property
     def outruns_drafts(self) -> bool:

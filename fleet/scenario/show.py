@@ -68,7 +68,8 @@ def _stations(fleet: Fleet) -> Iterator[Row]:
     for first, last, times in _ranges(verifiers):
         place = _span(verifier_name(first), verifier_name(last))
         yield place, "model", fleet.target_model(first)
-        yield from _keys(place, verifiers, ("count", "drafters", "model", "models", "speculates", "overlap", "times"))
+        alike = msgspec.structs.replace(verifiers, batching=verifiers.batching_of(first), kv_blocks=())
+        yield from _keys(place, alike, ("count", "drafters", "model", "models", "speculates", "overlap", "times"))
         yield from _keys(place, times, ("first",))
 
 

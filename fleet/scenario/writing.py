@@ -34,7 +34,7 @@ def scenario_lines(scenario: Scenario, profile: str = "", comments: Sequence[str
     if profile:
         yield f"profile = {toml(profile)}"
     if scenario.acceptance is None:
-        yield "# There is no table [acceptance]: what the profile measured holds."
+        yield "# There is no table [acceptance]: what the profile measured holds; 'beta-geometric' is a fit to it."
     if scenario.precision != "float32":
         yield f"precision = {toml(scenario.precision)}"
     for name in (*TABLES, *([] if profile else ["profile"])):
