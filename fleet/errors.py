@@ -1,5 +1,6 @@
 """Errors that users can cause, each one line: bad input, an unwritable output, a killed process, a full device."""
 
+from pathlib import Path
 from typing import Any
 
 MOST = 1500  # characters of a line
@@ -18,6 +19,17 @@ class InputError(Exception):
 
     def __str__(self) -> str:
         return cut(super().__str__(), MOST)
+
+
+class OtherFormatError(InputError):
+    """A file is not of the format that was asked for.
+
+    - `path`: the file, which may be another tool's.
+    """
+
+    def __init__(self, message: str, path: Path = Path()) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class ContextError(InputError):

@@ -75,4 +75,4 @@ def alone(scenario: Scenario, target: int) -> Scenario:
 def _only(tiers: Sequence[Tier], number: int) -> tuple[Tier]:
     """Return what tiers give to one station, as the tier of the first."""
     link, profile = in_tier(tiers, number, "link", None), in_tier(tiers, number, "profile", UNSET)
-    return (Tier(1, step_in_tier(tiers, number), link, profile),)
+    return (Tier(1, step_in_tier(tiers, number), link, profile=profile),)

@@ -29,6 +29,7 @@ from specfleet.engine.decoding.pages import reads_pages
 from specfleet.engine.decoding.placing import placed
 from specfleet.engine.decoding.quantised import BITS, quantised_layers
 from specfleet.engine.decoding.slots import ROWS, TOKENS, SlotCache
+from specfleet.engine.decoding.telemetry import keep_within_memory
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import is_file
 
@@ -256,6 +257,7 @@ def load_model(
     """
     folder = folder_of(name, role)
     place = choose_device(device)
+    keep_within_memory(place)
     model, layers = load_whole(folder, PRECISIONS[precision], whole), None
     if precision in BITS:
         if not is_lean(model.config):

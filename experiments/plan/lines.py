@@ -221,30 +221,38 @@ def _simulated_s(search: Simulations, fleet: Deployment, load: Load) -> float:
     return math.inf if values["overload"] else values["latency_s"]
 
 
-def slowed(scenario: Scenario, factor: float) -> Scenario:
-    """Return the scenario with all steps `factor` times slower."""
+def slowed(scenario: Scenario, factor: float, of_drafts: float = 1.0) -> Scenario:
+    """Return the scenario with all steps `factor` times slower, and drafts `of_drafts` times that."""
     replace, profile, verifiers = msgspec.structs.replace, scenario.profile, scenario.verifiers
     assert isinstance(profile, HardwareProfile)
     times = {name: getattr(profile, name).slowed(factor) for name in STEPS}
+    times["draft"] = times["draft"].slowed(of_drafts)
     if verifiers.verify is not None:
         verifiers = replace(verifiers, verify=verifiers.verify.slowed(factor))
     return replace(scenario, profile=replace(profile, **times), verifiers=verifiers)
 
 
 def _risk(search: Simulations) -> str:
-    """Say what the fleet gives where all steps take longer by the error of step times of their kind."""
+    """Say what the fleet gives where all steps take longer by the error of step times of their kind.
+
+    An engine's versions launch drafting passes faster and slower: their spread adds to the error, as independent ones.
+    """
     question, best = search.question, search.best[0]
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     basis = basis_of(profile)
-    error = STEP_ERROR[basis]
-    scenario = slowed(search.scenario(best), 1 + error)
+    error, spread = STEP_ERROR[basis], 0.0
+    if best.depth and best.candidate.placed is not None:
+        spread = best.candidate.placed.engine.spread
+    of_drafts = math.hypot(error, spread)
+    scenario = slowed(search.scenario(best), 1 + error, (1 + of_drafts) / (1 + error))
     values = simulated(scenario)
     missed = _missed(search, values)
     says = f", misses {', '.join(missed)}" if missed else ", meets the goals" if question.goals else ""
     if values["overload"] or not _carries(best, scenario, question.load):
         says = ", more than it carries"
+    drafts = f", drafts {of_drafts:.0%} by the engine's versions, too" if spread else ""
     return (
-        f"risk: with steps {error:.0%} slower, the error at 95 % of times that are {basis}, TPOT is "
+        f"risk: with steps {error:.0%} slower, the error at 95 % of times that are {basis}{drafts}, TPOT is "
         f"{1e3 * values['tpot_s']:.4g} ms{says}; acceptance is taken as given"
     )

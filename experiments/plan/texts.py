@@ -7,7 +7,7 @@ from pathlib import Path
 from specfleet.experiments.plan.goals import number_of
 from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, committed_closed_form
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_case
 from specfleet.fleet.inputs.nearest import nearest
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.scenario.reading import read_scenario
@@ -150,6 +150,7 @@ def read_budget(text: str) -> dict[str, int]:
     devices: dict[str, int] = {}
     for part in text.split(","):
         count, times, kind = part.strip().partition("x")
+        kind = shipped_case(kind)
         if not times or not count.isdecimal() or not 0 < int(count) <= 4096 or kind in devices:
             raise InputError(f"--devices {text}: {BUDGET}")
         device_of(kind)

@@ -8,7 +8,7 @@ from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.memory import NOTE, kv_memory
 from specfleet.fleet.hardware.passes import Placed, check, precisions_of, rewrite_s, roofline_of, runs_as
 from specfleet.fleet.hardware.shape import ModelShape
-from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
+from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of, shipped_case
 from specfleet.fleet.times.profile import POSITIONS, HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
@@ -89,7 +89,8 @@ def devices_in(place: str) -> tuple[str, int]:
     """Return the device of MODEL@DEVICE or MODEL@4xDEVICE, and how many of them share the model."""
     where = place.rpartition("@")[2].partition(":")[0]
     count, times, device = where.partition("x")
-    return (device, int(count[:9])) if times and count.isdecimal() else (where, 1)
+    device, parallel = (device, int(count[:9])) if times and count.isdecimal() else (where, 1)
+    return shipped_case(device), parallel
 
 
 def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int = 0) -> Placed:
@@ -138,7 +139,8 @@ def _precisions(text: str, asked: list[str]) -> tuple[str, dict[str, str]]:
 def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwareProfile:
     """Return the profile of a target and its drafter; without a drafter, the target's model in both roles.
 
-    A draft is one pass for each token, a verification one pass over all tokens; each has the overhead of its engine.
+    A draft is one pass for each token, a verification one pass over all tokens; each has the overhead of its engine,
+    which a draft on the target's device shares with the target's step.
     A realignment rewrites both caches. The profile has no acceptance and no delays between steps; a scenario can set
     them. Raises InputError for an EAGLE head as target, and for a head of another width.
     """
@@ -154,9 +156,10 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
     of_target = StepTime(base_s=target.engine.step_s.value + row_s, per_row_s=row_s)
     one_pass = msgspec.structs.replace(of_target, roofline=roofline_of(target))
     step_s, rewritten_s = drafter.engine.step_s.value, rewrite_s(target) + rewrite_s(drafter)
+    shared = draft.engine.draft_s if draft and (draft.shape.head or draft.device == target.device) else None
     return HardwareProfile(
         name=f"{drafter.shape.name}-for-{target.shape.name}" if draft else target.shape.name,
-        draft=StepTime(base_s=step_s, roofline=roofline_of(drafter, in_turn=True)),
+        draft=StepTime(base_s=shared.value if shared else step_s, roofline=roofline_of(drafter, in_turn=True)),
         verify=one_pass,
         decode=one_pass,
         draft_prefill=StepTime(base_s=step_s, roofline=roofline_of(drafter, every_logit=False)),

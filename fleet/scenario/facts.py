@@ -59,7 +59,6 @@ def devices_of(fleet: Fleet) -> tuple[int, int]:
     return drafters, 1 if of_targets else fleet.verifiers.count
 
 
-def plain_step_s(fleet: Fleet, context: float) -> float:
-    """Return the mean time of one target's plain decoding step after so many tokens; 0 if unknown."""
-    times = fleet.verifiers.times
-    return times[0].decode.mean_s(1, context) if times else 0.0
+def plain_step_s(fleet: Fleet, context: float, target: int = 0) -> float:
+    """Return the mean time of a target's plain decoding step after so many tokens; 0 if unknown."""
+    return fleet.verifier_times(target).decode.mean_s(1, context) if fleet.verifiers.times else 0.0

@@ -72,8 +72,8 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first: Number
     step: StepTime | None = None
     link: LinkTime | None = None
-    profile: HardwareProfile | str | UnsetType = UNSET  # which leaves digests of scenarios without one alone
-    model: str | UnsetType = UNSET
+    model: str | UnsetType = UNSET  # which leaves digests of scenarios without one alone
+    profile: HardwareProfile | str | UnsetType = UNSET
 
 
 class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -282,7 +282,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         version (number): Format of the file. A file of another format is refused.
     """
 
-    name: str = "unnamed"
+    name: Annotated[str, Meta(max_length=1000)] = "unnamed"
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     profile: HardwareProfile | str = ""
     drafters: Drafters = Drafters()

@@ -79,28 +79,6 @@ def test_80_gb_hold_every_stage(pair: str, tmp_path: Path, monkeypatch: pytest.M
     assert gpu.lines == []
 
 
-def test_memory_of_others_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = host(80, SMALLER, monkeypatch)
-    gpu.used_bytes = 40 * GB
-    profile = gpu.calibrate(scenario_of(SMALLER, tmp_path), tmp_path / "kept")
-    assert left_out_of(profile).keys() == {"contention"}
-    assert len(profile.contention) == 2
-    assert concurrent(3) in left_out_of(profile)["contention"]
-
-
-def test_a_full_device_leaves_the_stage_out() -> None:
-    def full() -> int:
-        raise DeviceMemoryError("target 2: its device is out of memory")
-
-    lines: list[str] = []
-    stages = Stages(Kept(None), note=lines.append)
-    assert stages.take(Stage("two", full, int, without="contention")) is None
-    assert stages.left_out == {"contention": "two: target 2: its device is out of memory"}
-    assert len(lines) == 1
-    with pytest.raises(DeviceMemoryError):
-        stages.take(Stage("one", full, int))
-
-
 @pytest.mark.parametrize(
     ("size_gb", "shared", "pair", "lacks"),
     [

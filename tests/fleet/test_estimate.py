@@ -336,10 +336,12 @@ def _default(name: str) -> Any:
 
 def test_drafts_take_one_pass_per_token_verifications_one() -> None:
     profile, target = pair(), roofline_of(on("llama-3.1-8b", "h100"))
-    step_s = engine_of("graphs").step_s.value
+    engine = engine_of("graphs")
+    step_s, draft_s = engine.step_s.value, engine.draft_s.value if engine.draft_s else 0.0
     head = roofline_of(on("eagle3-llama-3.1-8b", "h100"), in_turn=True)
     assert profile.verify.mean_s(6, 500) == pytest.approx(step_s + target.mean_s(6, 500))
-    assert profile.draft.mean_s(5, 500) == pytest.approx(step_s + head.mean_s(5, 500))
+    assert profile.draft.mean_s(5, 500) == pytest.approx(draft_s + head.mean_s(5, 500))
+    assert head.mean_s(5, 500) == pytest.approx(5 * engine.pass_s.value)  # which the host launches
     assert head.mean_s(5, 500) == pytest.approx(5 * head.mean_s(1, 502), rel=1e-6)
     assert profile.verify_prefill.mean_s(2000) < profile.verify.mean_s(2000)  # one token is scored
     alone = estimated_profile(placed_of("llama-3.1-8b@h100"))

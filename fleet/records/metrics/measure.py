@@ -88,7 +88,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     metrics |= energy(window, findings, tokens) | counters(window, findings.devices, tokens)
     metrics |= cost(window, fleet, tokens) | loads(window, findings)
     metrics |= _latencies(window, findings)
-    metrics |= speedup(fleet, findings.requests, metrics)
+    metrics |= speedup(window, fleet, findings.requests, metrics)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
     if not without_steady_state(fleet.faults):
         return known
