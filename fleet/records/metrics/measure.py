@@ -300,7 +300,8 @@ def _targets(window: Window, findings: Findings) -> Integers:
     count, requests = findings.fleet.verifiers.count, findings.requests
     if "middle" in requests.names:
         return np.arange(count)
-    return requests.tag[window.inside(requests.last_s)] % count
+    targets: Integers = requests.tag[window.inside(requests.last_s)] % count
+    return targets
 
 
 def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
