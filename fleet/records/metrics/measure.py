@@ -185,9 +185,10 @@ def window_of(findings: Findings) -> Window:
 def _load(window: Window, findings: Findings, rounds: Table) -> dict[str, Metric]:
     """The round rates R_q and R_p (appendix C.1), and the load of the drafters."""
     drafters = findings.fleet.drafters.stations or findings.fleet.verifiers.count
-    verified = window.counts(rounds.verified_s, rounds.verify_s) / findings.fleet.verifiers.count
+    counted = rounds.verify_s if findings.fleet.in_turn else rounds.acceptance_length
+    verified = window.counts(rounds.verified_s, counted) / findings.fleet.verifiers.count
     return {
-        "rounds_per_s": window.rate(window.counts(rounds.drafted_s, rounds.service_s), "rounds/s"),
+        "rounds_per_s": window.rate(window.counts(rounds.drafted_s, rounds.draft_tokens), "rounds/s"),
         "rounds_per_s_per_target": window.rate(verified, "rounds/s"),
         "load": window.rate(busy_s(window, findings.draft_steps) / drafters, "share of time"),
     }
