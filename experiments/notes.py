@@ -17,7 +17,16 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
 from specfleet.fleet.scenario.writing import changed, tag_of
-from specfleet.fleet.times.labels import MEANINGS, Missing, basis_of, estimated_numbers, left_out_of, warning_of
+from specfleet.fleet.times.labels import (
+    ASSUMED_RANGE,
+    MEANINGS,
+    Missing,
+    basis_of,
+    estimated_numbers,
+    left_out_of,
+    rests_on_assumed,
+    warning_of,
+)
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.analytic import StarPrediction
@@ -90,10 +99,13 @@ def _estimated(scenario: Scenario) -> Iterator[str]:
     """Note step times that are estimated from a device's figures."""
     for name, profile in _profiles(scenario).items():
         if warning := warning_of(basis_of(profile)):
+            low, high = ASSUMED_RANGE
+            is_assumed = rests_on_assumed(profile, "target") or rests_on_assumed(profile, "drafter")
+            far = f": with assumed efficiencies, measured steps took {low:.2g} to {high:.2g} times as long"
             yield (
                 f"profile {name}: {warning} ({', '.join(estimated_numbers(profile))}); delays between "
                 "steps and links are none unless the scenario gives them. docs/results.md says how far "
-                "such estimates are off"
+                f"such estimates are off{far if is_assumed else ''}"
             )
 
 
