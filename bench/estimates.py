@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.efficiencies import EFFICIENCIES, FILES, estimated_s, read_operators, with_figures
 from bench.harness import off_by
-from bench.specdecode import EAGLE_S, TARGET_S
+from bench.specdecode import EAGLE_DEPTH, EAGLE_S, TARGET_S
 from specfleet.experiments.reproduce import amusd, starsd
 from specfleet.experiments.reproduce.amusd_runs import read_sample
 from specfleet.experiments.reproduce.rows import Kind, Paper, PaperRow, Reproduction, in_parts, row
@@ -28,7 +28,6 @@ QWEN, GLM, CONTEXT = (PAPER[name] for name in ("qwen3-8b", "glm-4.5-air", "conte
 AMUSD_RUNS = "amusd-a100-refactorchat-sample.json"
 DATA = (*FILES.values(), AMUSD_RUNS)
 SHOWN_TOKENS = (1, 8, 32, 64, 128, 256, 512, 1024, 4096)
-EAGLE_DEPTH = 3  # of the draft that the constants of SpecDecode-Bench's simulator time
 STARSD_TREE = 60  # nodes that EAGLE-2 verifies, its default
 STARSD_PASSES = 6  # of a draft: EAGLE-2's default depth of 5, and the root
 
@@ -83,12 +82,11 @@ def _constants() -> Iterator[PaperRow]:
     yield row("verification, fixed, ms", case, "estimated", 1000 * fixed_s, 1000 * ours_s(1))
     yield row("verification, a token fed (1 to 256), us", case, "estimated", 1e6 * fed_s, 1e6 * token_s)
     yield row("verification, a token in the cache, ns", case, "estimated", 1e9 * cached_s, 1e9 * context_s)
-    kinds: dict[str, Kind] = {"eager": "fitted", "graphs": "identity"}
-    for engine, kind in kinds.items():
+    for engine in ("eager", "graphs"):
         head = placed_of("eagle3-llama-3.1-8b@h100", engine=engine)
         draft = estimated_profile(placed_of("llama-3.1-8b@h100"), head).draft
         draft_ms = 1000 * (draft.mean_s(EAGLE_DEPTH) - draft.base_s)
-        yield row("draft of 3 by EAGLE-3, fixed, ms", case | {"engine": engine}, kind, 1000 * EAGLE_S[0], draft_ms)
+        yield row("draft of 3 by EAGLE-3, fixed, ms", case | {"engine": engine}, "fitted", 1000 * EAGLE_S[0], draft_ms)
     for batch, fed in ((1, 1), (1, 4), (16, 16), (16, 64), (64, 64), (64, 256)):
         context = 500
         paper_s = fixed_s + fed * fed_s + batch * context * cached_s

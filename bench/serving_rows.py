@@ -7,9 +7,10 @@ column names a run; `silicon_data_source` says where it is from.
 
 import re
 import statistics
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import permutations
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ MAX_DEVICES = 8  # of a server; rows of more are of several servers, some of whi
 # Versions and precisions with times below a plain step, or TTFTs of seconds at C = 16. The last one's TPOT is up to
 # 2.3 times shorter than that of others with equal settings: multi-token prediction, whose acceptance is not printed.
 DOUBTFUL = (("vllm", "0.12.0", "fp8"), ("trtllm", "1.2.0rc6", ""), ("sglang", "0.5.8", ""), ("trtllm", "1.1.0rc2", ""))
+LEAST_DECODING = 0.5  # share of C requests that decode at once, by Little's law; below it most of them wait
+FALL = 0.05  # share by which TPOT falls, beyond chance
 DISAGGREGATED = "prefill and decoding on the same devices (out of scope)"
 
 
@@ -42,6 +45,8 @@ class MeasuredRun(msgspec.Struct, frozen=True):
     - `model`, `device`: names of ours; the file's where ours are missing.
     - `devices`: the devices that share the model's weights.
     - `inferencex`: whether InferenceX measured it, whose settings are published.
+    - `version`: of the engine, and how it spreads experts; no estimate depends on it.
+    - `doubt`: why the measurement is doubtful; empty if it is not.
     - `lacks`: why it cannot be predicted; empty if it can.
     """
 
@@ -57,15 +62,50 @@ class MeasuredRun(msgspec.Struct, frozen=True):
     ttft_ms: float
     tpot_ms: float
     inferencex: bool = True
-    doubtful: bool = False
+    version: str = ""
+    doubt: str = ""
     lacks: str = ""
+
+    @property
+    def decoding(self) -> float:
+        """Requests that decode at once, by Little's law."""
+        decoding_ms = (self.new_tokens - 1) * self.tpot_ms
+        return self.concurrency * decoding_ms / (self.ttft_ms + decoding_ms)
 
 
 def read_runs(file: Path) -> tuple[list[MeasuredRun], int]:
-    """Return the runs of a file in its order, and how many more prefill and decode on different devices."""
+    """Return the runs of a file in its order, and how many more prefill and decode on different devices.
+
+    Copies of one run, under another name, are left out.
+    """
     rows = pd.read_csv(file, keep_default_na=False, low_memory=False)
-    aggregated = rows[rows["mode"] == "agg"]
-    return [_run(cells) for cells in aggregated.to_dict("records")], len(rows) - len(aggregated)
+    aggregated = rows[rows["mode"] == "agg"].drop_duplicates(
+        ["backend", "system", "isl", "osl", "silicon_ttft_ms", "silicon_tpot_ms"]
+    )
+    return doubted(_run(cells) for cells in aggregated.to_dict("records")), sum(rows["mode"] != "agg")
+
+
+def doubted(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
+    """Mark the runs that did not have C requests at once, by measurements alone.
+
+    Of such a run most requests wait (Little's law), or at its place TPOT falls where C rises.
+    """
+    made, places = list(runs), defaultdict(list)
+    for run in made:
+        settings = msgspec.structs.replace(run, name="", concurrency=0, ttft_ms=0.0, tpot_ms=0.0)
+        places[settings].append(run)
+    falls = {
+        run.name
+        for of_place in places.values()
+        for few, many in permutations(of_place, 2)
+        if few.concurrency < many.concurrency and many.tpot_ms < (1 - FALL) * few.tpot_ms
+        for run in (few, many)
+    }
+    for number, run in enumerate(made):
+        waits = run.decoding < LEAST_DECODING * run.concurrency
+        doubt = run.doubt or (WAITING if waits else FALLING if run.name in falls else "")
+        made[number] = msgspec.structs.replace(run, doubt=doubt)
+    return made
 
 
 def _run(cells: dict[str, Any]) -> MeasuredRun:
@@ -87,6 +127,10 @@ def _run(cells: dict[str, Any]) -> MeasuredRun:
         lacks = f"which of more than {MAX_DEVICES} devices prefill and which decode"
     elif copies > 1 or _whole(cells["pp_size"]) > 1 or spread:
         lacks = "attention in parallel copies, or pipelines"
+    is_doubtful = any(
+        backend == engine and version.startswith(begins) and precision in (only or precision,)
+        for engine, begins, only in DOUBTFUL
+    )
     return MeasuredRun(
         name=cells["id"],
         backend=backend,
@@ -100,10 +144,8 @@ def _run(cells: dict[str, Any]) -> MeasuredRun:
         ttft_ms=float(cells["silicon_ttft_ms"]),
         tpot_ms=float(cells["silicon_tpot_ms"]),
         inferencex=inferencex,
-        doubtful=any(
-            backend == engine and version.startswith(begins) and precision in (only or precision,)
-            for engine, begins, only in DOUBTFUL
-        ),
+        version=f"{version}, experts over {spreads}",
+        doubt=DOUBTED if is_doubtful else "",
         lacks=lacks,
     )
 
@@ -127,6 +169,8 @@ DOUBTED = (
     "doubtful groups: times below a plain step or below those of other versions, TTFTs of seconds at a concurrency "
     "of 16"
 )
+WAITING = "most of the stated requests wait: fewer than half of them decode at once, by Little's law"
+FALLING = "TPOT falls while the number of requests at once rises"
 LITTLE_CACHE = "the cache that weights leave hangs on settings that the file does not have"
 TIGHT = 0.8  # share of the memory beyond which what weights leave for the cache hangs on settings
 
@@ -144,16 +188,20 @@ def reproduce(folder: Path | None) -> Reproduction:
     runs, disaggregated = read_runs(data_file(folder, FILE))
     lacking = Counter(run.lacks for run in runs if run.lacks) + Counter({DISAGGREGATED: disaggregated})
     notes = [f"{count} rows left out, for want of: {lacks}" for lacks, count in sorted(lacking.items())]
-    parts = {}
-    for title, of_part in _parts([run for run in runs if not run.lacks]):
+    parts: dict[str, list[PaperRow]] = {}
+    known = [run for run in runs if not run.lacks]
+    for title, of_part in _parts(known):
         rows = [judged for run in of_part for judged in measured_rows(run, predicted(run))]
         parts[title] = [*rows, *_summary(title, of_part, rows)]
-    return in_parts("serving", parts, [*notes, *PAPER.assumed()])
+    singles = [judged for rows in parts.values() for judged in rows if SINGLE in judged.case]
+    parts["all"] = list(_errors("all", singles))
+    doubts = [f"doubtful: {run.name}: {run.doubt}" for run in known if run.doubt not in ("", DOUBTED)]
+    return in_parts("serving", parts, [*notes, *doubts, *PAPER.assumed()])
 
 
 def predicted(run: MeasuredRun) -> Predicted:
     """Simulate a run. Runs of equal settings take one time."""
-    return _predicted(msgspec.structs.replace(run, name="", ttft_ms=0.0, tpot_ms=0.0, doubtful=False))
+    return _predicted(msgspec.structs.replace(run, name="", ttft_ms=0.0, tpot_ms=0.0, version="", doubt=""))
 
 
 @cache
@@ -249,7 +297,7 @@ def measured_rows(run: MeasuredRun, ours: Predicted) -> Iterator[PaperRow]:
     fitted = run.name in PAPER["fitted"][run.backend]
     kind: Kind = "fitted" if fitted else "estimated"
     tight = not fitted and _weights_share(_place(run)) > TIGHT
-    note = DOUBTED if run.doubtful and not fitted else LITTLE_CACHE if tight else ""
+    note = run.doubt if run.doubt and not fitted else LITTLE_CACHE if tight else ""
     yield row("TPOT, ms", case, kind, run.tpot_ms, ours.tpot_ms, note=note)
     yield row("TTFT, ms", case, kind, run.ttft_ms, ours.ttft_ms, note=note)
 
@@ -265,7 +313,22 @@ def _parts(runs: Sequence[MeasuredRun]) -> Iterator[tuple[str, list[MeasuredRun]
 
 
 def _summary(title: str, runs: Sequence[MeasuredRun], rows: Sequence[PaperRow]) -> Iterator[PaperRow]:
-    """Yield mean absolute errors, with and without doubtful rows and fitted ones, and TPOT's slope by concurrency."""
+    """Yield mean errors, and TPOT's slope by concurrency."""
+    yield from _errors(title, rows)
+    tpots = [judged for judged in rows if judged.quantity.startswith("TPOT")]
+    points = [
+        (log2(run.concurrency), 100 * judged.error)
+        for run, judged in zip(runs, tpots, strict=True)
+        if judged.error is not None and judged.kind != "unsettled"
+    ]
+    if len({at for at, _ in points}) > 1:
+        slope = statistics.linear_regression(*zip(*points, strict=True)).slope
+        case = {"part": title, "rows": "without doubtful"}
+        yield row("TPOT, signed error for each doubling of concurrency, points", case, "identity", None, slope)
+
+
+def _errors(title: str, rows: Sequence[PaperRow]) -> Iterator[PaperRow]:
+    """Yield mean absolute errors, with and without doubtful rows and fitted ones."""
     for quantity in ("TPOT", "TTFT"):
         of_quantity = [judged for judged in rows if judged.quantity.startswith(quantity) and judged.error is not None]
         before = -1
@@ -277,13 +340,3 @@ def _summary(title: str, runs: Sequence[MeasuredRun], rows: Sequence[PaperRow]) 
                 case = {"part": title, "rows": which, "number": len(errors)}
                 yield row(f"{quantity}, mean absolute error, %", case, "identity", None, 100 * statistics.fmean(errors))
             before = len(errors)
-    tpots = [judged for judged in rows if judged.quantity.startswith("TPOT")]
-    points = [
-        (log2(run.concurrency), 100 * judged.error)
-        for run, judged in zip(runs, tpots, strict=True)
-        if judged.error is not None and judged.kind != "unsettled"
-    ]
-    if len({at for at, _ in points}) > 1:
-        slope = statistics.linear_regression(*zip(*points, strict=True)).slope
-        case = {"part": title, "rows": "without doubtful"}
-        yield row("TPOT, signed error for each doubling of concurrency, points", case, "identity", None, slope)

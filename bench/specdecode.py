@@ -25,6 +25,7 @@ from specfleet.fleet.times.step_time import StepTime
 FILE = "specdecode-bench-llama31-8b-acceptance.parquet"
 PAPER = Paper("specdecode", Path(__file__).parent)
 TARGET_S, EAGLE_S = PAPER["simulator"]["target_s"], PAPER["simulator"]["eagle_s"]
+EAGLE_DEPTH = 3  # of the draft that EAGLE_S times
 FIGURE_10 = {
     (name, method, depth): speed_ups
     for name, methods in PAPER["figure_10"].items()

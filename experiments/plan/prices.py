@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import devices_in
+from specfleet.fleet.hardware.shipped import shipped_case
 from specfleet.fleet.scenario.changes import parts_of
 
 PER_HOUR = {  # assumed: rounded prices of cloud providers for an hour, in dollars, of autumn 2026
     "h100": 3.0, "h100-pcie": 2.5, "h200": 3.8, "a100-80gb": 1.8, "a100-40gb": 1.3, "l40s": 1.0, "l4": 0.6,
-    "rtx-4090": 0.45, "rtx-5090": 0.8, "jetson-orin": 0.1, "b200": 5.0, "b300": 6.0, "gb200": 6.0, "gb300": 7.0,
-    "h20": 2.0, "mi300x": 2.5, "mi355x": 4.0,
+    "rtx-4090": 0.45, "rtx-5090": 0.8, "rtx-pro-6000": 1.6, "jetson-orin": 0.1, "b200": 5.0, "b300": 6.0, "gb200": 6.0,
+    "gb300": 7.0, "h20": 2.0, "mi300x": 2.5, "mi355x": 4.0,
 }  # fmt: skip
 FREE = "an hour of a target costs 0, and then fleets without drafters are free; give it a price above 0"
 ASSUMED = "$ (assumed prices)"
@@ -41,6 +42,7 @@ def _stated_prices(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[s
     in_watts: set[bool] = set()
     for text in (part for whole in texts for part in parts_of(whole)):
         name, separator, value = (part.strip() for part in text.partition("="))
+        name = shipped_case(name)
         in_watts.add(value.endswith("W"))
         try:
             price = float(value.removesuffix("W")) if separator else -1.0

@@ -70,6 +70,9 @@ class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `step_s`: of each step.
     - `layer_s`: to launch each layer; no pass is shorter.
     - `row_s`: of each row of a target's step: scheduling, sampling, detokenisation.
+    - `draft_s`: of each draft on a target's device, beside its passes; left out, as of a step.
+    - `pass_s`, `slowest_pass_s`: to launch a drafting pass; none is shorter. The median of the engine's measured
+      versions, and that of the slowest one.
     - `prefill_first`: whether its scheduler reads waiting prompts before requests decode.
     """
 
@@ -77,8 +80,17 @@ class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step_s: Figure
     layer_s: Figure
     row_s: Figure = Figure(0.0, "assumed: part of step_s")
+    draft_s: Figure | None = None
+    pass_s: Figure = Figure(0.0, "assumed: a draft is launched as a whole")
+    slowest_pass_s: Figure = Figure(0.0, "assumed: a draft is launched as a whole")
     prefill_first: bool = False
+
+    @property
+    def spread(self) -> float:
+        """Share by which the slowest version's drafting passes are longer; 0 where none is known."""
+        return self.slowest_pass_s.value / self.pass_s.value - 1 if self.pass_s.value else 0.0
 
     def figures(self) -> dict[str, Figure]:
         """All figures by name."""
-        return {"step_s": self.step_s, "layer_s": self.layer_s, "row_s": self.row_s}
+        named = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: figure for name, figure in named.items() if isinstance(figure, Figure)}

@@ -53,6 +53,7 @@ class Placed(msgspec.Struct, frozen=True):
     cache: str = "kv-bf16"
     mlp: str = ""
     experts: str = ""
+    operators: str = ""
 
     @property
     def mlp_precision(self) -> str:
@@ -144,16 +145,17 @@ def roofline_of(placed: Placed, *, every_logit: bool = True, in_turn: bool = Fal
     """Return the times of a model's passes.
 
     - `every_logit`: each token gets logits, not only the last of a prompt.
+    - `in_turn`: a draft, of which the host launches every pass.
     - `alike`: all rows are copies of one request, as benchmarks send them, and use the same experts.
     """
-    knots = range(int(math.log2(MAX_TOKENS)) * KNOTS_A_DOUBLING + 1)
+    engine, knots = placed.engine, range(int(math.log2(MAX_TOKENS)) * KNOTS_A_DOUBLING + 1)
     tokens = tuple(sorted({round(2 ** (knot / KNOTS_A_DOUBLING)) for knot in knots}))
     return Roofline(
         tokens=tokens,
         pass_s=tuple(products_s(placed, fed, fed if every_logit else 1, alike) for fed in tokens),
         attention=tuple(_attention(placed)),
         sharpness=placed.device.sharpness.value,
-        host_s=placed.engine.layer_s.value * placed.shape.layers,
+        host_s=max(engine.layer_s.value * placed.shape.layers, in_turn * engine.pass_s.value),
         in_turn=in_turn,
     )
 

@@ -4,8 +4,15 @@ from typing import Literal
 
 from specfleet.fleet.times.profile import HardwareProfile
 
-Basis = Literal["measured", "stated", "estimated", "assumed"]
+Basis = Literal["measured", "measured on an unsteady host", "stated", "estimated", "assumed"]
+UNSTEADY_HOST = "unsteady host"  # key of a profile's provenance: what no steady host gives
 LABELS = ("measured", "fitted", "stated", "estimated", "assumed")  # possible prefixes of a number's source
+
+EFFICIENCIES = ("bandwidth_share", "compute_share", "product_s", "kernel_s", "kernel_share")  # of a device, in sources
+ASSUMED_RANGE = (0.69, 2.16)
+"""What measured steps took over estimated ones where efficiencies were assumed: 95 % of TPOTs on H200, B200 and B300,
+RTX 4090 and RTX PRO 6000 before their fits, and four of MI300X, which are the upper end (`bench/serving_rows.py`,
+`bench/published.py`). GB200 is left out: 7 rows of a cache too small to tell."""
 
 
 def label_of(source: str) -> str:
@@ -23,7 +30,7 @@ def basis_of(profile: HardwareProfile) -> Basis:
     if "estimated" in labels:
         return "estimated"
     if profile.measured or profile.provenance:
-        return "measured"
+        return "measured on an unsteady host" if unsteady_of(profile) else "measured"
     return "stated" if labels - {"assumed"} else "assumed"
 
 
@@ -32,22 +39,36 @@ def estimated_numbers(profile: HardwareProfile) -> list[str]:
     return [name for name, source in profile.sources.items() if label_of(source) == "estimated"]
 
 
+def rests_on_assumed(profile: HardwareProfile, role: Literal["target", "drafter"]) -> bool:
+    """Return whether the steps of a role are estimated for a device whose efficiencies are assumed."""
+    sources = (profile.sources.get(f"{role}.device.{name}", "") for name in EFFICIENCIES)
+    return any(label_of(source) == "assumed" for source in sources)
+
+
 def warning_of(basis: str) -> str:
-    """Return the warning of every result of such step times; empty unless they are estimated.
+    """Return the warning of every result of such step times; empty unless they are estimated, or of an unsteady host.
 
     >>> warning_of("estimated")
     'step times estimated, not measured'
     """
+    if basis.endswith("unsteady host"):
+        return f"step times {basis}"
     return "step times estimated, not measured" if basis == "estimated" else ""
 
 
-Missing = Literal["contention", "time_sliced", "verify", "rows"]
+def unsteady_of(profile: HardwareProfile) -> str:
+    """Return what no steady host gives, where a calibration was told to accept it; else nothing."""
+    return profile.provenance.get(UNSTEADY_HOST, "")
+
+
+Missing = Literal["contention", "time_sliced", "verify", "rows", "warm_up"]
 
 MEANINGS: dict[Missing, str] = {
     "contention": "how much further steps at once slow each other",
     "time_sliced": "the overhead of stations that take turns",
     "verify": "the time of verifications in service",
     "rows": "steps of more rows",
+    "warm_up": "what warm-up tokens save after an idle gap",
 }
 """What a profile lacks, by the keys of `measured.left_out`."""
 

@@ -210,7 +210,8 @@ def _stations(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Arra
         set_delays(made[N + number], drafting.overhead, sources, partial(child, drawn.delays, number))
     made["first"] = made["newest"] = made["pause"] = -1
     made["is_drafter"], made["head"] = np.arange(N + M) >= N, np.arange(N + M)
-    made["free_blocks"] = fleet.verifiers.batching.kv_blocks or UNLIMITED
+    made["free_blocks"] = UNLIMITED
+    made["free_blocks"][:N] = [fleet.verifiers.batching_of(target).kv_blocks or UNLIMITED for target in range(N)]
     return made
 
 

@@ -31,6 +31,12 @@ def calibrate(
             help="Measure what it describes; of the options above, only --prompts and --quick apply then.",
         ),
     ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="STAGE", help="A stage to leave out, by the beginning of its name.")
+    ] = None,
+    accept_unsteady: Annotated[
+        bool, typer.Option("--accept-unsteady", help="Write a profile of a host that is too unsteady; it says so.")
+    ] = False,
     engine: EngineName = None,
     server: Annotated[
         list[str] | None,
@@ -68,7 +74,8 @@ def calibrate(
     with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
         with progress("calibration", stages) as advance:
             profile = calibrate(
-                scenario, overrides, prompts=prompts, quick=quick, engine=engine, server=server or (), out=out,
+                scenario, overrides, prompts=prompts, quick=quick, without=without or (),
+                accept_unsteady=accept_unsteady, engine=engine, server=server or (), out=out,
                 report=advance, note=remark,
             )  # fmt: skip
         print_profile(profile, as_json)
@@ -130,6 +137,10 @@ def estimate(
     engine: Annotated[
         str, typer.Option(help="graphs, eager (transformers), vllm, sglang, trtllm, or a TOML file.")
     ] = "graphs",
+    operators: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="The target's operators, measured: GPU/MODEL/tpN of LLMServingSim."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the step times of a target and its drafter from their shapes and their devices' figures.
@@ -140,7 +151,7 @@ def estimate(
     from specfleet.fleet.times.profile import write_profile
 
     with keeping(out):
-        profile = estimate(target, draft, engine=engine)
+        profile = estimate(target, draft, engine=engine, operators=operators or "")
         if out is not None:
             write_profile(profile, out)
         print_estimate(profile, as_json)

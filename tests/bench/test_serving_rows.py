@@ -25,12 +25,13 @@ DUMP = {
 }
 ROWS = (
     PLAIN,
-    PLAIN | {"id": "doubted", "precision": "fp8"},
-    PLAIN | DUMP | {"id": "dumped", "precision": "fp8", "backend_version": ""},
+    PLAIN | {"id": "copied", "model_path": "zhipuai/GLM-5"},
+    PLAIN | {"id": "doubted", "precision": "fp8", "silicon_ttft_ms": "41"},
+    PLAIN | DUMP | {"id": "dumped", "precision": "fp8", "backend_version": "", "silicon_ttft_ms": "42"},
     PLAIN | {"id": "elsewhere", "system": "tpu"},
-    PLAIN | {"id": "unknown", "model_path": "zhipuai/GLM-5"},
-    PLAIN | {"id": "copies", "attention_dp_size": "2.0"},
-    PLAIN | {"id": "servers", "system": "gb200", "tp_size": "36.0"},
+    PLAIN | {"id": "unknown", "model_path": "zhipuai/GLM-5", "silicon_ttft_ms": "43"},
+    PLAIN | {"id": "copies", "attention_dp_size": "2.0", "silicon_ttft_ms": "44"},
+    PLAIN | {"id": "servers", "silicon_ttft_ms": "45", "system": "gb200", "tp_size": "36.0"},
     PLAIN | {"id": "apart", "mode": "disagg", "isl": ""},
 )
 
@@ -79,6 +80,25 @@ def test_what_cannot_be_predicted_is_listed(made: Reproduction) -> None:
     ]  # fmt: skip
 
 
+def test_runs_whose_requests_wait_are_doubtful(tmp_path: Path) -> None:
+    """15 tokens after the first take 240 ms: 4 requests that wait 239 ms decode 2 at once, and those of 241 do not."""
+    decoding, waiting = read(tmp_path, PLAIN | {"silicon_ttft_ms": "239"}, PLAIN | {"silicon_ttft_ms": "241"})
+    assert decoding.doubt == ""
+    assert waiting.doubt == serving_rows.WAITING
+
+
+def test_a_fall_of_tpot_makes_both_its_runs_doubtful(tmp_path: Path) -> None:
+    loads = {"2": "14", "4": "20", "8": "18.9", "16": "19.5"}
+    rows = [
+        PLAIN | {"id": f"of {at}", "silicon_data_source": f"silicon_concurrency={at}", "silicon_tpot_ms": tpot}
+        for at, tpot in loads.items()
+    ]
+    falling = [run.name for run in read(tmp_path, *rows) if run.doubt == serving_rows.FALLING]
+    elsewhere = read(tmp_path, *rows[:2], rows[2] | {"isl": "65"})
+    assert falling == ["of 4", "of 8"]
+    assert not any(run.doubt for run in elsewhere)
+
+
 def test_precisions_of_checkpoints() -> None:
     weights_of = serving_rows.weights_of
     assert weights_of("llama-3.1-70b", "fp4") == "nvfp4"
@@ -91,7 +111,7 @@ def test_precisions_of_checkpoints() -> None:
 
 def test_devices_that_spread_experts_are_counted_once(tmp_path: Path) -> None:
     spread = {"tp_size": "64.0", "moe_tp_size": "8.0", "moe_ep_size": "8.0", "model_path": "deepseek-ai/DeepSeek-R1"}
-    dumped, other = read(tmp_path, PLAIN | DUMP | spread, PLAIN | spread)
+    dumped, other = read(tmp_path, PLAIN | DUMP | spread, PLAIN | spread | {"silicon_ttft_ms": "41"})
     assert (dumped.devices, dumped.lacks) == (8, "")
     assert other.lacks
 

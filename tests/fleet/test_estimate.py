@@ -31,7 +31,7 @@ from specfleet.fleet.policies.continuous import ContinuousBatching
 from specfleet.fleet.policies.shapes import CHAIN
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
-from specfleet.fleet.times.labels import basis_of, estimated_numbers, label_of
+from specfleet.fleet.times.labels import basis_of, estimated_numbers, label_of, rests_on_assumed
 from specfleet.fleet.times.mixed import pass_s
 from specfleet.fleet.times.overhead import Overhead
 from specfleet.fleet.times.profile import STEPS, HardwareProfile, read_profile
@@ -330,16 +330,25 @@ def test_an_estimated_profile_labels_all_that_it_holds() -> None:
     assert basis_of(read_profile("jetson-orin", Path())) == "assumed"
 
 
+def test_estimates_say_whether_a_device_has_measured_efficiencies() -> None:
+    profile = estimated_profile(placed_of("llama-3.1-8b@h100"), placed_of("llama-3.2-1b@l40s"))
+    assert not rests_on_assumed(profile, "target")
+    assert rests_on_assumed(profile, "drafter")
+    assert not any(rests_on_assumed(read_profile(name, Path()), "target") for name in ("a100", "rtx-4090"))
+
+
 def _default(name: str) -> Any:
     return getattr(HardwareProfile(name="", draft=StepTime(), verify=StepTime()), name)
 
 
 def test_drafts_take_one_pass_per_token_verifications_one() -> None:
     profile, target = pair(), roofline_of(on("llama-3.1-8b", "h100"))
-    step_s = engine_of("graphs").step_s.value
+    engine = engine_of("graphs")
+    step_s, draft_s = engine.step_s.value, engine.draft_s.value if engine.draft_s else 0.0
     head = roofline_of(on("eagle3-llama-3.1-8b", "h100"), in_turn=True)
     assert profile.verify.mean_s(6, 500) == pytest.approx(step_s + target.mean_s(6, 500))
-    assert profile.draft.mean_s(5, 500) == pytest.approx(step_s + head.mean_s(5, 500))
+    assert profile.draft.mean_s(5, 500) == pytest.approx(draft_s + head.mean_s(5, 500))
+    assert head.mean_s(5, 500) == pytest.approx(5 * engine.pass_s.value)  # which the host launches
     assert head.mean_s(5, 500) == pytest.approx(5 * head.mean_s(1, 502), rel=1e-6)
     assert profile.verify_prefill.mean_s(2000) < profile.verify.mean_s(2000)  # one token is scored
     alone = estimated_profile(placed_of("llama-3.1-8b@h100"))

@@ -17,7 +17,7 @@ import numpy as np
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.allocate import SharedBudget
 from specfleet.fleet.policies.goodspeed import best_goodput, utility
-from specfleet.fleet.records.columns import Column, Table
+from specfleet.fleet.records.columns import Column, Integers, Table
 from specfleet.fleet.records.metrics.devices import busy_s, cost, counters, energy, loads
 from specfleet.fleet.records.metrics.findings import Findings, findings_of
 from specfleet.fleet.records.metrics.grouped import Floats, Groups, find
@@ -27,7 +27,7 @@ from specfleet.fleet.records.metrics.overload import Overload, overload_of, stre
 from specfleet.fleet.records.metrics.service import meets, speedup
 from specfleet.fleet.records.metrics.steady import relaxation_s
 from specfleet.fleet.records.metrics.tables import requests_of
-from specfleet.fleet.records.metrics.window import Metric, Window, without_intervals
+from specfleet.fleet.records.metrics.window import Metric, Window, possible, without_intervals
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolved import Fleet
 
@@ -57,7 +57,7 @@ def assess(run: Run | Findings) -> tuple[dict[str, Metric], Overload | None]:
     metrics, overload = _metrics(findings), overload_of(findings)
     if isinstance(run, Run) and not run.header.steps:
         metrics = {name: metric for name, metric in metrics.items() if name in OF_ANSWERS}
-    if isinstance(run, Run) and run.header.world == "engine" and run.header.fleet.basis != "measured":
+    if isinstance(run, Run) and run.header.world == "engine" and not run.header.fleet.basis.startswith("measured"):
         metrics.pop("speedup", None)  # another machine's plain step
     return metrics if overload is None else without_intervals(metrics, math.inf), overload
 
@@ -88,7 +88,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     metrics |= energy(window, findings, tokens) | counters(window, findings.devices, tokens)
     metrics |= cost(window, fleet, tokens) | loads(window, findings)
     metrics |= _latencies(window, findings)
-    metrics |= speedup(fleet, _middle(findings.requests), metrics)
+    metrics |= speedup(fleet, _middle(findings.requests), _targets(window, findings), metrics)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
     if not without_steady_state(fleet.faults):
         return known
@@ -154,13 +154,14 @@ def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
 def _combined(metrics: Sequence[Metric]) -> Metric:
     values = [metric.value for metric in metrics]
     times_longer = float(np.median([metric.times_longer for metric in metrics]))
-    interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
     drifting = sum(metric.drifting for metric in metrics) > len(metrics) / 2
     # A parameter after a unit's comma, such as the busiest station, may differ between runs.
     unit = Counter(metric.unit for metric in metrics).most_common(1)[0][0]
     percentiles = combine([metric.percentiles for metric in metrics])
-    mean = Metric(float(np.mean(values)), *interval, unit, times_longer, drifting)
-    return msgspec.structs.replace(mean, **percentiles)
+    mean = float(np.mean(values))
+    interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
+    ends = possible(interval, mean, values, unit)
+    return msgspec.structs.replace(Metric(mean, *ends, unit, times_longer, drifting), **percentiles)
 
 
 def window_of(findings: Findings) -> Window:
@@ -184,9 +185,10 @@ def window_of(findings: Findings) -> Window:
 def _load(window: Window, findings: Findings, rounds: Table) -> dict[str, Metric]:
     """The round rates R_q and R_p (appendix C.1), and the load of the drafters."""
     drafters = findings.fleet.drafters.stations or findings.fleet.verifiers.count
-    verified = window.counts(rounds.verified_s, rounds.verify_s) / findings.fleet.verifiers.count
+    counted = rounds.verify_s if findings.fleet.in_turn else rounds.acceptance_length
+    verified = window.counts(rounds.verified_s, counted) / findings.fleet.verifiers.count
     return {
-        "rounds_per_s": window.rate(window.counts(rounds.drafted_s, rounds.service_s), "rounds/s"),
+        "rounds_per_s": window.rate(window.counts(rounds.drafted_s, rounds.draft_tokens), "rounds/s"),
         "rounds_per_s_per_target": window.rate(verified, "rounds/s"),
         "load": window.rate(busy_s(window, findings.draft_steps) / drafters, "share of time"),
     }
@@ -292,6 +294,15 @@ def _middle(requests: Table) -> float:
     if "middle" in requests.names:
         return float(requests.middle.sums.sum() / requests.middle.counts.sum())
     return float(np.mean(requests.prompt_tokens + requests.tokens / 2)) if len(requests) else math.nan
+
+
+def _targets(window: Window, findings: Findings) -> Integers:
+    """Return the target of each request of the window; each target once where requests are summed."""
+    count, requests = findings.fleet.verifiers.count, findings.requests
+    if "middle" in requests.names:
+        return np.arange(count)
+    targets: Integers = requests.tag[window.inside(requests.last_s)] % count
+    return targets
 
 
 def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from specfleet.fleet.records.columns import Series
 from specfleet.fleet.records.metrics.glossary import percentile_name
 from specfleet.fleet.records.metrics.intervals import Interval, batch_interval, drifts, quantile_levels
+from specfleet.fleet.shown import ends
 
 Floats = NDArray[np.float64]
 MIN_RELAXATIONS = 50  # relaxation times that a run needs for an interval of a mean: coverage is then 92 % or more
@@ -42,6 +43,11 @@ class Metric(msgspec.Struct, frozen=True):
     p50: "Metric | None" = None
     p90: "Metric | None" = None
     p99: "Metric | None" = None
+
+    @property
+    def ends(self) -> Interval:
+        """The ends of its interval as they are shown: NaN where it has no width."""
+        return ends(self.value, self.low, self.high)
 
     @property
     def percentiles(self) -> dict[str, "Metric"]:
@@ -205,19 +211,19 @@ class Window(msgspec.Struct, frozen=True):
             times_longer = max(times_longer, 2.0)
         if times_longer > 1:
             return Metric(value, unit=unit, times_longer=times_longer)
-        return Metric(value, *_within(batch_interval(means), value, means, unit), unit)
+        return Metric(value, *possible(batch_interval(means), value, means, unit), unit)
 
 
 def _still_changing(value: float, unit: str) -> Metric:
     return Metric(value, unit=unit, times_longer=2.0, drifting=True)  # the longer run is tested again
 
 
-def _within(interval: Interval, value: float, means: Floats, unit: str) -> Interval:
-    """Clip an interval to possible values: at least 0 if all batches are, at most 1 for shares; it contains its
-    value."""
-    low, high = interval
-    if means.min() >= 0:
-        low = max(low, 0.0)
-    if unit.startswith("share") and means.max() <= 1:
-        high = min(high, 1.0)
-    return min(low, value), max(high, value)
+def possible(interval: Interval, value: float, means: ArrayLike, unit: str) -> Interval:
+    """Clip an interval, widened to its value, to what can be: at least 0 if all `means` are, and 0 to 1 for a share.
+
+    The truth can be, so the clipped interval covers it as often.
+    """
+    low, high = min(interval[0], value), max(interval[1], value)
+    least = 0.0 if np.min(means) >= 0 else -math.inf
+    most = 1.0 if unit.startswith("share") else math.inf
+    return min(max(low, least), most), min(max(high, least), most)
