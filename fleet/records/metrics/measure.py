@@ -297,10 +297,10 @@ def _middle(requests: Table) -> float:
 
 
 def _targets(window: Window, findings: Findings) -> Integers:
-    """Return the target of each request of the window; each target once where requests are summed."""
+    """Return the target of each request of the window; of each stream where requests are summed."""
     count, requests = findings.fleet.verifiers.count, findings.requests
     if "middle" in requests.names:
-        return np.arange(count)
+        return np.arange(findings.fleet.streams or count) % count
     targets: Integers = requests.tag[window.inside(requests.last_s)] % count
     return targets
 
