@@ -1,4 +1,8 @@
-"""Efficiencies of devices, fitted to Vidur's operators: what `fleet/data/devices` states of A100 and H100."""
+"""Efficiencies of devices, fitted to operators of others: what `fleet/data/devices` states of four.
+
+Vidur's operators give those of A100 and H100, one by one; LLMServingSim's tables those of RTX 4090 and RTX PRO 6000,
+by sums of a layer at every second size, which the other sizes check.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -12,12 +16,27 @@ from scipy.optimize import minimize
 from bench.harness import Report, data_file, data_option
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import Figure
+from specfleet.fleet.hardware.operators import NORMS, ONCE, by_operator
 from specfleet.fleet.hardware.passes import Placed, kernel_s, product_s
 from specfleet.fleet.hardware.profile import placed_of
 from specfleet.fleet.hardware.shipped import device_of, shape_of
 
 FILES = {"a100-80gb": "vidur-a100-llama2-7b-mlp.csv", "h100": "vidur-h100-llama2-7b-mlp.csv"}
 """Files by device."""
+TABLES = {
+    "rtx-4090": "llmservingsim/RTX4090/meta-llama/Llama-3.1-8B/tp1",
+    "rtx-pro-6000": "llmservingsim/RTXPRO6000/meta-llama/Llama-3.1-8B/tp1",
+}
+"""Folders of tables by device; left out where there are none."""
+TABLED = "llama-3.1-8b"
+OF_SUMS = {
+    "bandwidth_share": 0.93,
+    "compute_share": 0.95,
+    "product_s": 4e-6,
+    "sharpness": 2.0,
+    "kernel_s": 2e-6,
+    "kernel_share": 0.6,
+}  # where their fit starts
 MODEL = "llama-2-7b"
 PRODUCTS = ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj")
 KERNELS = ("input_layernorm", "post_attention_layernorm", "attn_rope", "mlp_act", "add")
@@ -49,7 +68,7 @@ def read_operators(path: Path) -> list[Operators]:
     ]
 
 
-def estimated_s(model: Placed, tokens: int) -> dict[str, float]:
+def estimated_s(model: Placed, tokens: float) -> dict[str, float]:
     """Return the estimated time of each operator of a layer, by its name."""
     shape, device, parallel = model.shape, model.device, model.parallel
     hidden, queries, width = shape.hidden, shape.query_numbers / parallel, shape.intermediate / parallel
@@ -80,7 +99,58 @@ def study(options: argparse.Namespace) -> Report:
         for device, figures in fits.items()
         for name, value in figures.items()
     ]
-    return Report({"efficiencies, as shares or in seconds": rows})
+    tables = {device: options.data / folder for device, folder in TABLES.items() if (options.data / folder).is_dir()}
+    sums = []
+    for device, folder in tables.items():
+        figures, errors = fitted_sums(folder, device)
+        stated = {name: getattr(device_of(device), name).value for name in figures}
+        rows += [
+            {"device": device, "figure": name, "fitted": figures[name], "stated": stated[name]} for name in figures
+        ]
+        sums += [
+            {"device": device, "sums of operators": name, "off by %": 100 * error} for name, error in errors.items()
+        ]
+    return Report({"efficiencies, as shares or in seconds": rows, "sums left out of the fit": sums})
+
+
+def fitted_sums(folder: Path, device: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the efficiencies at which sums of a layer's operators are least off, and how far the others' are.
+
+    Errors: at the sizes left out, by these efficiencies, by those that are stated, and by tables of the fitted sizes.
+    """
+    dense = by_operator(folder / "dense.csv")
+    tokens = dense["o_proj"][0]
+    measured_s = sum(NORMS.get(name, 1) * times_s for name, (_, times_s) in dense.items() if name not in ONCE)
+    model, fitting = placed_of(f"{TABLED}@{device}"), np.arange(len(tokens)) % 2 == 0
+
+    def errors(values: dict[str, float], which: np.ndarray) -> float:
+        tried = with_figures(model, values)
+        ours = np.array([layer_s(tried, float(size)) for size in tokens[which]])
+        return float(np.abs(ours / measured_s[which] - 1).mean())
+
+    def error(scaled: np.ndarray) -> float:
+        values = {name: scale * start for scale, (name, start) in zip(scaled.tolist(), OF_SUMS.items(), strict=True)}
+        shares = [value for name, value in values.items() if name != "sharpness"]
+        if not all(0 < share <= 1 for share in shares) or values["sharpness"] < 1:
+            return float("inf")
+        return errors(values, fitting)
+
+    best = minimize(error, np.ones(len(OF_SUMS)), method="Nelder-Mead", options={"maxiter": 2000, "maxfev": 4000})
+    found = {name: scale * start for scale, (name, start) in zip(best.x.tolist(), OF_SUMS.items(), strict=True)}
+    tabled_s = np.interp(tokens[~fitting], tokens[fitting], measured_s[fitting])
+    stated = {name: getattr(device_of(device), name).value for name in OF_SUMS}
+    return found, {
+        "these efficiencies": errors(found, ~fitting),
+        "those stated": errors(stated, ~fitting),
+        "tables": float(np.abs(tabled_s / measured_s[~fitting] - 1).mean()),
+    }
+
+
+def layer_s(model: Placed, tokens: float) -> float:
+    """Return the estimated time of a layer without attention: its norms add and normalise."""
+    times_s, hidden = estimated_s(model, tokens), model.shape.hidden
+    kernels_s = times_s["attn_rope"] + times_s["mlp_act"] + 2 * kernel_s(model.device, 4 * tokens * hidden)
+    return sum(times_s[name] for name in PRODUCTS) + kernels_s
 
 
 def fitted_figures(measured: Sequence[Operators], device: str) -> dict[str, float]:

@@ -135,10 +135,11 @@ def _loop(loop: dict[str, Any]) -> Iterator[PaperRow]:
     """Yield TPOT and TTFT of closed loops, simulated."""
     settings = {name: value for name, value in loop.items() if name not in ("thread", "rows")}
     for entry in loop["rows"]:
-        run = MeasuredRun(name="", **settings, **entry)
+        run = MeasuredRun(name="", **settings, **{"ttft_ms": 0.0} | entry)
         ours, case = predicted(run), _case(loop, concurrency=run.concurrency)
         yield row("TPOT, ms", case, "estimated", run.tpot_ms, ours.tpot_ms)
-        yield row("TTFT, ms", case, "estimated", run.ttft_ms, ours.ttft_ms)
+        if run.ttft_ms:
+            yield row("TTFT, ms", case, "estimated", run.ttft_ms, ours.ttft_ms)
 
 
 def _apart(table: dict[str, Any]) -> Iterator[PaperRow]:

@@ -18,7 +18,16 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, known_profiles, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
 from specfleet.fleet.scenario.writing import changed, tag_of
-from specfleet.fleet.times.labels import MEANINGS, Missing, basis_of, estimated_numbers, left_out_of, warning_of
+from specfleet.fleet.times.labels import (
+    ASSUMED_RANGE,
+    MEANINGS,
+    Missing,
+    basis_of,
+    estimated_numbers,
+    left_out_of,
+    rests_on_assumed,
+    warning_of,
+)
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.analytic import StarPrediction
@@ -94,10 +103,13 @@ def _estimated(scenario: Scenario) -> Iterator[str]:
         if warning and not numbers:
             yield f"profile {name}: {warning}; calibrate again on a quiet host"
         elif warning:
+            low, high = ASSUMED_RANGE
+            is_assumed = rests_on_assumed(profile, "target") or rests_on_assumed(profile, "drafter")
+            far = f": with assumed efficiencies, measured steps took {low:.2g} to {high:.2g} times as long"
             yield (
                 f"profile {name}: {warning} ({', '.join(numbers)}); delays between "
                 "steps and links are none unless the scenario gives them. docs/results.md says how far "
-                "such estimates are off"
+                f"such estimates are off{far if is_assumed else ''}"
             )
 
 

@@ -17,8 +17,6 @@ from specfleet.fleet.inputs.text import read_json
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "tiktoken.model")
 STEPS = ("normalizer", "pre_tokenizer")
-
-
 KEYS = ("drafters.model", "verifiers.model")
 
 
@@ -28,12 +26,9 @@ def check_shared_tokenizer(drafter: str, target: str, keys: tuple[str, str] = KE
     Two folders without a tokenizer pass if their vocabularies have the same length: their prompts are ids. `keys`: that
     name them in errors; two models of one side may be compared.
     """
-    models = drafter, target
-    names = " and ".join(f"{key} = {model!r}" for key, model in zip(keys, models, strict=True))
-    folders = [
-        folder_of(model, "target" if key.startswith("verifiers") else "drafter", key)
-        for key, model in zip(keys, models, strict=True)
-    ]
+    pair = list(zip(keys, (drafter, target), strict=True))
+    names = " and ".join(f"{key} = {model!r}" for key, model in pair)
+    folders = [folder_of(model, "target" if key.startswith("verifiers") else "drafter", key) for key, model in pair]
     sizes = [int(read_config(folder).get_text_config().vocab_size) for folder in folders]
     there = [any((folder / name).is_file() for name in (FAST, *OTHERS)) for folder in folders]
     if all(there):

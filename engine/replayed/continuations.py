@@ -23,8 +23,6 @@ from specfleet.fleet.scenario.resolved import Fleet
 
 BATCH = 16  # prompts decoded side by side
 
-NONE = Continuation([], [])  # of a request of another node's target
-
 Prompt = tuple[int, ...]
 Decoded = dict[str, np.ndarray]
 """`prompts` (P, tokens), their `continuations` (P, tokens), and `hidden` if it is read."""
@@ -42,18 +40,20 @@ def continuations_of(fleet: Fleet, cache_folder: Path, targets: Sequence[int] | 
             f"workload.temperature = {fleet.workload.temperature} with verifiers.kind = 'replayed': a replayed "
             "target has one greedy continuation; allowed: 0, or verifiers.kind = 'real'"
         )
-    with_hidden, asked = fleet.drafters.kind == "eagle", dict[str, dict[Prompt, int]]()
-    prompts = [tuple(prompt) for prompt in prompts_of(fleet, targets)]
-    models = {number: fleet.target_model(target) for number, target in targets_of(fleet, targets).items()}
+    prompts, with_hidden = [tuple(prompt) for prompt in prompts_of(fleet, targets)], fleet.drafters.kind == "eagle"
+    of_models: dict[str, dict[int, int]] = {}  # targets by request
     for number, target in targets_of(fleet, targets).items():
-        asked.setdefault(models[number], {})[prompts[number]] = target
-    made: dict[tuple[str, Prompt], Continuation] = {}
-    for model, of_model in asked.items():
-        kept = decode_missing(fleet, list(of_model), with_hidden, cache_folder, min(of_model.values()))
-        texts = zip(kept["prompts"].tolist(), kept["continuations"].tolist(), strict=True)
-        for place, (prompt, tokens) in enumerate(texts):
-            made[model, tuple(prompt)] = Continuation(prompt, tokens, kept["hidden"][place] if with_hidden else None)
-    return [made.get((models.get(number, ""), prompt), NONE) for number, prompt in enumerate(prompts)]
+        of_models.setdefault(fleet.target_model(target), {})[number] = target
+    texts = [Continuation([], [])] * len(prompts)  # of other nodes' requests
+    for own in of_models.values():
+        asked = list(dict.fromkeys(prompts[number] for number in own))
+        kept = decode_missing(fleet, asked, with_hidden, cache_folder, min(own.values()))
+        places = {tuple(prompt): place for place, prompt in enumerate(kept["prompts"].tolist())}
+        continuations = kept["continuations"].tolist()
+        for number, place in ((number, places[prompts[number]]) for number in own):
+            hidden = kept["hidden"][place] if with_hidden else None
+            texts[number] = Continuation(list(prompts[number]), continuations[place], hidden)
+    return texts
 
 
 def decode_missing(

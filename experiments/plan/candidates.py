@@ -202,9 +202,7 @@ def _at(
             on_target.add(placed.named)
             yield made(placed.named, "head" if placed.shape.head else "beside", placed, model)
         if where and not placed.shape.head:
-            apart = placed_of(text)  # with steps of its own
-            alone = msgspec.structs.replace(apart, engine=msgspec.structs.replace(apart.engine, draft_s=None))
-            yield made(text, "apart", alone, model, text)
+            yield made(text, "apart", placed_of(text), model, text)
 
 
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:

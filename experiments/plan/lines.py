@@ -17,7 +17,7 @@ from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Values, sim
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import mean_lengths
-from specfleet.fleet.times.labels import basis_of
+from specfleet.fleet.times.labels import ASSUMED_RANGE, basis_of, rests_on_assumed
 from specfleet.fleet.times.profile import HardwareProfile
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the largest load that is carried, to say how deep to draft
@@ -241,18 +241,26 @@ def _risk(search: Simulations) -> str:
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     basis = basis_of(profile)
-    error, spread = STEP_ERROR[basis], 0.0
-    if best.depth and best.candidate.placed is not None:
-        spread = best.candidate.placed.engine.spread
-    of_drafts = math.hypot(error, spread)
+    error, of_drafts = (
+        ASSUMED_RANGE[1] - 1 if rests_on_assumed(profile, role) else STEP_ERROR[basis] for role in ("target", "drafter")
+    )
+    placed = best.candidate.placed if best.depth else None
+    spread = placed.engine.spread if placed else 0.0
+    of_drafts = math.hypot(of_drafts, spread)
     scenario = slowed(search.scenario(best), 1 + error, (1 + of_drafts) / (1 + error))
     values = simulated(scenario)
     missed = _missed(search, values)
     says = f", misses {', '.join(missed)}" if missed else ", meets the goals" if question.goals else ""
     if values["overload"] or not _carries(best, scenario, question.load):
         says = ", more than it carries"
+    why = f"the error at 95 % of times that are {basis}"
+    if rests_on_assumed(profile, "target"):
+        low, high = ASSUMED_RANGE
+        why = (
+            f"for measured ones took {low:.2g} to {high:.2g} times those that were estimated with assumed efficiencies"
+        )
     drafts = f", drafts {of_drafts:.0%} by the engine's versions, too" if spread else ""
     return (
-        f"risk: with steps {error:.0%} slower, the error at 95 % of times that are {basis}{drafts}, TPOT is "
+        f"risk: with steps {error:.0%} slower, {why}{drafts}, TPOT is "
         f"{1e3 * values['tpot_s']:.4g} ms{says}; acceptance is taken as given"
     )

@@ -9,8 +9,8 @@ from specfleet.fleet.scenario.changes import parts_of
 
 PER_HOUR = {  # assumed: rounded prices of cloud providers for an hour, in dollars, of autumn 2026
     "h100": 3.0, "h100-pcie": 2.5, "h200": 3.8, "a100-80gb": 1.8, "a100-40gb": 1.3, "l40s": 1.0, "l4": 0.6,
-    "rtx-4090": 0.45, "rtx-5090": 0.8, "jetson-orin": 0.1, "b200": 5.0, "b300": 6.0, "gb200": 6.0, "gb300": 7.0,
-    "h20": 2.0, "mi300x": 2.5, "mi355x": 4.0,
+    "rtx-4090": 0.45, "rtx-5090": 0.8, "rtx-pro-6000": 1.6, "jetson-orin": 0.1, "b200": 5.0, "b300": 6.0, "gb200": 6.0,
+    "gb300": 7.0, "h20": 2.0, "mi300x": 2.5, "mi355x": 4.0,
 }  # fmt: skip
 FREE = "an hour of a target costs 0, and then fleets without drafters are free; give it a price above 0"
 ASSUMED = "$ (assumed prices)"

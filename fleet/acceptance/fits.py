@@ -31,11 +31,15 @@ MIN_SPREAD = 1e-9  # variance of beta over its maximum; below this share a singl
 
 
 class MeanLength(NamedTuple):
-    """Mean accepted draft tokens a round, with its 95 % confidence interval."""
+    """Mean accepted draft tokens a round, with its 95 % confidence interval.
+
+    - `alike`: how many times as wide the interval is as if rounds did not depend on their session.
+    """
 
     mean: float
     low: float
     high: float
+    alike: float
 
 
 def fit_geometric(measured: Measured) -> Geometric:
@@ -100,7 +104,9 @@ def mean_interval(sessions: Sequence[Sequence[int]]) -> MeanLength:
     residuals = accepted - mean * rounds
     error = np.sqrt(residuals.var(ddof=1) * len(rounds)) / rounds.sum()
     half_width = stats.t.ppf(0.975, len(rounds) - 1) * error
-    return MeanLength(float(mean), float(mean - half_width), float(mean + half_width))
+    independent = np.concatenate(list(map(np.asarray, sessions))).std() / np.sqrt(rounds.sum())
+    alike = error / independent if independent else 1.0
+    return MeanLength(float(mean), float(mean - half_width), float(mean + half_width), float(alike))
 
 
 def _trials(measured: Measured) -> tuple[Floats, Floats, Floats]:

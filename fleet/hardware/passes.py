@@ -53,6 +53,7 @@ class Placed(msgspec.Struct, frozen=True):
     cache: str = "kv-bf16"
     mlp: str = ""
     experts: str = ""
+    operators: str = ""
 
     @property
     def mlp_precision(self) -> str:

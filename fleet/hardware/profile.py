@@ -1,11 +1,14 @@
 """An estimated profile of a target and a drafter; every number has a label."""
 
+from pathlib import Path
+
 import msgspec
 
 from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.memory import NOTE, kv_memory
+from specfleet.fleet.hardware.operators import passes_of
 from specfleet.fleet.hardware.passes import Placed, check, precisions_of, rewrite_s, roofline_of, runs_as
 from specfleet.fleet.hardware.shape import ModelShape
 from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of, shipped_case
@@ -21,7 +24,9 @@ PARTS = ("kv", "mlp", "experts")  # of a model that may have precisions of their
 LEFT_OUT = "assumed: none; estimates know steps alone"
 
 
-def estimate(target: str, draft: str | None = None, *, engine: str = "graphs") -> HardwareProfile:
+def estimate(
+    target: str, draft: str | None = None, *, engine: str = "graphs", operators: str | Path = ""
+) -> HardwareProfile:
     """Estimate the step times of a target and its drafter by rooflines; every number of the profile has a label.
 
     - `target`, `draft`: a model on a device: MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8 for
@@ -30,6 +35,7 @@ def estimate(target: str, draft: str | None = None, *, engine: str = "graphs") -
       hub, or a config.json of transformers (or its folder). A device is a shipped name, or a TOML file of the same
       keys. Without `draft`, the profile has the target's model in both roles.
     - `engine`: graphs, eager, vllm, sglang or trtllm, or a file.
+    - `operators`: a folder of the target's operators in LLMServingSim's form (GPU/MODEL/tpN), whose sums passes are.
 
     Raises InputError, one line with the allowed values, for unknown names and for combinations that do not fit.
 
@@ -39,7 +45,8 @@ def estimate(target: str, draft: str | None = None, *, engine: str = "graphs") -
     'estimated: roofline of llama-3.1-8b on h100, bf16, CUDA graphs, one pass'
     """
     drafting = None if draft is None else placed_of(draft, engine)
-    return estimated_profile(placed_of(target, engine), drafting)
+    placed = msgspec.structs.replace(placed_of(target, engine), operators=str(operators))
+    return estimated_profile(placed, drafting)
 
 
 def placed_of(text: str, engine: str = "graphs") -> Placed:
@@ -96,10 +103,11 @@ def devices_in(place: str) -> tuple[str, int]:
 def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int = 0) -> Placed:
     """Place a drafter on a target's device: split as the target where its heads allow, as vLLM splits it.
 
-    `devices`: of the target's, that it is split over in place of all. Without a precision it has that of its
-    checkpoint. One that the device cannot compute in is the target's; InputError where it is the checkpoint's.
+    `devices`: of the target's, that it is split over in place of all. Its drafts are part of the target's steps.
+    Without a precision it has that of its checkpoint. One that the device cannot compute in is the target's; InputError
+    where it is the checkpoint's.
     """
-    one = {0: "the target's device", 1: "one of the target's devices"}
+    one, engine = {0: "the target's device", 1: "one of the target's devices"}, target.engine
     precision, allowed = runs_as(precision or shape.weights_in or "bf16", target.device), precisions_of(target.device)
     if shape.quantised and precision not in allowed:
         raise InputError(
@@ -109,6 +117,7 @@ def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int 
     return msgspec.structs.replace(
         target,
         shape=shape,
+        engine=msgspec.structs.replace(engine, step_s=engine.draft_s or engine.step_s),
         parallel=devices or shape.beside(target.parallel),
         precision=precision if precision in allowed else target.precision,
         named=f"{shape.name} on {one.get(devices) or f'{devices} of the devices of the target'}",
@@ -139,10 +148,10 @@ def _precisions(text: str, asked: list[str]) -> tuple[str, dict[str, str]]:
 def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwareProfile:
     """Return the profile of a target and its drafter; without a drafter, the target's model in both roles.
 
-    A draft is one pass for each token, a verification one pass over all tokens; each has the overhead of its engine,
-    which a draft on the target's device shares with the target's step.
-    A realignment rewrites both caches. The profile has no acceptance and no delays between steps; a scenario can set
-    them. Raises InputError for an EAGLE head as target, and for a head of another width.
+    A draft is one pass for each token, a verification one pass over all tokens; each has the overhead of its engine, of
+    which a head's draft shares most with the target's step. A realignment rewrites both caches. The profile has no
+    acceptance and no delays between steps; a scenario can set them. Raises InputError for an EAGLE head as target, and
+    for a head of another width.
     """
     if target.shape.head:
         raise InputError(f"target {target.shape.name}: an EAGLE head only drafts; name the model that it drafts for")
@@ -153,17 +162,20 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
             f"{target.shape.name} has {target.shape.hidden}"
         )
     row_s = target.engine.row_s.value
+    every, last = roofline_of(target), roofline_of(target, every_logit=False)
+    if target.operators:
+        every, last = passes_of(target)
     of_target = StepTime(base_s=target.engine.step_s.value + row_s, per_row_s=row_s)
-    one_pass = msgspec.structs.replace(of_target, roofline=roofline_of(target))
+    one_pass = msgspec.structs.replace(of_target, roofline=every)
     step_s, rewritten_s = drafter.engine.step_s.value, rewrite_s(target) + rewrite_s(drafter)
-    shared = draft.engine.draft_s if draft and (draft.shape.head or draft.device == target.device) else None
+    drafting = drafter.engine.draft_s if drafter.shape.head else None
     return HardwareProfile(
         name=f"{drafter.shape.name}-for-{target.shape.name}" if draft else target.shape.name,
-        draft=StepTime(base_s=shared.value if shared else step_s, roofline=roofline_of(drafter, in_turn=True)),
+        draft=StepTime(base_s=drafting.value if drafting else step_s, roofline=roofline_of(drafter, in_turn=True)),
         verify=one_pass,
         decode=one_pass,
         draft_prefill=StepTime(base_s=step_s, roofline=roofline_of(drafter, every_logit=False)),
-        verify_prefill=msgspec.structs.replace(of_target, roofline=roofline_of(target, every_logit=False)),
+        verify_prefill=msgspec.structs.replace(of_target, roofline=last),
         realign=StepTime(per_context_token_s=rewritten_s, per_row_context_s=rewritten_s),
         kv=kv_memory(target, drafter if draft else None),
         vocabulary=target.shape.vocabulary,
@@ -180,6 +192,8 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
 def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
     """Label every number of the profile, and list its input figures."""
     of_target, of_drafter = (f"estimated: roofline of {placed.named}" for placed in (target, drafter))
+    if target.operators:
+        of_target = f"estimated: measured operators in {target.operators}, summed for {target.named}"
     labels = {
         "draft": f"{of_drafter}, a pass for each token",
         "verify": f"{of_target}, one pass",

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import asdict, fields
 
-from specfleet.fleet.acceptance.models import AcceptanceModel, Recorded, expected_accepted
+from specfleet.fleet.acceptance.models import AcceptanceModel, Recorded, expected_committed
 from specfleet.fleet.times.effects import IdleEffect
 from specfleet.fleet.times.labels import MEANINGS, basis_of, left_out_of, warning_of
 from specfleet.fleet.times.overhead import Overhead, Overheads, StationOverheads
@@ -86,12 +86,13 @@ def _acceptance(model: AcceptanceModel | None) -> Iterator[tuple[str, str, str]]
     from specfleet.fleet.acceptance import fits  # noqa: PLC0415  (scipy.optimize takes a second)
 
     if len(model.sessions) > 1:
-        mean, low, high = fits.mean_interval(model.sessions)
-        rounds = sum(map(len, model.sessions))
-        yield f"acceptance, mean of {rounds} rounds", f"{mean:.3g} ({low:.3g} to {high:.3g}) draft tokens a round", ""
+        mean, low, high, alike = fits.mean_interval(model.sessions)
+        what = f"acceptance, mean of {sum(map(len, model.sessions))} rounds"
+        wider = f"an interval {alike:.1f} times that of rounds that do not depend on their request"
+        yield what, f"{mean:.3g} ({low:.3g} to {high:.3g}) draft tokens a round", wider
     for name, fit in ("geometric", fits.fit_geometric(model)), ("beta-geometric", fits.fit_beta_geometric(model)):
         parameters = ", ".join(f"{key} = {value:.3g}" for key, value in asdict(fit).items())
-        ours, recorded = (expected_accepted(either, model.depth) + 1 for either in (fit, model))
+        ours, recorded = (expected_committed(either, model.depth) for either in (fit, model))
         error = f"tokens a round {ours / recorded - 1:+.1%}, total variation {fits.total_variation(fit, model):.1%}"
         yield f"acceptance, {name}", parameters, error
 

@@ -8,6 +8,12 @@ Basis = Literal["measured", "measured on an unsteady host", "stated", "estimated
 UNSTEADY_HOST = "unsteady host"  # key of a profile's provenance: what no steady host gives
 LABELS = ("measured", "fitted", "stated", "estimated", "assumed")  # possible prefixes of a number's source
 
+EFFICIENCIES = ("bandwidth_share", "compute_share", "product_s", "kernel_s", "kernel_share")  # of a device, in sources
+ASSUMED_RANGE = (0.69, 2.16)
+"""What measured steps took over estimated ones where efficiencies were assumed: 95 % of TPOTs on H200, B200 and B300,
+RTX 4090 and RTX PRO 6000 before their fits, and four of MI300X, which are the upper end (`bench/serving_rows.py`,
+`bench/published.py`). GB200 is left out: 7 rows of a cache too small to tell."""
+
 
 def label_of(source: str) -> str:
     """Return the kind of number of a source; without a known prefix, the source states the number.
@@ -31,6 +37,12 @@ def basis_of(profile: HardwareProfile) -> Basis:
 def estimated_numbers(profile: HardwareProfile) -> list[str]:
     """List a profile's estimated numbers by their dotted names."""
     return [name for name, source in profile.sources.items() if label_of(source) == "estimated"]
+
+
+def rests_on_assumed(profile: HardwareProfile, role: Literal["target", "drafter"]) -> bool:
+    """Return whether the steps of a role are estimated for a device whose efficiencies are assumed."""
+    sources = (profile.sources.get(f"{role}.device.{name}", "") for name in EFFICIENCIES)
+    return any(label_of(source) == "assumed" for source in sources)
 
 
 def warning_of(basis: str) -> str:

@@ -19,17 +19,18 @@ from specfleet.sim.fast.events import (
     Wires,
     send,
 )
-from specfleet.sim.fast.serving_rows import add_work, drop_work
+from specfleet.sim.fast.serving_rows import add_work, drop_work, free_row
 from specfleet.sim.fast.serving_state import Limits, Slots, StepLog
+from specfleet.sim.fast.sums import Sums, add_return, add_round
 
 
 @compiled
 def request_draft(
-    requests: Array, streams: Array, wires: Wires, numbers: Numbers, heap: Array, clock: Record, stream: int
+    texts: Array, streams: Array, wires: Wires, numbers: Numbers, heap: Array, clock: Record, stream: int
 ) -> None:  # fmt: skip
     """Request a draft of a row from its drafter."""
     row = streams[stream]
-    size = requests[row.request].opening_bytes
+    size = texts[row.request].opening_bytes
     if row.epoch > 1:
         size = wires.request_bytes[row.committed - row.requested]
     message = send(wires, numbers, heap, clock, row.up, size)
@@ -40,18 +41,18 @@ def request_draft(
 
 @compiled
 def send_leave(
-    requests: Array, streams: Array, wires: Wires, numbers: Numbers, heap: Array, clock: Record, stream: int
+    texts: Array, streams: Array, wires: Wires, numbers: Numbers, heap: Array, clock: Record, stream: int
 ) -> None:  # fmt: skip
     """Close a complete request at its drafter."""
     row = streams[stream]
-    message = send(wires, numbers, heap, clock, row.up, requests[row.request].leave_bytes)
+    message = send(wires, numbers, heap, clock, row.up, texts[row.request].leave_bytes)
     message.kind, message.stream, message.request = LEAVE, stream, row.request
     message.epoch, message.base, message.tokens, message.round = 0, 0, 0, -1
 
 
 @compiled
 def drop_drafts(
-    requests: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
+    texts: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
     clock: Record, stream: int, tokens: int,
 ) -> None:  # fmt: skip
     """Drop the first tokens of a late draft, which the text has passed; request another if none is left."""
@@ -62,12 +63,12 @@ def drop_drafts(
         return
     row.drafts, row.passed = 0, 0
     row.epoch += 1
-    request_draft(requests, streams, wires, numbers, heap, clock, stream)
+    request_draft(texts, streams, wires, numbers, heap, clock, stream)
 
 
 @compiled
 def decode_late(
-    requests: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
+    texts: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
     clock: Record, stream: int,
 ) -> None:  # fmt: skip
     """Commit a token of a row whose draft is late. A draft that came meanwhile, perhaps empty, loses its first
@@ -78,12 +79,12 @@ def decode_late(
     if row.work == VERIFY:
         drop_work(target, slots, stream)
         row.work = NO_STEP
-        drop_drafts(requests, streams, target, slots, wires, numbers, heap, clock, stream, 1)
+        drop_drafts(texts, streams, target, slots, wires, numbers, heap, clock, stream, 1)
 
 
 @compiled
 def receive_draft(
-    requests: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
+    texts: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
     clock: Record, message: Record,
 ) -> None:  # fmt: skip
     """Let a row wait for the verification of its draft, unless its request is complete."""
@@ -91,20 +92,23 @@ def receive_draft(
     row = streams[stream]
     if message.request != row.request or message.epoch != row.epoch:
         return
-    row.drafts, row.round = message.tokens, message.round
+    row.drafts, row.round, row.arrived_s, row.at_target_s = message.tokens, message.round, clock.now_s, -1.0
     if row.passed > 0:
-        drop_drafts(requests, streams, target, slots, wires, numbers, heap, clock, stream, row.passed)
+        drop_drafts(texts, streams, target, slots, wires, numbers, heap, clock, stream, row.passed)
     else:
         add_work(target, streams, slots, stream, VERIFY)
 
 
 @compiled
-def receive_request(drafter: Record, streams: Array, clock: Record, message: Record) -> None:
+def receive_request(drafter: Record, streams: Array, clock: Record, message: Record, sums: Sums) -> None:
     """Let a session wait for its drafter, behind all others; the first request opens it there."""
     stream = message.stream
     row = streams[stream]
     if message.epoch == 1:
         row.cold, row.tail_there = True, 0
+    elif row.drafted_s >= 0:
+        add_return(sums, row, clock.now_s)
+    row.asked_s, row.drafted_s = clock.now_s, -1.0
     row.catches_up = row.tail_there > 0 and row.tail_there == message.base - row.base_there - 1
     row.open_there, row.epoch_there, row.base_there = message.request, message.epoch, message.base
     row.tail_there, row.round_there, row.behind_there, row.waits_there = 0, clock.rounds, -1, True
@@ -117,10 +121,12 @@ def receive_request(drafter: Record, streams: Array, clock: Record, message: Rec
 
 
 @compiled
-def receive_leave(drafter: Record, streams: Array, slots: Slots, stream: int) -> None:
+def receive_leave(drafter: Record, streams: Array, slots: Slots, limits: Limits, clock: Record, stream: int) -> None:
     """End a session at its drafter. If its draft is late, it may still wait there, or be about to draft."""
     row = streams[stream]
     row.open_there = -1
+    if limits.streams == 0:
+        free_row(streams, clock, stream)
     if row.waits_there:
         row.waits_there = False
         before, other = -1, drafter.first
@@ -152,7 +158,7 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
         while drafter.first >= 0 and drafter.running < limits.group:
             stream = drafter.first
             row = streams[stream]
-            drafter.first, row.waits_there = row.behind_there, False
+            drafter.first, row.waits_there, row.begun_s = row.behind_there, False, now_s
             slots.running[start + drafter.running] = stream
             drafter.running += 1
             if row.cold:
@@ -175,19 +181,23 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
 
 @compiled
 def end_group_step(
-    streams: Array, drafter: Record, wires: Wires, numbers: Numbers, heap: Array, clock: Record,
-    log: StepLog,
+    streams: Array, drafter: Record, wires: Wires, numbers: Numbers, heap: Array, clock: Record, log: StepLog,
+    sums: Sums,
 ) -> None:  # fmt: skip
     """Send the drafts of a step, except for sessions that left while it ran; or note their prefills."""
+    service_s = drafter.duration_s - drafter.ending_s
     for number in range(drafter.members):
         part = log.parts[drafter.logged + number]
         row = streams[part.stream]
+        if drafter.step == DRAFTING:
+            wait_s = row.begun_s - row.asked_s if row.open_there == part.request else -1.0
+            add_round(sums, clock.now_s, part.tokens, service_s, drafter.idle_gap_s, wait_s)
         if row.open_there != part.request:
             continue
         if drafter.step == PREFILL:
             row.cold = False
         elif row.epoch_there == part.epoch:
-            row.tail_there = part.tokens
+            row.tail_there, row.drafted_s = part.tokens, clock.now_s
             message = send(wires, numbers, heap, clock, row.down, wires.draft_bytes[part.tokens])
             message.kind, message.stream, message.request, message.round = DRAFT, part.stream, part.request, part.round
             message.epoch, message.base, message.tokens = part.epoch, part.base, part.tokens

@@ -1,20 +1,25 @@
 """Published throughputs: what a row is made of, and that no estimate depends on the figure it is held against."""
 
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from bench import published as study
+from bench import serving_rows
 from bench.published import reproduce, round_s
 from specfleet.experiments.reproduce.rows import PaperRow
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.hardware.shipped import engine_of
+from specfleet.fleet.times.labels import ASSUMED_RANGE
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[PaperRow]:
-    return reproduce().rows
+def rows() -> Iterator[list[PaperRow]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving_rows, "WAVES", 2)
+        yield reproduce().rows
 
 
 def test_rounds_are_drafts_and_a_verification() -> None:
@@ -48,8 +53,8 @@ def test_estimates_do_not_move_with_what_was_measured(rows: list[PaperRow], monk
     changed: dict[str, Any] = deepcopy(study.THREADS)
     for entry in [*(entry for table in changed["tables"] for entry in table["rows"]), *changed["apart"][0]["rows"][1:]]:
         entry["measured"] *= 2
-    for entry in changed["loops"][0]["rows"]:
-        entry["tpot_ms"], entry["ttft_ms"] = 2 * entry["tpot_ms"], 2 * entry["ttft_ms"]
+    for entry in (entry for loop in changed["loops"] for entry in loop["rows"]):
+        entry |= {name: 2 * time_ms for name, time_ms in entry.items() if name.endswith("_ms")}
     monkeypatch.setattr(study, "THREADS", changed)
     after = reproduce().rows
     assert {row.kind for row in rows} == {"estimated", "predicted", "fitted", "identity", "unsettled"}
@@ -66,3 +71,11 @@ def test_no_version_is_predicted_from_itself(rows: list[PaperRow], monkeypatch: 
         [row.ours for row in made if row.case["thread"] == "vLLM #20780"] for made in (rows, reproduce().rows)
     )
     assert after == of_first
+
+
+def test_the_range_of_assumed_efficiencies_holds_the_card_that_set_it(rows: list[PaperRow]) -> None:
+    ratios = [row.paper / row.ours for row in rows if "#1061" in str(row.case["thread"]) and row.paper and row.ours]
+    assert len(ratios) == 4
+    low, high = ASSUMED_RANGE
+    assert low < min(ratios)
+    assert max(ratios) == pytest.approx(high, rel=0.03)

@@ -31,7 +31,7 @@ from specfleet.fleet.policies.continuous import ContinuousBatching
 from specfleet.fleet.policies.shapes import CHAIN
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
-from specfleet.fleet.times.labels import basis_of, estimated_numbers, label_of
+from specfleet.fleet.times.labels import basis_of, estimated_numbers, label_of, rests_on_assumed
 from specfleet.fleet.times.mixed import pass_s
 from specfleet.fleet.times.overhead import Overhead
 from specfleet.fleet.times.profile import STEPS, HardwareProfile, read_profile
@@ -328,6 +328,13 @@ def test_an_estimated_profile_labels_all_that_it_holds() -> None:
     assert all(label_of(source) != "measured" for source in profile.sources.values())
     assert {basis_of(read_profile(name, Path())) for name in ("a100", "rtx-4090")} == {"stated"}
     assert basis_of(read_profile("jetson-orin", Path())) == "assumed"
+
+
+def test_estimates_say_whether_a_device_has_measured_efficiencies() -> None:
+    profile = estimated_profile(placed_of("llama-3.1-8b@h100"), placed_of("llama-3.2-1b@l40s"))
+    assert not rests_on_assumed(profile, "target")
+    assert rests_on_assumed(profile, "drafter")
+    assert not any(rests_on_assumed(read_profile(name, Path()), "target") for name in ("a100", "rtx-4090"))
 
 
 def _default(name: str) -> Any:

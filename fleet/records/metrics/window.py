@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from specfleet.fleet.records.columns import Series
 from specfleet.fleet.records.metrics.glossary import percentile_name
 from specfleet.fleet.records.metrics.intervals import Interval, batch_interval, drifts, quantile_levels
 from specfleet.fleet.shown import ends
@@ -109,9 +110,15 @@ class Window(msgspec.Struct, frozen=True):
         inside: NDArray[np.bool_] = (times_s > self.edges_s[0]) & (times_s <= self.edges_s[-1])
         return inside
 
-    def sums(self, time_s: ArrayLike, values: ArrayLike | None = None) -> Floats:
+    def counts(self, time_s: ArrayLike, values: ArrayLike | Series) -> Floats:
+        """Count the values of each batch by their times: shape (batches,)."""
+        return self.sums(time_s, values.counts if isinstance(values, Series) else None)
+
+    def sums(self, time_s: ArrayLike, values: ArrayLike | Series | None = None) -> Floats:
         """Sum `values` over each batch by their times, or count the times: shape (batches,)."""
         times_s, batches = np.asarray(time_s, dtype=float), len(self.edges_s) - 1
+        if isinstance(values, Series):
+            values = values.sums
         if (times_s[1:] >= times_s[:-1]).all():  # the usual case, without NaN: a batch is then a slice
             ends = np.searchsorted(times_s, self.edges_s, side="right")
             sums = np.diff(ends).astype(np.float64)
@@ -149,20 +156,26 @@ class Window(msgspec.Struct, frozen=True):
         above, below = above[telling], below[telling]
         return self._estimate(value, value + (above - value * below) / below.mean(), unit)
 
-    def mean(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
+    def mean(self, time_s: ArrayLike, values: ArrayLike | Series, unit: str) -> Metric:
         """Return the mean of the finite values, by their times; interval by the delta method."""
+        if isinstance(values, Series):
+            return self.ratio(self.sums(time_s, values), self.counts(time_s, values), unit)
         times_s, numbers = np.asarray(time_s, dtype=float), np.asarray(values)
         finite = numbers.dtype.kind != "f" or ~np.isnan(numbers)
         if not np.all(finite):
             times_s, numbers = times_s[finite], numbers[finite]
         return self.ratio(self.sums(times_s, numbers), self.sums(times_s), unit)
 
-    def spread(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
+    def spread(self, time_s: ArrayLike, values: ArrayLike | Series, unit: str) -> Metric:
         """Return the mean, as `mean`, with its percentiles; the interval of one lies between two ordered values."""
+        mean = self.mean(time_s, values, unit)
+        if isinstance(values, Series):
+            assert values.sample_s is not None
+            assert values.sample is not None
+            time_s, values = values.sample_s, values.sample
         times_s, sample = np.asarray(time_s, dtype=float), np.asarray(values, dtype=float)
         known = self.inside(times_s) & ~np.isnan(sample)
         times_s, sample = times_s[known], sample[known]
-        mean = self.mean(times_s, sample, unit)
         if not len(sample):
             return msgspec.structs.replace(mean, p50=mean, p90=mean, p99=mean)
         ordered, counts = np.sort(sample), self.sums(times_s)

@@ -1,0 +1,125 @@
+"""Passes of a model as sums of its operators, from tables in LLMServingSim's form that were measured on one device.
+
+A folder has one layer's times on one of the devices that share a model, in microseconds: `dense.csv` by tokens of the
+step, `attention.csv` by a chunk of a prompt beside decoding rows, `per_sequence.csv` (head, sampler) by sequences, and
+`moe.csv` by tokens and distinct experts. All-reduces are not in it, and are estimated.
+"""
+
+import csv
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.passes import Placed, all_reduce_s, distinct_experts
+from specfleet.fleet.inputs.text import read_text
+from specfleet.fleet.times.roofline import AttentionTime, Roofline
+
+Floats = NDArray[np.float64]
+NORMS = {"layernorm": 2}  # operators of a layer that a table has once
+ONCE = ("embedding", "final_layernorm")  # operators of a step
+SIZES = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+REWEIGHTED = 20  # times, for the least absolute errors
+SMALL = 0.02  # an error below which a weight no longer grows
+BEYOND = 64  # times the longest step of the tables, to which times grow in proportion
+
+
+class Attention(msgspec.Struct, frozen=True):
+    """Attention of a layer, in seconds: a launch, a decoding row, a token read, and a pair of tokens."""
+
+    launch_s: float
+    row_s: float
+    read_s: float
+    pair_s: float
+
+
+def passes_of(placed: Placed) -> tuple[Roofline, Roofline]:
+    """Return the passes of a model from its tables: with the logits of every token, and with the last one's.
+
+    Raises InputError for a model whose attention the tables do not describe, and for tables that lack an operator.
+    """
+    shape, folder = placed.shape, Path(placed.operators)
+    if shape.latent or shape.linear_layers or shape.windowed_layers or shape.dense_layers or shape.shared_intermediate:
+        raise InputError(f"{folder}: tables of operators describe equal layers of full attention; {shape.name} differs")
+    if folder.name != f"tp{placed.parallel}":
+        raise InputError(
+            f"{folder}: needs the folder tp{placed.parallel}, for the model is on {placed.parallel} devices"
+        )
+    dense, scored = (by_operator(folder / f"{name}.csv") for name in ("dense", "per_sequence"))
+    if absent := {"qkv_proj", "o_proj", *(() if shape.experts else ("gate_up_proj", "down_proj"))} - dense.keys():
+        raise InputError(f"{folder / 'dense.csv'}: has no {', '.join(sorted(absent))}")
+    attention = attention_of(folder / "attention.csv")
+    fed = dense["o_proj"][0]
+    layer_s = sum(NORMS.get(name, 1) * np.interp(fed, *table) for name, table in dense.items() if name not in ONCE)
+    reduced_s = np.array([2 * all_reduce_s(placed, tokens * shape.hidden) for tokens in fed])
+    experts_s = experts_of(folder / "moe.csv", placed, fed) if shape.experts else 0.0
+    pass_s = shape.layers * (layer_s + attention.launch_s + reduced_s + experts_s)
+    pass_s += sum(np.interp(fed, *table) for name, table in dense.items() if name in ONCE)
+
+    def roofline(logits: Floats) -> Roofline:
+        gathered_s = np.array([all_reduce_s(placed, rows * shape.head_outputs / placed.parallel) for rows in logits])
+        scored_s = sum(_beyond(logits, *table) for table in scored.values())
+        rows_s = shape.layers * attention.row_s * logits
+        times_s = np.maximum.accumulate(pass_s + scored_s + gathered_s + rows_s)
+        knots = (*fed.astype(int).tolist(), BEYOND * int(fed[-1]))
+        read_s, pair_s = shape.layers * attention.read_s, shape.layers * attention.pair_s
+        return Roofline(knots, (*times_s.tolist(), BEYOND * float(times_s[-1])), (AttentionTime(read_s, pair_s),), 1.0)
+
+    return roofline(fed), roofline(np.ones_like(fed))
+
+
+def attention_of(file: Path) -> Attention:
+    """Fit the attention of decoding rows alone, and of chunks alone, at the least relative errors."""
+    table = _columns(file, (*SIZES, "time_us"))
+    chunk, before, rows, context, time_us = (table[name] for name in table)
+    pairs = chunk * (before + (chunk + 1) / 2) + rows * (context + 1)
+    terms = np.stack([np.ones_like(rows), rows, rows * (context + 1) + before * (chunk > 0) + chunk, pairs], axis=1)
+    alone = (chunk == 0) | (rows == 0)
+    relative, weights = terms[alone] / time_us[alone, None], np.ones(int(alone.sum()))
+    for _ in range(REWEIGHTED):
+        found = np.linalg.lstsq(relative * weights[:, None], weights, rcond=None)[0]
+        weights = 1 / np.sqrt(np.abs(relative @ found - 1) + SMALL)
+    return Attention(*(max(float(time_us), 0.0) / 1e6 for time_us in found))
+
+
+def experts_of(file: Path, placed: Placed, fed: Floats) -> Floats:
+    """Return the times of a layer's experts by tokens fed, each of which uses its experts at random."""
+    tokens, activated, time_us = _columns(file, ("tokens", "activated_experts", "time_us")).values()
+    shape, measured = placed.shape, np.unique(tokens)
+    times_s = []
+    for count in measured:
+        own = tokens == count
+        distinct = distinct_experts(shape.experts, shape.experts_used, float(count))
+        times_s.append(float(np.interp(distinct, activated[own], time_us[own])) / 1e6)
+    found: Floats = np.interp(np.log(fed), np.log(measured), times_s)
+    return found
+
+
+def _beyond(at: Floats, sizes: Floats, times_s: Floats) -> Floats:
+    """Interpolate a table, and go on in proportion beyond it."""
+    grown: Floats = np.interp(at, sizes, times_s) * np.maximum(at / sizes[-1], 1.0)
+    return grown
+
+
+def by_operator(file: Path) -> dict[str, tuple[Floats, Floats]]:
+    """Return the sizes and times in seconds of each operator of a table."""
+    rows = list(csv.reader(StringIO(read_text(file))))
+    size = rows[0][1] if rows and len(rows[0]) == 3 else "tokens"
+    table = _columns(file, (size, "time_us"))
+    names = np.array([row[0] for row in rows[1:] if row])
+    return {str(name): (table[size][names == name], table["time_us"][names == name] / 1e6) for name in np.unique(names)}
+
+
+def _columns(file: Path, names: tuple[str, ...]) -> dict[str, Floats]:
+    """Return columns of numbers; InputError for a file without them."""
+    rows = list(csv.DictReader(StringIO(read_text(file))))
+    try:
+        columns = {name: np.array([float(row[name]) for row in rows]) for name in names}
+    except (KeyError, TypeError, ValueError):
+        columns = {}
+    if not rows or not columns or not all(np.isfinite(column).all() for column in columns.values()):
+        raise InputError(f"{file}: needs rows with numbers in the columns {', '.join(names)}")
+    return columns
