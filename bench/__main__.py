@@ -8,8 +8,8 @@ from bench import harness
 from specfleet.experiments.console.exits import run
 
 STUDIES = (
-    "replayed", "shipped", "serving", "outside", "engines", "planned", "decoding", "exact", "steps", "star", "pair",
-    "gpu", "speed", "coverage", "zoo",
+    "replayed", "tiers", "shipped", "serving", "outside", "engines", "planned", "decoding", "exact", "steps", "star",
+    "pair", "gpu", "speed", "coverage", "acceptance", "zoo",
     "estimates", "efficiencies", "serving_rows", "published", "specdecode_fig1", "specdecode_fig10",
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,12 +25,11 @@ from bench.steps import config_of
 from specfleet.engine.decoding.models import PRECISIONS, choose_device
 from specfleet.experiments.console.printing import remark
 from specfleet.fleet.acceptance.models import Geometric
-from specfleet.fleet.errors import UnsteadyHostError
 from specfleet.fleet.files import write_file
 from specfleet.fleet.records.run import read_run
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.times.profile import HardwareProfile, read_profile, write_profile
+from specfleet.fleet.times.profile import HardwareProfile, read_profile
 
 SHAPES = {"target": "llama-3.1-8b", "drafter": "llama-3.2-1b"}
 DEPTH, PROMPT_TOKENS, NEW_TOKENS = 4, 128, 64
@@ -69,14 +68,10 @@ def study(options: argparse.Namespace) -> Report:
 
 def calibrate(scenario: Scenario, prompts: str, file: Path) -> None:
     """Calibrate the pair into a file; also on a restless host, where the errors show what that costs."""
-    try:
-        specfleet.calibrate(
-            scenario, prompts=prompts, quick=True, out=file, note=remark,
-            report=lambda stage: remark(f"calibration: {stage}"),
-        )  # fmt: skip
-    except UnsteadyHostError as error:
-        remark(f"{error}; written all the same")
-        write_profile(cast("HardwareProfile", error.result), file)
+    specfleet.calibrate(
+        scenario, prompts=prompts, quick=True, accept_unsteady=True, out=file, note=remark,
+        report=lambda stage: remark(f"calibration: {stage}"),
+    )  # fmt: skip
 
 
 def star(folder: Path, options: argparse.Namespace, targets: int, profile: HardwareProfile | None = None) -> Scenario:

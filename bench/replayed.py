@@ -81,8 +81,8 @@ def fleet(ratio: float, drafters: int, targets: int, seconds: float, seed: int =
             "name": f"{kind}Z/S = {ratio:g}, M = {drafters}, N = {targets}",
             "seed": seed,
             "profile": {
-                "name": "stated", "draft": _uniform(SERVICE_S, 0.3), "draft_prefill": {"base_s": 2 * SERVICE_S},
-                "verify": _uniform(verify_s, 0.5), "verify_prefill": _uniform(verify_s, 1.0),
+                "name": "stated", "draft": uniform(SERVICE_S, 0.3), "draft_prefill": {"base_s": 2 * SERVICE_S},
+                "verify": uniform(verify_s, 0.5), "verify_prefill": uniform(verify_s, 1.0),
             },
             "acceptance": ACCEPTANCE,
             "drafters": {"kind": "replayed", "depth": DEPTH, "count": drafters} | routed,
@@ -92,7 +92,8 @@ def fleet(ratio: float, drafters: int, targets: int, seconds: float, seed: int =
     )  # fmt: skip
 
 
-def _uniform(mean_s: float, half: float) -> dict[str, Any]:
+def uniform(mean_s: float, half: float) -> dict[str, Any]:
+    """Return a time that spreads evenly, by `half` of its mean to either side."""
     spread = {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [1 - half, 1 + half]}
     return {"base_s": mean_s, "spread": spread}
 

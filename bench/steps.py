@@ -21,7 +21,7 @@ from specfleet.engine.decoding.cache import shape_of
 from specfleet.engine.decoding.grow import Drafts, no_drafts
 from specfleet.engine.decoding.models import PRECISIONS, CausalLM
 from specfleet.engine.decoding.pages import find_fault, reads_pages
-from specfleet.engine.decoding.telemetry import host_facts, timed
+from specfleet.engine.decoding.telemetry import free_bytes, host_facts, timed
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.net.content import Content
 from specfleet.engine.node.drafts import drafts_of
@@ -169,7 +169,7 @@ def step_ms(model: CausalLM, point: Point, pages: bool) -> Row:
     need = 2 * shape.layers * shape.heads * shape.size * point.rows * longest * model.dtype.itemsize
     if model.device.type == "cuda":
         torch.cuda.empty_cache()  # the caches of points before count as used
-        if need > FREE * torch.cuda.mem_get_info(model.device)[0]:
+        if need > FREE * free_bytes(model.device):
             return {"no room": f"{need / 1e9:.1f} GB of cache"}
     target = Target(model, cache=model.new_cache(point.rows, longest))
     target.cache.pages = pages

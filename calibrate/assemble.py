@@ -1,6 +1,6 @@
 """Builds a profile from measurements: step fits, results of small fleets, and their provenance."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,11 +17,10 @@ from specfleet.calibration.effects import (
     slowdowns_of,
     with_recoveries,
 )
-from specfleet.calibration.fits import fit_bandwidth, fit_step, spread_of
+from specfleet.calibration.fits import fit_bandwidth, fits_of, spread_of
 from specfleet.calibration.fleets import FleetSetup, steps_in
 from specfleet.calibration.measurements import Measurements
 from specfleet.calibration.steadiness import passes_differ
-from specfleet.fleet.acceptance.fits import fit_beta_geometric, fit_geometric, mean_interval, total_variation
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.warm_up import AfterIdle
@@ -41,7 +40,11 @@ def profile_from(
     - `setup`: holds the final fits of single steps.
     - `left_out`: what was not measured, with the reasons.
     - `facts`: fields of the profile that are not measured.
+
+    InputError without accepted lengths: targets refused every draft of a sampled fleet.
     """
+    if not measured.accepted:
+        raise InputError("acceptance: no draft was verified; give models of one tokenizer, or workload.temperature = 0")
     concurrent, in_turn, plain, beside = (measured.of(kind) for kind in ("contended", "turns", "plain", "beside"))
     saturated, with_gaps = measured.of("saturated"), measured.of("with_gaps")
     drafting = [*saturated, *with_gaps]
@@ -65,7 +68,6 @@ def profile_from(
     times: dict[str, Any] = setup.times | served
     pinged = LinkTime(bandwidth_bytes_per_s=fit_bandwidth(*zip(*measured.round_trips_s, strict=True)))
     warmed = [(warm_tokens(run), steps_in(run, setup)) for run in measured.of("warmed")]
-    depth = setup.scenario.drafters.depth
     in_use = msgspec.structs.replace(setup, times=times)
     factors = factors_in(concurrent, in_use, idle) if concurrent else (1.0,)
     repeated = {"draft": saturated, "decode": plain}  # once a pass
@@ -76,10 +78,9 @@ def profile_from(
         link=link_of(with_gaps, pinged),
         idle=with_recoveries(idle, warmed),
         contention=tuple(factor / factors[0] for factor in factors),  # a step that runs alone takes its own time
-        acceptance=Recorded(depth, tuple(map(tuple, measured.accepted))),
-        measured={name: fit_step(points)[1] for name, points in measured.points.items()}
+        acceptance=Recorded(setup.scenario.drafters.depth, tuple(map(tuple, measured.accepted))),
+        measured=fits_of(measured.points)
         | {
-            "acceptance": describe_acceptance(measured.accepted, depth),
             "delayed_share": delayed_count(ratios.values()) / max(sum(map(len, ratios.values())), 1),
             "passes_differ": passes_differ(
                 [[steps_in(run, setup, name).ratio for run in runs] for name, runs in repeated.items()]
@@ -105,22 +106,3 @@ def in_service(time: StepTime, ratios: ArrayLike) -> StepTime:
     if not kept.size:
         return time
     return msgspec.structs.replace(time.slowed(float(kept.mean())), spread=spread_of(kept))
-
-
-def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[str, Any]:
-    """Fit one beta and the beta-geometric model to accepted lengths, and compare both with the measured distribution.
-
-    - `sessions[i]` (tokens): accepted lengths of the rounds of prompt i, at `depth`.
-
-    InputError if there are none: targets refused every draft of a sampled fleet.
-    """
-    if not sessions:
-        raise InputError("acceptance: no draft was verified; give models of one tokenizer, or workload.temperature = 0")
-    lengths = np.concatenate([np.array(session) for session in sessions])
-    models = {"geometric": fit_geometric(lengths, depth), "beta_geometric": fit_beta_geometric(lengths, depth)}
-    fits = {
-        name: msgspec.to_builtins(model) | {"total_variation": total_variation(model, lengths, depth)}
-        for name, model in models.items()
-    }
-    mean = mean_interval(sessions)
-    return {"rounds": len(lengths), "mean": mean.mean, "low": mean.low, "high": mean.high, **fits}

@@ -28,11 +28,12 @@ from specfleet.fleet.times.step_time import LinkTime
 SHORTEST_OVER_QUEUED = 2.0  # a gap is idleness if it is so many times as long as that between queued drafts
 BINS = 8  # of longer gaps, evenly over the logarithm
 MIN_DRAFTS = 20  # in a bin that counts
+FALLS = 9.0  # chi-squared that a fall at long gaps must explain: three standard deviations
 MIN_STEPS = 20  # steps with k active that a factor of its own needs
 
 
 def fit_idle(drafts: pd.DataFrame, queued_s: float) -> IdleEffect:
-    """Fit the slowdown of drafts (`steps_in`) as a rising curve of the idle gap, 1 where there is no gap.
+    """Fit the slowdown of drafts (`steps_in`) as a curve of the idle gap: 1 without a gap, rising, then falling.
 
     A bin's slowdown is its median ratio over that of drafts without a gap. `queued_s`: typical gap
     between queued drafts.
@@ -41,12 +42,34 @@ def fit_idle(drafts: pd.DataFrame, queued_s: float) -> IdleEffect:
     if not 0 < shortest_s < longest_s:
         return IdleEffect()
     bins = np.digitize(drafts.gap_s, np.geomspace(shortest_s, longest_s, BINS, endpoint=False))
+    ratios = drafts.ratio.groupby(bins)
     by_bin = drafts.groupby(bins).agg(gap_s=("gap_s", "mean"), ratio=("ratio", "median"), drafts=("ratio", "size"))
+    spread = float(((ratios.quantile(0.75) - ratios.quantile(0.25)) / 1.349).median())  # a bin's standard deviation
     by_bin = by_bin[by_bin.drafts >= MIN_DRAFTS]
     if 0 not in by_bin.index or len(by_bin) < 2:
         return IdleEffect()
-    curve = isotonic_regression(by_bin.ratio, weights=by_bin.drafts).x
-    return IdleEffect(tuple(by_bin.gap_s.clip(lower=0.0).tolist()), tuple((curve / curve[0]).tolist()))
+    variance = np.pi / 2 * max(spread, 1e-6) ** 2 / by_bin.drafts.to_numpy()  # of a median of normal ratios
+    curve = rising_then_falling(by_bin.ratio.to_numpy(), variance)
+    slowdowns = np.maximum(curve / curve[0], 1.0)
+    return IdleEffect(tuple(by_bin.gap_s.clip(lower=0.0).tolist()), tuple(slowdowns.tolist()))
+
+
+def rising_then_falling(values: Floats, variance: Floats) -> Floats:
+    """Return the nearest curve that rises up to a peak and falls after it, or one that only rises if noise may fall so.
+
+    - `values`, `variance` (points,): of noise.
+    """
+
+    def fit(part: slice, increasing: bool) -> Floats:
+        fitted: Floats = isotonic_regression(values[part], weights=1 / variance[part], increasing=increasing).x
+        return fitted
+
+    curves = [
+        np.concatenate([fit(slice(peak), True), fit(slice(peak, None), False)]) for peak in range(1, len(values) + 1)
+    ]
+    misfits = [float(((curve - values) ** 2 / variance).sum()) for curve in curves]
+    nearest = int(np.argmin(misfits))
+    return curves[nearest if misfits[-1] - misfits[nearest] > FALLS else -1]
 
 
 def slowdowns_of(drafts: pd.DataFrame, idle: IdleEffect) -> Floats:

@@ -1,6 +1,6 @@
 """Fits step times to measured times: a robust fit, also at points left out, and the spread around it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -51,6 +51,11 @@ def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[dict[str, Any]]]:
         {"tokens": point.tokens, "context": point.context, "quantiles_s": own_s, "fitted_s": fit_s, "held_out": out}
         for point, own_s, fit_s, out in zip(points, quantiles_s, predicted.tolist(), held_out, strict=True)
     ]
+
+
+def fits_of(points: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
+    """Return the fit of each point of each kind of step, by the names of a profile."""
+    return {name: fit_step(of_name)[1] for name, of_name in points.items()}
 
 
 def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, float]:

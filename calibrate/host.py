@@ -21,7 +21,7 @@ from specfleet.fleet.scenario.reading import Given, make_scenario, scenario_of
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario, SharedDevice, needs_of
 from specfleet.fleet.scenario.writing import scenario_lines
-from specfleet.fleet.times.labels import MEANINGS, left_out_of
+from specfleet.fleet.times.labels import MEANINGS, left_out_of, unsteady_of
 from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
@@ -38,6 +38,8 @@ def calibrate(
     *,
     prompts: str = "demo/calibration",
     quick: bool = False,
+    without: str | Sequence[str] = (),
+    accept_unsteady: bool = False,
     engine: Engine | None = None,
     server: str | Sequence[str] = (),
     out: str | Path | None = None,
@@ -49,17 +51,20 @@ def calibrate(
 
     `scenario`: what to measure; without one a pair, by default the demo pair. `changes` and keywords as in `simulate`.
     `prompts`: "demo/calibration", or a JSON Lines file; use other prompts than those of the runs to predict. `quick`: a
-    smaller grid and fewer repetitions. Acceptance is recorded as the scenario samples. `engine`: one of others, such as
-    "vllm"; it needs a scenario with drafts on the target's device. `server`: addresses of running, OpenAI-compatible
-    servers in its place, one for each draft length: "4=http://localhost:8000", "0=..." without drafts; without a
-    number the scenario's. `out`: where to write the profile (JSON). Beside it, unless there is one, come a scenario
-    that fits it, under the same name with `.toml`, and, with `.signals.parquet`, the signals of chains that are drafted
-    on a target's device. `report` is called with the name of each stage as it begins.
+    smaller grid and fewer repetitions. `without`: stages to leave out, by their names or the beginnings of these.
+    `accept_unsteady`: give a profile also where the host gives impossible results; it says so. Acceptance is recorded
+    as the scenario samples. `engine`: one of others, such as "vllm"; it needs a scenario with drafts on the target's
+    device. `server`: addresses of running, OpenAI-compatible servers in its place, one for each draft length:
+    "4=http://localhost:8000", "0=..." without drafts; without a number the scenario's. `out`: where to write the
+    profile (JSON). Beside it, unless there is one, come a scenario that fits it, under the same name with `.toml`, and,
+    with `.signals.parquet`, the signals of chains that are drafted on a target's device. `report` is called with the
+    name of each stage as it begins.
 
     Each stage's result is kept in a folder beside the profile, under its name with `.calibration`, until the profile is
-    written. The same call on the same host then measures only the rest. A stage without room on a GPU is left out:
-    the profile says what it lacks, and the folder stays. `note` is called with a line on each of these, and on
-    prompts of the scenario that `prompts` leaves out for those of the demo.
+    written. The same call on the same host then measures only the rest, and what made a fit impossible. A stage without
+    memory is left out: the profile says what it lacks, and the folder stays. `note` is called with a line on each of
+    these, on tiers, which are not measured, and on prompts of the scenario that `prompts` leaves out for those of the
+    demo.
 
     Needs `specfleet[engine]`. Raises InputError for bad input, OutputError if the profile cannot be written, and
     UnsteadyHostError if the host gives impossible results, also when measured again; their `result` is the profile.
@@ -72,7 +77,7 @@ def calibrate(
     from specfleet.calibration.measurements import QUICK, Effort
     from specfleet.calibration.run import calibrate as calibrate_pair
     from specfleet.calibration.serving import other_engine, servers_of
-    from specfleet.calibration.stages import clear
+    from specfleet.calibration.stages import Asked, clear
 
     wanted = fitted_scenario(scenario, changes, prompts, keys)
     urls = servers_of([server] if isinstance(server, str) else server, wanted) if server else {}
@@ -82,7 +87,12 @@ def calibrate(
         theirs = wanted.workload.prompts
         note(f"note: times and acceptance are of {prompts}, not {theirs!r}; --prompts FILE names others")
     workload = msgspec.structs.replace(wanted.workload, prompts=prompts)
-    measured = msgspec.structs.replace(wanted, workload=workload)
+    drafters, verifiers = (msgspec.structs.replace(side, tiers=()) for side in (wanted.drafters, wanted.verifiers))
+    if (drafters, verifiers) != (wanted.drafters, wanted.verifiers):
+        pair = f"drafters.model = {drafters.model!r} beside verifiers.model = {verifiers.model!r}"
+        note(f"note: measured is {pair}, and no tier; calibrate the models of tiers by themselves")
+    measured = msgspec.structs.replace(wanted, workload=workload, drafters=drafters, verifiers=verifiers)
+    asked = Asked((without,) if isinstance(without, str) else tuple(without), accept_unsteady)
     file = None if out is None else Path(out)
     if file is not None:
         check_writable(file)
@@ -92,9 +102,9 @@ def calibrate(
         effort = serving.QUICK if quick else serving.WHOLE
         with other_engine(engine, urls) as elsewhere:
             if elsewhere or is_served(wanted):
-                profile = serving.calibrate_serving(measured, signals, kept, effort, report, note, elsewhere)
+                profile = serving.calibrate_serving(measured, signals, kept, effort, report, note, elsewhere, asked)
             else:
-                profile = calibrate_pair(measured, kept, QUICK if quick else Effort(), report, note)
+                profile = calibrate_pair(measured, kept, QUICK if quick else Effort(), report, note, asked)
     if file is not None:
         try:
             write_profile(profile, file)
@@ -104,7 +114,7 @@ def calibrate(
         except OutputError as error:
             error.result = profile
             raise
-        if not left_out_of(profile):
+        if not (left_out_of(profile) or unsteady_of(profile)):
             clear(kept)
     return profile
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from specfleet.calibration.assemble import profile_from
-from specfleet.calibration.fits import fit_step
+from specfleet.calibration.fits import fit_step, fits_of
 from specfleet.calibration.fleets import (
     FleetSetup,
     beside_fleet,
@@ -22,12 +22,11 @@ from specfleet.calibration.links import measure_round_trips
 from specfleet.calibration.measurements import Effort, Measurements, SmallFleet
 from specfleet.calibration.pair import decode_continuations, measure_acceptance, measure_steps
 from specfleet.calibration.serving import accepted_in
-from specfleet.calibration.stages import Report, Stage, Stages, clear, provenance_of, silent, stages_on_host
-from specfleet.calibration.steadiness import MAX_ALONE, impossible_fit
-from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
+from specfleet.calibration.stages import USUAL, Asked, Report, Stage, Stages, provenance_of, silent, stages_on_host
+from specfleet.calibration.steadiness import MAX_ALONE, accepted, impossible_fit
 from specfleet.engine.launch.processes import in_process
 from specfleet.engine.launch.serve import serve
-from specfleet.engine.node.build import with_positions
+from specfleet.engine.node.build import check_models, with_positions
 from specfleet.fleet.errors import InputError, UnsteadyHostError
 from specfleet.fleet.scenario.lengths import mean_tokens
 from specfleet.fleet.scenario.resolve import resolve
@@ -45,8 +44,10 @@ PARTLY = 4.0  # drafts that targets verify for where the drafter is loaded in pa
 TURN_TARGETS = 2  # that take turns with their drafter: fewer would never wait for the device
 CONTINUATIONS, ACCEPTANCE, LINKS, WARM_UP = "continuations", "acceptance", "links", "warm-up tokens"
 STEPS = tuple(f"single steps, pass {number}" for number in (1, 2, 3))
+STEPS_AGAIN = "single steps again"
 IN_SERVICE = tuple(f"drafters in service, pass {number}" for number in (1, 2, 3))
 TURNS = f"{TURN_TARGETS} targets that take turns with their drafter"
+BESIDE = "a target that drafts on its own device"
 SAMPLED = "step times are of greedy decoding, acceptance is as the scenario samples"
 NOT_MEASURED = {  # kinds of drafters, and what to do
     "lookup": "drafts in no time, as many tokens as it finds; calibrate it with drafters.place = 'target'",
@@ -70,29 +71,36 @@ def concurrent(targets: int) -> str:
     return f"{targets} target{'s' * (targets > 1)} at once with their drafter"
 
 
+def optional_stages(effort: Effort) -> tuple[str, ...]:
+    """Return the names of the stages that a profile can do without."""
+    return (WARM_UP, TURNS, *map(concurrent, range(1, effort.concurrent_targets + 1)), BESIDE)
+
+
 def calibrate(
-    scenario: Scenario, folder: Path, effort: Effort = Effort(), report: Report = silent, note: Report = silent
+    scenario: Scenario,
+    folder: Path,
+    effort: Effort = Effort(),
+    report: Report = silent,
+    note: Report = silent,
+    asked: Asked = USUAL,
 ) -> HardwareProfile:
     """Measure the scenario's model pair on this host, on the scenario's prompts, and fit a profile.
 
     `folder` keeps the result of each stage; those of an earlier try of the same calibration on this host are not
     measured again. `report` is called with the name of each stage as it begins; `stages_of` lists them. `note` is
-    called with a line on kept stages, and on each that is left out because a GPU has no room for it. A result that no
-    steady host gives is measured once more. Raises UnsteadyHostError if a fit stays off, DeviceMemoryError if a GPU
-    has no room for a stage that the profile needs.
+    called with a line on kept stages, and on each that is left out: for lack of memory, or as `asked`. A result that no
+    steady host gives is measured once more. Raises UnsteadyHostError if a fit stays off, unless that is accepted;
+    the next try measures only its steps anew. DeviceMemoryError if there is no memory for a stage that the profile
+    needs.
     """
-    bench = bench_of(pair_of(scenario, effort.prompts), folder, effort, report, note, keep=True)
+    bench = bench_of(pair_of(scenario, effort.prompts), folder, effort, report, note, asked, keep=True)
     measure_all(bench)
-    try:
-        return plausible(bench)
-    except UnsteadyHostError:
-        clear(folder)  # the same command then measures anew
-        raise
+    return plausible(bench)
 
 
 def measure_all(bench: "Bench") -> None:
     """Take all stages of a calibration once, in order."""
-    bench.stages.note_kept(stages_of(bench.effort))
+    bench.stages.begin(stages_of(bench.effort), optional_stages(bench.effort))
     bench.decode_continuations()
     bench.measure_pass(0)
     bench.measure_acceptance()
@@ -107,17 +115,20 @@ def measure_all(bench: "Bench") -> None:
 def plausible(bench: "Bench") -> HardwareProfile:
     """Return the profile of a calibration; measure again what no steady host gives."""
     profile = bench.profile()
-    if (problem := impossible_fit(profile)) is not None:
-        bench.measure_steps(f"single steps again: {problem}")
+    if (problem := impossible_fit(profile.measured)) is not None:
+        bench.measure_steps(f"{STEPS_AGAIN}: {problem}")
         profile = bench.profile()
     if profile.measured.get("alone", 1.0) > MAX_ALONE:
         bench.contend(" again: a step that runs alone was slowed")
         profile = bench.profile()
-    if (problem := impossible_fit(profile)) is not None:
-        error = UnsteadyHostError(f"unsteady host: {problem}, twice; no profile is written; repeat on a quiet host")
-        error.result = profile
-        raise error
-    return profile
+    if (problem := impossible_fit(profile.measured)) is None:
+        return profile
+    bench.forget_steps()
+    if bench.stages.asked.accept_unsteady:
+        return accepted(profile, problem)
+    error = UnsteadyHostError(f"unsteady host: {problem}, twice; no profile is written; repeat on a quiet host")
+    error.result = profile
+    raise error
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +177,12 @@ class Bench:
         """Measure single steps once more, and add them to the points."""
         self._alone(name, partial(measure_steps, self.fleet, self.effort))
 
+    def forget_steps(self) -> None:
+        """Keep no stage of single steps that by itself gives an impossible fit; none at all if only all together do."""
+        kept = {name: self.stages.kept.read(name, Measurements) for name in (*STEPS, STEPS_AGAIN)}
+        fits = {name: fits_of(found[0].points) for name, found in kept.items() if found is not None}
+        self.stages.kept.forget([name for name in fits if impossible_fit(fits[name])] or fits)
+
     def measure_acceptance(self) -> None:
         """Measure the accepted lengths of the rounds of each prompt, in draft tokens; of sampled texts in a fleet."""
         if self.sampled is None:
@@ -189,7 +206,7 @@ class Bench:
         """Measure drafters that run warm-up tokens before each draft, and ones that do not."""
         setup, effort = self.setup(), self.effort
         fleets = [rounds_fleet(setup, 1, WARM_UP_GAP, effort.warm_rounds, tokens) for tokens in effort.warm_tokens]
-        self._serve(WARM_UP, {"warmed": fleets})
+        self._serve(WARM_UP, {"warmed": fleets}, "warm_up")
 
     def take_turns(self) -> None:
         """Measure real targets that share a device with their drafter, one step at a time."""
@@ -212,7 +229,7 @@ class Bench:
     def draft_beside(self) -> None:
         """Measure a target that drafts on its own device, a request at a time."""
         fleet = beside_fleet(self.scenario, 2 * self.effort.sharing_requests)
-        self._serve("a target that drafts on its own device", {"beside": [fleet]}, "verify")
+        self._serve(BESIDE, {"beside": [fleet]}, "verify")
 
     def profile(self) -> HardwareProfile:
         """Return the profile that all measurements so far give, with its name, the models' sizes, and its source."""
@@ -247,13 +264,18 @@ class Bench:
 
 
 def bench_of(
-    scenario: Scenario, folder: Path, effort: Effort, report: Report = silent, note: Report = silent, keep: bool = False
+    scenario: Scenario,
+    folder: Path,
+    effort: Effort,
+    report: Report = silent,
+    note: Report = silent,
+    asked: Asked = USUAL,
+    keep: bool = False,
 ) -> Bench:
     """Return the calibration of a scenario's pair, with nothing measured; `keep`: whether `folder` keeps results."""
-    if scenario.drafters.kind == "model":
-        check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
+    check_models(resolve(scenario))
     effort = effort.up_to(int(mean_tokens(scenario.workload.prompt_tokens)))
-    stages = stages_on_host(scenario, effort, folder if keep else None, report, note)
+    stages = stages_on_host(scenario, effort, folder if keep else None, report, note, asked)
     greedy = replace(scenario, workload=replace(scenario.workload, temperature=0.0, top_k=0, top_p=1.0))
     sampled = scenario if scenario.workload.temperature else None
     if sampled:

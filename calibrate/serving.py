@@ -16,7 +16,7 @@ import msgspec
 from specfleet.calibration.answers import fit_answers, not_separated
 from specfleet.calibration.effects import delays_of, overhead_of
 from specfleet.calibration.pass_laws import fit_aligned, fit_passes
-from specfleet.calibration.stages import Report, Stage, provenance_of, silent, stages_on_host
+from specfleet.calibration.stages import USUAL, Asked, Report, Stage, provenance_of, silent, stages_on_host
 from specfleet.engine.decoding.telemetry import host_facts
 from specfleet.engine.launch.serve import EngineRun, serve
 from specfleet.engine.outside.answers import run_on_server
@@ -81,17 +81,18 @@ def calibrate_serving(
     report: Report = silent,
     note: Report = silent,
     elsewhere: Elsewhere | None = None,
+    asked: Asked = USUAL,
 ) -> HardwareProfile:
     """Measure a target of the scenario on this host, on the scenario's prompts, with its drafts and without.
 
     `signals` gets those of every drafted token, where drafts are chains of a model's tokens.
-    `kept` keeps the results of stages; `report` and `note` as in `calibrate.run`. `elsewhere`: another engine that runs
-    the loops; it has no signals, and room is its own matter.
+    `kept` keeps the results of stages; `report`, `note` and `asked` as in `calibrate.run`. `elsewhere`: another engine
+    that runs the loops; it has no signals, and room is its own matter.
     """
     version, noted = (elsewhere.version, elsewhere.notes) if elsewhere else ("", None)
-    stages = stages_on_host(scenario, effort, kept, report, note, version, noted)
+    stages = stages_on_host(scenario, effort, kept, report, note, asked, version, noted)
     passes = {pass_name(number, rows, effort): (number, rows) for number, rows in stages_of(scenario, effort.passes)}
-    stages.note_kept([*passes, ACCEPTANCE])
+    stages.begin([*passes, ACCEPTANCE], [name for name, (_, rows) in passes.items() if rows > ROWS[0]])
     runs, most = list[Run](), ROWS[-1]
     depths = elsewhere.depths if elsewhere and elsewhere.depths else depths_of(scenario)
     for name, (number, rows) in passes.items():

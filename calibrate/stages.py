@@ -1,4 +1,4 @@
-"""Stages of a calibration: each is kept when it ends, is not measured again, and may find no room on its GPU.
+"""Stages of a calibration: each is kept when it ends, is not measured again, and may find no memory or be left out.
 
 A result is kept as a file in a folder, sealed, and valid for one fingerprint. No stage loads a model into this process:
 models live in processes that end with their stage.
@@ -7,7 +7,7 @@ models live in processes that end with their stage.
 import datetime
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,9 @@ import msgspec
 import pyarrow as pa
 
 from specfleet.engine.decoding.telemetry import host_facts
+from specfleet.engine.launch.bodies import LESS_MEMORY
 from specfleet.engine.launch.processes import in_process
-from specfleet.fleet.errors import DeviceMemoryError
+from specfleet.fleet.errors import DeviceMemoryError, InputError, NodeKilledError
 from specfleet.fleet.files import remove_files, write_file
 from specfleet.fleet.inputs.format import FORMAT
 from specfleet.fleet.policies.shapes import CHAIN
@@ -31,6 +32,7 @@ from specfleet.fleet.times.labels import MEANINGS, Missing
 T = TypeVar("T")
 Report = Callable[[str], None]
 SUFFIX = ".stage"
+LACKED = ", as Linux kills what has no memory"
 
 
 def silent(_line: str) -> None:
@@ -76,6 +78,12 @@ class Kept(msgspec.Struct, frozen=True):
             written, remarks = datetime.datetime.now(datetime.UTC).date().isoformat(), tuple(notes)
             sealed = Sealed(self.fingerprint, _digest_of(content, written, remarks), content, written, remarks)
             write_file(stage_file(self.folder, stage), msgspec.msgpack.encode(sealed))
+
+    def forget(self, stages: Iterable[str]) -> None:
+        """Remove the results of stages, which the next try measures anew."""
+        if self.folder is not None:
+            for stage in stages:
+                stage_file(self.folder, stage).unlink(missing_ok=True)
 
     def _sealed(self, stage: str) -> Sealed | None:
         if self.folder is None:
@@ -145,12 +153,26 @@ class Stage(Generic[T]):
     without: Missing | None = None
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """What a user asks of a calibration.
+
+    - `without`: stages to leave out, by their names or the beginnings of these.
+    - `accept_unsteady`: whether a fit that no steady host gives makes a profile, which then says so.
+    """
+
+    without: tuple[str, ...] = ()
+    accept_unsteady: bool = False
+
+
+USUAL = Asked()
+
+
 @dataclass(frozen=True, slots=True)
 class Stages:
     """The stages of one calibration on this host.
 
     - `report`: is called with the name of each stage as it begins; `note` with lines on those left out.
-    - `facts`: of this host.
+    - `facts`: of this host. `asked`: by the user.
     - `left_out`: what the profile lacks, each with the reason. `kept_on`: dates of the stages of an earlier try.
     - `notes`: what did not add up in measurements, which append to it; each is kept with its stage.
     """
@@ -159,6 +181,7 @@ class Stages:
     report: Report = silent
     note: Report = silent
     facts: Mapping[str, str] = field(default_factory=dict)
+    asked: Asked = USUAL
     left_out: dict[Missing, str] = field(default_factory=dict)
     kept_on: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -175,11 +198,14 @@ class Stages:
         )
 
     def take(self, stage: Stage[T]) -> T | None:
-        """Return the result of a stage, which is kept or is measured now; None if it is left out for lack of memory.
+        """Return the result of a stage, which is kept or is measured now; None if it is left out.
 
-        DeviceMemoryError if the profile cannot do without it.
+        It is left out if the user asks for that or memory is short; DeviceMemoryError then if the profile needs it.
         """
         self.report(stage.name)
+        if stage.without is not None and stage.name.startswith(self.asked.without):
+            self._leave_out(stage.name, stage.without, "as asked")
+            return None
         if (kept := self.kept.read(stage.name, stage.kind)) is not None:
             result, sealed = kept
             self.kept_on.append(sealed.written)
@@ -188,17 +214,25 @@ class Stages:
         before = len(self.notes)
         try:
             result = stage.measure()
-        except DeviceMemoryError as error:
+        except (DeviceMemoryError, NodeKilledError) as error:
+            what = str(error).partition(";")[0] + LACKED * isinstance(error, NodeKilledError)
             if stage.without is None:
-                raise
-            self.left_out[stage.without] = f"{stage.name}: {error}"
-            self.note(f"left out: {stage.name}: {error}; the profile lacks {MEANINGS[stage.without]}")
+                raise DeviceMemoryError(f"{what}; {LESS_MEMORY}") from error
+            self._leave_out(stage.name, stage.without, what)
             return None
         self.kept.write(stage.name, result, self.notes[before:])
         return result
 
-    def note_kept(self, names: Sequence[str]) -> None:
-        """Say in one line how many of these stages are kept."""
+    def _leave_out(self, name: str, lacks: Missing, reason: str) -> None:
+        self.left_out[lacks] = f"{name}: {reason}"
+        self.note(f"left out: {self.left_out[lacks]}; the profile lacks {MEANINGS[lacks]}")
+
+    def begin(self, names: Sequence[str], optional: Sequence[str]) -> None:
+        """Say in one line how many of these stages are kept; InputError if one to leave out is not `optional`."""
+        for asked in self.asked.without:
+            if not asked or not any(name.startswith(asked) for name in optional):
+                allowed = f"allowed are these names or their beginnings: {'; '.join(optional)}"
+                raise InputError(f"without = {asked!r}: no stage that a profile can do without; {allowed}")
         if count := sum(map(self.kept.holds, names)):
             anew = f"remove {self.kept.folder} to measure all anew"
             self.note(f"{count} of {len(names)} stages are kept from an earlier try; {anew}")
@@ -210,16 +244,17 @@ def stages_on_host(
     folder: Path | None,
     report: Report,
     note: Report,
+    asked: Asked = USUAL,
     engine: str = "",
     notes: list[str] | None = None,
 ) -> Stages:
     """Return the stages of a calibration on this host, without any taken.
 
-    - `folder`: where results are kept. `engine`: the packages of another engine. `notes`: as in `Stages`.
+    - `folder`: where results are kept. `engine`: the packages of another engine. `asked`, `notes`: as in `Stages`.
     """
     facts = in_process("facts of this host", host_facts)
     kept = Kept(folder, fingerprint_of(scenario, effort, facts | {"engine": engine}))
-    return Stages(kept, report, note, facts, notes=[] if notes is None else notes)
+    return Stages(kept, report, note, facts, asked, notes=[] if notes is None else notes)
 
 
 def provenance_of(scenario: Scenario) -> dict[str, str]:

@@ -1,11 +1,14 @@
 """Whether the host was steady while it was measured: how far passes differ, and results that no steady host gives."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
 from specfleet.fleet.records.delays import not_delayed
+from specfleet.fleet.times.labels import UNSTEADY_HOST, unsteady_of
 from specfleet.fleet.times.profile import STEPS, HardwareProfile
 
 UNSTEADY = 0.1  # difference of the same steps between passes from which the host counts as unsteady
@@ -22,12 +25,15 @@ def passes_differ(series: Sequence[Sequence[ArrayLike]]) -> float:
     return max((max(paces) / min(paces) - 1 for paces in means if paces), default=0.0)
 
 
-def impossible_fit(profile: HardwareProfile) -> str | None:
-    """Return which step's times no smooth law describes, and the median relative error of its fit over the grid."""
+def impossible_fit(fits: Mapping[str, Any]) -> str | None:
+    """Return which step's times no smooth law describes, and the median relative error of its fit over the grid.
+
+    - `fits`: those of the points of each kind of step, as a profile's `measured` has them.
+    """
     errors = {
-        name: float(np.median([abs(row["fitted_s"] / row["quantiles_s"][1] - 1) for row in profile.measured[name]]))
+        name: float(np.median([abs(row["fitted_s"] / row["quantiles_s"][1] - 1) for row in fits[name]]))
         for name in STEPS
-        if name in profile.measured
+        if name in fits
     }
     worst = max(errors, key=errors.__getitem__, default=None)
     if worst is None or errors[worst] <= WORST_FIT:
@@ -35,10 +41,17 @@ def impossible_fit(profile: HardwareProfile) -> str | None:
     return f"the times of {worst} are {errors[worst]:.0%} off their fit"
 
 
+def accepted(profile: HardwareProfile, problem: str) -> HardwareProfile:
+    """Return a profile in spite of its problem, which it then states: all that rests on it says so."""
+    return msgspec.structs.replace(profile, provenance=profile.provenance | {UNSTEADY_HOST: problem})
+
+
 def unsteady(profile: HardwareProfile) -> str | None:
     """Return one line on a host whose passes differ, or that delays single steps; None for a steady host."""
     share, alone = profile.measured.get("passes_differ", 0.0), profile.measured.get("alone", 1.0)
-    if share >= UNSTEADY:
+    if problem := unsteady_of(profile):
+        what = problem
+    elif share >= UNSTEADY:
         what = f"the same steps took {share:.0%} longer in one pass than in another"
     elif alone > MAX_ALONE:
         what = f"a step that ran alone took {alone:.1f} times its own time, and contention is relative to that"

@@ -14,7 +14,7 @@ from specfleet.experiments.sweep.figure import devices_figure, sweep_figure
 from specfleet.experiments.sweep.sweep import read_table, with_missing
 from specfleet.figures import pareto, timeline
 from specfleet.figures.style import add_caption, format_of, resize, write
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import InputError, OtherFormatError
 from specfleet.fleet.inputs.text import read_json, shortened
 from specfleet.fleet.records.run import Run, read_run
 
@@ -114,7 +114,7 @@ def read_plan(path: Path) -> Plan:
             content |= {part: with_missing(content[part]) for part in ("rows", "goals") if part in content}
         return msgspec.convert(content, Plan)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise InputError(f"{path}: not a plan ({error}); write one with plan -o FOLDER") from error
+        raise OtherFormatError(f"{path}: not a plan ({error}); write one with plan -o FOLDER", path) from error
 
 
 class FigureKind(NamedTuple):

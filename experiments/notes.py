@@ -9,12 +9,13 @@ from typing import Literal
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.policies.warm_up import AfterIdle
 from specfleet.fleet.scenario.arrivals import Trace
-from specfleet.fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
+from specfleet.fleet.scenario.facts import accepts, is_stated, mean_accepted, replaced_acceptance
 from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.sides import SIDES, profile_of, shared_profile
+from specfleet.fleet.scenario.sides import SIDES, known_profiles, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
 from specfleet.fleet.scenario.writing import changed, tag_of
 from specfleet.fleet.times.labels import (
@@ -41,7 +42,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """
-    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _recorded]
+    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded]
     if world != "engine":
         kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
@@ -96,21 +97,24 @@ def _free_rows(scenario: Scenario) -> Iterator[str]:
 
 
 def _estimated(scenario: Scenario) -> Iterator[str]:
-    """Note step times that are estimated from a device's figures."""
+    """Note step times that are estimated from a device's figures, or measured on a host that was unsteady."""
     for name, profile in _profiles(scenario).items():
-        if warning := warning_of(basis_of(profile)):
+        warning, numbers = warning_of(basis_of(profile)), estimated_numbers(profile)
+        if warning and not numbers:
+            yield f"profile {name}: {warning}; calibrate again on a quiet host"
+        elif warning:
             low, high = ASSUMED_RANGE
             is_assumed = rests_on_assumed(profile, "target") or rests_on_assumed(profile, "drafter")
             far = f": with assumed efficiencies, measured steps took {low:.2g} to {high:.2g} times as long"
             yield (
-                f"profile {name}: {warning} ({', '.join(estimated_numbers(profile))}); delays between "
+                f"profile {name}: {warning} ({', '.join(numbers)}); delays between "
                 "steps and links are none unless the scenario gives them. docs/results.md says how far "
                 f"such estimates are off{far if is_assumed else ''}"
             )
 
 
 def _left_out(scenario: Scenario) -> Iterator[str]:
-    """Note what a run needs of a profile whose calibration left it out, because a GPU had no room."""
+    """Note what a run needs of a profile whose calibration left it out."""
     sharing, verifiers = {device.sharing for device in scenario.devices.values()}, scenario.verifiers
     stations = scenario.drafters.count + verifiers.count
     for name, profile in _profiles(scenario).items():
@@ -120,6 +124,7 @@ def _left_out(scenario: Scenario) -> Iterator[str]:
             "time_sliced": ("turns" in sharing, "that of stations with devices of their own stands for it"),
             "verify": (scenario.drafters.count > 0, "that of single verifications stands for it"),
             "rows": (verifiers.max_num_seqs > 1, "they are extrapolated"),
+            "warm_up": (isinstance(scenario.drafters.warm_up, AfterIdle), "they save nothing"),
         }
         for missing, reason in left_out_of(profile).items():
             needs, instead = needed[missing]
@@ -128,16 +133,17 @@ def _left_out(scenario: Scenario) -> Iterator[str]:
 
 
 def _profiles(scenario: Scenario) -> dict[str, HardwareProfile]:
-    """Return the profiles of both sides by their names."""
-    return {profile.name: profile for side in SIDES if (profile := profile_of(scenario, side)) is not None}
+    """Return the profiles of both sides' stations by their names."""
+    return {profile.name: profile for profile in known_profiles(scenario)}
 
 
 def _mixed_profiles(scenario: Scenario) -> Iterator[str]:
     """Note what the scenario's profile still gives where a side has another one."""
-    shared, sides = shared_profile(scenario), [profile_of(scenario, side) for side in SIDES]
-    if shared is None or all(profile in (None, shared) for profile in sides) or not scenario.drafters.count:
+    shared = shared_profile(scenario)
+    if shared is None or known_profiles(scenario) == [shared] or not scenario.drafters.count:
         return
-    kept = [name for name, table in (("the link", scenario.link), ("acceptance", scenario.acceptance)) if table is None]
+    stated = {"the link": scenario.link is not None, "acceptance": is_stated(scenario.acceptance)}
+    kept = [name for name, own in stated.items() if not own]
     if kept:
         yield (
             f"{' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} profile {shared.name}'s, measured between other "
@@ -153,6 +159,15 @@ def _idle_targets(scenario: Scenario) -> Iterator[str]:
             f"workload.requests = {requests}: targets beyond that number have none, and means over targets count them; "
             "give more requests"
         )
+
+
+def _absent_tiers(scenario: Scenario) -> Iterator[str]:
+    """Note tiers beyond the fleet, which a sweep of its size reaches."""
+    for side in SIDES:
+        stations = getattr(scenario, side)
+        for tier in stations.tiers:
+            if tier.first > stations.count:
+                yield f"{side}.tiers: first = {tier.first} is beyond the fleet, and has no effect there"
 
 
 def _recorded(scenario: Scenario) -> Iterator[str]:

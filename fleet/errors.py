@@ -1,5 +1,6 @@
 """Errors that users can cause, each one line: bad input, an unwritable output, a killed process, a full device."""
 
+from pathlib import Path
 from typing import Any
 
 MOST = 1500  # characters of a line
@@ -20,6 +21,17 @@ class InputError(Exception):
         return cut(super().__str__(), MOST)
 
 
+class OtherFormatError(InputError):
+    """A file is not of the format that was asked for.
+
+    - `path`: the file, which may be another tool's.
+    """
+
+    def __init__(self, message: str, path: Path = Path()) -> None:
+        super().__init__(message)
+        self.path = path
+
+
 class ContextError(InputError):
     """A text and its draft are longer than the positions of a model."""
 
@@ -35,6 +47,10 @@ class NodeDiedError(Exception):
     """
 
 
+class NodeKilledError(NodeDiedError):
+    """A process was killed by SIGKILL, as Linux does where memory is short: a Jetson's GPU shares it with the host."""
+
+
 class OutputError(InputError):
     """A file could not be written after the work was done; an earlier file is unchanged.
 
@@ -47,7 +63,7 @@ class OutputError(InputError):
 
 
 class UnsteadyHostError(OutputError):
-    """A calibration gave a result that no steady host gives, twice. No profile is written.
+    """A calibration gave a result that no steady host gives, twice. No profile is written unless that is accepted.
 
     - `result`: the profile that was refused.
     """

@@ -1,7 +1,10 @@
 """Results as one line, with a table below it in notebooks; texts and numbers as people see them."""
 
 import html
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,3 +47,21 @@ def printable(text: str) -> str:
 def number(value: float) -> str:
     """Return a number with four significant digits; rounding errors around zero are 0."""
     return f"{0.0 if abs(value) < 1e-12 else value:.4g}"
+
+
+def ends(value: float, low: float, high: float) -> tuple[float, float]:
+    """Return the ends of an interval as they are shown: NaN for one without width, up to rounding, which is none."""
+    return (math.nan, math.nan) if high - low <= 1e-9 * abs(value) else (low, high)
+
+
+def with_ends(value: Any) -> Any:
+    """Return a value as content of JSON in which all intervals have their ends as shown."""
+    content = msgspec.to_builtins(value, str_keys=True)
+    if isinstance(content, list):
+        return [with_ends(part) for part in content]
+    if not isinstance(content, dict):
+        return content
+    shown = {key: with_ends(part) for key, part in content.items()}
+    if shown.keys() >= {"value", "low", "high"}:
+        shown["low"], shown["high"] = ends(shown["value"], shown["low"], shown["high"])
+    return shown

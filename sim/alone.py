@@ -7,15 +7,17 @@ import math
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.policies.order import Fifo, rate_limits
 from specfleet.fleet.policies.route import Affinity
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.facts import plain_step_s
-from specfleet.fleet.scenario.resolve import in_tier, resolve
+from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Tier
+from specfleet.fleet.scenario.sides import in_tier, step_in_tier
 from specfleet.sim.run import observe
 
 
@@ -46,14 +48,13 @@ def has_targets_alone(fleet: Fleet) -> bool:
 
 def alone_tokens_per_s(scenario: Scenario) -> list[float]:
     """Return the throughput of each target, simulated as the only one, in tokens a second."""
-    known: dict[object, float] = {}
+    known: dict[str, float] = {}
     throughputs = []
     for target in range(scenario.verifiers.count):
         only = alone(scenario, target)
-        differs = only.drafters.tiers, only.drafters.order, only.verifiers.tiers
-        if differs not in known:
-            known[differs] = measure(observe(only))["throughput"].value
-        throughputs.append(known[differs])
+        if (digest := only.digest()) not in known:
+            known[digest] = measure(observe(only))["throughput"].value
+        throughputs.append(known[digest])
     return throughputs
 
 
@@ -73,4 +74,5 @@ def alone(scenario: Scenario, target: int) -> Scenario:
 
 def _only(tiers: Sequence[Tier], number: int) -> tuple[Tier]:
     """Return what tiers give to one station, as the tier of the first."""
-    return (Tier(1, in_tier(tiers, number, "step", None), in_tier(tiers, number, "link", None)),)
+    link, profile = in_tier(tiers, number, "link", None), in_tier(tiers, number, "profile", UNSET)
+    return (Tier(1, step_in_tier(tiers, number), link, profile=profile),)

@@ -122,6 +122,8 @@ class Network:
             down_s, up_s = one_way_s(link, sources.down), one_way_s(link, sources.up)
             down = self._wire(verifying[target], down_s, self._link_faults(*ends, "down"))
             up = self._wire(drafting[drafter], up_s, self._link_faults(*ends, "up")) if M else down
+            # AMUSD: a draft that ends as a rollback arrives was sent before; only a link's time makes rounded sums.
+            up.yields = bool(M) and not self.fleet.in_turn and link.mean_s(1) > 0
             self.wires[ends] = down, up
         if not self.fleet.routed:
             return [*verifying, *drafting]

@@ -1,34 +1,33 @@
 """Analytic prediction of a scenario, and which fleets the equations describe."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from operator import mul
 
 import msgspec
 
 from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.admit import refusal_of
 from specfleet.fleet.scenario.readers import is_set, unread
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.stations.star import admission_of, star_inputs
-from specfleet.sim.analytic import StarPrediction, predict_star
-
-
-def _differ(fleet: Fleet) -> bool:
-    """Whether targets differ in times or links."""
-    targets = [msgspec.structs.replace(times, first=0) for times in fleet.verifiers.times]
-    links = fleet.links[0] if fleet.links else ()
-    return any(times != targets[0] for times in targets) or any(link != links[0] for link in links)
-
+from specfleet.fleet.stations.star import N_max_of_all, StarInputs, admission_of, star_inputs_of_all
+from specfleet.sim.analytic import N_full_of, StarPrediction, TargetPrediction, play, predict_star
 
 EFFECTS: dict[str, Callable[[Fleet], bool]] = {
-    "drafters.admit": lambda fleet: admission_of(fleet).refusal(fleet.verifiers.count - 1) is not None,
-    "verifiers.tiers": _differ,
+    "drafters.admit": lambda fleet: any(_refused(fleet)),
     "workload.requests": lambda fleet: fleet.workload.requests < fleet.verifiers.count,
     "workload.streams": lambda fleet: fleet.streams != fleet.verifiers.count,
     "acceptance": lambda fleet: isinstance(fleet.acceptance, TokenModel),
 }
 """Keys that make a fleet other than a star with some values only."""
+
+
+def _refused(fleet: Fleet) -> Iterator[bool]:
+    """Yield for each target whether a drafter that serves all others would refuse it."""
+    rule, N = admission_of(fleet), fleet.verifiers.count
+    return (refusal_of(rule, N - 1, target) is not None for target in range(N))
 
 
 def not_of_a_star(fleet: Fleet) -> str | None:
@@ -51,26 +50,40 @@ def predict(scenario: Scenario) -> StarPrediction:
 def predict_fleet(fleet: Fleet) -> StarPrediction:
     """Return the analytic prediction of a resolved fleet. Raises InputError as `predict` does."""
     _refuse(fleet, not_of_a_star(fleet))
-    inputs = star_inputs(fleet)
-    if inputs.service_s == 0:
+    targets = star_inputs_of_all(fleet)
+    if targets[0].service_s == 0:
         raise InputError(f"scenario {fleet.name!r}: its profile's drafts take no time; the equations need S(d) > 0")
-    star = predict_star(
-        fleet.verifiers.count,
-        inputs.service_s,
-        inputs.return_s,
-        inputs.accepted_per_round,
-        inputs.standalone_tokens_per_s,
-    )
-    _refuse(fleet, _ends_rounds(fleet, star, inputs.verify_s))
+    star = _star_of(targets)
+    _refuse(fleet, _ends_rounds(fleet, star, targets))
     return star
 
 
-def _ends_rounds(fleet: Fleet, star: StarPrediction, verify_s: float) -> str | None:
+def _star_of(targets: Sequence[StarInputs]) -> StarPrediction:
+    """Evaluate the equations for the targets of one drafter, like or unlike."""
+    one, returns_s = targets[0], [target.return_s for target in targets]
+    S_s, Z_s = one.service_s, one.return_s
+    if len(set(targets)) == 1:
+        return predict_star(len(targets), S_s, Z_s, one.accepted_per_round, one.standalone_tokens_per_s)
+    (R_q, rates), most = play(S_s, returns_s), N_max_of_all(targets)
+    Z_s = sum(map(mul, rates, returns_s)) / sum(rates)
+    star = predict_star(len(targets), S_s, Z_s, one.accepted_per_round, one.standalone_tokens_per_s, R_q)
+    rows = tuple(
+        TargetPrediction(
+            number + 1, target.return_s, most[number], rate, star.mean_acceptance_length * rate,
+            target.standalone_tokens_per_s,
+        )
+        for number, (target, rate) in enumerate(zip(targets, rates, strict=True))
+        if number == 0 or target != targets[number - 1]
+    )  # fmt: skip
+    return msgspec.structs.replace(star, N_full=N_full_of(S_s, returns_s), N_max=min(most), targets=rows)
+
+
+def _ends_rounds(fleet: Fleet, star: StarPrediction, targets: Sequence[StarInputs]) -> str | None:
     """Return the key of a timeout that is over before a draft, T_wait + S + t_c, or its answer, Z; None if none is."""
     patience_s, lease_s = fleet.verifiers.patience.patience_s, fleet.drafters.lease_s
-    if 0 < patience_s < star.wait_s + star.S_s + star.Z_s - verify_s:
+    if any(0 < patience_s < star.wait_s + star.S_s + target.return_s - target.verify_s for target in targets):
         return "verifiers.patience_s"
-    return "drafters.lease_s" if 0 < lease_s < star.Z_s else None
+    return "drafters.lease_s" if any(0 < lease_s < target.return_s for target in targets) else None
 
 
 def _refuse(fleet: Fleet, key: str | None) -> None:

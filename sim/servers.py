@@ -43,6 +43,14 @@ TIE_S = 1e-9  # by which sums of equal times differ, and less than any step
 NO_DELAYS = Delays(repeat(0.0), repeat(0.0), repeat(0.0))
 
 
+def at_last(yields: bool, env: Environment, call: Callable[[], None]) -> None:
+    """Call a function now, or if it yields, after what else is due at this instant up to rounding."""
+    if yields and env.peek() <= env.now + TIE_S:
+        env.timeout(TIE_S).callbacks.append(lambda _: call())
+    else:
+        call()
+
+
 def drawn_delays(overhead: Overhead, rng: np.random.Generator) -> Delays:
     """Draw the delays of a station, each kind from its own generator."""
     if overhead == Overhead():
@@ -124,12 +132,9 @@ class Server:
 
     def finish(self, step: Step, duration_s: float) -> None:
         """Report the running step as done; of a server that yields, after what else is due."""
-        if self.yields and self.env.peek() <= self.env.now + TIE_S:
-            self.env.timeout(TIE_S).callbacks.append(partial(self._report, step, duration_s))
-        else:
-            self._report(step, duration_s)
+        at_last(self.yields, self.env, partial(self._report, step, duration_s))
 
-    def _report(self, step: Step, duration_s: float, _late: Event | None = None) -> None:
+    def _report(self, step: Step, duration_s: float) -> None:
         if self.station.running is step:  # it may have died meanwhile
             self.deliver(StepDone(step.number, self.outcomes(step), duration_s - self.after_s))
 

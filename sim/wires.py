@@ -10,7 +10,7 @@ from simpy.events import Event
 from specfleet.fleet.records.playback import Sent, sent_of
 from specfleet.fleet.scenario.faults import LinkFaults
 from specfleet.fleet.stations.messages import Message
-from specfleet.sim.servers import Server
+from specfleet.sim.servers import Server, at_last
 
 Way = Callable[[int], float]
 """Draws the one-way delay in seconds of a payload in bytes."""
@@ -33,6 +33,7 @@ class Wire:
     def __post_init__(self) -> None:
         self.in_flight: deque[tuple[Message, int]] = deque()
         self.last_s = 0.0
+        self.yields = False  # whether messages arrive after all else of their instant
 
     def send(self, message: Message, payload_bytes: int) -> None:
         """Schedule the arrival of a message, after all earlier ones."""
@@ -55,4 +56,7 @@ class Wire:
         self.env.timeout(self.last_s - now_s).callbacks.append(self._arrive)
 
     def _arrive(self, _arrival: Event) -> None:
+        at_last(self.yields, self.env, self._deliver)
+
+    def _deliver(self) -> None:
         self.server.deliver(*self.in_flight.popleft())

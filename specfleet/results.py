@@ -122,7 +122,7 @@ class Result(Shown):
         rows = [
             {"metric": name}
             | msgspec.structs.asdict(metric)
-            | dict(zip(PERCENTILES, percentile_values(metric), strict=True))
+            | dict(zip(("low", "high", *PERCENTILES), (*metric.ends, *percentile_values(metric)), strict=True))
             for name, metric in self.metrics.items()
         ]
         return pd.DataFrame(rows).astype(dict.fromkeys(PERCENTILES, float))
@@ -170,10 +170,12 @@ class Prediction(Shown, analytic.StarPrediction, frozen=True):
         return f"{where}, {number(self.throughput.with_bonus)} tokens/s, prefill left out"
 
     def frame(self) -> "pd.DataFrame":
-        """One row a quantity: quantity (dotted name), value."""
+        """One row a quantity: quantity (dotted name), value. Of unlike targets the name has the first one's number."""
         import pandas as pd
 
-        rows = [row for row in flat(msgspec.to_builtins(self)) if row[0] != "notes"]
+        content = msgspec.to_builtins(self)
+        content["targets"] = {str(row.pop("first")): row for row in content["targets"]}
+        rows = [row for row in flat(content) if row[0] != "notes"]
         return pd.DataFrame(rows, columns=["quantity", "value"])
 
 

@@ -28,14 +28,15 @@ from specfleet.calibration.readers.sglang_log import read_sglang_log
 from specfleet.calibration.readers.signatures import name_foreign
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
-from specfleet.fleet.acceptance.models import AcceptanceModel, expected_committed
+from specfleet.fleet.acceptance.fits import fit_beta_geometric
+from specfleet.fleet.acceptance.models import AcceptanceModel, PerPosition, Recorded, expected_committed
 from specfleet.fleet.data.shipped import shipped_profiles
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
 from specfleet.fleet.inputs.text import shortened
 from specfleet.fleet.scenario.reading import read_scenario
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Workload
-from specfleet.fleet.scenario.writing import scenario_lines
+from specfleet.fleet.scenario.writing import scenario_lines, toml
 from specfleet.fleet.shown import Shown
 from specfleet.fleet.times.profile import HardwareProfile, read_profile, write_profile
 from specfleet.fleet.times.step_time import StepTime
@@ -329,6 +330,8 @@ def _comments(kind: str, read: Sequence[Path], recording: Recording, notes: Sequ
             f"Acceptance: {counts.source}, recorded at depth {counts.depth}.",
             f"Mean acceptance length: {mean:.4f} with the bonus token, {mean - 1:.4f} without; the file {says}.",
         ]
+        if isinstance(counts.acceptance, PerPosition | Recorded):
+            said.append(f"Fit to it, for deeper drafts: acceptance = {toml(fit_beta_geometric(counts.acceptance))}")
     lengths = "assumed"
     if recording.lengths:
         lengths = recording.lengths_from

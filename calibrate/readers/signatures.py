@@ -63,7 +63,7 @@ def name_foreign(kind: str, files: Iterable[Path]) -> None:
     for path in files:
         found = signature_of(path)
         if found is not None and found.kind != kind:
-            raise InputError(f"{path}: this is {found.what}; {found.do or f'use `import {found.kind}`'}")
+            raise InputError(f"{path}: this is {found.what}; {found.do or f'use `specfleet import {found.kind}`'}")
 
 
 def _first_entry(content: bytes) -> Any:

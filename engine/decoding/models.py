@@ -29,6 +29,7 @@ from specfleet.engine.decoding.pages import reads_pages
 from specfleet.engine.decoding.placing import placed
 from specfleet.engine.decoding.quantised import BITS, quantised_layers
 from specfleet.engine.decoding.slots import ROWS, TOKENS, SlotCache
+from specfleet.engine.decoding.telemetry import keep_within_memory
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import is_file
 
@@ -224,21 +225,25 @@ class _Output:
         return None
 
 
-def folder_of(name: str, role: str) -> Path:
-    """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target)."""
-    folder = _named(name, role)
+def folder_of(name: str, role: str, key: str = "") -> Path:
+    """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target).
+
+    `key`: that names it, in errors; by default the side's `model`.
+    """
+    folder = named_folder(name, role)
     if not is_folder_of_model(name, role):
-        key = "verifiers.model" if role == "target" else "drafters.model"
+        key = key or ("verifiers.model" if role == "target" else "drafters.model")
         raise InputError(f"{key} = {name!r}: {folder} holds no config.json; give a Hugging Face folder, or 'demo'")
     return folder
 
 
 def is_folder_of_model(name: str, role: str) -> bool:
     """Whether a model is on this host."""
-    return is_file(_named(name, role) / "config.json")
+    return is_file(named_folder(name, role) / "config.json")
 
 
-def _named(name: str, role: str) -> Path:
+def named_folder(name: str, role: str) -> Path:
+    """Return the folder that a model's name means, be it there or not."""
     return DEMO_PAIR / role if name == "demo" else Path(name)
 
 
@@ -252,6 +257,7 @@ def load_model(
     """
     folder = folder_of(name, role)
     place = choose_device(device)
+    keep_within_memory(place)
     model, layers = load_whole(folder, PRECISIONS[precision], whole), None
     if precision in BITS:
         if not is_lean(model.config):

@@ -17,15 +17,18 @@ from specfleet.fleet.inputs.text import read_json
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "tiktoken.model")
 STEPS = ("normalizer", "pre_tokenizer")
+KEYS = ("drafters.model", "verifiers.model")
 
 
-def check_shared_tokenizer(drafter: str, target: str) -> None:
+def check_shared_tokenizer(drafter: str, target: str, keys: tuple[str, str] = KEYS) -> None:
     """Raise InputError unless both models read the same token ids, or if the files of one cannot be read.
 
-    Two folders without a tokenizer pass if their vocabularies have the same length: their prompts are ids.
+    Two folders without a tokenizer pass if their vocabularies have the same length: their prompts are ids. `keys`: that
+    name them in errors; two models of one side may be compared.
     """
-    names = f"drafters.model = {drafter!r} and verifiers.model = {target!r}"
-    folders = folder_of(drafter, "drafter"), folder_of(target, "target")
+    pair = list(zip(keys, (drafter, target), strict=True))
+    names = " and ".join(f"{key} = {model!r}" for key, model in pair)
+    folders = [folder_of(model, "target" if key.startswith("verifiers") else "drafter", key) for key, model in pair]
     sizes = [int(read_config(folder).get_text_config().vocab_size) for folder in folders]
     there = [any((folder / name).is_file() for name in (FAST, *OTHERS)) for folder in folders]
     if all(there):

@@ -1,4 +1,4 @@
-"""The time of a step on its device's clock; and facts of this host."""
+"""The time of a step on its device's clock; facts of this host; free memory of a GPU."""
 
 import contextlib
 import os
@@ -11,6 +11,7 @@ from typing import TypeVar
 import torch
 
 T = TypeVar("T")
+MEMORY = Path("/proc/meminfo")
 
 
 def timed(work: Callable[[], T], device: torch.device) -> tuple[T, float]:
@@ -40,6 +41,25 @@ def host_facts() -> dict[str, str]:
         gpus = str(torch.cuda.device_count())
         facts |= {"gpu": torch.cuda.get_device_name(), "gpus": gpus, "cuda": str(torch.version.cuda)}
     return facts
+
+
+def free_bytes(device: torch.device, memory: Path = MEMORY) -> int:
+    """Return the free memory of a GPU. An integrated one has the host's, of which Linux gives no more than it says.
+
+    - `memory`: the file with the host's.
+    """
+    free: int = torch.cuda.mem_get_info(device)[0]
+    if not torch.cuda.get_device_properties(device).is_integrated:
+        return free
+    host = dict(line.split(":") for line in memory.read_text().splitlines())
+    return min(free, 1024 * int(host["MemAvailable"].split()[0]))
+
+
+def keep_within_memory(device: torch.device, memory: Path = MEMORY) -> None:
+    """Let torch refuse what an integrated GPU has no memory for; without a limit, Linux would kill this process."""
+    if device.type == "cuda" and torch.cuda.get_device_properties(device).is_integrated:
+        most = torch.cuda.memory_reserved(device) + free_bytes(device, memory)
+        torch.cuda.set_per_process_memory_fraction(min(most / torch.cuda.mem_get_info(device)[1], 1.0), device)
 
 
 def _processor() -> str:

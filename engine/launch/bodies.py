@@ -20,6 +20,7 @@ from specfleet.fleet.errors import InputError
 
 PROGRESS, SAMPLES = "progress", "samples"  # kinds of messages that need no answer
 NO_MEMORY = "no memory"  # the kind of an error
+LESS_MEMORY = "use smaller models, another precision, or fewer or shorter rows"
 FULL = ("out of memory", "ALLOC_FAILED", "can't allocate memory")  # what errors of torch and CUDA then say
 PATIENCE_S = 60.0  # for nodes of one host to connect
 REPORT_S = 1.0  # timeout of a report when the launcher reads slowly
@@ -73,8 +74,7 @@ def run_body(
     except BaseException as error:  # noqa: BLE001  (whatever it is, the launcher must report it)
         if any(words in str(error) for words in FULL):
             name = multiprocessing.current_process().name
-            advice = "use smaller models, another precision, or fewer or shorter rows"
-            pipe.send((NO_MEMORY, f"{name}: its device is out of memory; {advice}"))
+            pipe.send((NO_MEMORY, f"{name}: its device is out of memory; {LESS_MEMORY}"))
         else:
             pipe.send(("error", traceback.format_exc()))
 

@@ -16,8 +16,6 @@ from typing import Literal
 import msgspec
 import torch
 
-from specfleet.engine.decoding.models import is_folder_of_model
-from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
 from specfleet.engine.launch.bodies import THREADS
 from specfleet.engine.launch.placement import measured_here
 from specfleet.engine.launch.places import Place, drafter_place, router_place, targets_place
@@ -27,7 +25,7 @@ from specfleet.engine.launch.supervisor import Watch, watched
 from specfleet.engine.net.addresses import FREE, TCP, called_by_targets, check_address, drafters_at, shown, socket_file
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.keys import Keys, allowed_keys
-from specfleet.engine.node.build import with_positions
+from specfleet.engine.node.build import check_models, with_positions
 from specfleet.engine.node.node import Site, Stations
 from specfleet.engine.node.observer import observed
 from specfleet.fleet.errors import InputError
@@ -83,7 +81,7 @@ def serve_node(
         check_writable(out)
     prepare_device()
     if role != "router":
-        compare_tokenizers(scenario)
+        check_models(fleet, _say)
     say = partial(_say_of, node_name(fleet, role, numbers))
     node = _place(fleet, role, numbers, addresses).make(site=Site(at or FREE, keys, say))
     if node.address:
@@ -124,7 +122,7 @@ def _place(fleet: Fleet, role: Role, numbers: Sequence[int], addresses: Mapping[
         return drafter_place(fleet, numbers[0])
     if role == "router":
         return router_place(fleet, addresses)
-    return targets_place(fleet, numbers, texts_of(fleet, CONTINUATIONS), addresses)
+    return targets_place(fleet, numbers, texts_of(fleet, CONTINUATIONS, numbers), addresses)
 
 
 def node_name(fleet: Fleet, role: Role, numbers: Sequence[int]) -> str:
@@ -185,19 +183,6 @@ def stopped_by_signals(node: Stations) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def compare_tokenizers(scenario: Scenario) -> None:
-    """Compare the tokenizers of drafter and target if this host has both; else say that they are not checked."""
-    drafters, verifiers = scenario.drafters, scenario.verifiers
-    if drafters.kind != "model" or not drafters.count:
-        return
-    models = ("drafters.model", drafters.model, "drafter"), ("verifiers.model", verifiers.model, "target")
-    for key, name, role in models:
-        if not is_folder_of_model(name, role):
-            _say(f"note: {key} = {name!r} is not on this host; whether its tokenizer is shared is not checked")
-            return
-    check_shared_tokenizer(drafters.model, verifiers.model)
 
 
 def prepare_device() -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from specfleet.engine.launch.bodies import NO_MEMORY, PROGRESS, SAMPLES, plain_body, run_body
 from specfleet.engine.net.addresses import short_names
-from specfleet.fleet.errors import DeviceMemoryError, InputError, NodeDiedError
+from specfleet.fleet.errors import DeviceMemoryError, InputError, NodeDiedError, NodeKilledError
 from specfleet.fleet.interrupts import deferred, unseen
 from specfleet.fleet.records.schema import PowerSample
 
@@ -29,6 +29,7 @@ UNGUARDED = 97  # exit code of a node that would start nodes, because it imports
 T = TypeVar("T")
 
 END_S = 0.5  # from asking a process to end until it is killed
+ENDED = "the run is ended, and nothing was written"
 
 
 class NodeError(RuntimeError):
@@ -81,14 +82,14 @@ class NodeProcess:
             try:
                 self.process.start()
             except BrokenPipeError as error:
-                raise _died(f"{name} died while it started") from error
+                raise NodeDiedError(f"{name} died while it started; {ENDED}") from error
         theirs.close()
 
     def receive(self, beside: Sequence["NodeProcess"] = ()) -> Any:
         """Wait for the next message of the node, and return its value. Reports of all nodes go to their watchers.
 
-        NodeError if it failed, NodeDiedError if it or a node `beside` it died, InputError if its input was bad,
-        DeviceMemoryError if its device is out of memory.
+        NodeError if it failed, NodeDiedError if it or a node `beside` it died (NodeKilledError by SIGKILL), InputError
+        if its input was bad, DeviceMemoryError if its device is out of memory.
         """
         while not self.kept and not self.gone:
             by_pipe = {node.pipe: node for node in (self, *beside) if not node.gone}
@@ -133,7 +134,8 @@ class NodeProcess:
                 'put what runs the engine below the line `if __name__ == "__main__":`'
             )
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"died with exit code {code}"
-        raise _died(f"{self.name} {how}")
+        kind = NodeKilledError if code == -signal.SIGKILL else NodeDiedError
+        raise kind(f"{self.name} {how}; {ENDED}")
 
     def kill(self) -> None:
         """Kill the process, for a fault."""
@@ -180,7 +182,3 @@ def end_all(nodes: Iterable[NodeProcess]) -> None:
         if process.is_alive():
             process.kill()
         process.join()
-
-
-def _died(how: str) -> NodeDiedError:
-    return NodeDiedError(f"{how}; the run is ended, and nothing was written")

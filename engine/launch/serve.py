@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
 from specfleet.engine.launch.bodies import node_body
 from specfleet.engine.launch.placement import crowding, devices_of, gpus_of, has_meter, visible_gpus
 from specfleet.engine.launch.places import Place, drafter_place, router_place, targets_place
@@ -18,7 +17,7 @@ from specfleet.engine.launch.runnable import check_can_run
 from specfleet.engine.launch.supervisor import Supervisor, Watch, watched
 from specfleet.engine.net.addresses import FILE, short_names
 from specfleet.engine.net.clock import now_s
-from specfleet.engine.node.build import with_positions
+from specfleet.engine.node.build import check_models, with_positions
 from specfleet.engine.node.node import Site
 from specfleet.engine.node.observer import Report
 from specfleet.engine.node.prompts import prompts_of
@@ -72,8 +71,7 @@ def serve(
     """
     fleet = resolve(scenario)
     check_can_run(fleet)
-    if fleet.drafters.count and fleet.drafters.kind == "model":
-        check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
+    check_models(fleet)
     fleet = with_positions(fleet)
     gpus = visible_gpus()
     crowded = crowding(fleet)
@@ -98,16 +96,17 @@ def serve(
     return EngineRun(run, served.outputs, served.signals, tuple(samples))
 
 
-def texts_of(fleet: Fleet, continuations_folder: Path) -> Sequence[Any]:
+def texts_of(fleet: Fleet, continuations_folder: Path, targets: Sequence[int] | None = None) -> Sequence[Any]:
     """Return what targets decode: prompts of real ones, continuations of replayed ones beside real drafters.
 
-    Continuations are decoded in a process of their own, so that their model leaves no memory of a device in use.
+    `targets`: whose requests have texts; all by default. Continuations are decoded in a process of their own, so that
+    no model of theirs leaves memory of a device in use.
     """
     if fleet.verifiers.kind != "replayed":
-        return prompts_of(fleet)
+        return prompts_of(fleet, targets)
     if fleet.drafters.kind == "replayed":
         return []
-    return in_process("continuations", continuations_of, fleet, continuations_folder)
+    return in_process("continuations", continuations_of, fleet, continuations_folder, targets)
 
 
 @dataclass(eq=False)

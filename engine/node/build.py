@@ -3,9 +3,10 @@
 The models of this host also tell how many positions and how large vocabularies a fleet has.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise, product
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,19 +21,40 @@ from specfleet.engine.decoding.eagle_files import load_head, read_taps
 from specfleet.engine.decoding.folders import check_layers, read_config
 from specfleet.engine.decoding.llama import is_lean
 from specfleet.engine.decoding.lookup import LookupDrafter
-from specfleet.engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, is_folder_of_model, load_model
+from specfleet.engine.decoding.models import CausalLM, folder_of, is_folder_of_model, load_model, named_folder
 from specfleet.engine.decoding.sampling import GREEDY, Sampling
+from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
 from specfleet.engine.decoding.verify import Target
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.configs import LAYER
 from specfleet.fleet.hardware.positions import check_context, positions_in
 from specfleet.fleet.inputs.text import is_file, read_json
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Join
 
 AnyDrafter = Drafter | LookupDrafter
-NESTED = ("text_config", LAYER)  # tables of a config.json with the sizes of the language model
 Side = Literal["drafter", "target"]
+
+
+class Named(NamedTuple):
+    """A model that a fleet names: the key that names it, its name, and its role."""
+
+    key: str
+    model: str
+    role: str
+
+
+def models_of(fleet: Fleet) -> list[Named]:
+    """Return the models of a fleet, each once: drafters' first; none with replayed drafters, which draw texts."""
+    if fleet.drafters.kind == "replayed":
+        return []
+    drafting = {"model": "drafter", "eagle": "eagle"}.get(fleet.drafters.kind) if fleet.drafters.count else None
+    sides = [("drafters", fleet.drafters, drafting)] if drafting else []
+    named = [
+        Named(f"{side}.model" if model == stations.model else f"{side}.tiers: model", model, role)
+        for side, stations, role in (*sides, ("verifiers", fleet.verifiers, "target"))
+        for _, model in stations.models
+    ]
+    return list(dict.fromkeys(named))
 
 
 class Streams(msgspec.Struct, frozen=True):
@@ -70,10 +92,13 @@ def new_streams(fleet: Fleet, prompts: Sequence[Sequence[int]] = ()) -> Streams:
     return Streams(prompts, fleet.seed, sampling, fleet.room.overshoot)
 
 
-def new_drafter(fleet: Fleet, target: CausalLM | None = None, room: tuple[int, int] = (1, 512)) -> AnyDrafter:
-    """Load a drafter of the fleet.
+def new_drafter(
+    fleet: Fleet, target: CausalLM | None = None, room: tuple[int, int] = (1, 512), number: int = 0
+) -> AnyDrafter:
+    """Load drafter `number` of the fleet.
 
-    - `target`: the loaded target, if an EAGLE head shares its embedding and language model head.
+    - `target`: the loaded target, if an EAGLE head shares its embedding and language model head; else those of the
+      first target that it serves.
     - `room`: rows and tokens of a cache, which grows beyond them; without effect where rows are aligned.
     """
     drafters, aligned = fleet.drafters, fleet.verifiers.aligned is not None
@@ -81,37 +106,67 @@ def new_drafter(fleet: Fleet, target: CausalLM | None = None, room: tuple[int, i
     if drafters.kind == "lookup":
         return LookupDrafter(target.device if target else torch.device("cpu"))
     if drafters.kind == "eagle":
-        folder = head_folder(fleet)
-        large = target or load_target(fleet, whole=False)
+        folder = head_folder(fleet, number)
+        large = target or load_target(fleet, fleet.target_of(number), whole=False)
         head = load_head(folder, large.model, large.dtype, large.device)
         cache = new_cache(large, aligned, room, shape_of(head.config))
         return EagleDrafter(head, large, shape, verified_by, cache)
-    small = load_model(drafters.model, "drafter", fleet.precision)
+    small = load_model(fleet.drafter_model(number), "drafter", fleet.precision)
     cache = new_cache(small, aligned, room)
     return Drafter(small, shape, verified_by, cache)
 
 
-def head_folder(fleet: Fleet) -> Path:
-    """Return the folder of the fleet's EAGLE head."""
-    return DEMO_PAIR / "eagle" if fleet.drafters.model == "demo" else Path(fleet.drafters.model)
+def head_folder(fleet: Fleet, number: int = 0) -> Path:
+    """Return the folder of the EAGLE head of drafter `number`."""
+    return named_folder(fleet.drafter_model(number), "eagle")
 
 
-def head_taps(fleet: Fleet) -> tuple[int, ...]:
-    """Return the layers of the target that the drafter's head reads as inputs; none for other drafters and heads."""
+def head_taps(fleet: Fleet, target: int = 0) -> tuple[int, ...]:
+    """Return the layers of a target that its drafter's head reads as inputs; none for other drafters and heads."""
     if fleet.drafters.kind != "eagle" or not fleet.drafters.count:
         return ()
-    config = AutoConfig.from_pretrained(folder_of(fleet.verifiers.model, "target"), local_files_only=True)
-    return read_taps(head_folder(fleet), int(config.num_hidden_layers))
+    return states_read(head_folder(fleet, fleet.drafter_of(target)), folder_of(fleet.target_model(target), "target"))[1]
 
 
-def load_target(fleet: Fleet, whole: bool = True) -> CausalLM:
-    """Load the model of the fleet's targets. `whole`: False for what an EAGLE head elsewhere needs of a lean one."""
-    return load_model(fleet.verifiers.model, "target", fleet.precision, whole=whole)
+def states_read(head: Path, target: Path) -> tuple[int, tuple[int, ...]]:
+    """Return the hidden size of a target, and its layers that a head reads as inputs."""
+    config = read_config(target)
+    return int(config.hidden_size), read_taps(head, int(config.num_hidden_layers))
 
 
-def new_target(fleet: Fleet, model: CausalLM, room: tuple[int, int] = (1, 512)) -> Target:
-    """Return a target of the fleet; `room` as in `new_drafter`."""
-    taps, cache = head_taps(fleet), new_cache(model, fleet.verifiers.aligned is not None, room)
+def check_models(fleet: Fleet, say: Callable[[str], None] | None = None) -> None:
+    """Raise InputError unless the fleet's models share a tokenizer, and its heads read the same hidden states.
+
+    `say`: is called with a line on each model that is not on this host; without it, a missing one is an error.
+    """
+    models = models_of(fleet)
+    here = [named for named in models if say is None or is_folder_of_model(named.model, named.role)]
+    folders = {named: folder_of(named.model, named.role, named.key) for named in here}
+    reading = [named for named in models if named.role != "eagle"]
+    for key, model, _ in [named for named in reading if named not in folders] if say and len(reading) > 1 else ():
+        say(f"note: {key} = {model!r} is not on this host; whether its tokenizer is shared is not checked")
+    for first, other in pairwise(named for named in reading if named in folders):
+        check_shared_tokenizer(first.model, other.model, (first.key, other.key))
+    heads, targets = ([named for named in here if named.role == role] for role in ("eagle", "target"))
+    states = {pair: states_read(*map(folders.__getitem__, pair)) for pair in product(heads, targets)}
+    for (head, target), read in states.items():
+        (first, beside), of_first = next(iter(states.items()))
+        if read != of_first:
+            raise InputError(
+                f"{head.key} = {head.model!r} beside {target.key} = {target.model!r} reads other hidden states than "
+                f"{first.model!r} beside {beside.model!r}: size and layers {read}, not {of_first}; allowed: heads and "
+                "targets that agree"
+            )
+
+
+def load_target(fleet: Fleet, number: int = 0, whole: bool = True) -> CausalLM:
+    """Load the model of a target. `whole`: False for what an EAGLE head elsewhere needs of a lean one."""
+    return load_model(fleet.target_model(number), "target", fleet.precision, whole=whole)
+
+
+def new_target(fleet: Fleet, model: CausalLM, room: tuple[int, int] = (1, 512), number: int = 0) -> Target:
+    """Return target `number` of the fleet; `room` as in `new_drafter`."""
+    taps, cache = head_taps(fleet, number), new_cache(model, fleet.verifiers.aligned is not None, room)
     return Target(model, fleet.verifiers.rule, cache, taps)
 
 
@@ -130,9 +185,7 @@ def with_positions(fleet: Fleet) -> Fleet:
     if fleet.drafters.kind == "replayed":
         return fleet  # no model
     check_context(_stated_positions(fleet), fleet.lengths.longest_text, 0)  # near the end drafts are shorter
-    asked = [(fleet.verifiers.model, "target")]
-    if fleet.drafters.kind == "model" and fleet.drafters.count:
-        asked.append((fleet.drafters.model, "drafter"))
+    asked = [(model, role) for _, model, role in models_of(fleet) if role != "eagle"]
     known = [positions for model, role in asked if (positions := positions_of(model, role))]
     if not known:
         return fleet
@@ -146,15 +199,12 @@ def with_positions(fleet: Fleet) -> Fleet:
 
 def _stated_positions(fleet: Fleet) -> dict[str, int]:
     """Return the positions in the config.json of the fleet's models on this host, by folder."""
-    asked, role = [(fleet.verifiers.model, "target")], {"model": "drafter", "eagle": "eagle"}.get(fleet.drafters.kind)
-    asked += [(fleet.drafters.model, role)] if role and fleet.drafters.count else []
     known: dict[str, int] = {}
-    for model, role in asked:
-        path = (DEMO_PAIR / role if model == "demo" else Path(model)) / "config.json"
+    for _, model, role in models_of(fleet):
+        path = named_folder(model, role) / "config.json"
         if is_file(path) and isinstance(content := read_json(path), dict):
             check_layers(path, content)
-            nested = next((part for key in NESTED if isinstance(part := content.get(key), dict)), content)
-            known[str(path.parent)] = positions_in(nested, str(content.get("model_type")), str(path))
+            known[str(path.parent)] = positions_in(content, str(content.get("model_type")), str(path))
     return known
 
 
@@ -174,18 +224,16 @@ def state_numbers(fleet: Fleet) -> int:
     """Return the numbers of a token's hidden states in requests for drafts; 0 for drafters that read none."""
     if fleet.drafters.kind != "eagle" or not fleet.drafters.count:
         return 0
-    config = read_config(folder_of(fleet.verifiers.model, "target"))
-    return int(config.hidden_size) * max(1, len(head_taps(fleet)))
+    size, taps = states_read(head_folder(fleet), folder_of(fleet.target_model(0), "target"))
+    return size * max(1, len(taps))
 
 
 def largest_vocabulary(fleet: Fleet) -> int:
-    """Return the larger vocabulary of the models on this host; 0 if it has none.
+    """Return the largest vocabulary of the models on this host; 0 if it has none.
 
     InputError if drafts bring distributions over a vocabulary that is unknown here.
     """
-    sides = ((fleet.verifiers, "target"), (fleet.drafters, "drafter"))
-    named = [(side.model, role) for side, role in sides if side.kind in ("real", "model")]
-    here = [folder_of(model, role) for model, role in named if is_folder_of_model(model, role)]
+    here = [named_folder(model, role) for _, model, role in models_of(fleet) if is_folder_of_model(model, role)]
     largest = max((int(read_config(folder).vocab_size) for folder in here), default=0)
     if fleet.workload.temperature and not largest and not fleet.vocabulary:
         raise InputError(

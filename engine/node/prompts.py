@@ -1,5 +1,6 @@
 """Prompts as token ids: the demo pair's committed ones, or a JSON Lines file of the user."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -33,14 +34,28 @@ class PromptLine(msgspec.Struct, frozen=True):
     turns: list[Text] = []
 
 
-def prompts_of(fleet: Fleet) -> list[list[int]]:
+def targets_of(fleet: Fleet, targets: Sequence[int] | None = None) -> dict[int, int]:
+    """Return the target of each request; `targets`: of their requests alone."""
+    dealt = ((fleet.target_of(tag), requests) for tag, requests in streams_of(fleet).items())
+    of_these = ((target, requests) for target, requests in dealt if targets is None or target in targets)
+    return {request.number: target for target, requests in of_these for request in requests}
+
+
+def prompts_of(fleet: Fleet, targets: Sequence[int] | None = None) -> list[list[int]]:
     """Return one prompt for each request, of `workload.prompt_tokens` token ids (at most, if lengths differ).
 
-    Longer prompts are cut; if there are fewer than requests, they repeat. InputError if a file cannot be read or no
-    prompt is long enough.
+    Longer prompts are cut; if there are fewer than requests, they repeat. `targets`: only their requests have prompts;
+    models of others may be on other hosts. InputError if a file cannot be read or no prompt is long enough.
     """
-    workload = fleet.workload
-    source, most, folder = workload.prompts, _longest_prompt(fleet), folder_of(fleet.verifiers.model, "target")
+    models = {number: fleet.target_model(target) for number, target in targets_of(fleet, targets).items()}
+    read = {model: _prompts_for(fleet, model) for model in dict.fromkeys(models.values())}
+    cut = {number: read[model][number % len(read[model])] for number, model in models.items()}
+    return [cut.get(number, []) for number in range(fleet.workload.requests)]
+
+
+def _prompts_for(fleet: Fleet, model: str) -> list[list[int]]:
+    """Return all prompts that are long enough, cut, in the tokens of one target's model."""
+    source, most, folder = fleet.workload.prompts, _longest_prompt(fleet), folder_of(model, "target")
     if source in DEMO_PROMPTS:
         group: Literal["calibration", "evaluation"] = "calibration" if source.endswith("calibration") else "evaluation"
         prompts = demo_prompts(group, folder)
@@ -52,7 +67,7 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
         raise InputError(
             f"workload.prompt_tokens = {most}: no prompt of {source} is that long; allowed: up to {longest}"
         )
-    return [long_enough[number % len(long_enough)] for number in range(workload.requests)]
+    return long_enough
 
 
 def _longest_prompt(fleet: Fleet) -> int:

@@ -40,7 +40,7 @@ def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, s
     rows = sum(fleet.drafter_of(tag) == number for tag in streams)  # at the beginning; a router may change it
     admit = admission_of(fleet)
     rows = next((admitted for admitted in range(rows) if admit.refusal(admitted) is not None), rows)
-    drafter = new_drafter(fleet, room=(max(rows, 1), fleet.room.longest_row))
+    drafter = new_drafter(fleet, room=(max(rows, 1), fleet.room.longest_row), number=number)
     log = RateLimitedLog(site.say, now_s())
     say = None if site.say is say_nothing else lambda line: log.log(line, now_s())
     executor = DraftExecutor(drafter, new_streams(fleet), not fleet.in_turn, say)
@@ -69,10 +69,10 @@ def verifier_node(
     - `signals`: whether those of every drafted token are recorded.
     - `model`: the target's, if it is loaded already.
     """
-    life, model = site.life, model or load_target(fleet)
+    life, model = site.life, model or load_target(fleet, target)
     streams = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
     station = verifier_station(fleet, target)
-    executor = executor_of(fleet, station, model, prompts, len(streams), signals)
+    executor = executor_of(fleet, target, station, model, prompts, len(streams), signals)
     life.wait_until_back()
     connections, sockets = None, None
     if fleet.drafters.stations:
@@ -89,17 +89,18 @@ def verifier_node(
 
 def executor_of(
     fleet: Fleet,
+    number: int,
     station: VerifierStation | AlignedStation,
     model: CausalLM,
     prompts: Sequence[Sequence[int]],
     streams: int,
     signals: bool = False,
 ) -> VerifyExecutor | AlignedExecutor:
-    """Return what runs a target's steps. `streams`: number of its streams; the others as in `verifier_node`."""
+    """Return what runs the steps of target `number`. `streams`: of its own; the others as in `verifier_node`."""
     verifiers = fleet.verifiers
     rows = min(streams, verifiers.batching.max_num_seqs) if fleet.workload.arrivals is None else 1  # they vary
     room, signals = (max(rows, 1), fleet.room.longest_row), signals or fleet.needs != "lengths"
-    target, opens = new_target(fleet, model, room), new_streams(fleet, prompts)
+    target, opens = new_target(fleet, model, room, number), new_streams(fleet, prompts)
     if not isinstance(station, AlignedStation):  # its rows stand in a rectangle
         target.warm_up(WARM_UP_TOKENS)
     if verifiers.drafts is None:

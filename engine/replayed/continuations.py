@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from specfleet.engine.decoding.checkpoints import weight_files
-from specfleet.engine.decoding.models import CausalLM, folder_of, load_model
+from specfleet.engine.decoding.models import CausalLM, folder_of
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.net.content import states_sent
-from specfleet.engine.node.build import head_taps
-from specfleet.engine.node.prompts import prompts_of
+from specfleet.engine.node.build import head_taps, load_target
+from specfleet.engine.node.prompts import prompts_of, targets_of
 from specfleet.engine.replayed.targets import Continuation
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
@@ -28,31 +28,39 @@ Decoded = dict[str, np.ndarray]
 """`prompts` (P, tokens), their `continuations` (P, tokens), and `hidden` if it is read."""
 
 
-def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
-    """Return the greedy continuation of every request's prompt, long enough for the last round.
+def continuations_of(fleet: Fleet, cache_folder: Path, targets: Sequence[int] | None = None) -> list[Continuation]:
+    """Return the greedy continuation of every request's prompt by its target's model, long enough for the last round.
 
-    They are kept in `cache_folder`, prompt by prompt, in a file for each target, precision and length of prompts; only
+    They are kept in `cache_folder`, prompt by prompt, in a file for each model, precision and length of prompts; only
     new prompts are decoded. If the drafter reads hidden states, these are included, and their layers choose the file,
-    too. InputError for a scenario that samples.
+    too. `targets`: as in `prompts_of`. InputError for a scenario that samples.
     """
     if fleet.workload.temperature > 0:
         raise InputError(
             f"workload.temperature = {fleet.workload.temperature} with verifiers.kind = 'replayed': a replayed "
             "target has one greedy continuation; allowed: 0, or verifiers.kind = 'real'"
         )
-    prompts, with_hidden = [tuple(prompt) for prompt in prompts_of(fleet)], fleet.drafters.kind == "eagle"
-    kept = decode_missing(fleet, list(dict.fromkeys(prompts)), with_hidden, cache_folder)
-    number = {tuple(prompt): place for place, prompt in enumerate(kept["prompts"].tolist())}
-    continuations = kept["continuations"].tolist()
-    return [
-        Continuation(list(prompt), continuations[place], kept["hidden"][place] if with_hidden else None)
-        for prompt, place in ((prompt, number[prompt]) for prompt in prompts)
-    ]
+    prompts, with_hidden = [tuple(prompt) for prompt in prompts_of(fleet, targets)], fleet.drafters.kind == "eagle"
+    of_models: dict[str, dict[int, int]] = {}  # targets by request
+    for number, target in targets_of(fleet, targets).items():
+        of_models.setdefault(fleet.target_model(target), {})[number] = target
+    texts = [Continuation([], [])] * len(prompts)  # of other nodes' requests
+    for own in of_models.values():
+        asked = list(dict.fromkeys(prompts[number] for number in own))
+        kept = decode_missing(fleet, asked, with_hidden, cache_folder, min(own.values()))
+        places = {tuple(prompt): place for place, prompt in enumerate(kept["prompts"].tolist())}
+        continuations = kept["continuations"].tolist()
+        for number, place in ((number, places[prompts[number]]) for number in own):
+            hidden = kept["hidden"][place] if with_hidden else None
+            texts[number] = Continuation(list(prompts[number]), continuations[place], hidden)
+    return texts
 
 
-def decode_missing(fleet: Fleet, prompts: Sequence[Prompt], with_hidden: bool, cache_folder: Path) -> Decoded:
-    """Return what the file of these equally long prompts holds, once all of them are decoded."""
-    folder, taps = folder_of(fleet.verifiers.model, "target"), head_taps(fleet)
+def decode_missing(
+    fleet: Fleet, prompts: Sequence[Prompt], with_hidden: bool, cache_folder: Path, target: int = 0
+) -> Decoded:
+    """Return what the file of a target's model and these equally long prompts holds, once all of them are decoded."""
+    folder, taps = folder_of(fleet.target_model(target), "target"), head_taps(fleet, target)
     weight_files(folder)  # an InputError without any
     key = json.dumps([listing_digest(folder), fleet.precision, with_hidden, *taps, len(prompts[0])])
     file = cache_folder / f"continuations-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
@@ -63,7 +71,7 @@ def decode_missing(fleet: Fleet, prompts: Sequence[Prompt], with_hidden: bool, c
         kept = {}
     known = {tuple(prompt) for prompt in kept["prompts"].tolist()} if kept else set()
     if missing := [prompt for prompt in prompts if prompt not in known]:
-        model = load_model(fleet.verifiers.model, "target", fleet.precision)
+        model = load_target(fleet, target)
         tokens = kept["continuations"].shape[1] if kept else tokens
         decoded = {"prompts": np.array(missing)} | continue_greedily(model, missing, tokens, with_hidden, taps)
         kept = {name: np.concatenate([kept[name], new]) for name, new in decoded.items()} if kept else decoded

@@ -10,7 +10,7 @@ from specfleet.fleet.acceptance.fits import MeanLength, mean_interval
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.changes import flat
-from specfleet.fleet.scenario.facts import accepts, crowds, replaced_acceptance
+from specfleet.fleet.scenario.facts import accepts, crowds, is_stated, replaced_acceptance
 from specfleet.fleet.scenario.links import holds_links
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
@@ -93,7 +93,7 @@ def _source(run: Run) -> str:
     fleet = run.header.fleet
     assert fleet.acceptance is not None  # nothing is simulated without
     effect = accepts(fleet.acceptance, depth)
-    if scenario.acceptance is None:
+    if not is_stated(scenario.acceptance):
         return f"simulated from profile {fleet.profile}'s ({effect})"
     instead = "" if replaced_acceptance(scenario) is None else f" in place of profile {fleet.profile}'s"
     return f"simulated from the scenario's [acceptance]{instead} ({effect})"

@@ -55,7 +55,7 @@ def _speed(metrics: Mapping[str, Metric]) -> list[str]:
     if not speeds:
         return []
     rates = ", ".join(f"{number(1 / metric.value)} at P{percent}" for percent, metric in speeds)
-    times = ", ".join(f"{number(MS * metric.value)} ({_range(metric, MS)})" for _, metric in speeds)
+    times = ", ".join(f"{number(MS * metric.value)}{_range(metric, MS)}" for _, metric in speeds)
     return [f"tokens/s a request: {rates}", f"ms a token: {times}"]
 
 
@@ -89,11 +89,11 @@ def _of(
     metric = metrics.get(name)
     if metric is None:
         return ""
-    return f"{before}{number(factor * metric.value)} {unit}" + (f" ({_range(metric, factor)})" if ranged else "")
+    return f"{before}{number(factor * metric.value)} {unit}" + (_range(metric, factor) if ranged else "")
 
 
 def _range(metric: Metric, factor: float) -> str:
-    """Return the interval in words: its ends, or why there is none."""
+    """Return the interval behind a value: its ends, or why there is none yet; nothing where a value has none."""
     ends = msgspec.structs.replace(metric, low=factor * metric.low, high=factor * metric.high)
     text = interval(ends)
-    return "no interval" if text == "-" else text
+    return "" if text == "-" else f" ({text})"

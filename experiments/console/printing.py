@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from specfleet.fleet.shown import number, printable
+from specfleet.fleet.shown import ends, number, printable, with_ends
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,7 +91,7 @@ def print_json(value: Any) -> None:
     """Print one JSON object."""
     import msgspec
 
-    text = msgspec.json.encode(value).decode()
+    text = msgspec.json.encode(with_ends(value)).decode()
     print(text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
 
 
@@ -166,5 +166,6 @@ def print_comparison(title: str, comparison: "Comparison") -> None:
 
 def _percent(value: float, error: "PredictionError | None") -> str:
     """Return an error in per cent, with half of its interval where it has one."""
-    half = "" if error is None or math.isnan(error.low) else f" +- {(error.high - error.low) / 2:.1%}"
+    low, high = (math.nan, math.nan) if error is None else ends(error.value, error.low, error.high)
+    half = "" if math.isnan(low) else f" +- {(high - low) / 2:.1%}"
     return f"{value:+.1%}{half}"

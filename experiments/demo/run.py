@@ -10,7 +10,7 @@ the error that no model can go below.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -35,13 +35,16 @@ from specfleet.experiments.sweep.figure import sweep_figure
 from specfleet.experiments.sweep.findings import COUNT, knees
 from specfleet.experiments.sweep.sweep import sweep, table
 from specfleet.figures.style import save
+from specfleet.fleet.acceptance.models import BetaGeometric
 from specfleet.fleet.errors import OutputError
 from specfleet.fleet.files import check_folder, write_file, write_json
 from specfleet.fleet.records.delays import delayed_share, late_starts
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, write_run
-from specfleet.fleet.shown import number
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.shown import number, with_ends
+from specfleet.fleet.times.describe import describe
 from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
 Report = Callable[[str], None]
@@ -84,26 +87,36 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
 
     report("simulation of all cells")
     known = [(cell, msgspec.structs.replace(scenario, profile=profile)) for cell, scenario in planned]
-    simulated = sweep(known, folder / "simulated", seeds=SIM_SEEDS, jobs=os.cpu_count() or 1)
-    measured, rows = [], []
-    for result, (cell, scenario), of_cell in zip(simulated, known, runs, strict=True):
+    simulated, of_fit = (
+        sweep(cells, folder / name, seeds=SIM_SEEDS, jobs=os.cpu_count() or 1)
+        for name, cells in (("simulated", known), ("simulated-beta-geometric", fitted(known)))
+    )
+    measured, rows, rows_of_fit = [], [], []
+    for result, fit, (cell, scenario), of_cell in zip(simulated, of_fit, known, runs, strict=True):
         report(f"comparison: {case_text(cell)}")
         reruns = simulated_reruns(scenario, of_cell)
         measured.append(measured_cell(result, reruns))
         rows += compare_metrics(cell, result.metrics, reruns)
+        rows_of_fit += compare_metrics(cell, fit.metrics, reruns)
     comparison, every = summarise(rows, profile.digest()), [run for of_cell in runs for run in of_cell]
-    result = DemoResult(comparison, [f"report: {folder / PAGE}", *findings(measured, comparison, every)])
+    lines = findings(measured, rows, rows_of_fit, every)
+    result = DemoResult(comparison, [f"report: {folder / PAGE}", *lines])
     facts = details(profile, every, [line for run in every for line in replay(run)])
     try:
-        write_json(comparison, folder / TABLE)
+        write_json(with_ends(comparison), folder / TABLE)
         figures = draw_figures(simulated, measured, runs)
-        write_file(folder / PAGE, html_of(demo_page(result.lines[1:], comparison, figures.values(), profile, facts)))
+        write_file(folder / PAGE, html_of(demo_page(lines, rows, rows_of_fit, figures.values(), profile, facts)))
         for name, (figure, caption) in figures.items():
             save(figure, folder / f"{name}.png", caption)
     except OutputError as error:
         error.result = result
         raise
     return result
+
+
+def fitted(cells: Sequence[tuple[dict[str, Any], Scenario]]) -> list[tuple[dict[str, Any], Scenario]]:
+    """Return the cells with acceptance drawn from a fit to the profile's record, not from the record itself."""
+    return [(cell, msgspec.structs.replace(scenario, acceptance=BetaGeometric())) for cell, scenario in cells]
 
 
 def calibrate_part(bench: Bench, number: int) -> None:
@@ -153,30 +166,37 @@ class Errors(NamedTuple):
     host: float
 
 
-def findings(measured: Sequence[CellResult], comparison: Comparison, runs: Sequence[Run]) -> list[str]:
-    """Return the lines to print: the knees as measured, throughput in both worlds, errors, a verdict."""
-    errors = errors_of(comparison.rows)
+def findings(
+    measured: Sequence[CellResult], rows: Sequence[ComparedQuantity], of_fit: Sequence[ComparedQuantity],
+    runs: Sequence[Run],
+) -> list[str]:  # fmt: skip
+    """Return the lines to print: the knees as measured, throughput in both worlds, errors, a verdict.
+
+    - `rows`, `of_fit`: the same quantities, with recorded and with fitted acceptance.
+    """
+    errors, fit = errors_of(rows), errors_of(of_fit)
     blind = f"{errors.blind:.1%} from the profile alone (worst {errors.blind_worst:.1%})"
+    blind += f", {fit.blind:.1%} with its acceptance beta-geometric (worst {fit.blind_worst:.1%})"
     played = f"{errors.mechanism:.1%} from its own steps and acceptance (mechanism; worst {errors.mechanism_worst:.1%})"
     lost = float(np.mean([delayed_share(run) for run in runs]))
     host = f"a run and its rerun differ by {errors.host:.1%}; other work delayed steps by {lost:.1%} of their time"
     return [
         *knees(measured),
-        *throughput_lines(comparison.rows),
+        *throughput_lines(rows, of_fit),
         f"error of a run's rounds/s and tokens/s: {blind}; {played}; host: {host}",
         verdict(errors),
     ]
 
 
-def throughput_lines(rows: Sequence[ComparedQuantity]) -> Iterator[str]:
+def throughput_lines(rows: Sequence[ComparedQuantity], of_fit: Sequence[ComparedQuantity]) -> Iterator[str]:
     """Yield a line for each kind of targets: its throughput in both worlds, by N."""
     by_name: dict[str, list[str]] = {}
-    for row in rows:
+    for row, fit in zip(rows, of_fit, strict=True):
         if row.quantity == "throughput":
-            text = f"N = {row.case[COUNT]}: {number(row.sim)}, {number(row.engine)}"
+            text = f"N = {row.case[COUNT]}: {number(row.sim)}, {number(fit.sim)}, {number(row.engine)}"
             by_name.setdefault(row.case[TARGETS], []).append(text)
     for name, texts in by_name.items():
-        yield f"{name}: tokens/s simulated, measured: {'; '.join(texts)}"
+        yield f"{name}: tokens/s simulated, with beta-geometric acceptance, measured: {'; '.join(texts)}"
 
 
 def verdict(errors: Errors) -> str:
@@ -204,6 +224,7 @@ def details(profile: HardwareProfile, runs: Sequence[Run], contradictions: Seque
         "profile": f"{profile.digest()}, written {profile.provenance['written']}",
         "steps of the calibration that the host delayed": f"{profile.measured['delayed_share']:.1%}, left out",
         "steps of the calibration, its slowest pass over its quickest": f"+ {profile.measured['passes_differ']:.1%}",
+        **{what: "; ".join(filter(None, shown)) for what, *shown in describe(profile) if "acceptance" in what},
         "calibration": "before, between and after the passes of runs; other prompts, other fleets",
         "passes of runs": f"over {(max(started) - min(started)) / 60:.1f} minutes",
         f"contradictions of {len(runs)} logs, replayed on fresh stations": "; ".join(contradictions) or "none",

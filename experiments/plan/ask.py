@@ -42,7 +42,8 @@ DEPTH, ALLOCATE = "drafters.depth", "verifiers.allocate"
 STATIONS = {  # of a scenario's keys those that a plan cannot keep, and why
     "drafters.device": "a plan places drafters and targets itself", "verifiers.device": "see drafters.device",
     "drafters.profile": "a plan knows one profile", "verifiers.profile": "a plan knows one profile",
-    "drafters.tiers": "a plan knows like devices", "verifiers.tiers": "a plan knows like devices",
+    "drafters.tiers": "a plan knows like devices: sweep the mix, or plan for each kind by itself",
+    "verifiers.tiers": "a plan knows like devices: sweep the mix, or plan for each kind by itself",
     "faults": "a plan knows fleets without faults", "workload.streams": "give --in-flight",
 }  # fmt: skip
 

@@ -1,5 +1,6 @@
 """What a fleet is to reach: `tpot_p99=40ms`, `tokens_per_s_per_user=40`, each a limit of one metric."""
 
+import math
 from collections.abc import Iterable
 from typing import Literal
 
@@ -31,7 +32,7 @@ class Goal(msgspec.Struct, frozen=True):
 
     def shown(self, value: float) -> float:
         """Return a value of the metric in the goal's unit: a user's tokens a second are 1 / TPOT."""
-        return 1 / value if self.unit == PER_USER else value
+        return value if self.unit != PER_USER else 1 / value if value else math.inf
 
     def miss(self, value: float) -> float:
         """By which share a value misses the goal; negative where there is room left."""

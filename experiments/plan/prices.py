@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import devices_in
+from specfleet.fleet.hardware.shipped import shipped_case
 from specfleet.fleet.scenario.changes import parts_of
 
 PER_HOUR = {  # assumed: rounded prices of cloud providers for an hour, in dollars, of autumn 2026
@@ -41,6 +42,7 @@ def _stated_prices(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[s
     in_watts: set[bool] = set()
     for text in (part for whole in texts for part in parts_of(whole)):
         name, separator, value = (part.strip() for part in text.partition("="))
+        name = shipped_case(name)
         in_watts.add(value.endswith("W"))
         try:
             price = float(value.removesuffix("W")) if separator else -1.0

@@ -7,12 +7,13 @@ from pathlib import Path
 from specfleet.experiments.plan.goals import number_of
 from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, committed_closed_form
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_case
 from specfleet.fleet.inputs.nearest import nearest
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.scenario.reading import read_scenario
 from specfleet.fleet.scenario.scenario import Acceptance
-from specfleet.fleet.times.profile import HardwareProfile, read_profile
+from specfleet.fleet.scenario.sides import acceptance_of
+from specfleet.fleet.times.profile import read_profile
 from specfleet.fleet.times.step_time import LinkTime
 
 LOOKUP, MTP = "lookup", "mtp"
@@ -118,10 +119,7 @@ def read_acceptance(path: Path) -> AcceptanceModel:
     if path.suffix == ".json":
         model: Acceptance | None = read_profile(str(path), Path()).acceptance
     else:
-        scenario = read_scenario(path)
-        profile = scenario.profile
-        measured = profile.acceptance if isinstance(profile, HardwareProfile) else None
-        model = scenario.acceptance or measured
+        model = acceptance_of(read_scenario(path))
     if not isinstance(model, AcceptanceModel):
         raise InputError(f"--acceptance {path}: has no acceptance of drafts; `specfleet import` writes files that have")
     return model
@@ -152,6 +150,7 @@ def read_budget(text: str) -> dict[str, int]:
     devices: dict[str, int] = {}
     for part in text.split(","):
         count, times, kind = part.strip().partition("x")
+        kind = shipped_case(kind)
         if not times or not count.isdecimal() or not 0 < int(count) <= 4096 or kind in devices:
             raise InputError(f"--devices {text}: {BUDGET}")
         device_of(kind)

@@ -8,8 +8,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.glossary import meanings
 from specfleet.fleet.records.metrics.measure import assess
-from specfleet.fleet.records.metrics.window import with_percentiles
+from specfleet.fleet.records.metrics.window import possible, with_percentiles
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim.run import observe
 
@@ -56,7 +57,9 @@ class Sample(msgspec.Struct, frozen=True):
         """Return a metric's mean, and the 95 % interval of one more run; of a single run, nothing around it."""
         mean, runs = self.mean(metric), len(self.trials)
         half = half_width(self.values(metric)) * math.sqrt(runs + 1) if runs > 1 else 0.0
-        return Interval(mean, mean - half, mean + half)
+        meaning = meanings().get(metric)
+        unit = "" if meaning is None else meaning.unit
+        return Interval(mean, *possible((mean - half, mean + half), mean, self.values(metric), unit))
 
 
 def half_width(values: Sequence[float]) -> float:

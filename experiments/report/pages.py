@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from specfleet.experiments.compare.compare import Comparison, PredictionError
+from specfleet.experiments.compare.compare import ComparedQuantity, PredictionError
 from specfleet.experiments.console.headline import headline
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.draw import Drawn, plan_of, read_plan, timeline_of
@@ -34,6 +34,7 @@ from specfleet.fleet.records.metrics.window import with_percentiles
 from specfleet.fleet.records.run import Run, read_run
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.shown import ends
 from specfleet.fleet.times.profile import HardwareProfile
 
 SHOWN = {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
@@ -62,8 +63,8 @@ def plan_page(plan: Plan) -> ReportPage:
     grids = [_fleets(plan)]
     if plan.goals:
         headings = ("goal", "value", "low", "high", "limit", "unit", "state", "label")
-        goals = [(goal.text, goal.value, goal.low, goal.high, goal.limit, goal.unit, goal.state, "simulated")
-                 for goal in plan.goals]  # fmt: skip
+        goals = [(goal.text, goal.value, *ends(goal.value, goal.low, goal.high), goal.limit, goal.unit, goal.state,
+                  "simulated") for goal in plan.goals]  # fmt: skip
         grids.append(Grid("Goals of the chosen fleet", headings, goals))
     if plan.rule is not None:
         units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
@@ -122,21 +123,27 @@ def _targets(run: Run, label: str) -> Grid:
 
 
 def demo_page(
-    lines: Sequence[str], comparison: Comparison, figures: Sequence[Drawn], profile: HardwareProfile,
-    facts: Mapping[str, str],
+    lines: Sequence[str], compared: Sequence[ComparedQuantity], of_fit: Sequence[ComparedQuantity],
+    figures: Sequence[Drawn], profile: HardwareProfile, facts: Mapping[str, str],
 ) -> ReportPage:  # fmt: skip
-    """Return the page of a demo: its lines, its figures, every error, the profile, and `facts` on how it ran."""
+    """Return the page of a demo: its lines, its figures, every error, the profile, and `facts` on how it ran.
+
+    - `compared`, `of_fit`: the same quantities, with recorded and with fitted acceptance.
+    """
     rows = [
         (
-            row.quantity, case_text(row.case), row.sim, row.engine, *map(_percent, (row.parameters, row.mechanism)),
+            row.quantity, case_text(row.case), row.sim, row.engine,
+            *map(_percent, (row.parameters, fit.parameters, row.mechanism)),
             None if row.host is None else 100 * row.host.absolute,
         )
-        for row in comparison.rows
+        for row, fit in zip(compared, of_fit, strict=True)
     ]  # fmt: skip
-    headings = ("quantity", "cell", "simulated", "measured", "error, %", "mechanism, %", "rerun, %")
+    headings = (
+        "quantity", "cell", "simulated", "measured", "error, %", "beta-geometric, %", "mechanism, %", "rerun, %"
+    )  # fmt: skip
     note = (
-        "Error: of the simulation from the profile alone. Mechanism: what remains with each run's own steps and "
-        "acceptance. Rerun: how far two runs of the cell differ."
+        "Error: of the simulation from the profile alone. Beta-geometric: the same with a fit to its acceptance. "
+        "Mechanism: what remains with each run's own steps and acceptance. Rerun: how far two runs of the cell differ."
     )
     grids = (Grid("Every quantity of every cell", headings, rows, note), profile_grid(profile), facts_grid(facts))
     answer = tuple(answers(line.strip() for line in lines))

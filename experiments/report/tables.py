@@ -15,7 +15,7 @@ from specfleet.fleet.scenario.changes import flat
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.show import describe_fleet
-from specfleet.fleet.scenario.sides import SIDES, profile_of, shared_profile
+from specfleet.fleet.scenario.sides import known_profiles, shared_profile
 from specfleet.fleet.times.labels import label_of, warning_of
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
@@ -49,8 +49,8 @@ def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
     meanings = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
     rows = [
         (
-            name, metric.value, metric.low, metric.high, *percentile_values(metric), metric.unit,
-            interval(metric) if math.isnan(metric.low) else "", label, meanings.get(name, ""),
+            name, metric.value, *metric.ends, *percentile_values(metric), metric.unit,
+            interval(metric) if math.isnan(metric.ends[0]) else "", label, meanings.get(name, ""),
         )
         for name, metric in metrics.items()
     ]  # fmt: skip
@@ -60,7 +60,7 @@ def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
 
 def scenario_grids(fleet: Fleet, scenario: Scenario, note: str = "") -> list[Grid]:
     """Return the resolved scenario and the numbers of each of its profiles."""
-    all_profiles = (shared_profile(scenario), *(profile_of(scenario, side) for side in SIDES))
+    all_profiles = (shared_profile(scenario), *known_profiles(scenario))
     profiles = {profile.digest(): profile for profile in all_profiles if profile is not None}
     resolved = Grid("The resolved scenario", ("where", "what", "value"), list(describe_fleet(fleet)), note)
     return [resolved, *map(profile_grid, profiles.values())]

@@ -99,7 +99,7 @@ def star(N: int, S_s: float, local_s: float, remote_s: float, variation: float) 
             },
             "acceptance": {"model": "geometric", "beta": 0.75},
             "drafters": {"depth": 5},
-            "verifiers": {"count": N, "tiers": remote if N > LOCAL else []},
+            "verifiers": {"count": N, "tiers": remote},
             "workload": {"requests": N, "prompt_tokens": 10, "new_tokens": NEW_TOKENS},
         }
     )

@@ -90,6 +90,6 @@ def analytic_values(scenario: Scenario) -> dict[str, float]:
         "throughput_per_target": prediction.throughput_per_target.with_bonus,
         "N_full": prediction.N_full,
         "N_max": prediction.N_max,
-        "standalone_tokens_per_s": inputs.standalone_tokens_per_s,
+        "standalone_tokens_per_s": math.inf if prediction.targets else inputs.standalone_tokens_per_s,
     }
     return {name: float(value) for name, value in values.items() if math.isfinite(value)}

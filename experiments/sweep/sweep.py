@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pandas as pd
 
 from specfleet.experiments.jobs import side_by_side
@@ -25,6 +26,7 @@ from specfleet.fleet.scenario.changes import parse_value, parts_of, plain
 from specfleet.fleet.scenario.fingerprint import resume_digest
 from specfleet.fleet.scenario.names import SimPath, World
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.shown import ends
 
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
 """Values by dotted key, or texts such as `verifiers.count=1:16`."""
@@ -213,7 +215,10 @@ def _in_order(results: Mapping[int, CellResult]) -> list[CellResult]:
 
 
 def _keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
-    write_file(folder / TABLE, table(_in_order(results)).to_csv(index=False))
+    frame = table(_in_order(results))
+    intervals = frame[["value", "low", "high"]].to_numpy(dtype=float)
+    frame[["low", "high"]] = np.array([ends(*interval) for interval in intervals]).reshape(-1, 2)
+    write_file(folder / TABLE, frame.to_csv(index=False))
 
 
 def table(results: Sequence[CellResult]) -> pd.DataFrame:
@@ -246,7 +251,7 @@ def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
     for result in results:
         row = shown(result.cell) | {"world": result.world}
         for name, metric in with_percentiles(result.metrics).items():
-            row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
+            row |= dict(zip((name, f"{name}_low", f"{name}_high"), (metric.value, *metric.ends), strict=True))
         rows.append(row | {f"analytic_{name}": result.analytic.get(name, math.nan) for name in ANALYTIC})
     columns = {"basis": [result.basis for result in results], "overload": [result.overload for result in results]}
     columns |= {"error": [result.error for result in results]}

@@ -1,54 +1,66 @@
-"""Maximum-likelihood fits of acceptance models to measured lengths, and how far they are from them.
+"""Maximum-likelihood fits of acceptance models to recorded acceptance, and how far they are from it.
 
-In round r the target accepts `lengths[r]` of `depths[r]` draft tokens. Both have shape (rounds,); a scalar depth
-holds for all rounds. A round is a row of Bernoulli trials that ends with the first failure or with the draft. A
-length equal to its depth is censored: agreement might have continued.
+A round is a row of Bernoulli trials that ends with the first failure or with the draft. A length equal to its depth is
+censored: agreement might have continued. For drafts of one depth the likelihood needs only P(l >= j), j = 1 .. depth.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from specfleet.fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, pmf
+from specfleet.fleet.acceptance.models import (
+    BetaGeometric,
+    Geometric,
+    PerPosition,
+    Recorded,
+    deepest,
+    pmf,
+    survival,
+)
 from specfleet.fleet.errors import InputError
 
-Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Measured = PerPosition | Recorded
+Fitted = Geometric | BetaGeometric
 
 MIN_SPREAD = 1e-9  # variance of beta over its maximum; below this share a single beta describes the data
 
 
 class MeanLength(NamedTuple):
-    """Mean accepted draft tokens a round, with its 95 % confidence interval."""
+    """Mean accepted draft tokens a round, with its 95 % confidence interval.
+
+    - `alike`: how many times as wide the interval is as if rounds did not depend on their session.
+    """
 
     mean: float
     low: float
     high: float
+    alike: float
 
 
-def fit_geometric(lengths: ArrayLike, depths: ArrayLike) -> Geometric:
+def fit_geometric(measured: Measured) -> Geometric:
     """Fit one beta: accepted tokens over verified tokens, the first mismatch included."""
-    wins, losses = _trials(lengths, depths)
-    won, lost = int(wins.sum()), int(losses.sum())
-    return Geometric(won / (won + lost))
+    won, _, tried = _trials(measured)
+    return Geometric(float(won.sum() / tried.sum()))
 
 
-def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike) -> Geometric | BetaGeometric:
+@lru_cache(maxsize=16)
+def fit_beta_geometric(measured: Measured) -> Fitted:
     """Fit Beta(a, b), from which each round draws its beta.
 
     If lengths spread no more than one beta explains, the likelihood grows towards a + b = infinity; the function then
     returns that limit, a `Geometric`. If each round accepts all or nothing, it grows towards a + b = 0; the fit stops
     at 1e-9.
     """
-    one_beta = fit_geometric(lengths, depths)
+    one_beta = fit_geometric(measured)
     mean = one_beta.beta
     if mean in {0.0, 1.0}:
         return one_beta
-    wins, losses = _trials(lengths, depths)
-    urn = _exceeding(wins), _exceeding(losses), _exceeding(wins + losses)
+    urn = _trials(measured)
     trials = float(urn[2].sum())
 
     def cost(point: Floats) -> tuple[float, Floats]:
@@ -69,13 +81,10 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike) -> Geometric | Bet
     return BetaGeometric(mean * total, (1 - mean) * total)
 
 
-def total_variation(model: AcceptanceModel, lengths: ArrayLike, depth: int) -> float:
-    """Total variation distance between a model and the measured distribution at one `depth`.
-
-    It is 0 for equal and 1 for disjoint distributions.
-    """
-    measured = np.bincount(np.asarray(lengths), minlength=depth + 1) / np.size(lengths)
-    return float(np.abs(pmf(model, depth) - measured).sum() / 2)
+def total_variation(model: Fitted, measured: Measured) -> float:
+    """Total variation distance of a model from the recorded distribution at its depth: 0 if equal, 1 if disjoint."""
+    depth = int(deepest(measured))
+    return float(np.abs(pmf(model, depth) - pmf(measured, depth)).sum() / 2)
 
 
 def mean_interval(sessions: Sequence[Sequence[int]]) -> MeanLength:
@@ -95,26 +104,23 @@ def mean_interval(sessions: Sequence[Sequence[int]]) -> MeanLength:
     residuals = accepted - mean * rounds
     error = np.sqrt(residuals.var(ddof=1) * len(rounds)) / rounds.sum()
     half_width = stats.t.ppf(0.975, len(rounds) - 1) * error
-    return MeanLength(float(mean), float(mean - half_width), float(mean + half_width))
+    independent = np.concatenate(list(map(np.asarray, sessions))).std() / np.sqrt(rounds.sum())
+    alike = error / independent if independent else 1.0
+    return MeanLength(float(mean), float(mean - half_width), float(mean + half_width), float(alike))
 
 
-def _trials(lengths: ArrayLike, depths: ArrayLike) -> tuple[Counts, Counts]:
-    """Return successes and failures (0 or 1) of each round's trials; both have shape (rounds,)."""
-    accepted = np.asarray(lengths, dtype=np.int64)
-    return accepted, (accepted < np.asarray(depths)).astype(np.int64)
+def _trials(measured: Measured) -> tuple[Floats, Floats, Floats]:
+    """Return the shares of rounds with more than i successes, failures and trials, for i = 0, 1, ..."""
+    reached = survival(measured, int(deepest(measured)))
+    return reached, 1 - reached[-1:], np.append(1.0, reached[:-1])
 
 
-def _exceeding(counts: Counts) -> Counts:
-    """Return how many counts are larger than i, for i = 0 .. max(counts) - 1."""
-    return np.bincount(counts)[::-1].cumsum()[::-1][1:]
-
-
-def _polya_log_likelihood(mean: float, spread: float, won: Counts, lost: Counts, tried: Counts) -> tuple[float, Floats]:
+def _polya_log_likelihood(mean: float, spread: float, won: Floats, lost: Floats, tried: Floats) -> tuple[float, Floats]:
     """Log-likelihood of groups of trials, each with its own beta, and its slope in (mean, spread).
 
     w successes and f failures have probability E[beta^w (1 - beta)^f] = a (a+1) .. (a+w-1) times b .. (b+f-1) over
     (a+b) .. (a+b+w+f-1): Polya's urn. With mean = a / (a+b) and spread = 1 / (a+b+1), the factors stay finite at
-    spread = 0, which is one beta for all. The sum over groups needs only the number of groups with more than i
+    spread = 0, which is one beta for all. The sum over groups needs only the share of groups with more than i
     successes, failures and trials, for every i.
     """
     up = _log_rising(mean, spread, won)
@@ -124,7 +130,7 @@ def _polya_log_likelihood(mean: float, spread: float, won: Counts, lost: Counts,
     return float(value), np.array([up[1] - down[1], by_spread])
 
 
-def _log_rising(first: float, spread: float, exceeding: Counts) -> Floats:
+def _log_rising(first: float, spread: float, exceeding: Floats) -> Floats:
     """Sum over i of exceeding[i] log(first (1 - spread) + i spread); its slopes in first and in spread."""
     i = np.arange(len(exceeding))
     factors = first * (1 - spread) + i * spread

@@ -39,15 +39,20 @@ class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model",
 class BetaGeometric(msgspec.Struct, frozen=True, tag="beta-geometric", tag_field="model", forbid_unknown_fields=True):
     """Geometric, with beta drawn from Beta(a, b) for each round.
 
-    Text has easy and hard passages, so acceptance lengths spread more than one beta allows.
+    Text has easy and hard passages, so acceptance lengths spread more than one beta allows. Without a and b, those
+    apply that fit the profile's recorded acceptance best: `acceptance = "beta-geometric"`.
 
     Keys:
         a (1): First parameter of the beta distribution; the mean of beta is a / (a + b).
         b (1): Second parameter of the beta distribution.
     """
 
-    a: Shape
-    b: Shape
+    a: Shape | None = None
+    b: Shape | None = None
+
+    def __post_init__(self) -> None:
+        if (self.a is None) != (self.b is None):
+            raise ValueError("needs both a and b, or neither, for a fit to the profile's")
 
 
 class PerPosition(
@@ -148,6 +153,11 @@ def _walked_anew(model: Recorded, depth: int) -> tuple[Rounds, ...]:
 AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded
 
 
+def needs_fit(model: object) -> bool:
+    """Return whether a model is a bare name, whose numbers are to be fitted to a profile's record."""
+    return isinstance(model, BetaGeometric) and model.a is None
+
+
 def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
     """P(l >= j) for j = 1 .. depth; shape (depth,).
 
@@ -159,6 +169,8 @@ def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
         case Geometric(beta):
             rates = np.full(depth, beta, dtype=np.float64)
         case BetaGeometric(a, b):
+            assert a is not None
+            assert b is not None  # `resolve` has fitted them
             earlier = np.arange(depth)
             rates = (a + earlier) / (a + b + earlier)  # mean of beta, given that many successes
         case PerPosition():
@@ -304,4 +316,5 @@ def check_depth(model: AcceptanceModel, depth: int) -> None:
     known = f"the recorded depth = {deepest(model)}"
     if isinstance(model, PerPosition):
         known = next(f"{key} = {list(values)}" for key, values in msgspec.structs.asdict(model).items() if values)
-    raise InputError(f"acceptance: depth = {depth} goes beyond {known}; allowed: up to {deepest(model)}")
+    allowed = f"up to {deepest(model)}, or a beta-geometric fit"
+    raise InputError(f"acceptance: depth = {depth} goes beyond {known}; allowed: {allowed}")

@@ -7,7 +7,7 @@ import msgspec
 
 from specfleet.fleet.data.shipped import shipped_tables
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.positions import positions_in
+from specfleet.fleet.hardware.positions import LAYER, positions_in
 from specfleet.fleet.hardware.published import precisions_in
 from specfleet.fleet.hardware.shape import MAX_LAYERS, ModelShape
 from specfleet.fleet.inputs.strict import convert
@@ -16,7 +16,6 @@ from specfleet.fleet.inputs.text import shortened
 NORMS = {"": 2, "eagle": 1, "eagle3": 3, "mtp": 5}  # of a layer of models, and of published heads
 MAX_PARAMETERS = 10**14
 LAYER_TYPES = ("full_attention", "sliding_attention", "attention")
-LAYER = "transformer_layer_config"  # the sizes of a head in the format of speculators
 OF_HEADS = ("draft_vocab_size", "target_hidden_size", "quantization_config", "tie_word_embeddings")
 LAYERS_KEY = "eagle_aux_hidden_state_layer_ids"
 OWN_TYPES = {"eagle": "eagle", "eagle3": "eagle3", "deepseek_mtp": "mtp"}  # model types of heads alone

@@ -7,6 +7,8 @@ from specfleet.fleet.errors import ContextError, InputError
 from specfleet.fleet.inputs.text import shortened
 from specfleet.fleet.times.profile import POSITIONS, HardwareProfile
 
+LAYER = "transformer_layer_config"  # the sizes of a head in the format of speculators
+NESTED = ("text_config", LAYER)  # tables of a config.json with the sizes of the language model
 KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
 STATED = ("default", "llama3", "longrope", "su", "mrope", "proportional")  # scalings within the stated positions
 RAISING = ("linear", "dynamic", "yarn", "deepseek_yarn", "ntk")  # whose factor raises them; of yarn the original ones
@@ -14,11 +16,12 @@ MAX_POSITIONS = 10**9
 
 
 def positions_in(content: Mapping[str, Any], kind: str, origin: str) -> int:
-    """Return the longest text in tokens; 0 if the config.json says nothing.
+    """Return the longest text in tokens, by the table of the language model; 0 if the config.json says nothing.
 
     `kind`: its model type; a gemma3 states the positions with its scaling. Raises InputError, which begins with
     `origin`, for a scaling that is not known.
     """
+    content = next((table for name in NESTED if isinstance(table := content.get(name), Mapping)), content)
     key = next((key for key in KEYS if content.get(key) is not None), "")
     if not key:
         return 0

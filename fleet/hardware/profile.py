@@ -11,7 +11,7 @@ from specfleet.fleet.hardware.memory import NOTE, kv_memory
 from specfleet.fleet.hardware.operators import passes_of
 from specfleet.fleet.hardware.passes import Placed, check, precisions_of, rewrite_s, roofline_of, runs_as
 from specfleet.fleet.hardware.shape import ModelShape
-from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
+from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of, shipped_case
 from specfleet.fleet.times.profile import POSITIONS, HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
@@ -96,7 +96,8 @@ def devices_in(place: str) -> tuple[str, int]:
     """Return the device of MODEL@DEVICE or MODEL@4xDEVICE, and how many of them share the model."""
     where = place.rpartition("@")[2].partition(":")[0]
     count, times, device = where.partition("x")
-    return (device, int(count[:9])) if times and count.isdecimal() else (where, 1)
+    device, parallel = (device, int(count[:9])) if times and count.isdecimal() else (where, 1)
+    return shipped_case(device), parallel
 
 
 def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int = 0) -> Placed:

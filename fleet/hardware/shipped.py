@@ -16,6 +16,11 @@ from specfleet.fleet.inputs.text import is_file, read_json, read_toml, shortened
 CONFIG = "config.json"
 
 
+def shipped_case(device: str) -> str:
+    """Return a device's name as it ships, whatever its case; other names as they are."""
+    return device.lower() if device.lower() in shipped_devices() else device
+
+
 def device_of(name: str) -> Accelerator:
     """Return a device by its shipped name, or from a TOML file of the same keys; InputError names the nearest."""
     return convert(read_toml(_path(name, "device", shipped_devices())), Accelerator, f"device {shortened(name)}")

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import InputError, OtherFormatError
 from specfleet.fleet.inputs.text import named, reason
 
 MAX_ROWS = 10**8  # rows of a file: about as many gigabytes as a large host's memory
@@ -25,10 +25,13 @@ def read_table(path: Path, schema: pa.Schema, what: str = "") -> pa.Table:
     except (OSError, ValueError) as error:
         raise InputError(f"{origin}: cannot be read ({getattr(error, 'strerror', '') or reason(error)})") from error
     try:
-        with file, pq.ParquetFile(file, page_checksum_verification=True) as stored:
-            if stored.metadata.num_rows > MAX_ROWS:
-                raise InputError(f"{origin}: {stored.metadata.num_rows} rows; allowed: up to {MAX_ROWS}")
-            table = stored.read()
+        with file:
+            if file.read(4) != b"PAR1":
+                raise OtherFormatError(f"{origin}: cannot be read as Parquet (it begins otherwise)", path)
+            with pq.ParquetFile(file, page_checksum_verification=True) as stored:
+                if stored.metadata.num_rows > MAX_ROWS:
+                    raise InputError(f"{origin}: {stored.metadata.num_rows} rows; allowed: up to {MAX_ROWS}")
+                table = stored.read()
     except (OSError, pa.ArrowException, ValueError, MemoryError, NotImplementedError, TypeError, KeyError) as error:
         raise InputError(f"{origin}: cannot be read as Parquet ({reason(error)})") from error
     missing = [name for name in schema.names if table.column_names.count(name) != 1]

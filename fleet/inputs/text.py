@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from specfleet.fleet.errors import InputError, cut
+from specfleet.fleet.errors import InputError, OtherFormatError, cut
 
 PACKED = {
     b"\x1f\x8b": "compressed by gzip; unpack it first",
@@ -58,12 +58,15 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:  # ValueError: digits beyond Python's limit
-        raise InputError(f"{path}: not TOML: {reason(error)}") from error
+        raise OtherFormatError(f"{path}: not TOML: {reason(error)}", path) from error
 
 
 def read_json(path: Path, what: str = "") -> Any:
     """Return the content of a JSON file; InputError as `read_text`, and for invalid JSON."""
-    return parse_json(read_text(path, what), named(path, what))
+    try:
+        return parse_json(read_text(path, what), named(path, what))
+    except InputError as error:
+        raise OtherFormatError(str(error), path) from error
 
 
 def read_json_lines(path: Path, what: str = "") -> Iterator[tuple[int, Any]]:

@@ -4,7 +4,8 @@ The rules are those of vLLM's scheduler (version 1). There are no phases: a row 
 computed, and every step closes the gap. A chunk of a prompt, plain decoding and a verification share one step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import tee
 from typing import Annotated
 
 import msgspec
@@ -51,14 +52,15 @@ class Schedule(msgspec.Struct, frozen=True):
     """A step, and the rows afterwards.
 
     - `shares`: of the rows in the step.
-    - `running`: rows in order of admission, with their new blocks; `waiting`: rows in order of arrival.
-    - `preempted`: tags of the rows that lost their KV cache.
+    - `running`: rows in order of admission, with their new blocks.
+    - `admitted`: how many waiting rows run now, in order of arrival.
+    - `preempted`: rows that lost their KV cache; the last of them waits before all others.
     """
 
     shares: tuple[Share, ...]
     running: tuple[Row, ...]
-    waiting: tuple[Row, ...]
-    preempted: tuple[int, ...] = ()
+    admitted: int = 0
+    preempted: tuple[Row, ...] = ()
 
 
 class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,19 +86,22 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     slots: Count = 0
     prefill_first: bool = False
 
-    def schedule(self, running: Sequence[Row], waiting: Sequence[Row]) -> Schedule:
-        """Return the next step: of prompts alone, if they come first and there are any, or of all rows."""
+    def schedule(self, running: Sequence[Row], waiting: Iterable[Row]) -> Schedule:
+        """Return the next step: of prompts alone, if they come first and there are any, or of all rows.
+
+        Of the waiting rows it looks only at those that it admits, and at the next one.
+        """
         if self.prefill_first:
-            prompts = self._schedule(running, waiting, prompts_alone=True)
+            waiting, first = tee(waiting)
+            prompts = self._schedule(running, first, prompts_alone=True)
             if prompts.shares:
                 return prompts
             if prompts.preempted:  # no row is admitted in this step
                 others = self._schedule(prompts.running, ())
-                queue, lost = (*others.waiting, *prompts.waiting), prompts.preempted + others.preempted
-                return Schedule(others.shares, others.running, queue, lost)
+                return Schedule(others.shares, others.running, 0, prompts.preempted + others.preempted)
         return self._schedule(running, waiting)
 
-    def _schedule(self, running: Sequence[Row], waiting: Sequence[Row], prompts_alone: bool = False) -> Schedule:
+    def _schedule(self, running: Sequence[Row], waiting: Iterable[Row], prompts_alone: bool = False) -> Schedule:
         """Return a step of all rows, or of those whose text is not computed.
 
         Running rows come first, in order of admission; a short budget cuts a row's last drafts, and they are lost.
@@ -106,6 +111,7 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         this step: each if its known text fits into the free blocks, and its part of the step with its lookahead, too.
         """
         left, rows = self.max_num_batched_tokens, list(running)
+        free = self.kv_blocks - sum(row.blocks for row in rows) if self.kv_blocks else 1 << 40
         shares: list[Share] = []
         preempted: list[Row] = []
         place = 0
@@ -117,29 +123,31 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
                 place += 1
                 continue
             needed = self._blocks(row.computed + share.tokens + self.lookahead)
-            while needed - row.blocks > self._free(rows) and place < len(rows):
+            while needed - row.blocks > free and place < len(rows):
                 lost = rows.pop()
+                free += lost.blocks
                 preempted.append(Row(lost.tag, lost.known))  # prompt and output have to be computed again
             if place == len(rows):  # the row itself was preempted
                 break
+            free -= max(needed - row.blocks, 0)
             rows[place] = msgspec.structs.replace(row, blocks=max(needed, row.blocks), drafts=share.drafts)
             shares.append(share)
             left -= share.tokens + self.slots
             place += 1
-        queue = [*reversed(preempted), *waiting]
-        while not preempted and queue and len(rows) < self.max_num_seqs:
-            row = queue[0]
-            share = _share(row, left - self.slots)
+        admitted = 0
+        for row in () if preempted else waiting:
+            share = _share(row, left - self.slots) if len(rows) < self.max_num_seqs else None
             if share is None:
                 break
             needed = self._blocks(share.tokens + self.lookahead)
-            if max(needed, self._blocks(row.known)) > self._free(rows):
+            if max(needed, self._blocks(row.known)) > free:
                 break
+            free -= needed
             rows.append(msgspec.structs.replace(row, blocks=needed))
             shares.append(share)
             left -= share.tokens + self.slots
-            del queue[0]
-        return Schedule(tuple(shares), tuple(rows), tuple(queue), tuple([row.tag for row in preempted]))
+            admitted += 1
+        return Schedule(tuple(shares), tuple(rows), admitted, tuple(preempted))
 
     def fits(self, tokens: int) -> bool:
         """Return whether a text of so many tokens, alone in the cache, could be decoded to its end."""
@@ -147,9 +155,6 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
-
-    def _free(self, rows: Sequence[Row]) -> int:
-        return self.kv_blocks - sum(row.blocks for row in rows) if self.kv_blocks else 1 << 40
 
 
 def after_step(row: Row, share: Share, accepted: int = 0, drafts: int = 0) -> Row:

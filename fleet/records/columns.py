@@ -102,6 +102,27 @@ class Words:
         return np.array(self.words, dtype=object)[self.codes]
 
 
+class Series:
+    """A column of values that were summed as they came: sums and numbers of values, row by row.
+
+    - `sample_s`, `sample`: times and values of all of them, or of an even share; None where no percentile needs them.
+    """
+
+    __slots__ = ("counts", "sample", "sample_s", "sums")
+
+    def __init__(
+        self, sums: NDArray[Any], counts: NDArray[Any], sample_s: NDArray[Any] | None = None,
+        sample: NDArray[Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.sums, self.counts, self.sample_s, self.sample = sums, counts, sample_s, sample
+
+    def __len__(self) -> int:
+        return len(self.sums)
+
+    def __getitem__(self, picked: Bools | Integers) -> "Series":
+        return Series(self.sums[picked], self.counts[picked], self.sample_s, self.sample)
+
+
 Column = NDArray[Any] | Words
 
 
@@ -111,13 +132,13 @@ class Table:
     Columns are numpy arrays, or Words. A selection of rows computes only the columns that are used.
     """
 
-    def __init__(self, rows: int, names: Sequence[str], column: Callable[[str], Column]) -> None:
+    def __init__(self, rows: int, names: Sequence[str], column: Callable[[str], Column | Series]) -> None:
         self._rows = rows
         self._column = column
         self.names = tuple(names)
 
     @classmethod
-    def of(cls, **columns: Column) -> "Table":
+    def of(cls, **columns: Column | Series) -> "Table":
         """Return the table of these columns."""
         return cls(len(next(iter(columns.values()))), tuple(columns), columns.__getitem__)
 
@@ -142,7 +163,7 @@ class Table:
         rows = np.flatnonzero(picked) if picked.dtype == bool else picked
         return Table(len(rows), self.names, lambda name: getattr(self, name)[rows])
 
-    def plus(self, **columns: Column) -> "Table":
+    def plus(self, **columns: Column | Series) -> "Table":
         """Return the table with further columns, or replaced ones."""
         names = dict.fromkeys([*self.names, *columns])
         return Table(self._rows, tuple(names), lambda name: columns[name] if name in columns else getattr(self, name))

@@ -70,8 +70,9 @@ def apply_changes(content: dict[str, Any], changes: Changes, origin: str) -> Non
     """Apply changes in place, in order; InputError if a key leads below a value.
 
     A table merges into the existing one, key by key, unless it has a tag (`policy`, `model`, ...): then it replaces
-    the existing one. Structs, such as a profile, replace existing values. numpy's numbers, ranges and paths become
-    plain values. None is a missing key. A rule with lengths of its own also replaces `drafters.depth`.
+    the existing one. Structs, such as a profile, replace existing values. A number leads to an item of a list, from 0.
+    numpy's numbers, ranges and paths become plain values. None is a missing key. A rule with lengths of its own also
+    replaces `drafters.depth`.
     """
     drafters, had_lengths = content.get("drafters"), _has_lengths(content)
     depth = drafters.pop("depth", None) if isinstance(drafters, dict) else None
@@ -79,17 +80,18 @@ def apply_changes(content: dict[str, Any], changes: Changes, origin: str) -> Non
         *folders, leaf = str(key).split(".")
         if not all([*folders, leaf]):
             raise InputError(f"{origin}: key {key!r}: write names with dots between, such as verifiers.count")
-        table = content
+        table: Any = content
         for place, folder in enumerate(folders, start=1):
-            inner = _opened(table.get(folder), folders[:place])
-            if not isinstance(inner, dict):
+            at, inner = _entry(table, folder, f"{origin}: {key}")
+            table[at] = inner = _opened(inner, folders[:place])
+            if not isinstance(inner, dict | list):
                 raise InputError(
                     f"{origin}: {key} = {shortened(value)}: {folder} = {shortened(inner)} is a value, not a table"
                 )
-            table[folder] = inner
             table = inner
+        at, old = _entry(table, leaf, f"{origin}: {key}")
         try:
-            table[leaf] = _merged(table.get(leaf), value, (*folders, leaf))
+            table[at] = _merged(old, value, (*folders, leaf))
         except (TypeError, RecursionError) as error:
             allowed = "a number, text, true or false, a list or a table"
             raise InputError(
@@ -98,6 +100,16 @@ def apply_changes(content: dict[str, Any], changes: Changes, origin: str) -> Non
     drafters = content.get("drafters")
     if depth is not None and isinstance(drafters, dict) and (had_lengths or not _has_lengths(content)):
         drafters.setdefault("depth", depth)
+
+
+def _entry(table: Any, key: str, whole: str) -> tuple[Any, Any]:
+    """Return the place of a key in a table, or of a number in a list, and the value there; None for a missing key."""
+    if isinstance(table, dict):
+        return key, table.get(key)
+    places = list(map(str, range(len(table))))
+    if key not in places:
+        raise InputError(f"{whole}: {shortened(key)} is no place in a list of {len(places)}; the first is 0")
+    return int(key), table[int(key)]
 
 
 def _has_lengths(content: Mapping[str, Any]) -> bool:
@@ -109,9 +121,9 @@ def _has_lengths(content: Mapping[str, Any]) -> bool:
 
 
 def _opened(value: Any, keys: Sequence[str]) -> Any:
-    """Return the value below `keys` as a table: a missing one is empty, a bare name becomes its table."""
-    if value is None:
-        return {}
+    """Return the value below `keys` as a table or list: a missing one is empty, a bare name becomes its table."""
+    if value is None or isinstance(value, tuple):
+        return {} if value is None else list(value)
     tags = tag_fields(Scenario, keys) if isinstance(value, str) else set()
     return {min(tags): value} if tags else value
 

@@ -34,15 +34,16 @@ def _unused_keys(scenario: Scenario) -> Iterator[str]:
     """Yield a line for each unused key: the reason, and what to do."""
     yield from (f"{reason}; leave {key} out" for key, reason in unused_keys(scenario))
     for side in ("drafters", "verifiers"):
-        tiers, count = getattr(scenario, side).tiers, getattr(scenario, side).count
-        for tier in tiers:
-            if tier.step is None and tier.link is None:
-                yield f"{side}.tiers: first = {tier.first} changes nothing; give step or link, or leave it out"
+        stations = getattr(scenario, side)
+        for tier in stations.tiers:
+            if tier.step is None and tier.link is None and not tier.profile and not tier.model:
+                yield f"{side}.tiers: first = {tier.first} changes nothing; give profile, step, link or model"
             if tier.link is not None and scenario.drafters.place == "target":
                 yield f"{side}.tiers: first = {tier.first}: drafters.place = 'target' has no links; leave link out"
-            if tier.first > count:
-                yield f"{side}.tiers: first = {tier.first} is beyond the fleet; allowed: up to {side}.count = {count}"
-        for before, tier in pairwise(tiers):
+            if tier.profile and (stations.device or (scenario.drafters.place == "target" and scenario.drafters.count)):
+                reason = f"all are on devices.{stations.device}" if stations.device else "their drafts are of one kind"
+                yield f"{side}.tiers: first = {tier.first}: profile is of another machine, and {reason}; leave it out"
+        for before, tier in pairwise(stations.tiers):
             if tier.first <= before.first:
                 yield f"{side}.tiers: first = {tier.first} comes after first = {before.first}; allowed: first rises"
     for name in scenario.devices:

@@ -1,6 +1,6 @@
 """Facts of a scenario that several rooms print: acceptance, models, devices, plain step time."""
 
-from specfleet.fleet.acceptance.models import Geometric, Recorded, expected_accepted
+from specfleet.fleet.acceptance.models import BetaGeometric, Geometric, Recorded, expected_accepted, needs_fit
 from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolved import Fleet
@@ -16,6 +16,8 @@ def accepts(model: Acceptance, depth: int) -> str:
         name = f"recorded in {len(model.sessions)} sessions"
     elif isinstance(model, Geometric):
         name = f"geometric with beta = {model.beta:g}"
+    elif isinstance(model, BetaGeometric):
+        name = f"beta-geometric with a = {model.a:.3g}, b = {model.b:.3g}"
     return name if mean is None else f"{name}: {mean:.2f} accepted tokens a round"
 
 
@@ -29,14 +31,19 @@ def mean_accepted(model: Acceptance, depth: int) -> float | None:
         return None
 
 
+def is_stated(model: Acceptance | None) -> bool:
+    """Return whether a scenario's acceptance is its own: not its profile's, nor a fit to that."""
+    return model is not None and not needs_fit(model)
+
+
 def replaced_acceptance(scenario: Scenario) -> Recorded | None:
     """Return the profile's measured lengths if the scenario's own `[acceptance]` replaces them.
 
-    None if nothing was measured or replaced, or if a rule needs signals, which no profile has.
+    None if nothing was measured or replaced, fitted, or if a rule needs signals, which no profile has.
     """
     profile = scenario.profile
     measured = profile.acceptance if isinstance(profile, HardwareProfile) else None
-    replaces = scenario.acceptance is not None and needs_of(scenario) == "lengths"
+    replaces = is_stated(scenario.acceptance) and needs_of(scenario) == "lengths"
     return measured if replaces and isinstance(measured, Recorded) else None
 
 
@@ -52,7 +59,6 @@ def devices_of(fleet: Fleet) -> tuple[int, int]:
     return drafters, 1 if of_targets else fleet.verifiers.count
 
 
-def plain_step_s(fleet: Fleet, context: float) -> float:
-    """Return the mean time of one target's plain decoding step after so many tokens; 0 if unknown."""
-    times = fleet.verifiers.times
-    return times[0].decode.mean_s(1, context) if times else 0.0
+def plain_step_s(fleet: Fleet, context: float, target: int = 0) -> float:
+    """Return the mean time of a target's plain decoding step after so many tokens; 0 if unknown."""
+    return fleet.verifier_times(target).decode.mean_s(1, context) if fleet.verifiers.times else 0.0

@@ -20,7 +20,8 @@ def resume_digest(scenario: Scenario) -> str:
     """
     content = msgspec.to_builtins(without_profiles(scenario))  # their numbers are in the scenario
     parts = [_content(Path(text)) for text in _texts(content) if is_file(Path(text))]
-    models = [Path(model) for model in (scenario.drafters.model, scenario.verifiers.model)]
+    sides = scenario.drafters, scenario.verifiers
+    models = [Path(each.model) for side in sides for each in (side, *side.tiers) if each.model]
     parts += [listing_digest(folder) for folder in models if folder.is_dir()]
     if not parts:
         return scenario.digest()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -31,17 +32,22 @@ def with_files(scenario: Scenario, place: Callable[[str], str]) -> Scenario:
 
 def without_paths(scenario: Scenario) -> Scenario:
     """Return the scenario without the paths of its files and models, which are those of each host."""
-    bare = with_files(scenario, lambda _path: "")
-    return replace(bare, drafters=replace(bare.drafters, model=""), verifiers=replace(bare.verifiers, model=""))
+    return with_models(with_files(scenario, lambda _path: ""), lambda _model: "")
 
 
 def absolute(scenario: Scenario) -> Scenario:
     """Return the scenario with the files and models that it names by absolute paths, so that it reads from anywhere."""
-    return replace(
-        with_files(scenario, lambda path: str(Path(path).resolve())),
-        drafters=replace(scenario.drafters, model=_absolute(scenario.drafters.model)),
-        verifiers=replace(scenario.verifiers, model=_absolute(scenario.verifiers.model)),
-    )
+    return with_models(with_files(scenario, lambda path: str(Path(path).resolve())), _absolute)
+
+
+def with_models(scenario: Scenario, place: Callable[[str], str]) -> Scenario:
+    """Return the scenario with every model's name, of sides and tiers, replaced by `place(name)`."""
+
+    def placed(of: Any) -> Any:
+        return replace(of, model=place(of.model)) if of.model else of
+
+    sides = ((key, placed(getattr(scenario, key))) for key in ("drafters", "verifiers"))
+    return replace(scenario, **{key: replace(side, tiers=tuple(map(placed, side.tiers))) for key, side in sides})
 
 
 def _absolute(model: str) -> str:

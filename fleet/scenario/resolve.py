@@ -1,5 +1,6 @@
 """Resolves a scenario and its profiles once; both worlds build from the result."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.resolved import (
     Fleet,
     LocalDrafts,
+    Models,
     Patience,
     ResolvedDevice,
     ResolvedDrafters,
@@ -24,13 +26,28 @@ from specfleet.fleet.scenario.resolved import (
     ResolvedVerifiers,
     Room,
 )
-from specfleet.fleet.scenario.scenario import LengthRule, Scenario, Tier, Verifiers, needs_of
-from specfleet.fleet.scenario.sides import Hardware, check_drafts, hardware_of, title_of
+from specfleet.fleet.scenario.scenario import Drafters, LengthRule, Scenario, SharedDevice, Verifiers, needs_of
+from specfleet.fleet.scenario.sides import (
+    acceptance_of,
+    check_drafts,
+    firsts,
+    in_tier,
+    known_profiles,
+    overheads_of,
+    profile_of,
+    profiles_of,
+    shared_devices,
+    shared_profile,
+    step_in_tier,
+    title_of,
+    together,
+)
 from specfleet.fleet.scenario.workload import read_lengths, with_lengths
 from specfleet.fleet.times.effects import USED
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.mixed import drafting_s, parts_of, pass_s, together_s
 from specfleet.fleet.times.overhead import Overhead
+from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step import Member, Step
 from specfleet.fleet.times.step_time import LinkTime, StepTime
@@ -43,50 +60,53 @@ def resolve(scenario: Scenario) -> Fleet:
         InputError: A tree has too many nodes, a file of the workload cannot be read, its texts exceed the models'
             positions, or a profile does not know the drafts.
     """
-    hardware, lengths = hardware_of(scenario), read_lengths(scenario.workload)
-    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
+    devices, lengths = shared_devices(scenario), read_lengths(scenario.workload)
+    drafters, verifiers = scenario.drafters, scenario.verifiers
     room = _room(scenario, lengths)
     check_drafts(scenario, f"scenario {scenario.name!r}")
-    known = positions_of(hardware.profiles, drafters.count > 0)
+    profiles = known_profiles(scenario)
+    known = positions_of(profiles, drafters.count > 0)
     check_context(known, lengths.longest_text, room.longest_draft if room.overshoot else 0)
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     resolved_drafters = _alike(ResolvedDrafters, drafters) | {
         "targets": verifiers.count,
-        "device": drafters.device if drafters.device in hardware.devices else "",
+        "device": drafters.device if drafters.device in devices else "",
         "route": drafters.route if moves else None,
-        "positions": min((side.positions for side in hardware.profiles if side.positions), default=0),
+        "positions": min((profile.positions for profile in profiles if profile.positions), default=0),
         "profile": title_of(drafters.profile),
-        "times": tuple(_drafter_times(scenario, hardware)),
+        "models": _models(drafters),
+        "times": tuple(_drafter_times(scenario, devices.get(drafters.device))),
     }
     resolved_verifiers = _alike(ResolvedVerifiers, verifiers) | {
-        "device": verifiers.device if verifiers.device in hardware.devices else "",
+        "device": verifiers.device if verifiers.device in devices else "",
         "speculates": drafters.count > 0,
         "overlap": drafters.overlap,
         "patience": Patience(verifiers.patience_s, verifiers.rejoin_s),
         "drafts": LocalDrafts(drafters.depth, resolved_drafters["positions"], drafters.kind != "lookup")
         if drafters.place == "target" and drafters.count
         else None,
-        "batching": _batching(scenario, hardware, lengths, room),
+        **_batching(scenario, lengths, room),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
-        "times": tuple(_verifier_times(scenario, hardware)),
+        "models": _models(verifiers),
+        "times": tuple(_verifier_times(scenario, devices.get(verifiers.device))),
     }
     resolved_verifiers["allocate"] = _priced(
         scenario, lengths.middle, resolved_verifiers["times"], resolved_drafters["times"]
     )
     return Fleet(
         **_alike(Fleet, scenario)
-        | hardware.together()
+        | together(scenario)
         | {
             "drafters": ResolvedDrafters(**resolved_drafters),
             "verifiers": ResolvedVerifiers(**resolved_verifiers),
-            "devices": {name: _device(scenario, hardware, name) for name in hardware.devices},
-            "links": _links(scenario, hardware),
-            "link_ranges": (_firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)),
+            "devices": {name: _device(scenario, device, name) for name, device in devices.items()},
+            "links": _links(scenario),
+            "link_ranges": (firsts(drafters.tiers, drafters.count), firsts(verifiers.tiers, verifiers.count)),
             "streams": _streams(scenario),
             "workload": with_lengths(scenario.workload),
             "lengths": lengths,
-            "acceptance": scenario.acceptance or (profile.acceptance if profile else None),
+            "acceptance": acceptance_of(scenario),
             "needs": needs_of(scenario),
             "room": room,
         }
@@ -130,34 +150,46 @@ def _streams(scenario: Scenario) -> int:
     return streams
 
 
-def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTimes]:
+def _models(side: Drafters | Verifiers) -> Models:
+    """Return the first number and the model of each range of stations."""
+    return tuple((first, in_tier(side.tiers, first, "model", side.model)) for first in firsts(side.tiers, side.count))
+
+
+def _drafter_times(scenario: Scenario, device: SharedDevice | None) -> Iterator[DrafterTimes]:
     """Yield the times of each range of equal drafters; nothing without a profile."""
-    drafters, profile = scenario.drafters, hardware.drafting
-    if profile is None:
-        return
-    for first in _firsts(drafters.tiers, drafters.count):
+    drafters = scenario.drafters
+    for first, profile in profiles_of(scenario, "drafters").items():
+        if profile is None:
+            return
+        overhead = overheads_of(profile, device).drafter
         yield DrafterTimes(
-            first=first, draft=in_tier(drafters.tiers, first, "step", profile.draft), prefill=profile.draft_prefill,
-            catch_up_s=profile.catch_up_s, idle=profile.idle, overhead=hardware.drafter_overhead,
+            first=first, draft=step_in_tier(drafters.tiers, first) or profile.draft, prefill=profile.draft_prefill,
+            catch_up_s=profile.catch_up_s, idle=profile.idle, overhead=overhead, profile=_own_title(drafters, first),
         )  # fmt: skip
 
 
-def _verifier_times(scenario: Scenario, hardware: Hardware) -> Iterator[VerifierTimes]:
+def _verifier_times(scenario: Scenario, device: SharedDevice | None) -> Iterator[VerifierTimes]:
     """Yield the times of each range of equal targets; nothing if one of them is unknown.
 
     The times of a replayed target are stated in full: it has no overhead.
     """
-    side, profile = scenario.verifiers, hardware.verifying
-    verify = side.verify or (profile.verify if profile else None)
-    prefill = side.verify or (profile.verify_prefill if profile else None)
-    decode = side.verify or (profile.decode if profile else None)
-    overhead = Overhead() if side.kind == "replayed" else hardware.target_overhead
-    realign = profile.realign if profile and side.aligned is not None else StepTime()
-    for first in _firsts(side.tiers, side.count):
-        chosen = in_tier(side.tiers, first, "step", verify)
-        if chosen is None or prefill is None or decode is None:
+    side = scenario.verifiers
+    for first, profile in profiles_of(scenario, "verifiers").items():
+        title = _own_title(side, first)
+        stated = None if title else side.verify
+        verify = step_in_tier(side.tiers, first) or stated or (profile.verify if profile else None)
+        prefill = stated or (profile.verify_prefill if profile else None)
+        decode = stated or (profile.decode if profile else None)
+        if verify is None or prefill is None or decode is None:
             return
-        yield VerifierTimes(first, chosen, prefill, decode, overhead, realign)
+        overhead = overheads_of(profile, device).target if profile and side.kind != "replayed" else Overhead()
+        realign = profile.realign if profile and side.aligned is not None else StepTime()
+        yield VerifierTimes(first, verify, prefill, decode, overhead, realign, title)
+
+
+def _own_title(side: Drafters | Verifiers, first: int) -> str:
+    """Name and basis of the profile that a tier gives a station; empty if none does."""
+    return title_of(in_tier(side.tiers, first, "profile", ""))
 
 
 def _priced(
@@ -174,8 +206,17 @@ def _priced(
     return msgspec.structs.replace(rule, costs=costs)
 
 
-def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Room) -> ContinuousBatching:
-    """The rule of a target's steps: its limits, and the places that drafts take.
+def _batching(scenario: Scenario, lengths: Lengths, room: Room) -> dict[str, Any]:
+    """The rule of the targets' steps, with the smallest KV cache, and the cache of each range if they differ."""
+    rules = [_batching_of(scenario, profile, lengths, room) for profile in profiles_of(scenario, "verifiers").values()]
+    smallest = min(rules, key=lambda rule: rule.kv_blocks or math.inf)
+    return {"batching": smallest, "kv_blocks": tuple(rule.kv_blocks for rule in rules if set(rules) != {smallest})}
+
+
+def _batching_of(
+    scenario: Scenario, profile: HardwareProfile | None, lengths: Lengths, room: Room
+) -> ContinuousBatching:
+    """The rule of steps of targets with a profile: their limits, and the places that drafts take.
 
     Heads and small models on the target's device keep `depth` places of each row; a small model's pass has a token more
     a row.
@@ -189,7 +230,7 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
     depth = drafters.overlap.least if isinstance(drafters.overlap, Ahead) else room.longest_draft
     has_cache = beside and drafters.kind != "lookup"
     slots = int(has_cache and drafters.kind != "eagle")
-    kv, tokens = hardware.verifying.kv if hardware.verifying else None, verifiers.kv_tokens
+    kv, tokens = profile.kv if profile else None, verifiers.kv_tokens
     used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""
     if used is not None and (kv is None or not kv.memory_bytes):
         unknown = f"gpu_memory_utilization = {used:g}: the profile does not know its device's memory (estimates do)"
@@ -214,21 +255,21 @@ def _batching(scenario: Scenario, hardware: Hardware, lengths: Lengths, room: Ro
     return batching
 
 
-def _device(scenario: Scenario, hardware: Hardware, name: str) -> ResolvedDevice:
+def _device(scenario: Scenario, device: SharedDevice, name: str) -> ResolvedDevice:
     """The sharing and the slowdowns of a device that several stations share."""
-    profile = hardware.drafting if scenario.drafters.device == name else hardware.verifying
-    return ResolvedDevice(hardware.devices[name].sharing, profile.contention if profile else (1.0,))
+    profile = profile_of(scenario, "drafters" if scenario.drafters.device == name else "verifiers")
+    return ResolvedDevice(device.sharing, profile.contention if profile else (1.0,))
 
 
-def _links(scenario: Scenario, hardware: Hardware) -> tuple[tuple[ResolvedLink, ...], ...]:
+def _links(scenario: Scenario) -> tuple[tuple[ResolvedLink, ...], ...]:
     """The link of each pair of ranges of drafters and targets; empty if one is unknown.
 
     A link is a tier's, the scenario's or the profile's; on a target's device there is none. A run delays messages on
     stated links, and on those of replayed stations.
     """
-    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
+    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, shared_profile(scenario)
     replayed = drafters.kind == verifiers.kind == "replayed"
-    absent = profile is not None and replayed and basis_of(profile) != "measured"
+    absent = profile is not None and replayed and not basis_of(profile).startswith("measured")
 
     def link(drafter: int, target: int) -> ResolvedLink | None:
         if drafters.place == "target":
@@ -239,21 +280,10 @@ def _links(scenario: Scenario, hardware: Hardware) -> tuple[tuple[ResolvedLink, 
             return ResolvedLink(stated, held=stated != LinkTime())
         return None if profile is None else ResolvedLink(profile.link, held=absent and profile.link != LinkTime())
 
-    of_drafters, of_targets = _firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)
+    of_drafters, of_targets = firsts(drafters.tiers, drafters.count), firsts(verifiers.tiers, verifiers.count)
     table = [[link(drafter, target) for target in of_targets] for drafter in of_drafters]
     links = tuple(tuple(link for link in row if link is not None) for row in table)
     return links if all(len(row) == len(of_targets) for row in links) else ()
-
-
-def _firsts(tiers: Sequence[Tier], count: int) -> tuple[int, ...]:
-    """Numbers at which stations begin to differ from the previous ones."""
-    return tuple(sorted({0} | {tier.first - 1 for tier in tiers if tier.first <= count}))
-
-
-def in_tier(tiers: Sequence[Tier], number: int, key: str, otherwise: Any) -> Any:
-    """Value of a key for station `number`: from the last tier that covers it and has the key."""
-    values = [getattr(tier, key) for tier in tiers if tier.first <= number + 1]
-    return next((value for value in reversed(values) if value is not None), otherwise)
 
 
 def round_costs(

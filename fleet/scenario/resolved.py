@@ -63,6 +63,9 @@ T = TypeVar("T")
 
 Timed = TypeVar("Timed", DrafterTimes, VerifierTimes)
 
+Models = tuple[tuple[int, str], ...]
+ONE_MODEL: Models = ((0, "demo"),)
+
 
 class ResolvedDrafters(msgspec.Struct, frozen=True):
     """The drafting side: `count` drafters for `targets` targets. Keys of the same name are the scenario's.
@@ -70,6 +73,7 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     - `route`: None if streams stay with their drafter, without a router.
     - `positions`: positions that the models have learned; 0 for no limit.
     - `profile`: name and basis of this side's own profile.
+    - `models`: first number and model of each range of stations.
     """
 
     count: int = 1
@@ -89,6 +93,7 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     positions: int = 0
     lease_s: float = 0.0
     profile: str = ""
+    models: Models = ONE_MODEL
     times: tuple[DrafterTimes, ...] = ()
 
     @property
@@ -113,9 +118,10 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
 
     - `speculates`: whether there are drafters for them.
     - `drafts`: how each drafts on its own device; None with drafters elsewhere.
-    - `batching`: which requests share a step.
+    - `batching`: which requests share a step. `kv_blocks`: of each range of equal targets, where they differ.
     - `drafters`: number of drafters that streams are dealt to in turn; 1 behind a router.
     - `profile`: name and basis of this side's own profile.
+    - `models`: first number and model of each range of stations.
     """
 
     count: int = 1
@@ -134,7 +140,16 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     patience: Patience = Patience()
     drafters: int = 1
     profile: str = ""
+    models: Models = ONE_MODEL
     times: tuple[VerifierTimes, ...] = ()
+    kv_blocks: tuple[int, ...] = ()
+
+    def batching_of(self, target: int) -> ContinuousBatching:
+        """Return which requests share a step of a target."""
+        if not self.kv_blocks:
+            return self.batching
+        place = sum(entry.first <= target for entry in self.times) - 1
+        return msgspec.structs.replace(self.batching, kv_blocks=self.kv_blocks[place])
 
     @property
     def outruns_drafts(self) -> bool:
@@ -259,6 +274,14 @@ class Fleet(msgspec.Struct, frozen=True):
         """Return the drafter of a stream: dealt in turn, too."""
         return tag % max(self.drafters.count, 1)
 
+    def drafter_model(self, drafter: int) -> str:
+        """Return the model of a drafter."""
+        return _model(self.drafters.models, drafter)
+
+    def target_model(self, target: int) -> str:
+        """Return the model of a target."""
+        return _model(self.verifiers.models, target)
+
     def drafter_times(self, drafter: int) -> DrafterTimes:
         """Return the times of a drafter; InputError if the scenario has no profile."""
         return self._known(_entry(self.drafters.times, drafter), "drafters.profile")
@@ -306,3 +329,8 @@ class Fleet(msgspec.Struct, frozen=True):
 def _entry(times: Sequence[Timed], number: int) -> Timed | None:
     """Return the entry of station `number`, if there is one."""
     return next((entry for entry in reversed(times) if entry.first <= number), None)
+
+
+def _model(models: Models, number: int) -> str:
+    """Return the model of station `number`."""
+    return next(model for first, model in reversed(models) if first <= number)

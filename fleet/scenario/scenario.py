@@ -4,7 +4,7 @@ import hashlib
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from specfleet.fleet.acceptance.models import AcceptanceModel
 from specfleet.fleet.acceptance.tokens import TokenModel
@@ -53,20 +53,27 @@ Acceptance = AcceptanceModel | TokenModel
 
 
 class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Drafters or targets numbered `first` and above differ from the others: a slower device, a longer link.
+    """Drafters or targets numbered `first` and above differ from the others: another machine, a longer link.
 
     Keys:
-        first (number): The first one that differs, counted from 1. Rises from tier to tier; the last tier that covers
-            a station applies.
-        step: Time of their draft steps, or of their verifications, in place of the scenario's or the profile's. Their
-            prefills and plain decoding steps stay those of the others.
+        first (number): The first one that differs, counted from 1. Rises from tier to tier; of each key, the last tier
+            that covers a station and has it applies. A tier beyond the fleet waits for a larger `count`.
+        profile: The profile of their machine: a profile as the scenario's `profile`. It gives all their times, of
+            targets also the size of their KV cache, in place of `verifiers.verify` and of the steps of tiers before;
+            links and acceptance stay the others'.
+        step: Time of their draft steps, or of their verifications, in place of the profile's. Their prefills and plain
+            decoding steps stay those of their profile.
         link: Their link to every station of the other side, in place of the scenario's or the profile's `link`. If
             both ends have one, the target's applies.
+        model: Their model in the real world, read as the side's `model`. All models of a fleet share a tokenizer. The
+            simulation draws one `acceptance` for all stations.
     """
 
     first: Number
     step: StepTime | None = None
     link: LinkTime | None = None
+    model: str | UnsetType = UNSET  # which leaves digests of scenarios without one alone
+    profile: HardwareProfile | str | UnsetType = UNSET
 
 
 class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -275,7 +282,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         version (number): Format of the file. A file of another format is refused.
     """
 
-    name: str = "unnamed"
+    name: Annotated[str, Meta(max_length=1000)] = "unnamed"
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     profile: HardwareProfile | str = ""
     drafters: Drafters = Drafters()

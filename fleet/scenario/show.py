@@ -1,6 +1,7 @@
 """A resolved fleet in rows for people: each key with its value, station by station."""
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from specfleet.fleet.policies.shapes import Shape
 from specfleet.fleet.scenario.facts import devices_of
 from specfleet.fleet.scenario.lengths import Between, mean_tokens
 from specfleet.fleet.scenario.names import ROUTER, verifier_name
-from specfleet.fleet.scenario.resolved import Fleet, ResolvedLink
+from specfleet.fleet.scenario.resolved import Fleet, ResolvedDrafters, ResolvedLink, ResolvedVerifiers
 from specfleet.fleet.scenario.workload import has_file
 from specfleet.fleet.scenario.writing import changed, tag_of
 from specfleet.fleet.times.describe import formula_ms
@@ -57,24 +58,25 @@ def _stations(fleet: Fleet) -> Iterator[Row]:
     drafters, verifiers = fleet.drafters, fleet.verifiers
     if not drafters.count:
         yield "drafters", "count", "0: targets decode alone"
-    for first, last, times in _ranges(drafters.times, drafters.count):
+    for first, last, times in _ranges(drafters):
         place = _span(fleet.drafter_name(first), fleet.drafter_name(last))
-        yield from _keys(place, drafters, ("count", "targets", "depth", "times", "route"))
+        yield place, "model", fleet.drafter_model(first)
+        yield from _keys(place, drafters, ("count", "targets", "depth", "model", "models", "times", "route"))
         yield from _keys(place, times, ("first",))
     if drafters.route is not None:
         yield ROUTER, "route", _text("route", drafters.route)
-    for first, last, times in _ranges(verifiers.times, verifiers.count):
+    for first, last, times in _ranges(verifiers):
         place = _span(verifier_name(first), verifier_name(last))
-        yield from _keys(place, verifiers, ("count", "drafters", "speculates", "overlap", "times"))
+        yield place, "model", fleet.target_model(first)
+        alike = msgspec.structs.replace(verifiers, batching=verifiers.batching_of(first), kv_blocks=())
+        yield from _keys(place, alike, ("count", "drafters", "model", "models", "speculates", "overlap", "times"))
         yield from _keys(place, times, ("first",))
 
 
 def _links(fleet: Fleet) -> Iterator[Row]:
     if fleet.drafters.count:
-        targets = _ranges(fleet.verifiers.times, fleet.verifiers.count)
-        drafters = _ranges(fleet.drafters.times, fleet.drafters.count)
-        for row, (first, last, _) in zip(fleet.links, drafters, strict=False):
-            for link, (low, high, _) in zip(row, targets, strict=False):
+        for row, (first, last, _) in zip(fleet.links, _ranges(fleet.drafters), strict=False):
+            for link, (low, high, _) in zip(row, _ranges(fleet.verifiers), strict=False):
                 drafting = _span(fleet.drafter_name(first), fleet.drafter_name(last))
                 yield f"{drafting} - {_span(verifier_name(low), verifier_name(high))}", "link, one way", _text("", link)
 
@@ -126,11 +128,11 @@ def _pairs(content: dict[str, Any]) -> str:
     return ", ".join(f"{key} = {_text(key, value)}" for key, value in content.items() if value is not None)
 
 
-def _ranges(times: Sequence[Any], count: int) -> list[tuple[int, int, Any]]:
-    """First number, last number and times of each range of equal stations; one range if times are unknown."""
-    ends = [entry.first - 1 for entry in times[1:]] + [count - 1]
-    ranges = [(entry.first, end, entry) for entry, end in zip(times, ends, strict=True)] if times else []
-    return ranges or [(0, count - 1, None)][: min(count, 1)]
+def _ranges(side: ResolvedDrafters | ResolvedVerifiers) -> list[tuple[int, int, Any]]:
+    """First number, last number and times of each range of equal stations; None for unknown times."""
+    firsts = [first for first, _ in side.models if side.count]
+    lasts = [first - 1 for first in [*firsts[1:], side.count]]
+    return list(zip(firsts, lasts, side.times or repeat(None), strict=False))
 
 
 def _span(first: str, last: str) -> str:

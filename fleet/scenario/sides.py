@@ -1,30 +1,76 @@
 """Hardware of the two sides: their profiles, the devices that they share, and their overhead.
 
-Mixed hardware names one profile for drafters, one for targets, or one beside `profile`.
+Mixed hardware names one profile for drafters, one for targets, or one beside `profile`; tiers name further ones.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from specfleet.fleet.acceptance.models import PerPosition, Recorded, needs_fit
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.scenario.scenario import Scenario, SharedDevice
+from specfleet.fleet.scenario.scenario import Acceptance, Scenario, SharedDevice, Tier
 from specfleet.fleet.times.labels import Basis, basis_of
-from specfleet.fleet.times.overhead import Overhead, StationOverheads
+from specfleet.fleet.times.overhead import StationOverheads
 from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
 
 Side = Literal["drafters", "verifiers"]
 SIDES: tuple[Side, ...] = ("drafters", "verifiers")
-DOUBTFUL: tuple[Basis, ...] = ("estimated", "assumed", "stated", "measured")  # of two profiles: the first
+DOUBTFUL: tuple[Basis, ...] = (  # of two profiles: the first
+    "estimated", "assumed", "stated", "measured on an unsteady host", "measured",
+)  # fmt: skip
 
 
-def profile_of(scenario: Scenario, side: Side) -> HardwareProfile | None:
-    """Return the profile of a side's times: its own, or else the scenario's; None if there is none."""
-    profile = getattr(scenario, side).profile or scenario.profile
+def firsts(tiers: Sequence[Tier], count: int) -> tuple[int, ...]:
+    """Return the numbers, from 0, at which stations begin to differ from the previous ones."""
+    return tuple(sorted({0} | {tier.first - 1 for tier in tiers if tier.first <= count}))
+
+
+def in_tier(tiers: Sequence[Tier], number: int, key: str, otherwise: Any) -> Any:
+    """Return the value of a key for station `number`: from the last tier that covers it and has the key."""
+    values = [getattr(tier, key) for tier in tiers if tier.first <= number + 1]
+    return next((value for value in reversed(values) if value), otherwise)
+
+
+def step_in_tier(tiers: Sequence[Tier], number: int) -> StepTime | None:
+    """Return the step that tiers state for station `number`, on the machine of the last profile among them."""
+    covering = [tier for tier in tiers if tier.first <= number + 1]
+    since = max((place for place, tier in enumerate(covering) if tier.profile), default=0)
+    step: StepTime | None = in_tier(covering[since:], number, "step", None)
+    return step
+
+
+def profile_of(scenario: Scenario, side: Side, number: int = 0) -> HardwareProfile | None:
+    """Return the profile of a station's times: its tier's, its side's, or else the scenario's; None if there is none.
+
+    - `number`: of the station, from 0.
+    """
+    stations = getattr(scenario, side)
+    profile = in_tier(stations.tiers, number, "profile", stations.profile) or scenario.profile
     return profile if isinstance(profile, HardwareProfile) else None
+
+
+def profiles_of(scenario: Scenario, side: Side) -> dict[int, HardwareProfile | None]:
+    """Return the profile of each range of equal stations of a side, by the first one's number."""
+    stations = getattr(scenario, side)
+    return {first: profile_of(scenario, side, first) for first in firsts(stations.tiers, stations.count)}
+
+
+def known_profiles(scenario: Scenario) -> list[HardwareProfile]:
+    """Return the distinct profiles of both sides' stations, the drafters' first."""
+    return _distinct(profile for side in SIDES for profile in profiles_of(scenario, side).values())
+
+
+def _distinct(profiles: Iterable[HardwareProfile | None]) -> list[HardwareProfile]:
+    known: list[HardwareProfile] = []
+    for profile in profiles:
+        if profile is not None and profile not in known:
+            known.append(profile)
+    return known
 
 
 def shared_profile(scenario: Scenario) -> HardwareProfile | None:
@@ -38,13 +84,38 @@ def shared_profile(scenario: Scenario) -> HardwareProfile | None:
     return verifying if drafting == verifying or not scenario.drafters.count else None
 
 
+def acceptance_of(scenario: Scenario) -> Acceptance | None:
+    """Return the acceptance of drafts: the scenario's, the profile's, or a fit to that; None if there is none.
+
+    Raises InputError for a fit to an acceptance that is no record.
+    """
+    profile = shared_profile(scenario)
+    measured = profile.acceptance if profile else None
+    model = scenario.acceptance or measured
+    if not needs_fit(model):
+        return model
+    if profile is None or measured is None:
+        return None
+    if not isinstance(measured, PerPosition | Recorded):
+        raise InputError(
+            f"scenario {scenario.name!r}: acceptance = 'beta-geometric' is fitted to a record, and profile "
+            f"{profile.name!r} has none; give a and b"
+        )
+    from specfleet.fleet.acceptance.fits import fit_beta_geometric  # noqa: PLC0415  (scipy.optimize takes a second)
+
+    return fit_beta_geometric(measured)
+
+
 def with_profiles(scenario: Scenario, made: Callable[[HardwareProfile | str, str], HardwareProfile | str]) -> Scenario:
     """Return the scenario with each profile replaced by `made(profile, key)`."""
-    replace = msgspec.structs.replace
-    sides = {
-        side: replace(getattr(scenario, side), profile=made(getattr(scenario, side).profile, f"{side}.profile"))
-        for side in SIDES
-    }
+    replace, sides = msgspec.structs.replace, {}
+    for side in SIDES:
+        stations = getattr(scenario, side)
+        tiers = tuple(
+            replace(tier, profile=made(tier.profile, f"{side}.tiers.{place}.profile")) if tier.profile else tier
+            for place, tier in enumerate(stations.tiers)
+        )
+        sides[side] = replace(stations, profile=made(stations.profile, f"{side}.profile"), tiers=tiers)
     return replace(scenario, profile=made(scenario.profile, "profile"), **sides)
 
 
@@ -53,69 +124,39 @@ def without_profiles(scenario: Scenario) -> Scenario:
     return with_profiles(scenario, lambda _profile, _key: "")
 
 
-class Hardware(msgspec.Struct, frozen=True):
-    """Hardware of a scenario; a profile is None if there is none.
+def together(scenario: Scenario) -> dict[str, Any]:
+    """Return the keys of a fleet that all its profiles give together: name, digest, basis, sizes, powers.
 
-    - `drafting`, `verifying`: profiles of the times of each side.
-    - `shared`: profile of links and acceptance, which belong to no side.
-    - `devices`: devices with several stations, by name; a single station has its own device.
-    - `drafter_overhead`, `target_overhead`: by how stations share their device.
+    Unlike powers of one side's devices are left out, and the fleet's energy with them.
     """
-
-    drafting: HardwareProfile | None
-    verifying: HardwareProfile | None
-    shared: HardwareProfile | None
-    devices: dict[str, SharedDevice]
-    drafter_overhead: Overhead
-    target_overhead: Overhead
-
-    @property
-    def profiles(self) -> list[HardwareProfile]:
-        """The profiles of both sides, as far as there are any."""
-        return [profile for profile in (self.drafting, self.verifying) if profile is not None]
-
-    def together(self) -> dict[str, Any]:
-        """Return the keys of a fleet that all its profiles give together: name, digest, basis, sizes, powers."""
-        if not self.profiles:
-            return {"profile": ""}
-        first, last = self.profiles[0], self.profiles[-1]
-        mixed = len(self.profiles) == 2 and first != last
-        digest = first.digest()
-        if mixed:
-            digest = hashlib.sha256((digest + last.digest()).encode()).hexdigest()[:16]
-        has_power = first.power is not None and last.power is not None
-        return {
-            "profile": f"{first.name} drafts for {last.name}" if mixed else first.name,
-            "profile_digest": digest,
-            "basis": min(map(basis_of, self.profiles), key=DOUBTFUL.index),
-            "vocabulary": last.vocabulary,
-            "hidden": last.hidden,
-            "power": first.power if has_power else None,
-            "target_power": last.power if has_power and last.power != first.power else None,
-        }
+    sides = [known for side in SIDES if (known := _distinct(profiles_of(scenario, side).values()))]
+    every = [profile for side in sides for profile in side]
+    if not every:
+        return {"profile": ""}
+    first, last, digests = every[0], every[-1], "".join(profile.digest() for profile in every)
+    mixed = any(profile != first for profile in every)
+    names = [" and ".join(profile.name for profile in side) for side in sides]
+    has_power = all(profile.power == side[0].power is not None for side in sides for profile in side)
+    return {
+        "profile": " drafts for ".join(names) if mixed else first.name,
+        "profile_digest": hashlib.sha256(digests.encode()).hexdigest()[:16] if mixed else first.digest(),
+        "basis": min(map(basis_of, every), key=DOUBTFUL.index),
+        "vocabulary": last.vocabulary,
+        "hidden": last.hidden,
+        "power": first.power if has_power else None,
+        "target_power": last.power if has_power and last.power != first.power else None,
+    }
 
 
-def hardware_of(scenario: Scenario) -> Hardware:
-    """Return the hardware of a scenario."""
+def shared_devices(scenario: Scenario) -> dict[str, SharedDevice]:
+    """Return the devices with several stations, by name; a single station has its own device."""
     drafters, verifiers = scenario.drafters, scenario.verifiers
-    drafting, verifying = (profile_of(scenario, side) for side in SIDES)
     stations = Counter({drafters.device: drafters.count}) + Counter({verifiers.device: verifiers.count})
-    devices = {name: device for name, device in scenario.devices.items() if stations[name] > 1}
-    of_drafters, of_targets = devices.get(drafters.device), devices.get(verifiers.device)
-    return Hardware(
-        drafting=drafting,
-        verifying=verifying,
-        shared=shared_profile(scenario),
-        devices=devices,
-        drafter_overhead=_overheads(drafting, of_drafters).drafter,
-        target_overhead=_overheads(verifying, of_targets).target,
-    )
+    return {name: device for name, device in scenario.devices.items() if stations[name] > 1}
 
 
-def _overheads(profile: HardwareProfile | None, device: SharedDevice | None) -> StationOverheads:
-    """Overheads of a side's stations, by how they share their device; none without a profile."""
-    if profile is None:
-        return StationOverheads()
+def overheads_of(profile: HardwareProfile, device: SharedDevice | None) -> StationOverheads:
+    """Return the overheads of stations of a profile, by how they share their device."""
     if device is not None and device.sharing == "turns":
         return profile.overhead.time_sliced or profile.overhead.own
     return profile.overhead.own
@@ -133,8 +174,7 @@ def title_of(profile: HardwareProfile | str) -> str:
 def check_drafts(scenario: Scenario, origin: str) -> None:
     """Raise InputError for drafts on which a profile says nothing, because it was inferred from one load."""
     drafters, varies = scenario.drafters, scenario.verifiers.allocate is not None
-    profiles = [profile for side in SIDES if (profile := profile_of(scenario, side)) is not None]
-    for profile in profiles:
+    for profile in known_profiles(scenario):
         if profile.inferred_at is None:
             continue
         depth = drafters.depth if drafters.count else 0

@@ -34,7 +34,7 @@ def scenario_lines(scenario: Scenario, profile: str = "", comments: Sequence[str
     if profile:
         yield f"profile = {toml(profile)}"
     if scenario.acceptance is None:
-        yield "# There is no table [acceptance]: what the profile measured holds."
+        yield "# There is no table [acceptance]: what the profile measured holds; 'beta-geometric' is a fit to it."
     if scenario.precision != "float32":
         yield f"precision = {toml(scenario.precision)}"
     for name in (*TABLES, *([] if profile else ["profile"])):
@@ -90,7 +90,9 @@ def fields_of(struct: type) -> tuple[inspect.Field, ...]:
 
 
 def default_of(field: inspect.Field) -> Any:
-    """Return a field's default; NODEFAULT if it is required."""
+    """Return a field's default; NODEFAULT if it is required, UNSET if it is left out of files."""
+    if not field.required and field.default is field.default_factory is msgspec.NODEFAULT:
+        return msgspec.UNSET
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 

@@ -47,7 +47,8 @@ def router_station(fleet: Fleet) -> RouterStation:
 def verifier_station(fleet: Fleet, target: int) -> VerifierStation | AlignedStation:
     """Build a target; its sessions are the streams that `Fleet.target_of` deals to it."""
     kind = AlignedStation if fleet.verifiers.aligned else VerifierStation
-    return kind(verifier_name(target), fleet.verifiers, np.random.default_rng([fleet.seed, 2, target]))
+    verifiers = msgspec.structs.replace(fleet.verifiers, batching=fleet.verifiers.batching_of(target))
+    return kind(verifier_name(target), verifiers, np.random.default_rng([fleet.seed, 2, target]))
 
 
 def join_of(fleet: Fleet, tag: int, request: Request) -> Join:

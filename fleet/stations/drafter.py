@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from specfleet.fleet.policies.admit import refusal_of
 from specfleet.fleet.policies.order import Deadline, Order, Weighted, rate_limits
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.shapes import reach
@@ -159,7 +160,7 @@ class DrafterStation(Station):
             return Ignored(event, f"request {event.request} of tag {event.tag} was opened before")
         if session is not None:
             self._end(event.tag)
-        reason = self.admission.refusal(len(self.sessions))
+        reason = refusal_of(self.admission, len(self.sessions), self.discipline.target_of(event.tag))
         if reason is not None:
             return Refusal(event.tag, event.request, reason, era_of(event.epoch))
         self.sessions[event.tag] = Session(

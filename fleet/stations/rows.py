@@ -1,17 +1,20 @@
 """Requests at a target: the running rows that share its steps, and those that wait to be admitted."""
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 
 from specfleet.fleet.policies.continuous import ContinuousBatching, Row, Schedule, Share, after_step
 from specfleet.fleet.scenario.scenario import Late
+from specfleet.fleet.stations.buffer import Tasks
 from specfleet.fleet.stations.session import Session
 from specfleet.fleet.times.step import StepKind
 
-Ready = Mapping[int, StepKind]
-"""What each session could do now, by tag: prefill, verify or decode. A session that waits for a draft is not in it."""
+Kinds = Mapping[int, StepKind | None]
+"""What each running session could do now, by tag: prefill, verify or decode; nothing if it waits for a draft."""
 
 
 class Part(NamedTuple):
@@ -28,7 +31,7 @@ class Rows:
         self.batching = batching
         self.late = late
         self.running: dict[int, Row] = {}  # in order of admission
-        self.waiting: dict[int, Row] = {}  # in order of arrival
+        self.waiting: OrderedDict[int, Row] = OrderedDict()  # in order of arrival
         self.parts: dict[int, Part] = {}
 
     def join(self, tag: int, known: int) -> None:
@@ -40,51 +43,56 @@ class Rows:
         self.running.pop(tag, None)
         self.waiting.pop(tag, None)
 
-    def next_step(self, sessions: Mapping[int, Session], ready: Ready) -> Schedule | None:
+    def next_step(self, sessions: Mapping[int, Session], tasks: Tasks) -> Schedule | None:
         """Return the next step; None if there is nothing to do. It changes nothing before `begin`.
 
         With late = "wait", prompts go first and alone, and all drafts are verified together.
         """
-        if not ready:
-            return None
+        kinds = {tag: self._kind(tag, tasks) for tag in self.running}
         if self.late != "wait":
-            return self._scheduled(sessions, ready)
-        prefills = {tag: kind for tag, kind in ready.items() if kind == "prefill"}
-        if prefills and (step := self._scheduled(sessions, prefills)) is not None:
-            return step
-        speculating = [tag for tag in self.running if not sessions[tag].alone]
-        if not all(ready.get(tag) == "verify" for tag in speculating):
-            ready = {tag: kind for tag, kind in ready.items() if kind == "decode"}
-        return self._scheduled(sessions, ready, admits=False)
+            return self._scheduled(sessions, kinds, self.waiting.values())
+        prompts: Kinds = {tag: kind for tag, kind in kinds.items() if kind == "prefill"}
+        if prompts or self.waiting:
+            step = self._scheduled(sessions, prompts, self.waiting.values())
+            if step is not None:
+                return step
+        if not all(kind == "verify" for tag, kind in kinds.items() if not sessions[tag].alone):
+            kinds = {tag: kind for tag, kind in kinds.items() if kind == "decode"}
+        return self._scheduled(sessions, kinds, ())
 
-    def begin(self, step: Schedule, ready: Ready) -> None:
-        """Take over the rows of a step that starts; its parts stand in the order of `ready`."""
+    def begin(self, step: Schedule, tasks: Tasks) -> None:
+        """Take over the rows of a step that starts; its parts stand in the order of their work."""
+        for row in step.preempted:
+            self.waiting[row.tag] = row
+            self.waiting.move_to_end(row.tag, last=False)
+        for _ in range(step.admitted):
+            self.waiting.popitem(last=False)
         self.running = {row.tag: row for row in step.running}
-        self.waiting = {row.tag: row for row in step.waiting}
-        shares = {share.tag: share for share in step.shares}
-        self.parts = {
-            tag: Part(kind if shares[tag].samples else "chunk", shares[tag])
-            for tag, kind in ready.items()
-            if tag in shares
-        }
+        self.parts = {}
+        for share in sorted(step.shares, key=lambda share: tasks.place(share.tag)):
+            kind = self._kind(share.tag, tasks) if share.samples else "chunk"
+            assert kind is not None
+            self.parts[share.tag] = Part(kind, share)
+
+    def _kind(self, tag: int, tasks: Tasks) -> StepKind | None:
+        """Return what a running session could do now; None if it waits for a draft."""
+        return tasks.kind(tag) or ("decode" if self.late == "decode" else None)
 
     def end(self, tag: int, accepted: int) -> None:
         """Take over the outcome of a row's part of the running step."""
         self.running[tag] = after_step(self.running[tag], self.parts[tag].share, accepted)
 
-    def _scheduled(self, sessions: Mapping[int, Session], ready: Ready, admits: bool = True) -> Schedule | None:
-        running = [self._row(row, sessions[row.tag], ready.get(row.tag)) for row in self.running.values()]
-        waiting = list(self.waiting.values()) if admits else []
-        preempted: tuple[int, ...] = ()
+    def _scheduled(self, sessions: Mapping[int, Session], kinds: Kinds, waiting: Iterable[Row]) -> Schedule | None:
+        running = [self._row(row, sessions[row.tag], kinds.get(row.tag)) for row in self.running.values()]
+        preempted: tuple[Row, ...] = ()
         while True:  # preemption alone is no step
-            step = self.batching.schedule(running, waiting)
+            step = self.batching.schedule(running, chain(reversed(preempted), waiting))
             preempted += step.preempted
             if step.shares:
-                queue = step.waiting if admits else (*step.waiting, *self.waiting.values())
-                return msgspec.structs.replace(step, preempted=preempted, waiting=queue)
+                return msgspec.structs.replace(step, preempted=preempted)
             if not step.preempted:
                 return None
-            running, waiting = list(step.running), list(step.waiting)
+            running = list(step.running)
 
     def _row(self, row: Row, session: Session, kind: StepKind | None) -> Row:
         drafts = session.tail if kind == "verify" else 0

@@ -1,5 +1,7 @@
 """Inputs of StarSD's equations for a fleet, and its rules that need them: admission by N_max, predicted routes."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from specfleet.fleet.acceptance.models import survival
@@ -43,7 +45,7 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     size_of = sizes_of(fleet)
     up, down = size_of(DraftRequest(0, 0, 0, 0), accepted + 1), size_of(Draft(0, 0, 0, 0, depth), 0)
     verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
-    decode_s = plain_step_s(fleet, context)
+    decode_s = plain_step_s(fleet, context, target)
     verifying = of_target.overhead
     return StarInputs(
         service_s=draft_s(fleet) + times.catch_up_s * float(reached[-1]),
@@ -52,6 +54,13 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
         accepted_per_round=accepted,
         standalone_tokens_per_s=1 / decode_s if decode_s > 0 else float("inf"),
     )
+
+
+def star_inputs_of_all(fleet: Fleet) -> list[StarInputs]:
+    """Return the inputs of each target; those of a range of equal targets are one object."""
+    starts = sorted({*(times.first for times in fleet.verifiers.times), *fleet.link_ranges[1]})
+    ends = [*starts[1:], fleet.verifiers.count]
+    return [inputs for low, end in zip(starts, ends, strict=True) for inputs in [star_inputs(fleet, low)] * (end - low)]
 
 
 def draft_s(fleet: Fleet, drafter: int = 0) -> float:
@@ -83,7 +92,7 @@ def route_of(fleet: Fleet) -> Routing | None:
 def admission_of(fleet: Fleet) -> Admission:
     """Return a drafter's admission rule, with the fleet's numbers where none are stated.
 
-    N_max is that of the target that gains least. A session takes the room of the longest row.
+    Each target has its own N_max. A session takes the room of the longest row.
 
     Raises InputError where the equations lack a time.
     """
@@ -93,15 +102,24 @@ def admission_of(fleet: Fleet) -> Admission:
     if not isinstance(rule, AtMost) or rule.sessions is not None:
         return rule
     of_rounds = not isinstance(fleet.acceptance_model(), TokenModel)
-    targets = [star_inputs(fleet, target) for target in range(fleet.verifiers.count) if of_rounds]
+    targets = star_inputs_of_all(fleet) if of_rounds else []
     if not targets or not all(0 < star.standalone_tokens_per_s < float("inf") and star.service_s for star in targets):
         raise InputError(
             f"scenario {fleet.name!r}: drafters.admit: N_max needs times of drafts and of plain decoding steps, and an "
             "acceptance model of whole rounds; state `sessions`"
         )
-    return AtMost(
-        min(
-            N_max(star.service_s, star.return_s, star.accepted_per_round + 1, star.standalone_tokens_per_s)
-            for star in targets
+    most = N_max_of_all(targets)
+    return AtMost(tuple(most) if len(set(most)) > 1 else most[0])
+
+
+def N_max_of_all(targets: Sequence[StarInputs]) -> list[int]:
+    """Return N_max of each target of one drafter."""
+    returns_s = [star.return_s for star in targets]
+    most = {
+        star: N_max(
+            star.service_s, star.return_s, star.accepted_per_round + 1, star.standalone_tokens_per_s,
+            among=returns_s if len(set(returns_s)) > 1 else (),
         )
-    )
+        for star in dict.fromkeys(targets)
+    }  # fmt: skip
+    return [most[star] for star in targets]

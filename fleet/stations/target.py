@@ -29,7 +29,7 @@ from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.shapes import reach
 from specfleet.fleet.scenario.resolved import ResolvedVerifiers
-from specfleet.fleet.stations.buffer import Work
+from specfleet.fleet.stations.buffer import Tasks, Work
 from specfleet.fleet.stations.grants import Grants
 from specfleet.fleet.stations.messages import (
     Draft,
@@ -63,6 +63,7 @@ class TargetStation(Station):
 
     def __init__(self, name: str, verifiers: ResolvedVerifiers, rng: np.random.Generator | None = None) -> None:
         super().__init__(name, Fifo())
+        self.waiting: Tasks = Tasks()  # type: ignore[assignment]
         self.rows = Rows(verifiers.batching, verifiers.late)
         self.planned: Schedule | None = None
         self.is_planned = False  # whether `planned` holds for the present state
@@ -86,25 +87,18 @@ class TargetStation(Station):
 
     def _next_step(self) -> Schedule | None:
         if not self.is_planned:
-            self.planned = self.rows.next_step(self.sessions, self._ready())
+            self.planned = self.rows.next_step(self.sessions, self.waiting)
             self.is_planned = True
         return self.planned
-
-    def _ready(self) -> dict[int, StepKind]:
-        """Return what each session could do now, by tag."""
-        ready = {work.tag: work.kind for work in self.waiting}
-        if self.rows.late == "decode":
-            ready |= {tag: "decode" for tag in self.rows.running if tag not in ready}
-        return ready
 
     def _plan_program(self) -> bool:
         step = self._next_step()
         if step is None:
             return False
         self.is_planned = False
-        for tag in step.preempted:
-            self._preempted(tag)
-        self.rows.begin(step, self._ready())  # a preempted row may be admitted again
+        for row in step.preempted:
+            self._preempted(row.tag)
+        self.rows.begin(step, self.waiting)  # a preempted row may be admitted again
         for share in step.shares:
             if share.samples:
                 self.waiting.drop(share.tag)

@@ -89,7 +89,7 @@ class VerifierStation(TargetStation):
 
     def _has_no_cache(self, tag: int) -> bool:
         """Return whether a session waits for a prefill, or for the rest of one."""
-        return any(work.tag == tag and work.kind == "prefill" for work in self.waiting)
+        return self.waiting.kind(tag) == "prefill"
 
     def _retry(self, event: Retry, now_s: float) -> list[Instruction]:
         """Request an empty draft, which costs a drafter nothing; decoding continues meanwhile."""

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from msgspec.structs import fields
+from msgspec.structs import asdict, fields
 
+from specfleet.fleet.acceptance.models import AcceptanceModel, Recorded, expected_committed
 from specfleet.fleet.times.effects import IdleEffect
-from specfleet.fleet.times.labels import MEANINGS, left_out_of
+from specfleet.fleet.times.labels import MEANINGS, basis_of, left_out_of, warning_of
 from specfleet.fleet.times.overhead import Overhead, Overheads, StationOverheads
 from specfleet.fleet.times.profile import STEPS, HardwareProfile
 from specfleet.fleet.times.roofline import Roofline
@@ -41,6 +42,8 @@ def roofline_ms(roofline: Roofline) -> str:
 
 def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
     """Yield rows for people: quantity, value with unit, and the fit's median relative error."""
+    if warning := warning_of(basis_of(profile)):
+        yield "all that rests on it", warning, ""
     yield from _steps(profile)
     yield from _overheads(profile.overhead)
     bandwidth, idle = profile.link.bandwidth_bytes_per_s, profile.idle
@@ -57,9 +60,9 @@ def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
         yield "steps in service that the host delayed, left out", f"{share:.1%}", ""
     if (share := profile.measured.get("passes_differ")) is not None:
         yield "steps in service, the slowest pass over the quickest", f"+ {share:.1%}", ""
-    for missing in left_out_of(profile):
-        yield MEANINGS[missing], "not measured: no room on the GPU", ""
-    yield from _acceptance(profile.measured.get("acceptance"))
+    for missing, reason in left_out_of(profile).items():
+        yield MEANINGS[missing], f"not measured: {reason}", ""
+    yield from _acceptance(profile.acceptance)
 
 
 def _steps(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
@@ -76,16 +79,22 @@ def _steps(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
             yield f"{name} ({symbols})", formula_ms(time), error
 
 
-def _acceptance(fits: dict[str, Any] | None) -> Iterator[tuple[str, str, str]]:
-    """Yield a row for the mean accepted length and one for each fitted model, with its distance from the rounds."""
-    if fits is None:
+def _acceptance(model: AcceptanceModel | None) -> Iterator[tuple[str, str, str]]:
+    """Yield a row for the mean of recorded lengths and one for each fitted model, with its distance from them."""
+    if not isinstance(model, Recorded):
         return
-    mean = f"{fits['mean']:.3g} ({fits['low']:.3g} to {fits['high']:.3g}) draft tokens a round"
-    yield f"acceptance, mean of {fits['rounds']} rounds", mean, ""
-    for name in ("geometric", "beta_geometric"):
-        parameters = [f"{key} = {fits[name][key]:.3g}" for key in ("beta", "a", "b") if key in fits[name]]
-        distance = f"total variation {fits[name]['total_variation']:.1%}"
-        yield f"acceptance, {name.replace('_', '-')}", ", ".join(parameters), distance
+    from specfleet.fleet.acceptance import fits  # noqa: PLC0415  (scipy.optimize takes a second)
+
+    if len(model.sessions) > 1:
+        mean, low, high, alike = fits.mean_interval(model.sessions)
+        what = f"acceptance, mean of {sum(map(len, model.sessions))} rounds"
+        wider = f"an interval {alike:.1f} times that of rounds that do not depend on their request"
+        yield what, f"{mean:.3g} ({low:.3g} to {high:.3g}) draft tokens a round", wider
+    for name, fit in ("geometric", fits.fit_geometric(model)), ("beta-geometric", fits.fit_beta_geometric(model)):
+        parameters = ", ".join(f"{key} = {value:.3g}" for key, value in asdict(fit).items())
+        ours, recorded = (expected_committed(either, model.depth) for either in (fit, model))
+        error = f"tokens a round {ours / recorded - 1:+.1%}, total variation {fits.total_variation(fit, model):.1%}"
+        yield f"acceptance, {name}", parameters, error
 
 
 def _overheads(overheads: Overheads) -> Iterator[tuple[str, str, str]]:

@@ -14,7 +14,7 @@ Watts = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Slowdown of a drafter after an idle gap: flat, rising, flat (StarSD, section 5.3 and figure 6b).
+    """Slowdown of a drafter after an idle gap: flat, rising, flat or falling (StarSD, section 5.3 and figure 6b).
 
     Keys:
         gaps_s: Idle gaps, rising.

@@ -4,7 +4,8 @@ from typing import Literal
 
 from specfleet.fleet.times.profile import HardwareProfile
 
-Basis = Literal["measured", "stated", "estimated", "assumed"]
+Basis = Literal["measured", "measured on an unsteady host", "stated", "estimated", "assumed"]
+UNSTEADY_HOST = "unsteady host"  # key of a profile's provenance: what no steady host gives
 LABELS = ("measured", "fitted", "stated", "estimated", "assumed")  # possible prefixes of a number's source
 
 EFFICIENCIES = ("bandwidth_share", "compute_share", "product_s", "kernel_s", "kernel_share")  # of a device, in sources
@@ -29,7 +30,7 @@ def basis_of(profile: HardwareProfile) -> Basis:
     if "estimated" in labels:
         return "estimated"
     if profile.measured or profile.provenance:
-        return "measured"
+        return "measured on an unsteady host" if unsteady_of(profile) else "measured"
     return "stated" if labels - {"assumed"} else "assumed"
 
 
@@ -45,21 +46,29 @@ def rests_on_assumed(profile: HardwareProfile, role: Literal["target", "drafter"
 
 
 def warning_of(basis: str) -> str:
-    """Return the warning of every result of such step times; empty unless they are estimated.
+    """Return the warning of every result of such step times; empty unless they are estimated, or of an unsteady host.
 
     >>> warning_of("estimated")
     'step times estimated, not measured'
     """
+    if basis.endswith("unsteady host"):
+        return f"step times {basis}"
     return "step times estimated, not measured" if basis == "estimated" else ""
 
 
-Missing = Literal["contention", "time_sliced", "verify", "rows"]
+def unsteady_of(profile: HardwareProfile) -> str:
+    """Return what no steady host gives, where a calibration was told to accept it; else nothing."""
+    return profile.provenance.get(UNSTEADY_HOST, "")
+
+
+Missing = Literal["contention", "time_sliced", "verify", "rows", "warm_up"]
 
 MEANINGS: dict[Missing, str] = {
     "contention": "how much further steps at once slow each other",
     "time_sliced": "the overhead of stations that take turns",
     "verify": "the time of verifications in service",
     "rows": "steps of more rows",
+    "warm_up": "what warm-up tokens save after an idle gap",
 }
 """What a profile lacks, by the keys of `measured.left_out`."""
 

@@ -61,7 +61,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             load; a scenario with other drafts is refused.
         provenance: Where and how the numbers were measured: host, versions, models, prompts.
         sources: Source of each number, by its dotted name: a paper's table, or the word "assumed".
-        measured: Raw quantiles, residuals and other data to judge the fits; `left_out` says what a GPU had no room for.
+        measured: Raw quantiles, residuals and other data to judge the fits; `left_out` says what there is not, and why.
         version (number): Format of the file. A file of another format is refused.
     """
 

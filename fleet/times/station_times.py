@@ -8,7 +8,10 @@ from specfleet.fleet.times.step_time import StepTime
 
 
 class DrafterTimes(msgspec.Struct, frozen=True):
-    """Times of the drafters from number `first` to the next entry's. `idle`: slowdown of drafts after an idle gap."""
+    """Times of the drafters from number `first` to the next entry's. `idle`: slowdown of drafts after an idle gap.
+
+    - `profile`: name and basis of the profile that their tier gives them.
+    """
 
     first: int
     draft: StepTime
@@ -16,6 +19,7 @@ class DrafterTimes(msgspec.Struct, frozen=True):
     catch_up_s: float
     idle: IdleEffect
     overhead: Overhead
+    profile: str = ""
 
 
 class VerifierTimes(msgspec.Struct, frozen=True):
@@ -27,3 +31,4 @@ class VerifierTimes(msgspec.Struct, frozen=True):
     decode: StepTime
     overhead: Overhead
     realign: StepTime = StepTime()
+    profile: str = ""

@@ -7,4 +7,5 @@
 4. `table.py` makes the event table, `findings.py` the tables of metrics without an event table.
 5. `serving.py` is the loop of targets that do continuous batching. It calls `serving_rows.py`, `serving_drafters.py`
    and `serving_times.py`; `serving_arrays.py` and `serving_findings.py` are its arrays and its tables.
+6. `sums.py` sums in that loop what metrics need; `streamed.py` makes the tables of long simulations from it.
 """

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specfleet.fleet.records.columns import Integers, Table, Words
-from specfleet.fleet.records.metrics.findings import Findings
+from specfleet.fleet.records.metrics.findings import Findings, end_of
 from specfleet.fleet.records.metrics.grouped import Floats
 from specfleet.fleet.records.metrics.tables import with_differences
 from specfleet.fleet.scenario.resolved import Fleet
@@ -46,10 +46,12 @@ def make_findings(fleet: Fleet, star: StarArrays, log: StepLog) -> Findings:
         np.repeat(star.streams[name], np.diff(star.streams["last"], prepend=-1))
         for name in ("drafter", "target", "tag")
     )  # of each request
+    commits, requests = _commits(star, tags, log), requests_of(fleet, star, tags)
     return Findings(
         fleet=fleet,
-        commits=_commits(star, tags, log),
-        requests=requests_of(fleet, star, tags),
+        commits=commits,
+        requests=requests,
+        end_s=end_of(requests, commits),
         rounds=_rounds(tags, log),
         verified=_verified(log),
         draft_steps=_draft_steps(fleet, drafters, log),

@@ -145,6 +145,12 @@ A_ROW = np.dtype([  # a stream at a serving target, in the order of their first 
     ("waits_there", TRUTH),
     ("cold", TRUTH),  # whether its drafter needs a prefill
     ("catches_up", TRUTH),  # whether its last draft was accepted
+    ("ended_s", REAL),  # of its last request, negative before
+    ("asked_s", REAL),  # of its draft: arrival of the request, begin of its group, end, arrival
+    ("begun_s", REAL),
+    ("drafted_s", REAL),  # negative before the first draft of a request
+    ("arrived_s", REAL),
+    ("at_target_s", REAL),  # of its last draft, time from its arrival to its verification; negative before that
     ("arrives_s", REAL),  # of the next request, and its place in the order of scheduling
     ("order", WHOLE),
 ], align=True)  # fmt: skip
@@ -245,4 +251,14 @@ A_SERVING_CLOCK = np.dtype([  # state of the loop of serving targets; one record
     ("parts", WHOLE),  # of the log
     ("blocks", WHOLE),
     ("rounds", WHOLE),
+    ("first_done_s", REAL),  # when the first stream ended its last request
+])  # fmt: skip
+
+A_SAMPLE = np.dtype([("time_s", REAL), ("value", REAL), ("number", WHOLE)])  # a value, and its number among all
+
+A_STATE = np.dtype([  # of a table of sums, or of a sample
+    ("now_s", REAL),  # the present moment
+    ("row", WHOLE),  # the present row, -1 for none; values in the sample
+    ("moments", WHOLE),  # in this row; values up to now
+    ("most", WHOLE),  # moments of a row; halvings of the sample
 ])  # fmt: skip

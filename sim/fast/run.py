@@ -12,18 +12,20 @@ from specfleet.sim.fast import serving_state as serving
 from specfleet.sim.fast.arrays import StarArrays, star_of
 from specfleet.sim.fast.choice import has_serving_targets
 from specfleet.sim.fast.compiled import CODE, ready
-from specfleet.sim.fast.events import LENGTHS, OVER, RATIOS, ROWS, Array
+from specfleet.sim.fast.events import LENGTHS, OVER, RATIOS, ROWS
 from specfleet.sim.fast.findings import allocate_log, make_findings, with_double_capacity
 from specfleet.sim.fast.kernel import COLUMNS, TIMES, run_star
 from specfleet.sim.fast.layout import A_BLOCK, A_PART
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.fast.serving_arrays import ServingArrays, serving_of
-from specfleet.sim.fast.serving_findings import columns_of, findings_of_log
+from specfleet.sim.fast.serving_findings import columns_of, findings_of_log, rows_of
+from specfleet.sim.fast.streamed import streamed_findings
 from specfleet.sim.fast.table import RowBatches
 
 Lengths = TypeVar("Lengths", StarArrays, ServingArrays)
 
 FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # rows of the first batch, and of the largest
+KEPT = 1 << 19  # rows up to which metrics come from a whole log
 
 
 def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
@@ -33,8 +35,7 @@ def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
     """
     table = RowBatches(fleet)
     if has_serving_targets(fleet):
-        arrays, served = _served(fleet)
-        table.take(columns_of(arrays, served), int(served.blocks["parts"].sum()))
+        arrays = served(fleet, ROOM, lambda arrays, log: table.take(columns_of(arrays, log), rows_in(log)))
         return table.whole(), table.counts(arrays.stations["written"])
     star, need, room, empty = star_of(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
     clock = star.clocks[0]
@@ -54,7 +55,17 @@ def simulate_findings(fleet: Fleet) -> Findings:
     Errors are those of `simulate_records`.
     """
     if has_serving_targets(fleet):
-        return findings_of_log(fleet, *_served(fleet))
+        logs: list[serving.StepLog | None] = []
+
+        def keep(_arrays: ServingArrays, log: serving.StepLog) -> None:
+            logs.append(None if logs else serving.StepLog(log.parts.copy(), log.blocks.copy()))
+
+        arrays = served(fleet, KEPT, keep)
+        first = logs[0]
+        assert first is not None
+        if len(logs) == 1:
+            return findings_of_log(fleet, arrays, first)
+        return streamed_findings(fleet, arrays, rows_of(fleet, arrays, first, first.blocks))
     star = star_of(fleet)
     log = allocate_log(int(1.1 * star.lengths.rounds) + FIRST_ROOM, len(star.requests))
     times, rows = np.zeros((len(TIMES), 0)), np.zeros((len(COLUMNS), 0), dtype=np.int64)
@@ -78,29 +89,39 @@ def _advance(loop: Callable[..., tuple[int, int]], state: Lengths, *logs: Any) -
             return state, need
 
 
-def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
-    """Run the loop of serving targets to its end; return its arrays and its log."""
+def served(fleet: Fleet, rows: int, take: Callable[[ServingArrays, serving.StepLog], None]) -> ServingArrays:
+    """Run the loop of serving targets to its end; give its log to `take` whenever so many rows are full."""
     arrays, need = serving_of(fleet), ROWS
-    clock, most = arrays.clocks[0], len(arrays.slots.running) + 2  # parts of one step
-    tokens = int((arrays.requests["goal"] - arrays.requests["prompt"]).sum())
-    parts = 4.4 if fleet.drafters.stations else 2.2  # of a round: its messages, its draft, its verification
-    rounds = tokens if arrays.lengths is None else parts * arrays.lengths.rounds
-    log = allocate_parts(most + int(rounds) + 4 * len(arrays.requests))
+    most = len(arrays.slots.running) + 2  # parts of one step
+    log = allocate_parts(2 * most + rows)
     while need != OVER:
         arrays, need = _advance(run_serving, arrays, log)
-        if need == ROWS:
-            log = serving.StepLog(*(_with_room(part, int(clock[name]) + most) for name, part in log._asdict().items()))
-    return arrays, serving.StepLog(log.parts[: clock["parts"]], log.blocks[: clock["blocks"]])
+        clock = arrays.clocks[0]
+        take(arrays, serving.StepLog(log.parts[: clock["parts"]], log.blocks[: clock["blocks"]]))
+        _begin_anew(arrays, log)
+    return arrays
+
+
+def _begin_anew(arrays: ServingArrays, log: serving.StepLog) -> None:
+    """Empty a log, except for the parts of steps that run."""
+    stations = arrays.stations
+    busy = np.flatnonzero(stations["is_busy"])
+    counts, starts = stations["members"][busy], stations["logged"][busy]
+    ends = np.cumsum(counts)
+    parts = log.parts[np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)]
+    log.parts[: len(parts)] = parts
+    stations["logged"][busy] = ends - counts
+    arrays.clocks["parts"], arrays.clocks["blocks"] = len(parts), 0
+
+
+def rows_in(log: serving.StepLog) -> int:
+    """Return the number of rows in a log."""
+    return int(log.blocks["parts"].sum())
 
 
 def allocate_parts(parts: int) -> serving.StepLog:
     """Allocate a log of so many parts of steps and messages. A message is a block of one part, a step often of more."""
     return serving.StepLog(np.empty(parts, dtype=A_PART), np.empty(max(FIRST_ROOM, parts // 2), dtype=A_BLOCK))
-
-
-def _with_room(part: Array, used: int) -> Array:
-    """Return a part of a log, with twice the capacity if less than `used` places remain."""
-    return part if used < len(part) else np.concatenate([part, np.empty_like(part)])
 
 
 def _more_lengths(state: Lengths, stream: int) -> Lengths:

@@ -69,6 +69,20 @@ from specfleet.sim.fast.serving_rows import (
 )
 from specfleet.sim.fast.serving_state import DECODE_LATE, WAIT, Laws, Limits, Slots, StepLog
 from specfleet.sim.fast.serving_times import draft_s, draft_step_s, group_step_s, target_step_s
+from specfleet.sim.fast.sums import (
+    CLOSED,
+    DRAFTS,
+    JOINED,
+    OTHERS,
+    PROMPTS,
+    Sums,
+    add_commit,
+    add_request,
+    add_round,
+    add_step,
+    add_verified,
+    row_at,
+)
 
 NOTHING = -1  # in place of an event
 
@@ -177,39 +191,49 @@ def drop_finished(target: Record, streams: Array, slots: Slots) -> None:
 
 
 @compiled
-def send_results(requests: Array, streams: Array, target: Record, slots: Slots, clock: Record) -> None:
+def send_results(
+    requests: Array, streams: Array, target: Record, slots: Slots, limits: Limits, clock: Record, sums: Sums
+) -> None:  # fmt: skip
     """Let the results of complete requests leave, and their streams send the next ones."""
     for place in range(target.start, target.start + target.ended):
-        request = requests[streams[slots.ended[place]].request]
+        row = streams[slots.ended[place]]
+        request = requests[row.request]
         request.last_s = clock.now_s
-        if streams[slots.ended[place]].epoch == 1:
+        if row.epoch == 1:
             request.first_s = clock.now_s
+        add_request(sums, row, request, limits.streams)
+        if row.request == row.last:
+            clock.first_done_s = min(clock.first_done_s, clock.now_s)
         next_request(requests, streams, slots, clock, slots.ended[place])
     target.ended = 0
 
 
 @compiled
-def commit(row: Record, request: Record, target: Record, accepted: int, now_s: float) -> bool:
+def commit(row: Record, request: Record, target: Record, accepted: int, clock: Record, sums: Sums) -> bool:
     """Commit the tokens of a row, and begin its next epoch; return whether its request is complete."""
     if row.epoch == 0:
-        request.first_s = now_s
-    row.committed = min(row.committed + accepted + 1, request.goal)
+        request.first_s = clock.now_s
+    tokens = min(accepted + 1, request.goal - row.committed)
+    add_commit(sums, clock.now_s, tokens, request.goal - request.prompt)
+    row.committed += tokens
     row.epoch += 1
     row.drafts, row.passed, row.work = 0, 0, NO_STEP
     if row.committed < request.goal:
         return False
     target.free_blocks += row.blocks
     row.blocks = -1
+    sums.totals[row_at(sums.totals, sums.states[0], clock.now_s), CLOSED] += 1
     return True
 
 
 @compiled
 def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for each row, are slow)
     requests: Array, streams: Array, target: Record, slots: Slots, limits: Limits, wires: Wires, numbers: Numbers,
-    heap: Array, clock: Record, log: StepLog,
+    heap: Array, clock: Record, log: StepLog, sums: Sums,
 ) -> None:  # fmt: skip
     """Commit the outcomes of a step; request the next drafts, or plan the draft that follows."""
     start, drafting, kept = target.start, False, 0
+    verify_s = target.duration_s - target.ending_s
     for place in range(start, start + target.members):
         stream, kind = slots.members[place], slots.kinds[place]
         row, accepted, finished = streams[stream], 0, False
@@ -219,20 +243,24 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
             row.length += 1
             part = log.parts[target.logged + place - start]
             part.accepted, part.round = accepted, row.round
+            row.at_target_s = clock.now_s - row.arrived_s
+            gained = min(accepted + 1, request.goal - row.committed)
+            add_verified(sums, clock.now_s, row.share_drafts, accepted, gained, verify_s)
         row.computed += row.share - row.share_drafts + accepted
         if kind == DECODE and row.drafter >= 0 and row.committed + 1 < request.goal:
+            add_commit(sums, clock.now_s, 1, request.goal - request.prompt)
             decode_late(requests, streams, target, slots, wires, numbers, heap, clock, stream)
         elif kind != CHUNK:
             if kind == DECODE and row.work == VERIFY:  # the draft came too late
                 drop_work(target, slots, stream)
-            finished = commit(row, request, target, accepted, clock.now_s)
+            finished = commit(row, request, target, accepted, clock, sums)
             if finished:
                 if row.drafter >= 0 and row.epoch > 1:
                     send_leave(requests, streams, wires, numbers, heap, clock, stream)
                 slots.ended[start + target.ended] = stream
                 target.ended += 1
                 if not limits.drafts:
-                    send_results(requests, streams, target, slots, clock)
+                    send_results(requests, streams, target, slots, limits, clock, sums)
             elif limits.drafts:
                 row.granted = drafting = True
             elif row.drafter >= 0:
@@ -246,15 +274,17 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
     if limits.drafts and kept:
         target.follows = DRAFTING if drafting else DRAFT_PREFILL
     else:
-        send_results(requests, streams, target, slots, clock)
+        send_results(requests, streams, target, slots, limits, clock, sums)
     drop_finished(target, streams, slots)
 
 
 @compiled
 def end_draft_step(
-    requests: Array, streams: Array, target: Record, slots: Slots, clock: Record, log: StepLog
+    requests: Array, streams: Array, target: Record, slots: Slots, limits: Limits, clock: Record, log: StepLog,
+    sums: Sums,
 ) -> None:  # fmt: skip
     """Let drafts wait for their verification, and the results of the step before leave."""
+    service_s = target.duration_s - target.ending_s
     for place in range(target.start, target.start + target.members):
         stream, tokens = slots.members[place], slots.tokens[place]
         row = streams[stream]
@@ -262,18 +292,19 @@ def end_draft_step(
             log.parts[target.logged + place - target.start].round = row.round = clock.rounds
             row.drafted_epoch = row.epoch
             clock.rounds += 1
+            add_round(sums, clock.now_s, tokens, service_s, target.idle_gap_s, -1.0)
         if row.granted:
             if row.epoch == 1:
                 requests[row.request].first_s = clock.now_s
             row.granted, row.drafts = False, tokens
             add_work(target, streams, slots, stream, VERIFY)
-    send_results(requests, streams, target, slots, clock)
+    send_results(requests, streams, target, slots, limits, clock, sums)
 
 
 @compiled_loop
 def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom)
     _code: Array, requests: Array, streams: Array, stations: Array, slots: Slots, limits: Limits, laws: Laws,
-    wires: Wires, numbers: Numbers, heap: Array, clocks: Array, log: StepLog,
+    wires: Wires, numbers: Numbers, heap: Array, clocks: Array, sums: Sums, log: StepLog,
 ) -> tuple[int, int]:  # fmt: skip
     """Run until the end, or until room in the log or random numbers are missing. Return the reason and its subject."""
     clock = clocks[0]
@@ -354,7 +385,8 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
             here, request = row.target, requests[row.request]
             station = stations[here]
             row.epoch, row.committed, row.drafted_epoch, request.joined_s = 0, request.prompt, -1, clock.now_s
-            row.length, row.lengths_to = request.lengths_from, request.lengths_to
+            row.length, row.lengths_to, row.drafted_s = request.lengths_from, request.lengths_to, -1.0
+            sums.totals[row_at(sums.totals, sums.states[0], clock.now_s), JOINED] += 1
             log_part(log, clock, stream, row.request, 0, NO_STEP, 0, request.prompt)
             log_block(log, clock, station, here, JOIN, clock.parts - 1, 1)
             queue(station, streams, stream, False)
@@ -373,7 +405,7 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
             if message.kind == DRAFT:
                 receive_draft(requests, streams, station, slots, wires, numbers, heap, clock, message)
             elif message.kind == REQUEST:
-                receive_request(station, streams, clock, message)
+                receive_request(station, streams, clock, message, sums)
             else:
                 receive_leave(station, streams, slots, message.stream)
         station = stations[here]
@@ -384,12 +416,15 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
         if event == STEP_ENDS:
             station.is_busy, station.ended_s = False, clock.now_s
             log_block(log, clock, station, here, DONE, station.logged, station.members)
+            first = log.parts[station.logged].kind  # a step has the kind of its first part
+            work = DRAFTS if station.is_drafter or first == DRAFTING else OTHERS
+            add_step(sums, station, here, clock.now_s, PROMPTS if first == DRAFT_PREFILL else work, first == VERIFY)
             if station.is_drafter:
-                end_group_step(streams, station, wires, numbers, heap, clock, log)
+                end_group_step(streams, station, wires, numbers, heap, clock, log, sums)
             elif station.step in (DRAFTING, DRAFT_PREFILL):
-                end_draft_step(requests, streams, station, slots, clock, log)
+                end_draft_step(requests, streams, station, slots, limits, clock, log, sums)
             else:
-                end_target_step(requests, streams, station, slots, limits, wires, numbers, heap, clock, log)
+                end_target_step(requests, streams, station, slots, limits, wires, numbers, heap, clock, log, sums)
         if not is_ready(station, streams, slots, limits):
             station.queued, station.delayed, station.pause = False, False, -1
         elif station.pause < 0:

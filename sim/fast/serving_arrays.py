@@ -33,15 +33,20 @@ from specfleet.sim.fast.layout import (
     A_POINT,
     A_ROOFLINE,
     A_ROW,
+    A_SAMPLE,
     A_SERVER,
     A_SERVING_CLOCK,
+    A_STATE,
     AN_ATTENTION,
     AN_EVENT,
 )
 from specfleet.sim.fast.numbers import DrawnLengths, MultiplierSources, child
 from specfleet.sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots
+from specfleet.sim.fast.sums import COLUMNS, SAMPLED, WORK, Sums
 
 UNLIMITED = 1 << 40  # KV blocks
+ROWS, SAMPLE = 1 << 14, 1 << 17  # of a table of sums; values of a sample
+MOST_SUMS = 1 << 20  # of the stations' times
 LATE = {"skip": SKIP, "decode": DECODE_LATE, "wait": WAIT}
 
 
@@ -58,6 +63,7 @@ class ServingArrays(NamedTuple):
     numbers: Numbers
     heap: Array
     clocks: Array
+    sums: Sums
     sources: MultiplierSources
     lengths: DrawnLengths | None
 
@@ -84,14 +90,15 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     clocks = np.zeros(1, dtype=A_SERVING_CLOCK)
     clocks["begins"], clocks["arriving"], clocks["scheduled"] = -1, len(rows), len(rows)
-    rows["open_there"] = -1
+    clocks["first_done_s"] = np.inf
+    rows["open_there"] = rows["ended_s"] = -1
     rows["arrives_s"], rows["order"] = requests["opens_s"][rows["request"]], np.arange(len(rows))
     return ServingArrays(
         requests=requests, streams=rows, stations=stations, slots=_slots(fleet, stations, rows), limits=_limits(fleet),
         laws=laws.arrays(fleet.drafters.times), wires=wires,
         numbers=Numbers(sources.pool.array, at, to, lengths.pool.array if lengths else np.zeros(0, dtype=np.int16)),
-        heap=np.zeros(1 + len(stations) + len(wires.messages), dtype=AN_EVENT), clocks=clocks, sources=sources,
-        lengths=lengths,
+        heap=np.zeros(1 + len(stations) + len(wires.messages), dtype=AN_EVENT), clocks=clocks,
+        sums=_sums(fleet, len(stations)), sources=sources, lengths=lengths,
     )  # fmt: skip
 
 
@@ -157,7 +164,8 @@ def _stations(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Arra
         set_delays(made[N + number], drafting.overhead, sources, partial(child, drawn.delays, number))
     made["first"] = made["newest"] = made["pause"] = -1
     made["is_drafter"] = np.arange(N + M) >= N
-    made["free_blocks"] = fleet.verifiers.batching.kv_blocks or UNLIMITED
+    made["free_blocks"] = UNLIMITED
+    made["free_blocks"][:N] = [fleet.verifiers.batching_of(target).kv_blocks or UNLIMITED for target in range(N)]
     return made
 
 
@@ -191,5 +199,20 @@ def _limits(fleet: Fleet) -> Limits:
     return Limits(
         **named, drafts=int(drafts is not None), depth=by.depth, positions=by.positions,
         reads_prompts=int(drafts is not None and drafts.reads_prompts), late=LATE[fleet.verifiers.late],
-        group=1 if isinstance(group, One) else group.most,
+        group=1 if isinstance(group, One) else group.most, streams=fleet.streams,
     )  # fmt: skip
+
+
+def _sums(fleet: Fleet, stations: int) -> Sums:
+    """Return empty sums."""
+    limits_s = {} if fleet.slo is None else fleet.slo.limits_s
+    columns = 1 + len(WORK) * stations
+    states = np.zeros(2 + len(SAMPLED), dtype=A_STATE)
+    states["row"][:2], states["most"][:2] = -1, 1
+    return Sums(
+        np.zeros((ROWS, COLUMNS)),
+        np.zeros((max(min(ROWS, MOST_SUMS // columns // 2 * 2), 32), columns)),
+        np.zeros((len(SAMPLED), SAMPLE), dtype=A_SAMPLE),
+        states,
+        np.array([limits_s.get(name, np.inf) for name in ("ttft", "tpot", "latency")]),
+    )

@@ -21,6 +21,7 @@ from specfleet.sim.fast.events import (
 )
 from specfleet.sim.fast.serving_rows import add_work, drop_work
 from specfleet.sim.fast.serving_state import Limits, Slots, StepLog
+from specfleet.sim.fast.sums import Sums, add_return, add_round
 
 
 @compiled
@@ -91,7 +92,7 @@ def receive_draft(
     row = streams[stream]
     if message.request != row.request or message.epoch != row.epoch:
         return
-    row.drafts, row.round = message.tokens, message.round
+    row.drafts, row.round, row.arrived_s, row.at_target_s = message.tokens, message.round, clock.now_s, -1.0
     if row.passed > 0:
         drop_drafts(requests, streams, target, slots, wires, numbers, heap, clock, stream, row.passed)
     else:
@@ -99,12 +100,15 @@ def receive_draft(
 
 
 @compiled
-def receive_request(drafter: Record, streams: Array, clock: Record, message: Record) -> None:
+def receive_request(drafter: Record, streams: Array, clock: Record, message: Record, sums: Sums) -> None:
     """Let a session wait for its drafter, behind all others; the first request opens it there."""
     stream = message.stream
     row = streams[stream]
     if message.epoch == 1:
         row.cold, row.tail_there = True, 0
+    elif row.drafted_s >= 0:
+        add_return(sums, row, clock.now_s)
+    row.asked_s, row.drafted_s = clock.now_s, -1.0
     row.catches_up = row.tail_there > 0 and row.tail_there == message.base - row.base_there - 1
     row.open_there, row.epoch_there, row.base_there = message.request, message.epoch, message.base
     row.tail_there, row.round_there, row.behind_there, row.waits_there = 0, clock.rounds, -1, True
@@ -152,7 +156,7 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
         while drafter.first >= 0 and drafter.running < limits.group:
             stream = drafter.first
             row = streams[stream]
-            drafter.first, row.waits_there = row.behind_there, False
+            drafter.first, row.waits_there, row.begun_s = row.behind_there, False, now_s
             slots.running[start + drafter.running] = stream
             drafter.running += 1
             if row.cold:
@@ -175,19 +179,22 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
 
 @compiled
 def end_group_step(
-    streams: Array, drafter: Record, wires: Wires, numbers: Numbers, heap: Array, clock: Record,
-    log: StepLog,
+    streams: Array, drafter: Record, wires: Wires, numbers: Numbers, heap: Array, clock: Record, log: StepLog,
+    sums: Sums,
 ) -> None:  # fmt: skip
     """Send the drafts of a step, except for sessions that left while it ran; or note their prefills."""
+    service_s = drafter.duration_s - drafter.ending_s
     for number in range(drafter.members):
         part = log.parts[drafter.logged + number]
         row = streams[part.stream]
+        if drafter.step == DRAFTING:
+            add_round(sums, clock.now_s, part.tokens, service_s, drafter.idle_gap_s, row.begun_s - row.asked_s)
         if row.open_there != part.request:
             continue
         if drafter.step == PREFILL:
             row.cold = False
         elif row.epoch_there == part.epoch:
-            row.tail_there = part.tokens
+            row.tail_there, row.drafted_s = part.tokens, clock.now_s
             message = send(wires, numbers, heap, clock, row.down, wires.draft_bytes[part.tokens])
             message.kind, message.stream, message.request, message.round = DRAFT, part.stream, part.request, part.round
             message.epoch, message.base, message.tokens = part.epoch, part.base, part.tokens

@@ -5,7 +5,7 @@ from itertools import repeat
 import numpy as np
 
 from specfleet.fleet.records.columns import Column, Table, Words
-from specfleet.fleet.records.metrics.findings import Findings
+from specfleet.fleet.records.metrics.findings import Findings, end_of
 from specfleet.fleet.records.metrics.tables import COMMITTING, at_drafter, with_differences
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.resolved import Fleet
@@ -75,26 +75,28 @@ def columns_of(serving: ServingArrays, log: StepLog) -> dict[str, Array]:
 def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findings:
     """Return the tables of a finished simulation. Columns of `rows` are made when a metric uses them."""
     ends = log.blocks[log.blocks["event"] == DONE]
-    ended = _table(fleet, serving, log, ends, FURTHER)
+    ended = rows_of(fleet, serving, log, ends, FURTHER)
     kinds, speculates, targets = log.parts["kind"][ends["first"]], fleet.drafters.count > 0, fleet.verifiers.count
     drafts = (kinds == DRAFTING) | (ends["station"] >= targets)
     tags = np.repeat(serving.streams["tag"], np.diff(serving.streams["last"], prepend=-1))
     verified, committing = ended.where(ended.kind.among("verify")), ended.kind.among(*COMMITTING) & ~at_drafter(ended)
     accepted, left = ended.accepted[committing], ended.left[committing]
     commits = Table(len(ended), SCHEMA.names, lambda name: getattr(ended, name)).where(committing)
+    commits, requests = commits.plus(committed=np.minimum(accepted + 1, left)), requests_of(fleet, serving, tags)
     return Findings(
         fleet=fleet,
-        commits=commits.plus(committed=np.minimum(accepted + 1, left)),
-        requests=requests_of(fleet, serving, tags),
+        commits=commits,
+        requests=requests,
+        end_s=end_of(requests, commits),
         rounds=_rounds(fleet, serving, log, ended, verified) if speculates else None,
         verified=_verified(verified) if speculates else None,
         draft_steps=_steps(fleet, ends[drafts], kinds[drafts]),
         other_steps=_steps(fleet, ends[~drafts], kinds[~drafts]),
-        rows=_table(fleet, serving, log, log.blocks),
+        rows=rows_of(fleet, serving, log, log.blocks),
     )
 
 
-def _table(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, further: tuple[str, ...] = ()) -> Table:
+def rows_of(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, further: tuple[str, ...] = ()) -> Table:
     """Return the rows of some blocks of a log as a table, with further columns."""
     rows = LoggedRows(serving, log, blocks)
     named = {"station": station_names(fleet), "event": EVENTS.to_pylist(), "kind": KINDS}

@@ -13,6 +13,7 @@ class Limits(NamedTuple):
 
     - `prefill_first`, and `drafts`, `reads_prompts` of targets that draft themselves: 0 or 1.
     - `late`: a value of LATE; `group`: most sessions in a step of a drafter elsewhere.
+    - `streams`: of a closed loop; 0 for arrivals.
     """
 
     max_num_seqs: int
@@ -27,6 +28,7 @@ class Limits(NamedTuple):
     reads_prompts: int
     late: int
     group: int
+    streams: int
 
 
 class Laws(NamedTuple):

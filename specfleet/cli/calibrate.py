@@ -31,6 +31,12 @@ def calibrate(
             help="Measure what it describes; of the options above, only --prompts and --quick apply then.",
         ),
     ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="STAGE", help="A stage to leave out, by the beginning of its name.")
+    ] = None,
+    accept_unsteady: Annotated[
+        bool, typer.Option("--accept-unsteady", help="Write a profile of a host that is too unsteady; it says so.")
+    ] = False,
     engine: EngineName = None,
     server: Annotated[
         list[str] | None,
@@ -68,7 +74,8 @@ def calibrate(
     with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
         with progress("calibration", stages) as advance:
             profile = calibrate(
-                scenario, overrides, prompts=prompts, quick=quick, engine=engine, server=server or (), out=out,
+                scenario, overrides, prompts=prompts, quick=quick, without=without or (),
+                accept_unsteady=accept_unsteady, engine=engine, server=server or (), out=out,
                 report=advance, note=remark,
             )  # fmt: skip
         print_profile(profile, as_json)

@@ -14,7 +14,7 @@ from specfleet.cli.nodes import join, keys, node
 from specfleet.cli.plan import plan
 from specfleet.cli.run import analytic, run, show, simulate
 from specfleet.cli.study import compare, figure, report, reproduce, sweep
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import InputError, OtherFormatError
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Plan and simulate": (plan, scenarios, init, show, analytic, simulate, sweep),
@@ -91,6 +91,11 @@ def main() -> int:
     try:
         # A command returns nothing; a typer.Exit in one becomes its status.
         return app(sys.argv[1:] or ["--help"], prog_name="specfleet", standalone_mode=False) or 0
+    except OtherFormatError as error:
+        from specfleet.calibration.readers.signatures import name_foreign
+
+        name_foreign("", [error.path])
+        raise
     except Exception as error:
         show = getattr(error, "format_message", None)  # a usage error of the command line parser
         if show is None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specfleet.experiments.console.printing import print_json, print_notes, print_table, print_values, say
-from specfleet.fleet.shown import number
+from specfleet.fleet.shown import number, with_ends
 
 if TYPE_CHECKING:
     from specfleet.experiments.plan.answer import Plan, Row
@@ -22,7 +22,7 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
     from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
     files = ["plan.json", "plan.png"]
-    write_json(answer, folder / files[0])
+    write_json(with_ends(answer), folder / files[0])
     draw("plan", answer, folder / files[1])
     if answer.scenario is not None:
         assert isinstance(answer.scenario.profile, HardwareProfile)

@@ -135,7 +135,11 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
         print_json(prediction)
         return
     tables = meanings().tables
-    facts = {key.name: key.facts for name in ("Throughput", "StarPrediction") for key in tables[name].keys}
+    facts = {
+        key.name: key.facts
+        for name in ("Throughput", "TargetPrediction", "StarPrediction")
+        for key in tables[name].keys
+    }
     rows = []
     for name, value in prediction.frame().itertuples(index=False):
         first, *_, last = name.split(".") * 2  # a number, or one of several below a symbol of their own

@@ -4,6 +4,7 @@
 """
 
 import inspect
+import re
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from specfleet.fleet.policies.own import installed
 FILE = Path(__file__).with_name("entries.json")
 REQUIRED, LEFT_OUT, OF_ITS_KEYS = "required", "left out", "its keys' defaults"  # defaults that are no value
 NEAREST = 5
+OF_LIST = r"\[\d*\]|\.\d+(?=\.|$)"  # in a key, an item of a list
 
 
 class DescribedKey(msgspec.Struct, frozen=True):
@@ -75,7 +77,7 @@ def explain(word: str) -> list[Entry]:
 
     Raises InputError with the nearest words, and the keys that allow it as a value, where there is no entry.
     """
-    entries, sought = (*meanings().entries, *_of_packages()), word.strip().strip("`").replace("[]", "")
+    entries, sought = (*meanings().entries, *_of_packages()), re.sub(OF_LIST, "", word.strip().strip("`"))
     matches = [entry for entry in entries if any(f".{name}".endswith(f".{sought}") for name in entry.names)]
     if matches:
         return matches

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import specfleet
-from bench import replayed, serving, shipped, speed
+from bench import replayed, serving, shipped, speed, tiers
 from bench.decoding import contest, ours, theirs, timed
 from bench.replayed import RATIOS, SMALL_FLEETS, WORST_AIM, Host, aims, compared, fleet, hosts_of, small_fleets
 from bench.shipped import MECHANISM_AIM, REPLAYED, lasting
@@ -20,6 +20,7 @@ from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.demo_pair.corpus import read_prompts
 from specfleet.engine.node.real import verifier_node
 from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.records.playback import ways_of
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.times.overhead import Overheads, StationOverheads
@@ -119,6 +120,24 @@ def test_replayed_fleets_run_and_are_judged(monkeypatch: pytest.MonkeyPatch) -> 
         (row,) = report.tables[f"{quantity}: simulated, and as processes"]
         assert row["measured"] > 0
     assert len(report.aims) == 8
+
+
+def test_stations_of_two_tiers_keep_their_own_times() -> None:
+    """Steps draw what the simulation draws, and the host only adds to them, and to links."""
+    short = tiers.star(0.0), {"workload.new_tokens": 12}
+    ran, simulated = specfleet.run(*short).run, specfleet.simulate(*short).run
+    steps = [
+        of.frame().query("event == 'done' and station != 'drafter'").sort_values(["station", "seq"], ignore_index=True)
+        for of in (ran, simulated)
+    ]
+    assert steps[0][["station", "kind", "accepted"]].equals(steps[1][["station", "kind", "accepted"]])
+    late_s = steps[0].duration_s - steps[1].duration_s
+    assert late_s.min() > -1e-6
+    assert late_s.median() < 0.02, "a step of the other tier takes 0.1 s more or less"
+    for way in ways_of(ran):
+        is_far = {way.sender, way.receiver} & {"verifier.3", "verifier.4"}
+        assert way.arrived_s - way.left_s > tiers.LINK_S[bool(is_far)] - 1e-6
+    assert {row["of"].split(", ")[1] for row in tiers.errors(ran)} == set(tiers.TIERS)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from specfleet.calibration.assemble import describe_acceptance, in_service
+from specfleet.calibration.assemble import in_service, profile_from
 from specfleet.calibration.effects import factors_in, fit_idle, slowdowns_of, with_recoveries
 from specfleet.calibration.fits import fit_relative, fit_step
 from specfleet.calibration.fleets import FleetSetup, sharing_fleet, steps_in
-from specfleet.calibration.measurements import Point
+from specfleet.calibration.measurements import Measurements, Point
+from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.delays import DELAYED
 from specfleet.fleet.scenario.scenario import Scenario
@@ -136,8 +137,8 @@ def test_fits_of_acceptance_are_shown() -> None:
     rng = np.random.default_rng(3)
     betas = rng.beta(2.0, 1.0, size=(40, 50))
     lengths = np.minimum(rng.geometric(1 - betas) - 1, 5)
-    fits = {"acceptance": describe_acceptance(lengths.tolist(), 5)}
-    profile = HardwareProfile(name="own", draft=StepTime(), verify=StepTime(), measured=fits)
+    record = Recorded(5, tuple(map(tuple, lengths.tolist())))
+    profile = HardwareProfile(name="own", draft=StepTime(), verify=StepTime(), acceptance=record)
     shown = {quantity: (value, distance) for quantity, value, distance in describe(profile)}
     parameters, distance = shown["acceptance, beta-geometric"]
     a, b = (float(part.split(" = ")[1]) for part in parameters.split(", "))
@@ -147,7 +148,7 @@ def test_fits_of_acceptance_are_shown() -> None:
 
 def test_an_acceptance_without_rounds_is_one_line() -> None:
     with pytest.raises(InputError, match="no draft was verified"):
-        describe_acceptance([], 5)
+        profile_from(Measurements(), fleets(star()))
 
 
 def test_a_fit_that_is_off_is_no_delay_of_the_host() -> None:
@@ -175,3 +176,24 @@ def test_few_wrong_times_do_not_move_a_fit(wrong_s: float) -> None:
     _, ratios = fit_relative(design, np.where(wrong, wrong_s, times_s))
     fitted_s = times_s[~wrong] / ratios[~wrong]
     assert fitted_s == pytest.approx(design[~wrong] @ law_s, rel=0.05)
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.2])
+def test_a_fall_at_long_gaps_is_found_and_noise_is_none(noise: float) -> None:
+    """Errors are at most those of a bin's median, half of them where nothing changes, and the bins' width."""
+    of_median, draws = 1.25 * noise / np.sqrt(300 / 8), 10
+    curves = {
+        "flat": ((1.0, 1.0, 1.0, 1.0), of_median / 2),
+        "rising": ((1.0, 1.3, 1.5, 1.5), of_median + 0.01),
+        "falling": ((1.0, 1.3, 1.5, 1.0), of_median + 0.025),  # a fit that only rises is 12 % off
+    }
+    gaps_s, rng = np.geomspace(0.001, 0.1, 300), np.random.default_rng(5)
+    gap_s = np.concatenate([rng.uniform(0.0, 0.0002, 600), gaps_s])
+    for name, (slowdowns, allowed) in curves.items():
+        made = np.interp(np.log(gap_s), np.log([0.0005, 0.004, 0.02, 0.06]), slowdowns)
+        errors = []
+        for _ in range(draws):
+            found = fit_idle(pd.DataFrame({"gap_s": gap_s, "ratio": made * rng.lognormal(0, noise, 900)}), 0.0002)
+            assert min(found.slowdowns) == found.slowdowns[0] == 1.0
+            errors.append(np.interp(gaps_s, found.gaps_s, found.slowdowns) / made[600:] - 1)
+        assert np.sqrt(np.mean(np.square(errors))) < allowed, name

@@ -15,6 +15,7 @@ from specfleet.calibration.readers.importing import READERS
 from specfleet.calibration.readers.signatures import signature_of, signatures
 from specfleet.fleet.errors import InputError
 from tests.calibrate.test_damaged import AFTER, DATA, LOG
+from tests.helpers.cli import Say
 from tests.helpers.loads import aiperf_text, bench_text, log_text, served, sglang_bench_text, sglang_log_text
 from tests.helpers.readings import LLAMA_CPP, write
 
@@ -72,7 +73,7 @@ def test_each_file_that_is_read_knows_its_import(tmp_path: Path, kind: str) -> N
     assert found is not None
     assert found.kind == kind
     other = "vllm-log" if kind != "vllm-log" else "sglang-log"
-    assert f"this is {found.what}; use `import {kind}`" in refused(other, tmp_path / "a.txt")
+    assert f"this is {found.what}; use `specfleet import {kind}`" in refused(other, tmp_path / "a.txt")
 
 
 def test_every_signature_says_what_to_do() -> None:
@@ -86,3 +87,13 @@ def test_a_comparison_names_a_foreign_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", FOREIGN[3]["content"])
     with pytest.raises(InputError, match="this is llama-bench's JSON"):
         specfleet.compare(specfleet.simulate("star", workload={"requests": 8}), path)
+
+
+@pytest.mark.parametrize("words", [("simulate",), ("simulate", "--of"), ("report", "-o", "a.html"), ("compare",)])
+@pytest.mark.parametrize("kind", ["vllm-log", "guidellm"])
+def test_commands_for_our_files_name_the_import(tmp_path: Path, say: Say, kind: str, words: tuple[str, ...]) -> None:
+    path = write(tmp_path / "a.json", OURS[kind])
+    said = say(*words, path, *([path] if words == ("compare",) else []))
+    found = signature_of(path)
+    assert found is not None
+    assert (said.status, said.err) == (2, f"specfleet: {path}: this is {found.what}; use `specfleet import {kind}`\n")

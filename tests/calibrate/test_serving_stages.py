@@ -10,9 +10,11 @@ pytest.importorskip("transformers")
 
 from specfleet.calibration.host import calibrate
 from specfleet.calibration.serving import Effort, Elsewhere, calibrate_serving, pass_name
+from specfleet.calibration.stages import Asked
+from specfleet.engine.launch.bodies import LESS_MEMORY
 from specfleet.engine.launch.serve import EngineRun
 from specfleet.experiments.notes import notes_of
-from specfleet.fleet.errors import DeviceMemoryError
+from specfleet.fleet.errors import DeviceMemoryError, InputError
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
@@ -21,7 +23,7 @@ from specfleet.fleet.times.labels import left_out_of
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.run import simulate
-from tests.helpers.pretended_host import GB, PROFILE, PretendedHost, scenario_of
+from tests.helpers.pretended_host import GB, LARGEST, PROFILE, SMALLEST, PretendedHost, scenario_of
 
 PAIR, EFFORT = "Vicuna-7B, 68M", Effort(passes=2, recorded=6)
 SERVED = msgspec.structs.replace(PROFILE, verify=StepTime(0.006, 0.001, 1e-5, per_row_s=0.0005))
@@ -30,8 +32,8 @@ SERVED = msgspec.structs.replace(PROFILE, verify=StepTime(0.006, 0.001, 1e-5, pe
 class ServingHost(PretendedHost):
     """Simulates the loops, and fails in one of them."""
 
-    def __init__(self, size_gb: float, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(size_gb * GB, PAIR)
+    def __init__(self, size_gb: float, monkeypatch: pytest.MonkeyPatch, pair: str = PAIR, shared: bool = False) -> None:
+        super().__init__(size_gb * GB, pair, shared)
         self.replace_engine(monkeypatch)
         self.rows = list[int]()
         monkeypatch.setattr("specfleet.calibration.serving.serve", self.serve_loop)
@@ -52,10 +54,11 @@ def scenario(tmp_path: Path) -> Scenario:
     return change_scenario(scenario_of(PAIR, tmp_path), serving)
 
 
-def calibrated(host: ServingHost, scenario: Scenario, folder: Path) -> HardwareProfile:
+def calibrated(host: ServingHost, scenario: Scenario, folder: Path, *without: str) -> HardwareProfile:
     return calibrate_serving(
-        scenario, folder / "signals", folder / "kept", EFFORT, host.reported.append, host.lines.append
-    )
+        scenario, folder / "signals", folder / "kept", EFFORT, host.reported.append, host.lines.append,
+        asked=Asked(without),
+    )  # fmt: skip
 
 
 def test_numbers_of_rows_without_room_are_left_out(
@@ -80,8 +83,34 @@ def test_a_target_without_room_for_one_row_is_refused(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = ServingHost(14, monkeypatch)
-    with pytest.raises(DeviceMemoryError, match=r"^1 requests: its device is out of memory"):
+    with pytest.raises(DeviceMemoryError, match=rf"^1 requests: its device is out of memory; {LESS_MEMORY}$"):
         calibrated(host, scenario, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("size_gb", "shared", "pair", "most"),
+    [(8, False, SMALLEST, 4), (24, False, PAIR, 4), (64, True, LARGEST, 16), (80, False, LARGEST, 64)],
+)
+def test_a_calibration_ends_with_a_profile(
+    size_gb: float, shared: bool, pair: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = ServingHost(size_gb, monkeypatch, pair, shared)
+    lengths = {"workload.prompt_tokens": 2000, "workload.new_tokens": 24, "verifiers.max_num_seqs": 64}
+    served = change_scenario(scenario_of(pair, tmp_path), {"drafters.place": "target"} | lengths)
+    profile = calibrated(host, served, tmp_path)
+    assert max(host.rows) == most
+    assert left_out_of(profile).keys() == ({"rows"} if most < 64 else set())
+    assert all(("was killed by SIGKILL, as Linux" in line) == shared for line in host.lines)
+    assert profile.decode.mean_s(1, 2000) == pytest.approx(SERVED.decode.mean_s(1, 2000), rel=0.1)
+
+
+def test_rows_are_left_out_by_name(scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = ServingHost(24, monkeypatch)
+    profile = calibrated(host, scenario, tmp_path, "16 requests")
+    assert set(host.rows) == {1, 4}
+    assert left_out_of(profile) == {"rows": f"{pass_name(0, 16, EFFORT)}: as asked"}
+    with pytest.raises(InputError, match=r"^without = '1 requests': .*: 4 requests at once, pass 1 of 2; 16 "):
+        calibrated(host, scenario, tmp_path, "1 requests")
 
 
 def test_finished_passes_stay(scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """Stages of a calibration: what is kept holds for one calibration, and a GPU without room leaves stages out."""
 
 import datetime
+import signal
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,25 +15,28 @@ pytest.importorskip("transformers")
 import msgspec
 
 from specfleet.calibration.measurements import Effort
-from specfleet.calibration.run import TURNS, concurrent, stages_of
-from specfleet.calibration.stages import Kept, Stage, Stages, clear, provenance_of, stage_file
+from specfleet.calibration.run import TURNS, WARM_UP, concurrent, stages_of
+from specfleet.calibration.stages import Asked, Kept, Stage, Stages, clear, provenance_of, stage_file
+from specfleet.calibration.steadiness import unsteady
+from specfleet.engine.launch.bodies import LESS_MEMORY, plain_body
+from specfleet.engine.launch.processes import NodeProcess
 from specfleet.experiments.notes import notes_of
 from specfleet.fleet.acceptance.models import Recorded
-from specfleet.fleet.errors import DeviceMemoryError
+from specfleet.fleet.errors import DeviceMemoryError, InputError, NodeDiedError, NodeKilledError, UnsteadyHostError
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.describe import describe
 from specfleet.fleet.times.labels import MEANINGS, left_out_of
-from tests.helpers.pretended_host import GB, PAIRS, SMALL, TIMES, PretendedHost, scenario_of
+from tests.helpers.pretended_host import GB, LARGEST, PAIRS, SMALL, SMALLEST, TIMES, PretendedHost, scenario_of
 from tests.helpers.quickly import simulated
 from tests.helpers.stars import star
 
 SMALLER, TURN_AND_CONTENTION = "Vicuna-7B, 68M", {"contention", "time_sliced"}
 
 
-def host(size_gb: float, pair: str, monkeypatch: pytest.MonkeyPatch) -> PretendedHost:
-    made = PretendedHost(size_gb * GB, pair)
+def host(size_gb: float, pair: str, monkeypatch: pytest.MonkeyPatch, shared: bool = False) -> PretendedHost:
+    made = PretendedHost(size_gb * GB, pair, shared)
     made.replace_engine(monkeypatch)
     return made
 
@@ -74,26 +79,85 @@ def test_80_gb_hold_every_stage(pair: str, tmp_path: Path, monkeypatch: pytest.M
     assert gpu.lines == []
 
 
-def test_memory_of_others_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = host(80, SMALLER, monkeypatch)
-    gpu.used_bytes = 40 * GB
-    profile = gpu.calibrate(scenario_of(SMALLER, tmp_path), tmp_path / "kept")
-    assert left_out_of(profile).keys() == {"contention"}
+@pytest.mark.parametrize(
+    ("size_gb", "shared", "pair", "lacks"),
+    [
+        (8, False, SMALLEST, TURN_AND_CONTENTION),
+        (24, False, SMALLER, TURN_AND_CONTENTION),
+        (64, True, LARGEST, TURN_AND_CONTENTION),
+        (80, False, LARGEST, {"contention"}),
+    ],
+)
+def test_a_calibration_ends_with_a_profile(
+    size_gb: float, shared: bool, pair: str, lacks: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = host(size_gb, pair, monkeypatch, shared)
+    profile = gpu.calibrate(scenario_of(pair, tmp_path), tmp_path / "kept")
+    assert left_out_of(profile).keys() == lacks
+    assert len(gpu.lines) == len(lacks)
+    assert all(("was killed by SIGKILL, as Linux" in line) == shared for line in gpu.lines)
+    assert profile.verify.mean_s(6, 150) == pytest.approx(TIMES["verify"].mean_s(6, 150), rel=0.05)
+    assert simulated(star(profile=profile)).table.num_rows > 0
+
+
+def test_a_killed_process_lacks_memory_and_a_crashed_one_has_a_bug() -> None:
+    def ended_by(number: int) -> None:
+        node = NodeProcess("target 2", plain_body, partial(signal.raise_signal, number), light=True)
+        try:
+            node.receive()
+        finally:
+            node.end()
+
+    stages, killed = Stages(Kept(None)), partial(ended_by, signal.SIGKILL)
+    assert stages.take(Stage("two", killed, int, without="contention")) is None
+    assert stages.left_out["contention"] == "two: target 2 was killed by SIGKILL, as Linux kills what has no memory"
+    with pytest.raises(DeviceMemoryError, match=rf"^target 2 was killed by SIGKILL, as .*; {LESS_MEMORY}$"):
+        stages.take(Stage("one", killed, int))
+    with pytest.raises(NodeDiedError, match="killed by SIGSEGV") as crashed:
+        stages.take(Stage("two", partial(ended_by, signal.SIGSEGV), int, without="contention"))
+    assert not isinstance(crashed.value, NodeKilledError)
+
+
+def test_stages_are_left_out_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, scenario = host(80, SMALLER, monkeypatch), scenario_of(SMALLER, tmp_path)
+    profile = gpu.calibrate(scenario, tmp_path / "kept", asked=Asked((WARM_UP, "2 targets that take", "3 targets")))
+    assert left_out_of(profile) == {
+        "warm_up": f"{WARM_UP}: as asked", "time_sliced": f"{TURNS}: as asked",
+        "contention": f"{concurrent(3)}: as asked",
+    }  # fmt: skip
     assert len(profile.contention) == 2
-    assert concurrent(3) in left_out_of(profile)["contention"]
+    gpu.measured.clear()
+    for name in ("", "acceptance", "3 apples"):
+        with pytest.raises(InputError, match=rf"^without = '{name}': .*: {WARM_UP}; {TURNS}; 1 target at once"):
+            gpu.calibrate(scenario, tmp_path / "kept", asked=Asked((name,)))
+    assert gpu.measured == []
 
 
-def test_a_full_device_leaves_the_stage_out() -> None:
-    def full() -> int:
-        raise DeviceMemoryError("target 2: its device is out of memory")
+# An unsteady host.
 
-    lines: list[str] = []
-    stages = Stages(Kept(None), note=lines.append)
-    assert stages.take(Stage("two", full, int, without="contention")) is None
-    assert stages.left_out == {"contention": "two: target 2: its device is out of memory"}
-    assert len(lines) == 1
-    with pytest.raises(DeviceMemoryError):
-        stages.take(Stage("one", full, int))
+
+def test_a_rerun_repeats_what_made_the_fit_impossible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, scenario, folder = host(80, SMALLER, monkeypatch), scenario_of(SMALLER, tmp_path), tmp_path / "kept"
+    rough = ["single steps, pass 1", "single steps, pass 3", "single steps again"]
+    gpu.rough = set(rough)
+    with pytest.raises(UnsteadyHostError, match=r"% off their fit, twice; no profile is written; repeat"):
+        gpu.calibrate(scenario, folder)
+    gpu.measured.clear()
+    profile = gpu.calibrate(scenario, folder, asked=Asked(accept_unsteady=True))
+    assert [name.partition(":")[0] for name in gpu.measured] == rough
+    gpu.measured.clear()
+    gpu.rough = set()
+    steady = gpu.calibrate(scenario, folder)
+    assert gpu.measured == rough[:2]
+    for made, warning in ((profile, "step times measured on an unsteady host"), (steady, "")):
+        asked = star(profile=made)
+        run, shown = simulated(asked), {value for _, value, _ in describe(made)}
+        assert run.warning == warning
+        assert (unsteady(made) or "").endswith("off their fit; repeat on a quiet host" * bool(warning))
+        assert ("step times measured on an unsteady host" in shown) == bool(warning)
+        assert [note for note in notes_of(asked) if "unsteady" in note] == [
+            f"profile {made.name}: {warning}; calibrate again on a quiet host"
+        ] * bool(warning)
 
 
 # What a profile lacks.
@@ -102,8 +166,9 @@ def test_a_full_device_leaves_the_stage_out() -> None:
 def test_what_a_profile_lacks_is_said_where_it_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, scenario = host(24, SMALLER, monkeypatch), scenario_of(SMALLER, tmp_path)
     profile = gpu.calibrate(scenario, tmp_path / "kept")
-    shown = [quantity for quantity, value, _ in describe(profile) if value == "not measured: no room on the GPU"]
-    assert shown == [MEANINGS[missing] for missing in ("contention", "time_sliced")]
+    shown = {quantity: value for quantity, value, _ in describe(profile) if value.startswith("not measured: ")}
+    assert list(shown) == [MEANINGS[missing] for missing in ("contention", "time_sliced")]
+    assert all(value.endswith("its device is out of memory") for value in shown.values())
 
     def notes(sharing: str) -> list[str]:
         devices = {"devices.gpu": {"sharing": sharing}, "drafters.device": "gpu", "verifiers.device": "gpu"}

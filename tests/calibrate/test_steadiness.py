@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from specfleet.calibration.run import plausible
+from specfleet.calibration.stages import Asked
 from specfleet.calibration.steadiness import UNSTEADY, impossible_fit, passes_differ, unsteady
 from specfleet.fleet.errors import UnsteadyHostError
 from specfleet.fleet.times.profile import HardwareProfile
@@ -21,11 +22,14 @@ def profile(alone: float = 1.0, fitted_s: float = 1.02, differ: float = 0.0) -> 
     return HardwareProfile("host", draft=step, verify=step, contention=(1.0, 2.0), measured=measured)
 
 
-def bench_that_gives(*profiles: HardwareProfile) -> Any:
-    """A calibration that gives one profile after the other, and notes what it measures again."""
+def bench_that_gives(*profiles: HardwareProfile, accepts: bool = False) -> Any:
+    """A calibration that gives one profile after the other, and notes what it measures again and forgets."""
     left: Iterator[HardwareProfile] = iter(profiles)
     again: list[str] = []
-    return SimpleNamespace(profile=lambda: next(left), again=again, measure_steps=again.append, contend=again.append)
+    return SimpleNamespace(
+        profile=lambda: next(left), again=again, measure_steps=again.append, contend=again.append,
+        forget_steps=lambda: again.append("forgotten"), stages=SimpleNamespace(asked=Asked(accept_unsteady=accepts)),
+    )  # fmt: skip
 
 
 def test_passes_differ_by_their_means_without_delayed_steps() -> None:
@@ -42,15 +46,18 @@ def test_a_host_whose_passes_differ_is_unsteady() -> None:
 
 
 def test_an_impossible_fit_is_measured_again_then_refused() -> None:
-    assert impossible_fit(profile()) is None
+    assert impossible_fit(profile().measured) is None
     bad = profile(fitted_s=1.37)
-    assert "verify are 37% off" in str(impossible_fit(bad))
+    assert "verify are 37% off" in str(impossible_fit(bad.measured))
     once = bench_that_gives(bad, profile())
     assert plausible(once) == profile()
     assert once.again == ["single steps again: the times of verify are 37% off their fit"]
     with pytest.raises(UnsteadyHostError, match=r"^unsteady host: .*, twice; no profile is written") as refused:
         plausible(bench_that_gives(bad, bad))
     assert refused.value.result == bad
+    assert plausible(bench_that_gives(bad, bad, accepts=True)).provenance == {
+        "unsteady host": "the times of verify are 37% off their fit"
+    }
 
 
 def test_a_slowed_lone_step_is_measured_again_and_said() -> None:

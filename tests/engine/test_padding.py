@@ -104,7 +104,7 @@ def test_drafts_of_several_paddings_are_one_batch() -> None:
 def test_sampled_drafts_of_another_padding_cross_the_wire(
     tiny: Path, tmp_path: Path, wide: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specfleet.engine.launch.serve.check_shared_tokenizer", lambda *_: None)  # there is none
+    monkeypatch.setattr("specfleet.engine.node.build.check_shared_tokenizer", lambda *_: None)  # there is none
     model = AutoModelForCausalLM.from_pretrained(tiny / wide)
     model.resize_token_embeddings(VOCABULARY + 4, mean_resizing=False)
     with torch.no_grad():

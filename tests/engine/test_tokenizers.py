@@ -9,9 +9,10 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
-from specfleet.engine.launch.by_hand import compare_tokenizers
+from specfleet.engine.node.build import check_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
 
 TEXT = ["def add(one, two): return one + two", "for number in range(10): print(number)"]
 Content = dict[str, Any]
@@ -131,17 +132,18 @@ def test_a_byte_order_mark_changes_no_tokenizer(tmp_path: Path) -> None:
     check_shared_tokenizer(one, other)
 
 
-def test_an_unchecked_tokenizer_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unchecked_tokenizer_is_reported(tmp_path: Path) -> None:
     one, other = write(tmp_path / "one", tokenizer()), write(tmp_path / "other", None)
 
-    def compare(drafter: str, target: str) -> str:
-        compare_tokenizers(make_scenario({"drafters": {"model": drafter}, "verifiers": {"model": target}}))
-        return capsys.readouterr().err
+    def compare(drafter: str, target: str) -> list[str]:
+        said, sides = list[str](), {"drafters": {"model": drafter}, "verifiers": {"model": target}}
+        check_models(resolve(make_scenario(sides)), said.append)
+        return said
 
-    assert compare(one, one) == ""
-    message = compare(one, "elsewhere")
+    assert compare(one, one) == []
+    (message,) = compare(one, "elsewhere")
     assert message == (
-        "note: verifiers.model = 'elsewhere' is not on this host; whether its tokenizer is shared is not checked\n"
+        "note: verifiers.model = 'elsewhere' is not on this host; whether its tokenizer is shared is not checked"
     )
     with pytest.raises(InputError, match="holds no tokenizer"):
         compare(one, other)

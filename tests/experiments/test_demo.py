@@ -7,9 +7,20 @@ import pytest
 
 pytest.importorskip("torch")  # the demo calibrates
 
-from specfleet.experiments.compare.compare import Comparison, Reruns, compare_metrics, simulated_reruns, summarise
+from specfleet.experiments.compare.compare import ComparedQuantity, Reruns, compare_metrics, simulated_reruns
+from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.demo.cells import FULL, SHORT, DemoEffort, calibration_scenario, in_pass, planned_cells
-from specfleet.experiments.demo.run import AS_GOOD, Errors, draw_figures, findings, measured_cell, verdict
+from specfleet.experiments.demo.run import (
+    AS_GOOD,
+    Errors,
+    details,
+    draw_figures,
+    findings,
+    fitted,
+    measured_cell,
+    verdict,
+)
+from specfleet.experiments.report.pages import demo_page
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.sweep import sweep
 from specfleet.fleet.inputs.strict import convert
@@ -20,11 +31,12 @@ from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.sim.run import simulate
 
 SMALL = DemoEffort(msgspec.structs.replace(SHORT.calibration, prompts=6), ((1, 3, 4), (1, 6)), 2)
+RECORD = {"model": "recorded", "depth": 5, "sessions": [[5, 2, 5, 0, 4, 1, 5], [0, 3, 1, 0, 2], [5, 5, 0, 5, 1, 4]]}
 PROFILE: dict[str, Any] = {
     "name": "known", "draft": {"base_s": 0.001, "per_token_s": 0.0006}, "verify": {"base_s": 0.006},
-    "decode": {"base_s": 0.004}, "acceptance": {"model": "geometric", "beta": 0.7}, "link": {"latency_s": 0.0004},
+    "decode": {"base_s": 0.004}, "acceptance": RECORD, "link": {"latency_s": 0.0004},
     "overhead": {"own": {"drafter": {"queued": {"mean_s": 0.0002}, "woken": {"mean_s": 0.0002}}}},
-    "provenance": {"written": "2026-11-22T00:00:00+00:00"},
+    "provenance": {"written": "2026-11-22T00:00:00+00:00"}, "measured": {"delayed_share": 0.0, "passes_differ": 0.0},
 }  # fmt: skip
 
 
@@ -39,10 +51,11 @@ class Demo(NamedTuple):
     simulated: list[CellResult]
     measured: list[CellResult]
     runs: list[list[Run]]
-    comparison: Comparison
+    rows: list[ComparedQuantity]
+    of_fit: list[ComparedQuantity]
 
     def lines(self) -> list[str]:
-        return findings(self.measured, self.comparison, [run for of_cell in self.runs for run in of_cell])
+        return findings(self.measured, self.rows, self.of_fit, [run for of_cell in self.runs for run in of_cell])
 
 
 def demo_of(profile: HardwareProfile, *slowness: float) -> Demo:
@@ -50,12 +63,14 @@ def demo_of(profile: HardwareProfile, *slowness: float) -> Demo:
     slow = [msgspec.structs.replace(profile, draft=profile.draft.slowed(factor)) for factor in slowness]
     cells = [(cell, msgspec.structs.replace(one, profile=profile)) for cell, one in planned_cells(profile, SMALL)]
     runs = [[simulate(msgspec.structs.replace(one, profile=other)) for other in slow] for _, one in cells]
-    simulated = sweep(cells, seeds=4)
+    simulated, of_fit = sweep(cells, seeds=4), sweep(fitted(cells), seeds=4)
     reruns = [simulated_reruns(one, of_cell) for (_, one), of_cell in zip(cells, runs, strict=True)]
     measured = list(map(measured_cell, simulated, reruns))
-    rows = [row for one, other in zip(simulated, reruns, strict=True)
-            for row in compare_metrics(one.cell, one.metrics, other)]  # fmt: skip
-    return Demo(simulated, measured, runs, summarise(rows))
+    rows, rows_of_fit = (
+        [row for one, other in zip(of, reruns, strict=True) for row in compare_metrics(one.cell, one.metrics, other)]
+        for of in (simulated, of_fit)
+    )
+    return Demo(simulated, measured, runs, rows, rows_of_fit)
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +99,24 @@ def test_the_demo_ends_in_eight_lines_at_most(demo: Demo) -> None:
     lines = demo.lines()
     assert len(lines) <= 8
     assert "N_full = 3 by equation (12), " in lines[0]
-    assert [line for line in lines if line.startswith("standalone: tokens/s simulated, measured: N = 1: ")]
+    assert [line for line in lines if line.startswith("standalone: tokens/s simulated, with beta-geometric")]
+    assert "with its acceptance beta-geometric" in lines[-2]
     assert "mechanism" in lines[-2]
     assert "rerun" in lines[-2]
+
+
+def test_recorded_and_fitted_acceptance_stand_side_by_side(demo: Demo, profile: HardwareProfile) -> None:
+    page = demo_page([], demo.rows, demo.of_fit, [], profile, details(profile, demo.runs[0], []))
+    shown = {(row[0], row[1]): row for row in page.grids[0].rows}
+    assert page.grids[0].headings[4:6] == ("error, %", "beta-geometric, %")
+    for row, fit in zip(demo.rows, demo.of_fit, strict=True):
+        assert (row.quantity, row.case, row.runs, row.mechanism) == (fit.quantity, fit.case, fit.runs, fit.mechanism)
+        if row.parameters and fit.parameters:
+            errors = shown[row.quantity, case_text(row.case)][4:6]
+            assert errors == (100 * row.parameters.value, 100 * fit.parameters.value)
+            drafted = row.case["targets"] != "standalone"
+            assert (row.sim != fit.sim) == drafted or row.quantity != "throughput"
+    assert "a = " in dict(page.grids[-1].rows)["acceptance, beta-geometric"]
 
 
 def test_a_measured_cell_has_the_range_of_its_runs() -> None:

@@ -164,13 +164,15 @@ def test_changed_scenario_files_invalidate_old_results(name: str, tmp_path: Path
 
 
 def test_a_rerun_looks_at_prompts_and_models(tmp_path: Path) -> None:
-    scenario = star(workload={"prompts": str(tmp_path / "prompts.jsonl")}, verifiers={"model": str(tmp_path / "model")})
+    tiers = [{"first": 1, "model": str(tmp_path / "tier")}]
+    sides = {"verifiers": {"model": str(tmp_path / "model")}, "drafters": {"tiers": tiers}}
+    scenario = star(workload={"prompts": str(tmp_path / "prompts.jsonl")}, **sides)
     digests = [resume_digest(scenario)]
-    (tmp_path / "model").mkdir()
-    for path in (tmp_path / "prompts.jsonl", tmp_path / "model" / "weights"):
+    for path in (tmp_path / "prompts.jsonl", tmp_path / "model" / "weights", tmp_path / "tier" / "weights"):
+        path.parent.mkdir(exist_ok=True)
         path.write_text("one")
         digests.append(resume_digest(scenario))
-    assert len(set(digests)) == 3
+    assert len(set(digests)) == 4
     assert digests[-1] == resume_digest(scenario)
     assert digests[0] == scenario.digest()  # while nothing was there
 

@@ -122,6 +122,7 @@ def test_models_stand_in_a_scenario_and_survive_a_profile() -> None:
         ('{model = "geometric", beta = 1.2}', ["acceptance.beta", "1.2", "<= 1"]),
         ('{model = "geometric", alpha = 1}', ["acceptance.alpha", "beta"]),
         ('{model = "beta-geometric", a = 0, b = 1}', ["acceptance.a", "0", "> 0"]),
+        ('{model = "beta-geometric", a = 1}', ["acceptance", "both a and b, or neither"]),
         ('{model = "beta-geometric", a = inf, b = 1}', ["acceptance.a", "inf", "<="]),
         ('{model = "per-position", survival = []}', ["acceptance.survival", "[]", ">= 1"]),
         ('{model = "per-position"}', ["acceptance", "needs survival or histogram; given: none"]),

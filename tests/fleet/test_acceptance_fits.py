@@ -4,23 +4,31 @@ Statistical tests raise a false alarm with probability FALSE_ALARM at most, each
 """
 
 import math
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 from scipy import stats
 
+from specfleet.experiments.notes import notes_of
 from specfleet.fleet.acceptance.fits import fit_beta_geometric, fit_geometric, mean_interval, total_variation
 from specfleet.fleet.acceptance.models import (
     AcceptanceModel,
     BetaGeometric,
     Geometric,
+    PerPosition,
     Recorded,
     committed_closed_form,
     expected_accepted,
     pmf,
 )
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim.run import simulate
 
 FALSE_ALARM = 1e-6
 DEPTH = 6
@@ -31,68 +39,100 @@ def cut_geometric(rng: np.random.Generator, beta: np.ndarray, depth: np.ndarray 
     return np.minimum(rng.geometric(1 - beta) - 1, depth)
 
 
-def mixed_rounds(beta: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths and depths of rounds of every depth from 1 to 8, one for each beta."""
-    rng = np.random.default_rng(seed)
-    drafted = rng.integers(1, 9, len(beta))
-    return cut_geometric(rng, beta, drafted), drafted
+def recorded(lengths: ArrayLike, depth: int = DEPTH) -> Recorded:
+    return Recorded(depth, (tuple(np.asarray(lengths).tolist()),))
 
 
-def log_likelihood(model: AcceptanceModel, lengths: np.ndarray, drafted: np.ndarray) -> float:
-    chances = {depth: pmf(model, depth) for depth in range(1, 9)}
-    return sum(math.log(chances[depth][length]) for length, depth in zip(lengths, drafted, strict=True))
+def rounds_of(beta: np.ndarray, seed: int) -> Recorded:
+    return recorded(cut_geometric(np.random.default_rng(seed), beta, DEPTH))
+
+
+def log_likelihood(model: AcceptanceModel, lengths: tuple[int, ...]) -> float:
+    return float(np.log(pmf(model, DEPTH))[np.array(lengths)].sum())
 
 
 def test_one_beta_is_recovered_within_its_standard_error() -> None:
     beta, rounds = 0.8, 20_000
-    lengths, drafted = mixed_rounds(np.full(rounds, beta), 10)
-    fit = fit_geometric(lengths, drafted)
-    verified = np.mean([committed_closed_form(beta, depth - 1) for depth in range(1, 9)]) * rounds
+    fit = fit_geometric(rounds_of(np.full(rounds, beta), 10))
+    verified = committed_closed_form(beta, DEPTH - 1) * rounds
     error = math.sqrt(beta * (1 - beta) / verified)  # from the Fisher information of a verified token
     assert abs(fit.beta - beta) < stats.norm.isf(FALSE_ALARM / 2) * error
 
 
 def test_many_betas_are_recovered_within_their_confidence_region() -> None:
     """Twice the log-likelihood that the truth falls short of the fit is chi-square (Wilks), two parameters."""
-    lengths, drafted = mixed_rounds(np.random.default_rng(11).beta(3, 1, 20_000), 12)
-    fit = fit_beta_geometric(lengths, drafted)
-    shortfall = log_likelihood(fit, lengths, drafted) - log_likelihood(BetaGeometric(3, 1), lengths, drafted)
+    rounds = rounds_of(np.random.default_rng(11).beta(3, 1, 20_000), 12)
+    (lengths,) = rounds.sessions
+    shortfall = log_likelihood(fit_beta_geometric(rounds), lengths) - log_likelihood(BetaGeometric(3, 1), lengths)
     assert 0 <= 2 * shortfall < stats.chi2.isf(FALSE_ALARM, 2)
 
 
 def test_all_accepted_and_none_accepted_are_fitted_as_certainty() -> None:
     for fit_model in (fit_geometric, fit_beta_geometric):
-        assert fit_model([3, 5], [3, 5]) == Geometric(1)
-        assert fit_model([0, 0], 5) == Geometric(0)
+        assert fit_model(recorded([5, 5], 5)) == Geometric(1)
+        assert fit_model(recorded([0, 0], 5)) == Geometric(0)
 
 
 def test_underdispersed_lengths_are_fitted_by_one_beta() -> None:
-    lengths = [1, 2] * 50
-    assert fit_beta_geometric(lengths, 8) == fit_geometric(lengths, 8)
+    rounds = recorded([1, 2] * 50)
+    assert fit_beta_geometric(rounds) == fit_geometric(rounds)
 
 
 def test_all_or_nothing_rounds_are_fitted_by_extreme_betas() -> None:
-    fit = fit_beta_geometric([8] * 30 + [0] * 10, 8)
+    fit = fit_beta_geometric(recorded([8] * 30 + [0] * 10, 8))
     assert pmf(fit, 8) == pytest.approx([1 / 4, *[0] * 7, 3 / 4], abs=1e-6)
     msgspec.json.decode(msgspec.json.encode(fit), type=AcceptanceModel)  # still a model within its limits
 
 
+def pair(model: Any, **changes: Any) -> Scenario:
+    """A profile with that acceptance, of which the scenario takes a fit."""
+    profile = {"name": "own", "draft": {"base_s": 0.1}, "verify": {"base_s": 0.2}, "acceptance": model}
+    workload = {"requests": 40, "prompt_tokens": 4, "new_tokens": 40}
+    return make_scenario({"profile": profile, "acceptance": "beta-geometric", "workload": workload} | changes)
+
+
+def test_the_bare_name_draws_from_a_fit_to_the_profiles_record() -> None:
+    record = Recorded(3, ((3, 0, 1, 3), (0, 2, 3, 3, 0)))
+    fit = fit_beta_geometric(record)
+    for model in (record, PerPosition(histogram=(3, 1, 1, 4))):
+        assert resolve(pair(msgspec.to_builtins(model))).acceptance == fit
+    deep = pair(msgspec.to_builtins(record), drafters={"depth": 12})  # of which the record says nothing
+    stated = change_scenario(deep, {"acceptance": fit})
+    assert simulate(deep).table.equals(simulate(stated).table)
+    assert not [note for note in notes_of(deep) if "acceptance" in note]
+    with pytest.raises(InputError, match=r"depth = 12 goes beyond the recorded depth = 3; .* or a beta-geometric fit"):
+        simulate(change_scenario(deep, {"acceptance": None}))
+
+
+def test_a_fit_needs_a_record() -> None:
+    with pytest.raises(InputError, match="fitted to a record, and profile 'own' has none; give a and b"):
+        resolve(pair({"model": "geometric", "beta": 0.5}))
+    with pytest.raises(InputError, match="acceptance is missing"):
+        simulate(pair(None))
+
+
 def test_total_variation_is_zero_if_equal_and_one_if_disjoint() -> None:
-    lengths = (0, 1, 1, 4)
-    assert total_variation(Recorded(4, (lengths,)), lengths, 4) == pytest.approx(0)
-    assert total_variation(Geometric(1), (0, 1, 1, 3), 4) == pytest.approx(1)
-    assert total_variation(Geometric(0), lengths, 4) == pytest.approx(3 / 4)
+    assert total_variation(Geometric(0.5), PerPosition(survival=(0.5, 0.25))) == pytest.approx(0)
+    assert total_variation(Geometric(1), recorded([0, 1, 1, 3], 4)) == pytest.approx(1)
+    assert total_variation(Geometric(0), recorded([0, 1, 1, 4], 4)) == pytest.approx(3 / 4)
+
+
+def test_counts_by_length_are_fitted_as_the_rounds_themselves() -> None:
+    lengths = [0, 0, 0, 1, 2, 2, 5, 5, 5, 5]
+    counts = PerPosition(histogram=tuple(np.bincount(lengths).tolist()))
+    assert fit_beta_geometric(counts) == fit_beta_geometric(recorded(lengths, 5))
 
 
 def test_the_interval_of_equal_sessions_is_students_over_their_means() -> None:
     sessions = [[1, 2, 3], [0, 0, 5], [4, 4, 1], [2, 2, 2]]
     students = stats.ttest_1samp([np.mean(session) for session in sessions], 0).confidence_interval(0.95)
-    assert mean_interval(sessions) == pytest.approx((26 / 12, students.low, students.high))
+    assert mean_interval(sessions)[:3] == pytest.approx((26 / 12, students.low, students.high))
 
 
 def test_repeating_every_round_of_a_session_narrows_nothing() -> None:
     sessions = [[1, 2, 3], [0, 5], [4, 4, 1, 0], [2]]
-    assert mean_interval([session * 7 for session in sessions]) == pytest.approx(mean_interval(sessions))
+    once, repeated = mean_interval(sessions), mean_interval([session * 9 for session in sessions])
+    assert repeated == pytest.approx(once._replace(alike=3 * once.alike))  # as nine times as many rounds would
 
 
 def test_the_interval_holds_the_mean_as_often_as_it_says() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specfleet.fleet.acceptance.sources import LARGEST, SMALLEST, uniform_blocks
-from specfleet.fleet.stations.buffer import Buffer, Work
+from specfleet.fleet.stations.buffer import Buffer, Tasks, Work
 
 tags = st.integers(0, 4)
 changes = st.one_of(
@@ -30,6 +30,21 @@ def test_buffer_is_a_list_of_work_by_session(asked: list[tuple[str, int]]) -> No
             plain = [work for work in plain if work.tag != number]
         assert list(buffer) == plain
         assert [buffer.holds(tag) for tag in range(5)] == [any(work.tag == tag for work in plain) for tag in range(5)]
+
+
+@given(st.lists(tags, max_size=40))
+def test_tasks_are_a_list_of_one_work_by_session(asked: list[int]) -> None:
+    tasks, plain = Tasks(), list[Work]()
+    for number in asked:
+        held = tasks.holds(number)
+        if held:
+            tasks.drop(number)
+            plain = [work for work in plain if work.tag != number]
+        else:
+            plain.append(Work("verify", number))
+            tasks.append(plain[-1])
+        assert (list(tasks), len(tasks), tasks.kind(number)) == (plain, len(plain), None if held else "verify")
+        assert sorted(range(5), key=tasks.place)[: len(plain)] == [work.tag for work in plain]
 
 
 def test_growing_blocks_contain_the_generators_numbers() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specfleet.fleet.policies.admit import AtMost, Everyone, N_max, WithinMemory
+from specfleet.fleet.policies.admit import AtMost, Everyone, N_max, WithinMemory, refusal_of
 from specfleet.fleet.policies.aligned import AlignedRule, Realign, Rollback, SameLength
 from specfleet.fleet.policies.allocate import RandomShare
 from specfleet.fleet.policies.goodspeed import GoodSpeed
@@ -97,6 +97,10 @@ def test_admission_is_up_to_a_number_and_not_beyond() -> None:
     assert Everyone().refusal(10**6) is None
     for rule in (AtMost(2), WithinMemory(20, 10), WithinMemory(29, 10)):
         assert [rule.refusal(active) is None for active in (0, 1, 2, 3)] == [True, True, False, False]
+    each = AtMost((2, 0, 1))  # the last number is that of all further targets
+    assert [refusal_of(each, 1, target) is None for target in range(4)] == [True, False, False, False]
+    assert [refusal_of(each, 0, target) is None for target in range(4)] == [True, False, True, True]
+    assert [each.refusal(active) is None for active in (1, 2)] == [True, False]
 
 
 def test_a_round_as_long_as_the_slowest_allowed_still_counts() -> None:

@@ -81,9 +81,18 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
         ),
         (SWITCH | {"workload": {"requests": 5, "streams": 5}}, "in a domain of its own; leave acceptance.switch out"),
         (SWITCH | {"workload": {"arrivals": POISSON}}, "in a domain of its own; leave acceptance.switch out"),
-        ({"drafters": {"tiers": [{"first": 5}]}}, "drafters.tiers: first = 5 changes nothing; give step or link"),
-        ({"drafters": {"tiers": [{"first": 2} | LINK]}}, "first = 2 is beyond the fleet; .* drafters.count = 1"),
-        ({"verifiers": {"count": 4, "tiers": [{"first": 99} | LINK]}}, "first = 99 .* up to verifiers.count = 4"),
+        (
+            {"drafters": {"tiers": [{"first": 5}]}},
+            "tiers: first = 5 changes nothing; give profile, step, link or model",
+        ),
+        (
+            {"devices": {"host": {}}, "verifiers": {"device": "host", "tiers": [{"first": 1, "profile": "a100"}]}},
+            "verifiers.tiers: first = 1: profile is of another machine, and all are on devices.host",
+        ),
+        (
+            {"drafters": BESIDE, "verifiers": {"tiers": [{"first": 1, "profile": "a100"}]}},
+            "verifiers.tiers: first = 1: profile is of another machine, and their drafts are of one kind",
+        ),
         (
             {"drafters": {"depth": 3}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}},
             "verifiers.allocate has the speculation lengths; leave drafters.depth out",

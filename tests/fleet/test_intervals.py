@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from specfleet.fleet.records.metrics.intervals import batch_interval, drifts, quantile_levels, student_t_interval
+from specfleet.fleet.records.metrics.measure import combine
 from specfleet.fleet.records.metrics.steady import of_device_s
 from specfleet.fleet.records.metrics.window import MIN_BEYOND, MIN_RELAXATIONS, Metric, Window
 from tests.helpers.marks import slow
@@ -51,6 +52,21 @@ def test_batch_intervals_cover_the_mean_with_and_without_correlation(draw: str, 
         return batch_interval(5.0 + values[20:].reshape(10, 20).mean(axis=1))
 
     assert within_promise(covered(5.0, interval, RUNS), RUNS)
+
+
+def test_a_share_over_seeds_lies_within_0_and_1_and_loses_no_coverage() -> None:
+    """Loads near 1 of three seeds: Student's interval, cut, covers exactly as often as the whole one."""
+    rng, whole, cut = np.random.default_rng(1), [], []
+    for _ in range(RUNS):
+        loads = rng.beta(9.0, 1.0, 3).tolist()
+        share = combine([{"load": Metric(load, unit="share of time")} for load in loads])["load"]
+        assert 0.0 <= share.low <= share.value <= share.high <= 1.0
+        low, high = student_t_interval(loads)
+        whole.append(low <= 0.9 <= high)
+        cut.append(share.low <= 0.9 <= share.high)
+        assert high <= 1.0 or share.high == 1.0
+    assert cut == whole
+    assert within_promise(sum(cut), RUNS)
 
 
 ESTIMATES: dict[str, tuple[float, Callable[[Window, np.ndarray, np.ndarray], Metric]]] = {

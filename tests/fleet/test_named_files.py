@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from specfleet.fleet.scenario.named_files import DEMO_PROMPTS, absolute, with_files
+from specfleet.fleet.scenario.named_files import DEMO_PROMPTS, absolute, with_files, without_paths
 from specfleet.fleet.scenario.reading import make_scenario, read_scenario
 from specfleet.fleet.scenario.scenario import Scenario
 from tools.reference.entries import described_keys
@@ -20,6 +20,11 @@ NAMED: dict[str, dict[str, Any]] = {
     "SignalFile.file": {"verifiers": {"allocate": "dsde"}, "acceptance": RUN},
 }
 """A scenario's tables, by the struct and key that name a file in them."""
+
+
+TIERS = [
+    {"first": 2, "model": "small"}, {"first": 3, "link": {"latency_s": 0.1}}, {"first": 4, "model": "elsewhere"}
+]  # fmt: skip
 
 
 def paths_of(scenario: Scenario) -> list[str]:
@@ -85,3 +90,14 @@ def test_prompt_paths_that_begin_like_demos_are_files(
     assert absolute(make_scenario({"workload": {"prompts": name}})).workload.prompts == str(tmp_path / name)
     (tmp_path / "mine.toml").write_text(f"workload.prompts = '{name}'\n")
     assert read_scenario(tmp_path / "mine.toml").workload.prompts == str(tmp_path / name)
+
+
+def test_models_of_tiers_move_as_those_of_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small").mkdir()
+    monkeypatch.chdir(tmp_path)
+    sides = {side: {"model": "small", "count": 4, "tiers": TIERS} for side in ("drafters", "verifiers")}
+    moved, bare = absolute(make_scenario(sides)), without_paths(make_scenario(sides))
+    for side in (moved.drafters, moved.verifiers):
+        here = str(tmp_path / "small")
+        assert [each.model for each in (side, *side.tiers)] == [here, here, msgspec.UNSET, "elsewhere"]
+    assert [each.model for each in (bare.verifiers, *bare.verifiers.tiers)] == ["", "", msgspec.UNSET, ""]

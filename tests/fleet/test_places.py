@@ -11,7 +11,7 @@ from specfleet.fleet.data.shipped import shipped_devices
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.configs import shape_of_config
 from specfleet.fleet.hardware.passes import roofline_of
-from specfleet.fleet.hardware.profile import estimated_profile, placed_of
+from specfleet.fleet.hardware.profile import devices_in, estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import device_of, shape_of
 
 CONFIG: dict[str, Any] = {
@@ -73,6 +73,13 @@ def test_unknown_configs_are_refused_in_one_line(change: dict[str, Any], line: s
         shape_of_config("tiny", CONFIG | change, "here")
     with pytest.raises(InputError, match="needs the table of a config"):
         shape_of_config("tiny", [CONFIG], "here")
+
+
+def test_a_devices_name_may_have_any_case() -> None:
+    assert placed_of("llama-3.1-8b@2xH100") == placed_of("llama-3.1-8b@2xh100")
+    assert devices_in("a@RTX-4090:fp8") == ("rtx-4090", 1)
+    assert devices_in("a@4xMi300X") == ("mi300x", 4)
+    assert devices_in("a@Mine.toml") == ("Mine.toml", 1)
 
 
 def test_a_device_may_be_a_file_of_the_users(tmp_path: Path) -> None:

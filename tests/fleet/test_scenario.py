@@ -57,6 +57,7 @@ def test_changes_may_be_what_python_computes_with(value: Any, expected: tuple[in
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
+        ({"name": "x" * 1001}, f"name = '{'x' * 99} ... {'x' * 49}': expected `str` of length <= 1000"),
         ({"name.first": "x"}, "name.first = 'x': name = 'unnamed' is a value, not a table"),
         ({"verifiers.count": object()}, "verifiers.count = <object .*>: no value of a scenario; allowed: a number"),
         ({"drafters": 3}, "drafters = 3: expected `object`, got `int`"),

@@ -43,6 +43,15 @@ def test_good_requests_meet_every_goal(slo: Slo, requests: list[tuple[float, flo
     assert np.all(meets(wider, times_s) >= meets(slo, times_s))
 
 
+def test_unlike_targets_without_a_drafter_have_a_speedup_of_one() -> None:
+    steps = {"draft": {"base_s": 1.0}, "verify": {"base_s": 1.0}}
+    slow, fast = ({"name": name, "decode": {"base_s": time_s}} | steps for name, time_s in (("a", 3.0), ("b", 0.5)))
+    unlike = {"count": 3, "tiers": [{"first": 2, "profile": fast}]}
+    metrics = measured(profile=slow, verifiers=unlike, drafters={"count": 0})
+    assert 0.5 < metrics["tpot_s"].value < 3.0
+    assert metrics["speedup"].value == pytest.approx(1)
+
+
 def test_requests_of_one_token_meet_any_tpot_goal() -> None:
     metrics = measured(workload=SERVED | {"new_tokens": 1}, slo={"tpot_s": 1e-9})
     assert metrics["slo_attainment"].value == 1

@@ -64,37 +64,53 @@ times = st.builds(lambda base_s: {"base_s": base_s}, st.floats(0.1, 9))
 links = st.builds(lambda latency_s: {"latency_s": latency_s}, st.floats(0.1, 9))
 
 
+def machine(seconds: float) -> dict[str, Any]:
+    """A profile whose times all differ, and lie beyond those of the strategies above."""
+    steps = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")
+    return {"name": f"m{seconds}"} | {step: {"base_s": seconds + place} for place, step in enumerate(steps)}
+
+
 def tiers() -> st.SearchStrategy[list[dict[str, Any]]]:
     keys = {"first": st.integers(1, 7)}
-    tier = st.fixed_dictionaries(keys, optional={"step": times, "link": links}).filter(lambda tier: len(tier) > 1)
+    optional = {"step": times, "link": links, "profile": st.sampled_from([machine(20), machine(30)])}
+    tier = st.fixed_dictionaries(keys, optional=optional).filter(lambda tier: len(tier) > 1)
     unlike = st.lists(tier, max_size=4, unique_by=lambda tier: tier["first"])
     return unlike.map(lambda tiers: sorted(tiers, key=lambda tier: tier["first"]))
+
+
+def overwritten(tiers: list[dict[str, Any]], number: int, steps: dict[str, Any]) -> dict[str, Any]:
+    """The times of a station by name: tier after tier, a profile replaces them all, then a step the first one."""
+    for tier in tiers:
+        if tier["first"] <= number + 1:
+            steps = {step: tier.get("profile", steps)[step] for step in steps}
+            steps |= {next(iter(steps)): tier["step"]} if "step" in tier else {}
+    return steps
 
 
 @given(tiers(), tiers(), st.integers(1, 5), st.integers(1, 5), st.none() | times, st.none() | links)
 def test_the_last_tier_that_names_a_station_wins(
     of_drafters: list[dict[str, Any]], of_targets: list[dict[str, Any]], M: int, N: int, verify: Any, link: Any
 ) -> None:
-    of_drafters = [tier for tier in of_drafters if tier["first"] <= M]  # beyond the last one they are refused
-    of_targets = [tier for tier in of_targets if tier["first"] <= N]
-    tables: dict[str, Any] = {"drafters": {"count": M, "tiers": of_drafters}}
+    profile = machine(10)
+    tables: dict[str, Any] = {"drafters": {"count": M, "tiers": of_drafters}, "profile": profile}
     tables["verifiers"] = {"count": N, "tiers": of_targets} | ({"verify": verify} if verify else {})
-    scenario = star(**tables, **({"link": link} if link else {}))
-    fleet, profile = resolve(scenario), scenario.profile
-    assert not isinstance(profile, str)
+    fleet = resolve(star(**tables, **({"link": link} if link else {})))
     for drafter in range(M):
-        tier_steps = [tier["step"] for tier in of_drafters if drafter + 1 >= tier["first"] and "step" in tier]
-        assert fleet.drafter_times(drafter).draft == StepTime(**tier_steps[-1]) if tier_steps else profile.draft
+        known = {step: profile[step] for step in ("draft", "draft_prefill")}
+        expected = overwritten(of_drafters, drafter, known)
+        made = fleet.drafter_times(drafter)
+        assert [made.draft, made.prefill] == [StepTime(**time) for time in expected.values()]
     for target in range(N):
-        tier_steps = [tier["step"] for tier in of_targets if target + 1 >= tier["first"] and "step" in tier]
-        expected = tier_steps[-1] if tier_steps else verify
-        assert fleet.verifier_times(target).verify == (StepTime(**expected) if expected else profile.verify)
+        known = {step: verify or profile[step] for step in ("verify", "decode", "verify_prefill")}
+        expected = overwritten(of_targets, target, known)
+        own = fleet.verifier_times(target)
+        assert [own.verify, own.decode, own.prefill] == [StepTime(**time) for time in expected.values()]
         for drafter in range(M):
             near = [tier["link"] for tier in of_drafters if drafter + 1 >= tier["first"] and "link" in tier]
             far = [tier["link"] for tier in of_targets if target + 1 >= tier["first"] and "link" in tier]
             stated = (far or near or [link])[-1]
             resolved = fleet.link(target, drafter)
-            assert resolved.time == (LinkTime(**stated) if stated else profile.link)
+            assert resolved.time == LinkTime(**(stated or {}))
             assert resolved.held == (stated is not None)
 
 

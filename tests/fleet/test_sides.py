@@ -13,8 +13,9 @@ from specfleet.fleet.records.run import read_run, write_run
 from specfleet.fleet.scenario.fingerprint import resume_digest
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario, read_scenario
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.scenario import Scenario, Tier
 from specfleet.fleet.scenario.show import describe_fleet
+from specfleet.fleet.scenario.writing import scenario_lines
 from specfleet.fleet.times.profile import HardwareProfile, read_profile, write_profile
 from specfleet.sim.predict import predict
 from specfleet.sim.run import simulate
@@ -63,6 +64,53 @@ def test_each_side_has_its_own_profiles_times() -> None:
     assert (both.vocabulary, both.hidden) == (100, 16)  # the target's: its distributions travel
     assert both.drafters.positions == 300  # of the model that has learned fewer
     assert (both.power, both.target_power) == (edge.power, rack.power)
+
+
+def unlike(base: dict[str, Any], first: int, profile: dict[str, Any], **changes: Any) -> Scenario:
+    """Two targets; those from `first` on are of another profile."""
+    return alone(base, verifiers={"count": 2, "tiers": [{"first": first, "profile": profile}]}, **changes)
+
+
+def test_a_tier_of_all_targets_is_the_sides_profile() -> None:
+    assert simulate(unlike(EDGE, 1, RACK)).digest() == simulate(mixed()).digest()
+    drafting = {"tiers": [{"first": 1, "profile": EDGE}]}
+    assert simulate(alone(RACK, drafters=drafting)).digest() == simulate(mixed()).digest()
+
+
+def test_unlike_targets_decode_as_in_fleets_of_their_own_kind() -> None:
+    plain = {"drafters": {"count": 0}, "link": None}
+    columns = ["event", "kind", "tag", "time_s", "duration_s"]
+
+    def rows_of(scenario: Scenario, station: str) -> list[Any]:
+        rows = simulate(scenario).frame()
+        return rows[rows.station == station][columns].to_numpy().tolist()
+
+    both = unlike(EDGE, 2, RACK, **plain)
+    assert rows_of(both, "verifier.1") == rows_of(alone(EDGE, **plain), "verifier.1")
+    assert rows_of(both, "verifier.2") == rows_of(alone(RACK, **plain), "verifier.2")
+
+
+def test_all_profiles_of_a_fleet_are_in_name_digest_and_basis() -> None:
+    both, edge = resolve(unlike(EDGE, 2, RACK)), resolve(alone(EDGE))
+    assert (both.profile, both.basis) == ("edge drafts for edge and rack", "estimated")
+    assert both.profile_digest not in (edge.profile_digest, resolve(mixed()).profile_digest)
+    assert resolve(unlike(EDGE, 2, EDGE)).profile_digest == edge.profile_digest
+    assert edge.power is not None
+    assert both.power is None  # a fleet has one power of its targets
+
+
+def test_each_target_has_the_memory_of_its_own_profile() -> None:
+    small, large = ({"free_bytes": 16.0 * blocks, "token_bytes": 1.0} for blocks in (5, 9))
+    scenario = unlike(EDGE | {"kv": large}, 2, RACK | {"kv": small})
+    verifiers = resolve(scenario).verifiers
+    assert [verifiers.batching_of(target).kv_blocks for target in (0, 1)] == [9, 5]
+    assert verifiers.batching.kv_blocks == 5
+    shown = {where: value for where, what, value in describe_fleet(resolve(scenario)) if what == "batching"}
+    assert ["kv_blocks = 9" in shown["verifier.1"], "kv_blocks = 5" in shown["verifier.2"]] == [True, True]
+    stated = change_scenario(scenario, {"verifiers.kv_tokens": 160})
+    assert resolve(stated).verifiers.kv_blocks == ()
+    with pytest.raises(InputError, match="do not fit into a KV cache of 16 tokens"):
+        resolve(change_scenario(scenario, {"verifiers.tiers.0.profile.kv.free_bytes": 16}))
 
 
 def test_one_profile_named_twice_is_one_profile() -> None:
@@ -163,3 +211,25 @@ def test_files_are_relative_to_the_scenarios_folder(tmp_path: Path) -> None:
     assert simulate(kept).digest() == run.digest()
     assert simulate(change_scenario(kept, ["drafters.count=0"])).digest() != run.digest()
     assert resume_digest(scenario) == scenario.digest()
+
+
+def test_a_tiers_profile_is_named_read_changed_and_written(tmp_path: Path) -> None:
+    write_profile(msgspec.convert(RACK, HardwareProfile), tmp_path / "rack.json")
+    file = tmp_path / "tiers.toml"
+    tier = '[[verifiers.tiers]]\nfirst = 2\nprofile = "rack.json"\n[[verifiers.tiers]]\nfirst = 3\nstep = "2.5s"\n'
+    file.write_text(f'profile = "rtx-4090"\n[verifiers]\ncount = 3\n{tier}')
+    scenario = read_scenario(file)
+    assert scenario.verifiers.tiers[0].profile == read_profile("rack.json", tmp_path)
+    again = tmp_path / "again.toml"
+    again.write_text("\n".join(scenario_lines(scenario, "rtx-4090")))
+    assert resolve(read_scenario(again)).verifiers.times == resolve(scenario).verifiers.times
+    other = change_scenario(scenario, {"verifiers.tiers.0.profile": "a100"})
+    assert resolve(other).profile == "rtx-4090 drafts for rtx-4090 and a100"
+    assert any("profile rack: step times estimated" in note for note in notes_of(scenario))
+    for key, says in (
+        ("0.profile", "verifiers.tiers.0.profile: no file 'none'"),
+        ("2.first", "'2' is no place in a list of 2"),
+    ):
+        with pytest.raises(InputError, match=says):
+            change_scenario(scenario, {f"verifiers.tiers.{key}": "none"})
+    assert msgspec.json.encode(Tier(2)) == b'{"first":2,"step":null,"link":null}'  # as digests have it

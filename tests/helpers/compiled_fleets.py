@@ -22,6 +22,18 @@ ROOFLINE = {"tokens": [1, 8, 64], "pass_s": [0.1, 0.15, 0.9], "attention": [ATTE
 SLOWER_DRAFTERS = [{"first": 2, "step": {"base_s": 0.75}}]
 SLOWER_TARGETS = [{"first": 2, "step": {"base_s": 1.5, "per_row_s": 0.25, "spread": "exponential"}}]
 FARTHER_TARGETS = [{"first": 3, "step": {"base_s": 1.5, "spread": "exponential"}, "link": {"latency_s": 0.5}}]
+OTHER = {
+    "name": "other",
+    "draft": {"base_s": 9.0},
+    "verify": {"base_s": 0.75, "spread": "exponential"},
+    "decode": {"base_s": 0.5, "per_row_s": 0.125},
+    "verify_prefill": {"base_s": 0.25, "per_token_s": 0.01},
+    "overhead": {
+        "own": {"target": {"woken": {"mean_s": 0.125}, "queued": {"mean_s": 0.0625, "spread": "exponential"}}}
+    },
+}
+OTHER_TARGETS = [{"first": 2, "profile": OTHER}, FARTHER_TARGETS[0]]
+SMALLER_TARGETS = [{"first": 2, "profile": OTHER | {"kv": {"free_bytes": 160.0, "token_bytes": 1.0}}}]
 
 
 def fitting(side: dict[str, Any]) -> dict[str, Any]:
@@ -81,9 +93,9 @@ drafters = st.fixed_dictionaries(
     {"count": st.integers(0, 3), "depth": st.integers(1, 8)},
     optional={"kind": st.sampled_from(["model", "eagle", "lookup"]), "tiers": st.just(SLOWER_DRAFTERS)},
 ).map(fitting)
-verifiers = st.fixed_dictionaries({"count": st.integers(1, 9)}, optional={"tiers": st.just(FARTHER_TARGETS)}).map(
-    fitting
-)
+verifiers = st.fixed_dictionaries(
+    {"count": st.integers(1, 9)}, optional={"tiers": st.sampled_from([FARTHER_TARGETS, OTHER_TARGETS])}
+).map(fitting)
 
 
 def within_positions(tables: dict[str, Any]) -> Scenario:
@@ -172,6 +184,8 @@ def serving_fleets(draw: st.DrawFn) -> Scenario:
     }  # fmt: skip
     if kind:
         tables["drafters"] = {"place": "target", "kind": kind, "depth": draw(st.integers(1, 8))}
+    elif draw(st.booleans()):
+        tables["verifiers"] |= {"tiers": SMALLER_TARGETS}
     return make_scenario(tables)
 
 
@@ -186,7 +200,7 @@ asking_targets = st.fixed_dictionaries(
         "max_num_seqs": st.integers(1, 6),
         "max_num_batched_tokens": st.integers(1, 60),
         "prefill_first": st.booleans(),
-        "tiers": st.sampled_from([SLOWER_TARGETS, FARTHER_TARGETS]),
+        "tiers": st.sampled_from([SLOWER_TARGETS, FARTHER_TARGETS, OTHER_TARGETS]),
     },
 ).map(fitting)
 two_sided_profiles = st.builds(

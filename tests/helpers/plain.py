@@ -21,17 +21,17 @@ TEXTS: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}  # greedy texts af
 
 
 def plain_outputs(scenario: Scenario) -> dict[int, list[int]]:
-    """The new tokens of every request of a scenario by plain greedy decoding."""
+    """The new tokens of every request of a scenario by plain greedy decoding with its target's model."""
     fleet = resolve(scenario)
     prompts = prompts_of(fleet)
     return {
         request.number: plain_text(
-            scenario.verifiers.model,
+            fleet.target_model(fleet.target_of(tag)),
             scenario.precision,
             prompts[request.number][: request.prompt_tokens],
             request.new_tokens,
         )
-        for requests in streams_of(fleet).values()
+        for tag, requests in streams_of(fleet).items()
         for request in requests
     }
 

@@ -1,5 +1,7 @@
 """A pretended host with one GPU of a stated size, which is full where a calibration's processes would fill it.
 
+Where the GPU shares the host's memory, Linux kills the process that is one too many.
+
 Weights and caches come from the shipped shapes of models, what else a process takes is stated here. Fleets are
 simulated, so that a calibration ends with a whole profile.
 """
@@ -16,9 +18,11 @@ import pytest
 
 from specfleet.calibration.measurements import Effort, Measurements, Point
 from specfleet.calibration.run import calibrate
+from specfleet.calibration.stages import USUAL, Asked
+from specfleet.engine.launch.processes import ENDED
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.data.shipped import shipped_models
-from specfleet.fleet.errors import DeviceMemoryError
+from specfleet.fleet.errors import DeviceMemoryError, NodeKilledError
 from specfleet.fleet.hardware.configs import shape_of_config
 from specfleet.fleet.hardware.shape import ModelShape
 from specfleet.fleet.scenario.reading import make_scenario
@@ -43,6 +47,11 @@ PAIRS: dict[str, tuple[str, str, str, str]] = {  # target, drafter, its kind, pr
     "Vicuna-7B, 68M": ("llama-2-7b", "vicuna-68m", "model", "float16"),
     "Vicuna-7B, EAGLE": ("llama-2-7b", "eagle-llama-2-7b", "eagle", "float16"),
     "Llama-3.1-8B, 3.2-1B": ("llama-3.1-8b", "llama-3.2-1b", "model", "bfloat16"),
+}
+SMALLEST, LARGEST = "Qwen3-1.7B, 0.6B", "Qwen3-14B, 0.6B"
+ALL_PAIRS = PAIRS | {
+    SMALLEST: ("qwen3-1.7b", "qwen3-0.6b", "model", "bfloat16"),
+    LARGEST: ("qwen3-14b", "qwen3-0.6b", "model", "bfloat16"),
 }
 SMALL = Effort(
     depths=(1, 3, 5), contexts=(64, 128), repeats=2, prompts=4, gap_rounds=60, warm_tokens=(0,), warm_rounds=20,
@@ -84,7 +93,7 @@ def write_sizes(folder: Path, name: str) -> Path:
 
 def scenario_of(pair: str, folder: Path) -> Scenario:
     """The scenario of a pair, with folders of its models."""
-    target, drafter, kind, precision = PAIRS[pair]
+    target, drafter, kind, precision = ALL_PAIRS[pair]
     return make_scenario(
         {
             "name": pair, "precision": precision,
@@ -99,18 +108,21 @@ class PretendedHost:
     """The GPU of `size_bytes`, and the calls of a calibration that use it.
 
     - `peak_bytes`: the largest sum so far. `stages`: names of those that were measured, `lines`: what was said.
-    - `fails`: the work that fails once, by a part of its name.
+    - `fails`: the work that fails once, by a part of its name. `rough`: passes of single steps in a host's slow phases.
+    - `shared`: whether the GPU has the memory of the host.
     """
 
-    def __init__(self, size_bytes: float, pair: str) -> None:
+    def __init__(self, size_bytes: float, pair: str, shared: bool = False) -> None:
         self.size_bytes, self.used_bytes, self.peak_bytes = int(size_bytes), 0, 0
-        self.target, self.drafter = (shape(name) for name in PAIRS[pair][:2])
-        self.borrows = PAIRS[pair][2] == "eagle"
+        self.target, self.drafter = (shape(name) for name in ALL_PAIRS[pair][:2])
+        self.borrows, self.shared, self.rough = ALL_PAIRS[pair][2] == "eagle", shared, set[str]()
         self.gpu, self.fails = "NVIDIA Pretended", ""
         self.measured, self.reported, self.lines = list[str](), list[str](), list[str]()
 
-    def calibrate(self, scenario: Scenario, folder: Path, effort: Effort = SMALL) -> HardwareProfile:
-        return calibrate(scenario, folder, effort, self.reported.append, self.lines.append)
+    def calibrate(
+        self, scenario: Scenario, folder: Path, effort: Effort = SMALL, asked: Asked = USUAL
+    ) -> HardwareProfile:
+        return calibrate(scenario, folder, effort, self.reported.append, self.lines.append, asked)
 
     def replace_engine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let calibrations run here instead of on the engine."""
@@ -130,6 +142,8 @@ class PretendedHost:
             self.used_bytes += one_bytes + OTHER_BYTES
         if self.used_bytes > self.size_bytes:
             self.used_bytes = before
+            if self.shared:
+                raise NodeKilledError(f"{name} was killed by SIGKILL; {ENDED}")
             raise DeviceMemoryError(f"{name}: its device is out of memory")
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         yield
@@ -160,7 +174,8 @@ class PretendedHost:
                 held_bytes, result = self.weights_bytes(self.target) + cache_bytes, Measurements()
             case "measure_steps":
                 held_bytes = self.weights_bytes(*pair) + self.cache_bytes(max(SMALL.contexts), *pair)
-                result = Measurements(points(), vocabulary=self.target.vocabulary)
+                made = points(name.partition(":")[0] in self.rough)
+                result = Measurements(made, vocabulary=self.target.vocabulary)
             case "measure_acceptance":
                 held_bytes, result = self.drafting_bytes(row), Measurements(accepted=ACCEPTED)
             case other:
@@ -184,12 +199,19 @@ class PretendedHost:
             return [[0.001 + size * 1e-9] * repeats for size in sizes_bytes]
 
 
-def points() -> dict[str, list[Point]]:
-    """Times of single steps on the grid of the calibration above, as the profile's laws have them."""
+def points(rough: bool = False) -> dict[str, list[Point]]:
+    """Times of single steps on the grid of the calibration above, as the profile's laws have them.
+
+    - `rough`: whether a slow host takes four times as long for every other one.
+    """
     grid = {"draft": SMALL.depths, "verify": (2, 4, 6), "decode": (1,)}
     prefills = dict.fromkeys(("draft_prefill", "verify_prefill"), SMALL.contexts)
     places = {name: [(k, n) for k in tokens for n in SMALL.contexts] for name, tokens in grid.items()}
     places |= {name: [(k, 0) for k in tokens] for name, tokens in prefills.items()}
     return {
-        name: [Point(k, n, (TIMES[name].mean_s(k, n),) * 2) for k, n in of_name] for name, of_name in places.items()
+        name: [
+            Point(k, n, (TIMES[name].mean_s(k, n) * (4 if rough and place % 2 else 1),) * 2)
+            for place, (k, n) in enumerate(of_name)
+        ]
+        for name, of_name in places.items()
     }

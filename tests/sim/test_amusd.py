@@ -117,6 +117,8 @@ def test_the_simulation_follows_the_exact_chain(beta: float, verify_s: float, le
         (0.02, 1, {}),
         (0.06, 2, {}),
         (0.02, 1, {"link": {"latency_s": 0.005}}),
+        (0.014, 1, {"link": {"latency_s": 0.003}}),  # the rollback arrives as the next draft ends
+        (0.0186, 1, {"link": {"latency_s": 0.0007}}),
         (0.04, 1, {"drafters": {"overlap": {"policy": "ahead", "busy": True}}}),
         (0.02, 1, {"verifiers": {"patience_s": 9.0}}),
     ],

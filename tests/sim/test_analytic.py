@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from specfleet.fleet.errors import InputError
@@ -18,16 +18,18 @@ from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.stations.star import star_inputs
 from specfleet.sim.analytic import (
     N_full,
+    N_full_of,
     idle_s,
+    is_busy,
     is_fully_loaded,
     iteration_s,
     load,
     plateau_ratio,
+    play,
     predict_star,
     regime,
     rounds_per_s,
     rounds_per_s_per_target,
-    throughput,
     wait_s,
 )
 from specfleet.sim.predict import predict
@@ -76,7 +78,6 @@ def test_equations_equal_a_star_played_round_by_round(N, S, Z):
     assert {wait_s(N, S, Z)} == {start - ready for _, ready, start, _ in last}
     assert rounds_per_s(N, S, Z) == pytest.approx(N / period, rel=ACCURACY)
     assert rounds_per_s_per_target(N, S, Z) == pytest.approx(1 / period, rel=ACCURACY)
-    assert throughput(N, S, Z, 3.5) == pytest.approx(3.5 * N / period, rel=ACCURACY)
     assert load(N, S, Z) == pytest.approx((period - gaps) / period, rel=ACCURACY)
 
 
@@ -137,6 +138,58 @@ def test_N_max_is_the_last_N_without_slower_targets(S_ms, Z_ms, tokens, standalo
     while pays(last + 1):
         last += 1
     assert N_max(S_ms / 1000, Z_ms / 1000, tokens, standalone) == last
+
+
+# --- unlike targets ---
+
+unlike = st.lists(st.integers(0, 20), min_size=2, max_size=6)
+
+
+@settings(max_examples=25)
+@given(unlike, st.integers(1, 4))
+def test_unlike_targets_keep_within_the_equations(returns: list[int], S: int) -> None:
+    (R_q, rates), N = play(S, returns), len(returns)
+    least = sum(1 / (S + Z) for Z in returns)
+    assert 0.7 * min(1 / S, least) < R_q < min(1 / S, least) * (1 + 1e-3)
+    assert all(rate <= 1 / (S + Z) for rate, Z in zip(rates, returns, strict=True))
+    assert sum(rates) == pytest.approx(R_q, rel=0.01)
+    if any(k * S >= Z for k, Z in enumerate(sorted(returns))):  # equation (7) of the fastest k + 1
+        assert is_busy(R_q, S)
+    most = N_full_of(S, returns)
+    assert (most <= N) == is_busy(R_q, S)
+    assert sum(1 / (S + Z) for Z in (returns + [returns[-1]] * most)[:most]) >= (1 - ACCURACY) / S
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 12), service_ms, st.integers(0, 20_000))
+def test_equal_targets_are_played_as_the_equations_say(N: int, S: int, Z: int) -> None:
+    R_q, rates = play(S, [Z] * N)
+    assert rates == pytest.approx([rounds_per_s_per_target(N, S, Z)] * N, rel=1e-3)
+    assert R_q == pytest.approx(rounds_per_s(N, S, Z), rel=1e-3)
+    assert is_busy(R_q, S) == is_fully_loaded(N, S, Z)
+    assert N_full_of(S, [Z] * N) == N_full(S, Z)
+
+
+def common_wait_s(S: float, returns: list[int]) -> float:
+    """The wait of all with which rounds just fill the drafter's time, by halving; 0 where they do not."""
+    low, high = 0.0, S * len(returns) + max(returns)
+    for _ in range(60):
+        wait = (low + high) / 2
+        low, high = (wait, high) if sum(S / (S + Z + wait) for Z in returns) > 1 else (low, wait)
+    return low
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=5), st.integers(10, 90), st.integers(1, 9), st.data())
+def test_each_targets_N_max_is_the_last_N_that_it_gains_from(returns, S, tokens, data):
+    own, standalone = data.draw(st.sampled_from(returns)), data.draw(st.sampled_from([1, 7, 19, 53])) / 1009
+
+    def gains(N: int) -> bool:
+        served = (returns + [returns[-1]] * N)[:N]
+        return tokens >= standalone * (S + own + common_wait_s(S, served)) * (1 - 1e-9)
+
+    last = N_max(S, own, tokens, standalone, among=returns)
+    assert gains(max(last, 1)) == (last > 0)
+    assert not gains(last + 1)
 
 
 # --- the whole prediction ---

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from specfleet.fleet.policies.order import rate_limits
 from specfleet.fleet.records.metrics.measure import measure, measure_targets
@@ -51,15 +52,16 @@ def test_a_shorter_goal_waits_less_at_equal_throughput() -> None:
 
 @pytest.mark.parametrize(("route", "drafters"), [("affinity", 1), ("shortest-queue", 2)])
 def test_a_target_alone_keeps_its_times(route: str, drafters: int) -> None:
-    """Its second tier has the step of the first, too. Behind a router it may use every drafter."""
-    tiers = [{"first": 2, "step": {"base_s": 9.0}}, {"first": 3, "link": {"latency_s": 0.5}}]
+    """Its second tier has the step of the first, too, and the third another machine. A router may use every drafter."""
+    tiers: list[dict[str, Any]] = [{"first": 2, "step": {"base_s": 9.0}}, {"first": 3, "link": {"latency_s": 0.5}}]
+    tiers += [{"first": 4, "profile": {"name": "other", "draft": {"base_s": 1.0}, "verify": {"base_s": 3.0}}}]
     order = {"policy": "fifo", "limits_per_s": [0.1, 0.2]}
     own = {"count": 2, "route": route, "tiers": [{"first": 2, "step": {"base_s": 2.0}}], "order": order}
-    scenario = star(drafters=own, verifiers={"tiers": tiers})
-    fleet, limits = resolve(scenario), (0.1, 0.2, 0.2)
-    for target in range(3):
+    scenario = star(drafters=own, verifiers={"count": 4, "tiers": tiers})
+    fleet, limits = resolve(scenario), (0.1, 0.2, 0.2, 0.2)
+    for target in range(4):
         only, drafter = resolve(alone(scenario, target)), fleet.drafter_of(target) if drafters == 1 else 0
         assert (only.drafters.count, rate_limits(only.drafters.order)) == (drafters, (limits[target],))
         assert only.drafter_times(0).draft == fleet.drafter_times(drafter).draft
-        assert only.verifier_times(0).verify == fleet.verifier_times(target).verify
+        assert only.verifier_times(0) == replace(fleet.verifier_times(target), first=0)
         assert only.link(0) == fleet.link(target, drafter)

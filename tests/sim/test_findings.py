@@ -15,17 +15,21 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.columns import Table, Words
 from specfleet.fleet.records.metrics.findings import Findings, findings_of, needs_rows
 from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.playback import playback_of
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.sim.fast import run
+from specfleet.sim.fast import run, serving_arrays
 from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.fast.findings import allocate_log
 from specfleet.sim.fast.kernel import run_star
 from specfleet.sim.fast.run import allocate_parts, simulate_findings, simulate_records
 from specfleet.sim.fast.serving import run_serving
+from specfleet.sim.fast.serving_findings import rows_of
+from specfleet.sim.fast.serving_state import StepLog
+from specfleet.sim.fast.streamed import streamed_findings
 from specfleet.sim.run import observe, simulate
 from tests.helpers.compiled_fleets import fleets_with_drafters, plain_stars, serving_fleets
 from tests.helpers.marks import slow
@@ -105,13 +109,54 @@ def test_observed_metrics_equal_those_of_the_run(name: str) -> None:
         assert measured(msgspec.structs.replace(found, rows=None)) == measured(found)
 
 
+SHIFTED = ("return_s", "communication_s", "round_s")  # a round counts as its stream asks again, not as its draft ends
+
+
+def values_of(metric: Metric) -> list[float]:
+    return [metric.value, metric.low, metric.high, *(part.value for part in metric.percentiles.values())]
+
+
+@pytest.mark.parametrize("fleets", [serving_fleets, fleets_with_drafters])
+@settings(suppress_health_check=list(HealthCheck), max_examples=30)
+@given(data=st.data())
+def test_sums_of_the_loop_are_those_of_its_rows(fleets: Any, data: st.DataObject) -> None:
+    fleet, logs = resolve(data.draw(fleets())), list[StepLog]()
+    arrays = run.served(fleet, 1 << 16, lambda _arrays, log: logs.append(log))
+    rows = rows_of(fleet, arrays, logs[0], logs[0].blocks)
+    expected, summed = simulate_findings(fleet), streamed_findings(fleet, arrays, rows)
+    try:
+        metrics = measure(expected)
+    except InputError:
+        return
+    found = measure(summed)
+    assert found.keys() == metrics.keys()
+    for name in metrics.keys() - set(SHIFTED):
+        assert values_of(found[name]) == pytest.approx(values_of(metrics[name]), rel=1e-6, abs=1e-9, nan_ok=True), name
+
+
+def test_long_simulations_measure_what_their_rows_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of sums and samples that were halved are off by a few of their rows."""
+    changes = {"drafters": {"place": "target", "depth": 3}, "workload": {"streams": 8, "requests": 300}}
+    fleet = resolve(star(**changes, verifiers={"count": 1, "max_num_seqs": 8}))
+    expected = measure(simulate_findings(fleet))
+    monkeypatch.setattr(run, "KEPT", 1 << 10)
+    monkeypatch.setattr(serving_arrays, "ROWS", 1 << 9)
+    monkeypatch.setattr(serving_arrays, "SAMPLE", 1 << 7)
+    found = measure(simulate_findings(fleet))
+    assert found.keys() == expected.keys()
+    for name, metric in expected.items():
+        assert found[name].value == pytest.approx(metric.value, rel=0.01), name
+        for field, percentile in metric.percentiles.items():
+            assert found[name].percentiles[field].value == pytest.approx(percentile.value, rel=0.2), (name, field)
+
+
 def test_the_step_log_grows_beyond_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = measured(simulate_findings(resolve(star())))
     monkeypatch.setattr(run, "allocate_log", lambda _rounds, requests: allocate_log(1, requests))
     assert measured(simulate_findings(resolve(star()))) == expected
 
 
-def test_the_log_of_parts_grows_beyond_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = star(drafters={"place": "target"}, workload={"streams": 8})
     expected = simulate(scenario, path="simpy").digest()
     monkeypatch.setattr(run, "allocate_parts", lambda _parts: allocate_parts(12))

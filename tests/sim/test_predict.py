@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, reject
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from specfleet.experiments.sweep.cell import analytic_values
@@ -15,6 +15,7 @@ from specfleet.sim.run import simulate
 from tests.helpers.stars import TABLES
 
 AGREEMENT = {"model": "agreement", "sessions": ["1101"], "unknown": 0.5}
+FAR = {"link": {"latency_s": 0.5}}
 DEVICE = {"devices": {"host": {"sharing": "turns"}}}
 
 times_s = st.sampled_from([0.0, 0.25, 1.0, 3.0])
@@ -33,7 +34,7 @@ some_verifiers = st.fixed_dictionaries(
     optional={
         "priorities": st.just([3, 1]),
         "device": st.just("host"),
-        "tiers": st.builds(lambda first: [{"first": first, "step": {"base_s": 9.0}}], st.integers(1, 6)),
+        "tiers": st.sampled_from([[{"first": first, "step": {"base_s": 9.0}}] for first in (1, 6)]),
     },
 )
 
@@ -71,8 +72,6 @@ def test_equations_equal_simulation_or_refuse(
         drafters = {"count": 0}
     if drafters.get("order") != "priority":
         verifiers.pop("priorities", None)
-    for tier in verifiers.get("tiers", []):
-        assume(tier["first"] <= verifiers["count"])
     content = (
         (DEVICE if "device" in drafters | verifiers else {}) | {
             "profile": profile, "drafters": drafters, "verifiers": verifiers,
@@ -101,6 +100,41 @@ def test_equations_equal_simulation_or_refuse(
     assert rounds_per_s(scenario) == pytest.approx(prediction.rounds_per_s, rel=1e-9)
 
 
+@settings(max_examples=10)
+@given(st.lists(st.sampled_from([0.5, 1.0, 2.53, 4.01, 7.37]), min_size=2, max_size=4, unique=True), st.integers(1, 2))
+def test_unlike_targets_are_simulated_as_they_are_played(verify_s: list[float], each: int) -> None:
+    tiers = [{"first": 1 + each * place, "step": {"base_s": time_s}} for place, time_s in enumerate(verify_s)]
+    N, rounds = each * len(verify_s), 200
+    workload = {"requests": N, "prompt_tokens": 10, "new_tokens": rounds}
+    nothing = {"model": "geometric", "beta": 0.0}
+    scenario = of_tables({"verifiers": {"count": N, "tiers": tiers}, "workload": workload, "acceptance": nothing})
+    star, frame = predict(scenario), simulate(scenario).frame()
+    done = frame[(frame.event == "done") & (frame.kind == "draft")]
+    done = done[done.time_s <= done.groupby("tag").time_s.max().min()].iloc[20 * N :]
+    per_s = done.groupby("tag").time_s.agg(lambda times_s: (len(times_s) - 1) / (times_s.iloc[-1] - times_s.iloc[0]))
+    for row, after in zip(star.targets, [*star.targets[1:], None], strict=True):
+        of_range = per_s[row.first - 1 : after.first - 1 if after else N]
+        assert of_range.mean() == pytest.approx(row.rounds_per_s, rel=0.05)
+    drafted_per_s = (len(done) - 1) / float(done.time_s.iloc[-1] - done.time_s.iloc[0])
+    assert drafted_per_s == pytest.approx(star.rounds_per_s, rel=0.03)
+    assert (drafted_per_s == pytest.approx(1 / star.S_s)) == (star.N_full <= N)
+
+
+def test_a_drafter_refuses_the_target_whose_own_rule_fails() -> None:
+    slow = {"first": 2, "profile": {"name": "slow", "draft": {"base_s": 1.0}, "verify": {"base_s": 14.0}}}
+    slow["profile"] |= {"decode": {"base_s": 2.0}}
+    own = {"name": "own", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 4.0}}
+    changes = {"profile": own, "verifiers": {"count": 2, "tiers": [slow]}}
+    rule = of_tables(changes | {"drafters": {"admit": "at-most"}})
+    rows = predict(of_tables(changes)).targets
+    assert [row.N_max for row in rows] == [24, 0]  # 3.69 x 4 s a round: 1 / 14.8 + 23 / (14.8 + 10) is just below 1
+    assert [row.standalone_tokens_per_s for row in rows] == [0.25, 0.5]
+    frame = simulate(rule).frame()
+    assert set(frame[frame.event == "refusal"].station) == {"verifier.2"}
+    with pytest.raises(InputError, match=r"drafters\.admit makes this another fleet"):
+        predict(rule)
+
+
 @pytest.mark.parametrize(
     ("key", "tables"),
     [
@@ -117,15 +151,18 @@ def test_equations_equal_simulation_or_refuse(
         ("verifiers.device", DEVICE | {"verifiers": {"device": "host"}}),
         ("verifiers.late", {"verifiers": {"late": "wait"}}),
         ("verifiers.allocate", {"verifiers": {"allocate": {"policy": "fixed", "depth": 2}}}),
-        ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 2, "step": {"base_s": 5.0}}]}}),
-        ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 3, "link": {"latency_s": 0.5}}]}}),
         ("workload.arrivals", {"workload": {"arrivals": {"process": "poisson", "per_s": 1.0}}}),
         ("workload.requests", {"workload": {"requests": 2}}),
         ("workload.streams", {"workload": {"streams": 5}}),
         ("acceptance", {"acceptance": AGREEMENT}),
         ("verifiers.patience_s", {"verifiers": {"patience_s": 0.9}}),
         ("verifiers.patience_s", {"verifiers": {"count": 8, "patience_s": 3.9}}),
+        ("verifiers.patience_s", {"verifiers": {"tiers": [{"first": 3} | FAR], "patience_s": 1.9}}),
         ("drafters.lease_s", {"drafters": {"lease_s": 3.9}, "verifiers": {"patience_s": 9.0}}),
+        (
+            "drafters.lease_s",
+            {"drafters": {"lease_s": 4.9}, "verifiers": {"tiers": [{"first": 3} | FAR], "patience_s": 9}},
+        ),
         (
             "faults",
             {"faults": [{"what": "kill", "node": "drafter"}]}

@@ -87,7 +87,7 @@ WRONG = {
     "N < 1": ("verifiers.count=0", ["verifiers.count", "0", ">= 1"]),
     "beta above one": ("acceptance.beta=1.5", ["acceptance.beta", "1.5", "<= 1"]),
     "unknown model of acceptance": ("acceptance.model=lucky", ["acceptance.model", "lucky", "beta-geometric"]),
-    "missing parameter": ("acceptance={model='beta-geometric', a=1.0}", ["acceptance", "`b`"]),
+    "missing parameter": ("acceptance={model='beta-geometric', a=1.0}", ["acceptance", "a and b"]),
     "unknown policy": ("drafters.order=lifo", ["drafters.order", "lifo", "fifo", "priority"]),
     "missing profile": ("profile=none.json", ["none.json", "rtx-4090", "jetson-orin"]),
     "unknown device": ("drafters.device=gpu7", ["drafters.device", "gpu7", "[devices.NAME]"]),

@@ -147,13 +147,32 @@ def test_kept_stages_go_with_the_profile_unless_one_was_left_out(
     printed = say("calibrate", "-o", tmp_path / "mine.json").out
     assert (tmp_path / "mine.calibration" / "links.stage").exists() == bool(left_out)
     assert (tmp_path / "mine.calibration").exists() == bool(left_out)
-    assert ("how much further steps at once slow each other" in printed) == bool(left_out)
-    assert ("not measured: no room on the GPU" in printed) == bool(left_out)
+    assert ("how much further steps at once" in printed) == bool(left_out)
+    assert ("not measured: 2 targets at once" in printed) == bool(left_out)
     comment = "# The profile lacks how much further steps at once slow each other: 2 targets at once"
     written_scenario = (tmp_path / "mine.toml").read_text()
     assert (comment in written_scenario) == bool(left_out)
     assert ("what this costs was not measured" in written_scenario) == bool(left_out)
     assert read_scenario(tmp_path / "mine.toml").verifiers.count == 1
+
+
+def test_what_is_asked_of_a_calibration_reaches_it(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from specfleet.calibration.stages import Asked, Kept
+
+    def calibrate(_scenario: Scenario, folder: Path, *how: object) -> HardwareProfile:
+        assert how[-1] == Asked(("3 targets", "warm-up"), accept_unsteady=True)
+        Kept(folder, "this").write("links", 1)
+        return measured({"unsteady host": "the times of verify are 37% off their fit"})
+
+    monkeypatch.setattr("specfleet.calibration.run.calibrate", calibrate)
+    asked = ("--without", "3 targets", "--without", "warm-up", "--accept-unsteady")
+    said = say("calibrate", "-o", tmp_path / "mine.json", *asked)
+    assert "unsteady host: the times of verify are 37% off their fit; repeat on a quiet host" in said.err
+    assert "step times measured on an unsteady host" in said.out
+    assert (tmp_path / "mine.calibration" / "links.stage").exists(), "a rerun repeats only what was off"
+    for command in ("show", "simulate"):
+        assert "measured on an unsteady host" in say(command, tmp_path / "mine.toml").out
 
 
 @pytest.mark.parametrize(("prompts", "options", "noted"), [
@@ -169,3 +188,14 @@ def test_own_prompts_that_are_not_measured_are_noted(
     said = say("calibrate", "--scenario", "mine.toml", "-o", "pair.json", *options).err
     line = "note: times and acceptance are of demo/calibration, not .*mine.jsonl'; --prompts FILE names others"
     assert bool(re.search(line, said)) == noted
+
+
+def test_a_calibration_says_that_it_measures_no_tier(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    asked: list[Scenario] = []
+    monkeypatch.setattr("specfleet.calibration.run.calibrate", lambda of, *_: asked.append(of) or measured())
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text('[drafters]\ncount = 2\ntiers = [{first = 2, model = "large"}]\n')
+    said = say("calibrate", "--scenario", "mine.toml", "-o", "pair.json").err
+    assert "measured is drafters.model = 'demo' beside verifiers.model = 'demo', and no tier" in said
+    assert asked[0].drafters.tiers == ()

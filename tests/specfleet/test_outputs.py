@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
+import pandas as pd
 import pytest
 
 import specfleet as api
@@ -180,3 +181,14 @@ def test_a_shell_completes_commands(say: Say, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("COMP_CWORD", "1")
     status, out, _ = say()
     assert (status, out.split()) == (0, ["simulate"])
+
+
+def test_an_interval_without_width_is_none_in_json_and_csv(tmp_path: Path, say: Say) -> None:
+    """Every round of rows of one length is ungrouped; the load of the drafts varies."""
+    said = json.loads(say("simulate", "eqspec", "--json").out)["metrics"]
+    assert (said["grouped_share"]["low"], said["grouped_share"]["high"]) == (None, None)
+    assert said["load"]["low"] < said["load"]["value"] < said["load"]["high"]
+    say("sweep", "eqspec", "--vary", "drafters.depth=4:4", "-o", tmp_path, "--seeds", "2")
+    table = pd.read_csv(tmp_path / "sweep.csv").set_index("quantity")
+    assert table.loc["grouped_share", ["low", "high"]].isna().all()
+    assert table.loc["load", "low"] < table.loc["load", "high"]

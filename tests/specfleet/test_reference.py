@@ -78,6 +78,7 @@ FOUND = {
     "depth": {"drafters.depth: scenario key", 'fixed.depth: key of the policy "fixed"'},
     "verifiers.allocate.budget": {'goodspeed.budget: key of the policy "goodspeed"'},
     "drafters.tiers[].first": {"Tier.first: scenario key"},
+    "verifiers.tiers.0.profile": {"Tier.profile: scenario key"},
     "devices.NAME.sharing": {"devices.NAME.sharing: scenario key"},
     "profile.draft.base_s": {"StepTime.base_s: profile key"},
     "verifiers.verify.base_s": {"StepTime.base_s: profile key"},

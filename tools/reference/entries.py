@@ -210,7 +210,7 @@ def default_text(field: types.Field) -> str:
     default = default_of(field)
     if default is msgspec.NODEFAULT:
         return REQUIRED
-    text = LEFT_OUT if default is None else toml(default)
+    text = LEFT_OUT if default is None or default is msgspec.UNSET else toml(default)
     return OF_ITS_KEYS if text == "{}" and isinstance(default, msgspec.Struct) else text
 
 

@@ -3,6 +3,8 @@
 The loop's tables equal those of its rows, value for value (`tests/sim/test_findings.py`).
 """
 
+import math
+
 import msgspec
 import numpy as np
 
@@ -28,8 +30,15 @@ class Findings(msgspec.Struct, frozen=True):
     - `commits`, `rounds`, `verified`: see `tables.py`; the last two are None without a drafter.
     - `requests`: see `requests_table`.
     - `draft_steps`: the drafts, and all steps of stations that only draft; `other_steps`: the rest; see `steps_of`.
+    - `end_s`: end of the measurement window; see `window_of`.
     - `devices`: measured counters of devices.
     - `rows`: the run's rows; None if there are none and no metric needs them (`needs_rows`).
+    - `steps`, `inside`: finished steps of targets that draft themselves, by kind, and changes of the number of requests
+      in the system; None if they follow from `rows`.
+    - `streams`: that have opened; 0 if they are in `rows`.
+
+    Of a long simulation without records, rows of tables are stretches of time, columns `Series`, and `rows` only its
+    beginning.
     """
 
     fleet: Fleet
@@ -37,19 +46,24 @@ class Findings(msgspec.Struct, frozen=True):
     requests: Table
     draft_steps: Table
     other_steps: Table
+    end_s: float
     rounds: Table | None = None
     verified: Table | None = None
     devices: tuple[DeviceCurve, ...] = ()
     rows: Table | None = None
+    steps: Table | None = None
+    inside: Table | None = None
+    streams: int = 0
 
 
 def findings_of(run: Run) -> Findings:
     """Return the findings of a run from its rows."""
     rows, fleet = numbered_on(run.columns()), run.header.fleet
     commits = commits_of(rows)
+    requests = requests_table(fleet, rows, commits)
     drafting = at_drafter(rows) | rows.kind.among("draft")
     findings = Findings(
-        fleet=fleet, commits=commits, requests=requests_table(fleet, rows, commits),
+        fleet=fleet, commits=commits, requests=requests, end_s=end_of(requests, commits),
         draft_steps=steps_of(rows.where(drafting)), other_steps=steps_of(rows.where(~drafting)),
         devices=run.header.devices, rows=rows,
     )  # fmt: skip
@@ -59,6 +73,12 @@ def findings_of(run: Run) -> Findings:
     # A draft that goes on ends with its verification.
     rounds = rounds_of(rows) if fleet.in_turn else verified.plus(drafted_s=verified.verified_s)
     return msgspec.structs.replace(findings, rounds=rounds, verified=verified)
+
+
+def end_of(requests: Table, commits: Table) -> float:
+    """Return when the first stream has finished its last request, or else when the last token was committed."""
+    ended_s = requests.last_s[requests.last]
+    return float(min(ended_s if len(ended_s) else commits.time_s[-1:], default=math.nan))  # rows are in order of time
 
 
 def needs_rows(fleet: Fleet) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.allocate import SharedBudget
 from specfleet.fleet.policies.goodspeed import best_goodput, utility
-from specfleet.fleet.records.columns import Column, Table
+from specfleet.fleet.records.columns import Column, Integers, Table
 from specfleet.fleet.records.metrics.devices import busy_s, cost, counters, energy, loads
 from specfleet.fleet.records.metrics.findings import Findings, findings_of
 from specfleet.fleet.records.metrics.grouped import Floats, Groups, find
@@ -27,7 +27,7 @@ from specfleet.fleet.records.metrics.overload import Overload, overload_of, stre
 from specfleet.fleet.records.metrics.service import meets, speedup
 from specfleet.fleet.records.metrics.steady import relaxation_s
 from specfleet.fleet.records.metrics.tables import requests_of
-from specfleet.fleet.records.metrics.window import Metric, Window, without_intervals
+from specfleet.fleet.records.metrics.window import Metric, Window, possible, without_intervals
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolved import Fleet
 
@@ -57,7 +57,7 @@ def assess(run: Run | Findings) -> tuple[dict[str, Metric], Overload | None]:
     metrics, overload = _metrics(findings), overload_of(findings)
     if isinstance(run, Run) and not run.header.steps:
         metrics = {name: metric for name, metric in metrics.items() if name in OF_ANSWERS}
-    if isinstance(run, Run) and run.header.world == "engine" and run.header.fleet.basis != "measured":
+    if isinstance(run, Run) and run.header.world == "engine" and not run.header.fleet.basis.startswith("measured"):
         metrics.pop("speedup", None)  # another machine's plain step
     return metrics if overload is None else without_intervals(metrics, math.inf), overload
 
@@ -82,13 +82,13 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, fleet, verified)
     if not _asks(fleet) and rows is not None:
-        metrics |= _batching(window, rows, commits)
+        metrics |= _batching(window, findings.steps or _steps_of(rows), commits)
     if fleet.verifiers.patience.patience_s and rows is not None:
         metrics |= outage_metrics(window, rows, commits, findings.requests)
     metrics |= energy(window, findings, tokens) | counters(window, findings.devices, tokens)
     metrics |= cost(window, fleet, tokens) | loads(window, findings)
     metrics |= _latencies(window, findings)
-    metrics |= speedup(fleet, findings.requests, metrics)
+    metrics |= speedup(fleet, _middle(findings.requests), _targets(window, findings), metrics)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
     if not without_steady_state(fleet.faults):
         return known
@@ -154,13 +154,14 @@ def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
 def _combined(metrics: Sequence[Metric]) -> Metric:
     values = [metric.value for metric in metrics]
     times_longer = float(np.median([metric.times_longer for metric in metrics]))
-    interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
     drifting = sum(metric.drifting for metric in metrics) > len(metrics) / 2
     # A parameter after a unit's comma, such as the busiest station, may differ between runs.
     unit = Counter(metric.unit for metric in metrics).most_common(1)[0][0]
     percentiles = combine([metric.percentiles for metric in metrics])
-    mean = Metric(float(np.mean(values)), *interval, unit, times_longer, drifting)
-    return msgspec.structs.replace(mean, **percentiles)
+    mean = float(np.mean(values))
+    interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
+    ends = possible(interval, mean, values, unit)
+    return msgspec.structs.replace(Metric(mean, *ends, unit, times_longer, drifting), **percentiles)
 
 
 def window_of(findings: Findings) -> Window:
@@ -170,9 +171,7 @@ def window_of(findings: Findings) -> Window:
     then, so that a slow stream cannot push it beyond the end. If every request is its own stream, it ends with the
     run.
     """
-    fleet, commits = findings.fleet, findings.commits
-    ended_s = findings.requests.last_s[findings.requests.last]
-    end_s = min(ended_s if len(ended_s) else commits.time_s[-1:], default=math.nan)  # rows are in order of time
+    fleet, commits, end_s = findings.fleet, findings.commits, findings.end_s
     warm_up = fleet.measure.warm_up_share
     window = Window(np.linspace(warm_up * end_s, end_s, BATCHES + 1))
     if not window.inside(commits.time_s).any():
@@ -186,9 +185,10 @@ def window_of(findings: Findings) -> Window:
 def _load(window: Window, findings: Findings, rounds: Table) -> dict[str, Metric]:
     """The round rates R_q and R_p (appendix C.1), and the load of the drafters."""
     drafters = findings.fleet.drafters.stations or findings.fleet.verifiers.count
-    verified = window.sums(rounds.verified_s) / findings.fleet.verifiers.count
+    counted = rounds.verify_s if findings.fleet.in_turn else rounds.acceptance_length
+    verified = window.counts(rounds.verified_s, counted) / findings.fleet.verifiers.count
     return {
-        "rounds_per_s": window.rate(window.sums(rounds.drafted_s), "rounds/s"),
+        "rounds_per_s": window.rate(window.counts(rounds.drafted_s, rounds.draft_tokens), "rounds/s"),
         "rounds_per_s_per_target": window.rate(verified, "rounds/s"),
         "load": window.rate(busy_s(window, findings.draft_steps) / drafters, "share of time"),
     }
@@ -205,9 +205,9 @@ def _times_of_rounds(window: Window, rounds: Table) -> dict[str, Metric]:
         "idle_gap_s": window.mean(rounds.drafted_s, rounds.idle_gap_s, "s"),
         "draft_tokens": window.mean(rounds.drafted_s, rounds.draft_tokens, "tokens/round"),
         "return_s": window.mean(rounds.drafted_s, rounds.return_s, "s"),
-        "communication_s": window.mean(rounds.drafted_s, rounds.return_s - rounds.at_target_s, "s"),
+        "communication_s": window.mean(rounds.drafted_s, rounds.communication_s, "s"),
         "verify_s": window.mean(rounds.verified_s, rounds.verify_s, "s"),
-        "round_s": window.spread(rounds.drafted_s, rounds.returned_s - rounds.asked_s, "s"),
+        "round_s": window.spread(rounds.drafted_s, rounds.round_s, "s"),
     }
 
 
@@ -215,11 +215,12 @@ def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
     """Accepted draft tokens of a verification, the same with the target's own token as vLLM counts, and the accepted
     share.
     """
-    accepted = window.sums(verified.verified_s, verified.acceptance_length)
+    time_s, lengths = verified.verified_s, verified.acceptance_length
+    accepted, rounds = window.sums(time_s, lengths), window.counts(time_s, lengths)
     return {
-        "acceptance_length": window.mean(verified.verified_s, verified.acceptance_length, "tokens/round"),
-        "mean_acceptance_length": window.mean(verified.verified_s, verified.acceptance_length + 1, "tokens/round"),
-        "acceptance_rate": window.ratio(accepted, window.sums(verified.verified_s, verified.draft_tokens), "share"),
+        "acceptance_length": window.ratio(accepted, rounds, "tokens/round"),
+        "mean_acceptance_length": window.ratio(accepted + rounds, rounds, "tokens/round"),
+        "acceptance_rate": window.ratio(accepted, window.sums(time_s, verified.draft_tokens), "share"),
     }
 
 
@@ -230,54 +231,78 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
     requests follow each other, they are carried as often as the streams' cycles that end inside say; else a request is
     carried in parts, with its tokens: of one that the window's edge cuts, the part inside counts.
     """
-    fleet, commits, metrics = findings.fleet, findings.commits, _offered(findings.fleet, findings.rows)
-    done = findings.requests.where(findings.requests.finished)
-    if not window.inside(done.last_s).any():
+    fleet, metrics = findings.fleet, _offered(findings.fleet, findings.rows)
+    done = findings.requests if "ttft_s" in findings.requests.names else _done(findings)
+    if not window.counts(done.last_s, done.latency_s).any():
         return metrics
-    done = done.where(np.argsort(done.last_s, kind="stable"))
-    ended_s = done.last_s
-    cycles_s = _cycles_s(fleet, done)
-    of = find((commits.tag, commits.request), (done.tag, done.request))
 
-    def carried(chosen: Floats) -> Metric:
-        whole = ~np.isnan(cycles_s)
-        if window.inside(ended_s[whole]).any():
-            ends, spent_s = (window.sums(ended_s[whole], values[whole]) for values in (chosen, cycles_s))
-            return window.ratio(fleet.streams * ends, spent_s, "requests/s")
-        parts = commits.committed * np.append(chosen / done.tokens, 0.0)[of]  # 0 of a request that did not complete
-        return window.rate(window.sums(commits.time_s, parts), "requests/s")
+    def carried(good: bool) -> Metric:
+        name = "good" if good else "all"
+        cycles_s = window.sums(done.last_s, done.cycle_s)
+        if cycles_s.any():
+            ends = window.sums(done.last_s, getattr(done, f"{name}_cycles"))
+            return window.ratio(fleet.streams * ends, cycles_s, "requests/s")
+        return window.rate(_carried(window, findings.commits, done, good), "requests/s")
 
-    metrics["requests"] = window.count(ended_s, "requests")
-    metrics["carried_requests_per_s"] = carried(np.ones(len(done)))
+    metrics["requests"] = Metric(float(window.counts(done.last_s, done.latency_s).sum()), unit="requests")
+    metrics["carried_requests_per_s"] = carried(False)
     if fleet.drafters.count:
-        metrics["refused"] = window.count(ended_s[done.refused], "requests")
-    times_s = {
-        "ttft": done.first_s - done.joined_s,
-        "tpot": tpot_of(done),
-        "latency": ended_s - done.joined_s,
+        metrics["refused"] = window.count(done.last_s[done.refused], "requests")
+    metrics |= {
+        name: window.spread(done.last_s, getattr(done, name), "s") for name in ("ttft_s", "tpot_s", "latency_s")
     }
-    metrics |= {f"{name}_s": window.spread(ended_s, values_s, "s") for name, values_s in times_s.items()}
     if fleet.slo is None:
         return metrics
-    good = meets(fleet.slo, times_s).astype(float)
     return metrics | {
-        "goodput_requests_per_s": carried(good),
-        "slo_attainment": window.mean(ended_s, good, "share of requests"),
+        "goodput_requests_per_s": carried(True),
+        "slo_attainment": window.mean(done.last_s, done.good, "share of requests"),
     }
 
 
-def _cycles_s(fleet: Fleet, done: Table) -> Floats:
-    """Return the time from the end of a stream's request to that of its next, in seconds, for each request.
+def _done(findings: Findings) -> Table:
+    """Return the complete requests in the order of their ends.
 
-    It is NaN where requests arrive by themselves, and for a stream's first, which began with those of all streams.
-
-    - `done`: requests in the order of their ends.
+    - `ttft_s`, `tpot_s`, `latency_s`: see the glossary; `good`: 1 for those that meet their goals.
+    - `cycle_s`: time from the end of a stream's request to that of its next, in seconds. It is 0 where requests arrive
+      by themselves, and for a stream's first, which began with those of all streams.
+    - `all_cycles`, `good_cycles`: 1 for the requests that have a cycle.
     """
+    fleet, done = findings.fleet, findings.requests.where(findings.requests.finished)
+    done = done.where(np.argsort(done.last_s, kind="stable"))
     before, ended_s = Groups(done.tag).before(), done.last_s
-    cycles_s: Floats = np.where(before >= 0, ended_s - ended_s[before], np.nan)
-    if not fleet.streams:
-        return np.full(len(done), np.nan)
-    return np.where(before < 0, ended_s - done.joined_s, cycles_s) if fleet.streams == 1 else cycles_s
+    begun_s = np.where(before >= 0, ended_s[before], done.joined_s if fleet.streams == 1 else np.nan)
+    cycle_s = np.nan_to_num(ended_s - begun_s) if fleet.streams else np.zeros(len(done))
+    cycles = (~np.isnan(begun_s)).astype(float) * (fleet.streams > 0)
+    times_s = {"ttft": done.first_s - done.joined_s, "tpot": tpot_of(done), "latency": ended_s - done.joined_s}
+    good = np.ones(len(done)) if fleet.slo is None else meets(fleet.slo, times_s).astype(float)
+    named = {f"{name}_s": values_s for name, values_s in times_s.items()}
+    return done.plus(**named, good=good, cycle_s=cycle_s, all_cycles=cycles, good_cycles=cycles * good)
+
+
+def _carried(window: Window, commits: Table, done: Table, good: bool) -> Floats:
+    """Return the requests that each batch carried, by the parts of their tokens; if `good`, of those that met their
+    goals, which count at their ends where commits are summed."""
+    if "carried" in commits.names:
+        return window.sums(done.last_s, done.good) if good else window.sums(commits.time_s, commits.carried)
+    shares = np.append((done.good if good else np.ones(len(done))) / done.tokens, 0.0)  # 0: it did not complete
+    of = find((commits.tag, commits.request), (done.tag, done.request))
+    return window.sums(commits.time_s, commits.committed * shares[of])
+
+
+def _middle(requests: Table) -> float:
+    """Return the mean middle of the requests' texts, in tokens."""
+    if "middle" in requests.names:
+        return float(requests.middle.sums.sum() / requests.middle.counts.sum())
+    return float(np.mean(requests.prompt_tokens + requests.tokens / 2)) if len(requests) else math.nan
+
+
+def _targets(window: Window, findings: Findings) -> Integers:
+    """Return the target of each request of the window; each target once where requests are summed."""
+    count, requests = findings.fleet.verifiers.count, findings.requests
+    if "middle" in requests.names:
+        return np.arange(count)
+    targets: Integers = requests.tag[window.inside(requests.last_s)] % count
+    return targets
 
 
 def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
@@ -292,14 +317,18 @@ def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
     return {"offered_requests_per_s": Metric(per_s, unit="requests/s")} if math.isfinite(per_s) else {}
 
 
-def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
+def _steps_of(rows: Table) -> Table:
+    """Return the rows of finished steps, one for each."""
+    done = rows.where(rows.event.among("done"))
+    return done.where(np.sort(Groups(done.station, done.step).first))
+
+
+def _batching(window: Window, steps: Table, commits: Table) -> dict[str, Metric]:
     """Time shares of a batch, the share of rounds without realignment, and block efficiency (DSDE, table I).
 
     `realign_share` is the overhead of Batch Speculative Decoding Done Right, c_overhead(B) in its equation (1), as a
     share of all steps. `grouped_share`: rounds without realignment.
     """
-    done = rows.where(rows.event.among("done"))
-    steps = done.where(np.sort(Groups(done.station, done.step).first))
     all_s = window.sums(steps.time_s, steps.duration_s)
     metrics = {}
     for kind in ("draft", "verify", "realign"):
@@ -307,7 +336,9 @@ def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
         metrics[f"{kind}_share"] = window.ratio(window.sums(of_kind.time_s, of_kind.duration_s), all_s, "share of time")
     drafted = steps.kind.among("draft")
     realigned = np.append(steps.kind.among("realign"), False)[Groups(steps.station).before()]  # -1: no step before
-    rounds, grouped = (window.sums(steps.time_s[chosen]) for chosen in (drafted, drafted & ~realigned))
+    rounds, grouped = (
+        window.counts(steps.time_s[chosen], steps.duration_s[chosen]) for chosen in (drafted, drafted & ~realigned)
+    )
     metrics["grouped_share"] = window.ratio(grouped, rounds, "share of rounds")
     verified = commits.where(commits.kind.among("verify"))
     metrics["block_efficiency"] = window.mean(verified.time_s, verified.committed, "tokens/step")

@@ -21,7 +21,7 @@ from scipy.special import stdtrit
 
 from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.policies.order import rate_limits
-from specfleet.fleet.records.columns import Bools, Integers, Table
+from specfleet.fleet.records.columns import Bools, Integers, Series, Table
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
 from specfleet.fleet.records.metrics.tables import at_drafter, requests_of
@@ -78,12 +78,15 @@ def overload_of(findings: Findings) -> Overload | None:
     joins = rows.where(rows.event.among("join"))
     opened = Groups(joins.tag).first
     per_s, streams = streams_per_s(fleet, joins.time_s[opened]), len(opened)
-    demands = list(_demands(fleet, rows, joins.tag[opened])) if np.isfinite(per_s) else []
+    began = np.isin(joins.tag[opened], rows.tag[rows.event.among("start")])  # all, unless `rows` end before the run
+    demands = list(_demands(fleet, rows, joins.tag[opened][began])) if np.isfinite(per_s) else []
     beyond = [demand for demand in demands if demand.beyond(per_s, FALSE_ALARM / len(demands))]
     if not beyond:
         return None
     worst = max(beyond, key=lambda demand: demand.mean_s)
-    offered, load = per_s * float(findings.commits.committed.sum()) / streams, per_s * worst.mean_s
+    tokens = findings.commits.committed
+    committed = tokens.sums if isinstance(tokens, Series) else tokens
+    offered, load = per_s * float(committed.sum()) / (findings.streams or streams), per_s * worst.mean_s
     return Overload(offered, offered / load, load, _in_words(worst.station, [demand.station for demand in beyond]))
 
 

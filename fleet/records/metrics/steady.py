@@ -36,7 +36,7 @@ def relaxation_s(findings: Findings, window: Window) -> float:
     """
     fleet, rows, commits = findings.fleet, findings.rows, findings.commits
     if fleet.workload.arrivals is None or rows is None:
-        return window.length_s * places_of(fleet) / float(window.sums(commits.time_s).sum()) / 2
+        return window.length_s * places_of(fleet) / float(window.counts(commits.time_s, commits.committed).sum()) / 2
     joins = rows.where(rows.event.among("join"))
     arrivals_s = np.sort(joins.time_s[Groups(joins.tag).first])
     gaps_s = np.diff(arrivals_s)
@@ -44,7 +44,7 @@ def relaxation_s(findings: Findings, window: Window) -> float:
         return math.inf
     work = _work_s(fleet, rows)
     if work is None:
-        return _of_number_inside_s(rows, commits, window)
+        return _of_number_inside_s(findings.inside or _inside(rows, commits), window)
     if isinstance(fleet.workload.arrivals, Poisson):
         per_s, variability = fleet.workload.arrivals.per_s, 1.0
     elif isinstance(fleet.workload.arrivals, Gamma):
@@ -136,13 +136,20 @@ def of_device_s(work_s: Floats, per_s: float, variability: float, arrivals: int)
     return float(work_s.mean() * 2 * (1 + load) / (1 - load) ** 2 * variability)
 
 
-def _of_number_inside_s(rows: Table, commits: Table, window: Window) -> float:
-    """Integrated autocorrelation time of the number of requests in the system, by Geyer's initial monotone sequence."""
+def _inside(rows: Table, commits: Table) -> Table:
+    """Return the changes of the number of requests in the system, in order of time."""
     joins = rows.where(rows.event.among("join"))
-    opened_s = np.sort(joins.time_s[requests_of(joins).first])
-    closed_s = np.sort(requests_of(commits).largest(commits.time_s))
+    opened_s = joins.time_s[requests_of(joins).first]
+    closed_s = requests_of(commits).largest(commits.time_s)
+    time_s, change = np.concatenate([opened_s, closed_s]), np.repeat([1, -1], [len(opened_s), len(closed_s)])
+    order = np.argsort(time_s, kind="stable")
+    return Table.of(time_s=time_s[order], change=change[order])
+
+
+def _of_number_inside_s(changes: Table, window: Window) -> float:
+    """Integrated autocorrelation time of the number of requests in the system, by Geyer's initial monotone sequence."""
     cells_s = np.linspace(window.edges_s[0], window.edges_s[-1], CELLS)
-    inside = np.searchsorted(opened_s, cells_s) - np.searchsorted(closed_s, cells_s).astype(float)
+    inside = np.append(0.0, np.cumsum(changes.change))[np.searchsorted(changes.time_s, cells_s)]
     deviations = inside - inside.mean()
     spectrum = np.abs(np.fft.rfft(deviations, 2 * CELLS)) ** 2
     covariance = np.fft.irfft(spectrum)[: CELLS // 2] / CELLS

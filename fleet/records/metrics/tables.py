@@ -69,7 +69,8 @@ def rounds_of(rows: Table) -> Table:
     - `asked_s`: arrival of the request at its drafter without a router's delay.
     - `idle_gap_s`: the drafter's idle time before the group.
     - `return_s` (Z): from the draft until the next request arrived.
-    - `at_target_s`: from the draft's arrival until it was verified.
+    - `at_target_s`: from the draft's arrival until it was verified; `communication_s`: Z without that.
+    - `round_s`: from a request to the next.
     - `draft_tokens`, `acceptance_length`: in tokens.
 
     Times are in seconds; each difference is taken on one host's clock. Of a repeated message or step the first
@@ -107,12 +108,12 @@ def rounds_of(rows: Table) -> Table:
 
 
 def with_differences(rounds: Table) -> Table:
-    """Return rounds with the differences of times: wait_s, return_s, at_target_s."""
+    """Return rounds with the differences of times: wait_s, return_s, at_target_s, communication_s, round_s."""
+    return_s, at_target_s = rounds.returned_s - rounds.drafted_s, rounds.verified_s - rounds.arrived_s
     return rounds.plus(
-        wait_s=rounds.begun_s - rounds.asked_s,
-        return_s=rounds.returned_s - rounds.drafted_s,
-        at_target_s=rounds.verified_s - rounds.arrived_s,
-    )
+        wait_s=rounds.begun_s - rounds.asked_s, return_s=return_s, at_target_s=at_target_s,
+        communication_s=return_s - at_target_s, round_s=rounds.returned_s - rounds.asked_s,
+    )  # fmt: skip
 
 
 def _of_next_round(rows: Table, rounds: Groups, values: Floats) -> Floats:

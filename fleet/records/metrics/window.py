@@ -7,8 +7,10 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from specfleet.fleet.records.columns import Series
 from specfleet.fleet.records.metrics.glossary import percentile_name
 from specfleet.fleet.records.metrics.intervals import Interval, batch_interval, drifts, quantile_levels
+from specfleet.fleet.shown import ends
 
 Floats = NDArray[np.float64]
 MIN_RELAXATIONS = 50  # relaxation times that a run needs for an interval of a mean: coverage is then 92 % or more
@@ -41,6 +43,11 @@ class Metric(msgspec.Struct, frozen=True):
     p50: "Metric | None" = None
     p90: "Metric | None" = None
     p99: "Metric | None" = None
+
+    @property
+    def ends(self) -> Interval:
+        """The ends of its interval as they are shown: NaN where it has no width."""
+        return ends(self.value, self.low, self.high)
 
     @property
     def percentiles(self) -> dict[str, "Metric"]:
@@ -103,9 +110,15 @@ class Window(msgspec.Struct, frozen=True):
         inside: NDArray[np.bool_] = (times_s > self.edges_s[0]) & (times_s <= self.edges_s[-1])
         return inside
 
-    def sums(self, time_s: ArrayLike, values: ArrayLike | None = None) -> Floats:
+    def counts(self, time_s: ArrayLike, values: ArrayLike | Series) -> Floats:
+        """Count the values of each batch by their times: shape (batches,)."""
+        return self.sums(time_s, values.counts if isinstance(values, Series) else None)
+
+    def sums(self, time_s: ArrayLike, values: ArrayLike | Series | None = None) -> Floats:
         """Sum `values` over each batch by their times, or count the times: shape (batches,)."""
         times_s, batches = np.asarray(time_s, dtype=float), len(self.edges_s) - 1
+        if isinstance(values, Series):
+            values = values.sums
         if (times_s[1:] >= times_s[:-1]).all():  # the usual case, without NaN: a batch is then a slice
             ends = np.searchsorted(times_s, self.edges_s, side="right")
             sums = np.diff(ends).astype(np.float64)
@@ -143,20 +156,26 @@ class Window(msgspec.Struct, frozen=True):
         above, below = above[telling], below[telling]
         return self._estimate(value, value + (above - value * below) / below.mean(), unit)
 
-    def mean(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
+    def mean(self, time_s: ArrayLike, values: ArrayLike | Series, unit: str) -> Metric:
         """Return the mean of the finite values, by their times; interval by the delta method."""
+        if isinstance(values, Series):
+            return self.ratio(self.sums(time_s, values), self.counts(time_s, values), unit)
         times_s, numbers = np.asarray(time_s, dtype=float), np.asarray(values)
         finite = numbers.dtype.kind != "f" or ~np.isnan(numbers)
         if not np.all(finite):
             times_s, numbers = times_s[finite], numbers[finite]
         return self.ratio(self.sums(times_s, numbers), self.sums(times_s), unit)
 
-    def spread(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
+    def spread(self, time_s: ArrayLike, values: ArrayLike | Series, unit: str) -> Metric:
         """Return the mean, as `mean`, with its percentiles; the interval of one lies between two ordered values."""
+        mean = self.mean(time_s, values, unit)
+        if isinstance(values, Series):
+            assert values.sample_s is not None
+            assert values.sample is not None
+            time_s, values = values.sample_s, values.sample
         times_s, sample = np.asarray(time_s, dtype=float), np.asarray(values, dtype=float)
         known = self.inside(times_s) & ~np.isnan(sample)
         times_s, sample = times_s[known], sample[known]
-        mean = self.mean(times_s, sample, unit)
         if not len(sample):
             return msgspec.structs.replace(mean, p50=mean, p90=mean, p99=mean)
         ordered, counts = np.sort(sample), self.sums(times_s)
@@ -192,19 +211,19 @@ class Window(msgspec.Struct, frozen=True):
             times_longer = max(times_longer, 2.0)
         if times_longer > 1:
             return Metric(value, unit=unit, times_longer=times_longer)
-        return Metric(value, *_within(batch_interval(means), value, means, unit), unit)
+        return Metric(value, *possible(batch_interval(means), value, means, unit), unit)
 
 
 def _still_changing(value: float, unit: str) -> Metric:
     return Metric(value, unit=unit, times_longer=2.0, drifting=True)  # the longer run is tested again
 
 
-def _within(interval: Interval, value: float, means: Floats, unit: str) -> Interval:
-    """Clip an interval to possible values: at least 0 if all batches are, at most 1 for shares; it contains its
-    value."""
-    low, high = interval
-    if means.min() >= 0:
-        low = max(low, 0.0)
-    if unit.startswith("share") and means.max() <= 1:
-        high = min(high, 1.0)
-    return min(low, value), max(high, value)
+def possible(interval: Interval, value: float, means: ArrayLike, unit: str) -> Interval:
+    """Clip an interval, widened to its value, to what can be: at least 0 if all `means` are, and 0 to 1 for a share.
+
+    The truth can be, so the clipped interval covers it as often.
+    """
+    low, high = min(interval[0], value), max(interval[1], value)
+    least = 0.0 if np.min(means) >= 0 else -math.inf
+    most = 1.0 if unit.startswith("share") else math.inf
+    return min(max(low, least), most), min(max(high, least), most)

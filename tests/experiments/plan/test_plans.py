@@ -1,5 +1,6 @@
 """Answers: a star by its targets, methods by load, fleets for arrivals; and what is kept of them."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from specfleet.cli.plans import print_answer, write_answer
 from specfleet.experiments.draw import draw, read_plan
 from specfleet.experiments.plan.answer import Plan
 from specfleet.experiments.plan.deployments import Deployment, Load, Question
-from specfleet.experiments.plan.lines import slowed
+from specfleet.experiments.plan.lines import ranged, slowed
 from specfleet.experiments.plan.search import Simulations, find
-from specfleet.experiments.plan.trials import INDIFFERENT, simulated
+from specfleet.experiments.plan.trials import INDIFFERENT, Sample, simulated
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.reading import scenario_of
 from specfleet.fleet.scenario.scenario import Workload
+from specfleet.fleet.shown import with_ends
 from tests.helpers.marks import slow
 from tests.helpers.plans import candidates
 
@@ -96,6 +98,13 @@ def test_a_star_is_answered_by_its_targets(star: Plan) -> None:
     assert star.chosen.per_million == min(
         row.per_million for row in star.best() if not row.standing.startswith("misses")
     )
+
+
+def test_a_range_without_width_is_its_value_alone() -> None:
+    of_one, of_two = Sample(({"ttft_s": 0.03339},)), Sample(({"load": 0.99}, {"load": 0.8}))
+    assert ranged("TTFT", of_one.interval("ttft_s"), "ms", 1e3) == "TTFT 33.39 ms"
+    assert math.isnan(with_ends([of_one.interval("ttft_s")])[0]["low"])
+    assert ranged("load", of_two.interval("load"), "") == "load 0.895 (0 .. 1)"
 
 
 def test_a_users_goal_is_shown_in_tokens_a_second(star: Plan, tmp_path: Path) -> None:
@@ -232,7 +241,11 @@ def test_a_part_of_a_star_stands_for_all_of_it() -> None:
         ({}, {"draft": "llama-3.2-1b@l4"}, "give --target, too"),
         ({"drafters.count": 0}, {}, r"drafters.count = \[0\]: a plan varies it from 1 on"),
         ({"workload.requests": 100}, {}, "has no effect, since a plan has as many as it needs; leave it out"),
-        ({"verifiers.tiers": [{"first": 1, "step": {"base_s": 0.1}}]}, {}, "knows like devices; leave it out"),
+        (
+            {"verifiers.tiers": [{"first": 1, "step": {"base_s": 0.1}}]},
+            {},
+            "like devices: sweep the mix, .* leave it out",
+        ),
         ({"cost": {"target_per_hour": 0.0, "drafter_per_hour": 1.0}}, {}, "an hour of a target costs 0"),
         ({"profile": ""}, {}, "name a profile"),
         ({"workload.streams": 8}, {}, "give --in-flight; leave it out"),
