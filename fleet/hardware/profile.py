@@ -161,7 +161,8 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
             f"drafter {drafter.shape.name}: a head for models of {drafter.shape.hidden} hidden numbers; "
             f"{target.shape.name} has {target.shape.hidden}"
         )
-    row_s = target.engine.row_s.value
+    host = target.engine.of_mixtures() if target.shape.experts else target.engine
+    row_s = host.row_s.value
     every, last = roofline_of(target), roofline_of(target, every_logit=False)
     if target.operators:
         every, last = passes_of(target)
@@ -177,6 +178,7 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
         draft_prefill=StepTime(base_s=step_s, roofline=roofline_of(drafter, every_logit=False)),
         verify_prefill=msgspec.structs.replace(of_target, roofline=last),
         realign=StepTime(per_context_token_s=rewritten_s, per_row_context_s=rewritten_s),
+        request_s=host.request_s.value,
         kv=kv_memory(target, drafter if draft else None),
         vocabulary=target.shape.vocabulary,
         hidden=drafter.shape.target_states,
@@ -204,6 +206,7 @@ def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
         "vocabulary": f"stated: {target.shape.name}",
         "hidden": f"stated: {target.shape.name}",
         "kv": NOTE,
+        "request_s": "estimated: of the engine, for models of this kind",
         "provenance": "stated: max_position_embeddings of the models",
         "catch_up_s": LEFT_OUT,
         "overhead": LEFT_OUT,
