@@ -10,9 +10,9 @@ from specfleet.experiments.sweep.findings import COUNT
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.stations.star import star_inputs
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
-from specfleet.sim.predict import star_inputs
 
 TARGETS = "targets"  # the varied key beside their number: of which kind they are
 DEPTH = 5

@@ -214,12 +214,14 @@ class Sampler:
     the same lengths for all fleets, rules and worlds.
 
     - `blocks(request)`: the lengths of its rounds in order, without end, as arrays.
+    - `deck(number)`: the first block of each of so many requests, shape (DECK, FIRST_BLOCK); None if requests do not
+      share draws.
     """
 
     def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
         check_depth(model, depth)
         self.depth = depth
-        self.blocks = _blocks_of(model, depth, int(rng.integers(1 << 62)))
+        self.blocks, self.deck = _blocks_of(model, depth, int(rng.integers(1 << 62)))
         self._lengths: dict[int, Iterator[int]] = {}
 
     def begin_session(self, tag: int, request: int) -> None:
@@ -239,11 +241,16 @@ class Sampler:
 Lengths = NDArray[np.int16]  # accepted tokens of rounds, at most the maximum depth
 
 
-def _blocks_of(model: AcceptanceModel, depth: int, root: int) -> Callable[[int], Iterator[Lengths]]:
-    """Return the function `blocks` of a sampler."""
+def _blocks_of(
+    model: AcceptanceModel, depth: int, root: int
+) -> tuple[Callable[[int], Iterator[Lengths]], Callable[[int], Lengths] | None]:
+    """Return the functions `blocks` and `deck` of a sampler."""
     if isinstance(model, Recorded):
         deal, sessions = _dealer(model.sessions, root), [np.array(session, np.int16) for session in model.at(depth)]
-        return lambda request: _play_back(deal(request), sessions, partial(np.random.default_rng, [root, request]))
+        return (
+            lambda request: _play_back(deal(request), sessions, partial(np.random.default_rng, [root, request])),
+            None,
+        )
 
     reaching = survival(model, depth)
 
@@ -267,7 +274,7 @@ def _blocks_of(model: AcceptanceModel, depth: int, root: int) -> Callable[[int],
         for block in uniform_blocks(np.random.default_rng([root, request])):
             yield lengths(block)
 
-    return session_of_deck
+    return session_of_deck, first_blocks
 
 
 def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:

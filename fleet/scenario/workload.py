@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from itertools import chain, cycle, islice, repeat
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from specfleet.fleet.acceptance.sources import uniform_blocks
+from specfleet.fleet.acceptance.sources import LARGEST, uniform_blocks
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
 from specfleet.fleet.scenario.lengths import TEXTS, Between, Lengths, mean_tokens
@@ -35,38 +36,60 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     not_before_s: float = 0.0
 
 
-def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
-    """Return the requests of each stream, in order, by tag.
+class Requests(NamedTuple):
+    """Tokens of prompts and of answers, and the times of arrival in seconds, by request; shape (requests,) each."""
 
-    Raises InputError if a file of the workload cannot be read, or for more tokens than a run can record or the models
-    have learned positions for.
+    prompts: NDArray[np.int32]
+    answers: NDArray[np.int32]
+    opens_s: NDArray[np.float64]
+
+
+def requests_of(fleet: Fleet) -> Requests:
+    """Return the requests of a fleet.
+
+    Raises InputError if a file of the workload cannot be read, or for a text longer than the positions of the models.
     """
     seed = fleet.seed if fleet.workload.seed is None else fleet.workload.seed
     rng = np.random.default_rng([seed, 1])
-    texts = list(_texts(fleet.workload, seed, rng))
-    tokens = sum(new_tokens for _, new_tokens in texts)
+    texts = np.fromiter(chain.from_iterable(_texts(fleet.workload, seed, rng)), dtype=np.int32).reshape(-1, 2)
+    prompts, answers = texts[:, 0].copy(), texts[:, 1].copy()
+    if not len(texts):
+        raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
+    positions = fleet.drafters.positions
+    for number in np.flatnonzero(prompts + answers > positions)[:1].tolist() if positions else ():
+        raise InputError(
+            f"scenario {fleet.name!r}: request {number} has {prompts[number]} + {answers[number]} tokens, and its "
+            f"models have learned {positions} positions; lower workload.prompt_tokens or workload.new_tokens"
+        )
+    if fleet.streams or fleet.workload.arrivals is None:
+        return Requests(prompts, answers, np.zeros(len(texts)))
+    openings_s = islice(_openings_s(fleet, rng, part_source(seed, "arrivals")), len(texts))
+    opens_s = np.fromiter(openings_s, dtype=np.float64)
+    if len(opens_s) < len(texts):
+        raise InputError(f"scenario {fleet.name!r}: workload.arrivals has {len(opens_s)} arrivals only")
+    return Requests(prompts, answers, opens_s)
+
+
+def check_records(fleet: Fleet, requests: Requests) -> None:
+    """Raise InputError for more tokens than a run can record in memory."""
+    tokens = int(requests.answers.sum(dtype=np.int64))
     if tokens > MAX_TOKENS:
         raise InputError(
-            f"scenario {fleet.name!r}: workload.requests = {len(texts)} decode {tokens} tokens; allowed: "
+            f"scenario {fleet.name!r}: workload.requests = {len(requests.answers)} decode {tokens} tokens; allowed: "
             f"up to {MAX_TOKENS} in a run, whose records would not fit in memory; take fewer requests, or shorter ones"
         )
-    count = fleet.streams
-    openings_s = _openings_s(fleet, rng, part_source(seed, "arrivals"))
-    if not texts:
-        raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
-    streams: dict[int, list[Request]] = {}
-    positions = fleet.drafters.positions
-    for number, (prompt_tokens, new_tokens) in enumerate(texts):
-        if 0 < positions < prompt_tokens + new_tokens:
-            raise InputError(
-                f"scenario {fleet.name!r}: request {number} has {prompt_tokens} + {new_tokens} tokens, and its models "
-                f"have learned {positions} positions; lower workload.prompt_tokens or workload.new_tokens"
-            )
-        tag = number % count if count else number
-        opens_s = 0.0 if count else next(openings_s, None)
-        if opens_s is None:
-            raise InputError(f"scenario {fleet.name!r}: workload.arrivals has {len(streams)} arrivals only")
-        streams.setdefault(tag, []).append(Request(number, prompt_tokens, new_tokens, opens_s))
+
+
+def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
+    """Return the requests of each stream, in order, by tag.
+
+    Raises InputError as `requests_of`, and for more tokens than a run can record.
+    """
+    requests, streams = requests_of(fleet), dict[int, list[Request]]()
+    check_records(fleet, requests)
+    for number, request in enumerate(zip(*(values.tolist() for values in requests), strict=True)):
+        tag = number % fleet.streams if fleet.streams else number
+        streams.setdefault(tag, []).append(Request(number, *request))
     return streams
 
 
@@ -151,13 +174,12 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator, gaps: np.random.Generato
     """
     match fleet.workload.arrivals:
         case None:
-            while True:
-                yield 0.0
+            yield from repeat(0.0)
         case Poisson(per_s):
-            now_s = 0.0
+            now_s = np.zeros(1)
             while True:
-                now_s += float(rng.exponential(1 / per_s))
-                yield now_s
+                now_s = np.cumsum(np.append(now_s[-1], rng.exponential(1 / per_s, LARGEST)))  # as one after the other
+                yield from now_s[1:].tolist()
         case Gamma() as process:
             yield from process.openings_s(gaps)
         case Trace():

@@ -58,7 +58,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kv: Memory of the KV cache of a target's device. Left out, it has no limit.
         positions (tokens): Number of learned positions of the models; a draft is shortened rather than exceed it. 0
             is no limit.
-        power: Electrical power of a device. Left out, energy is not reported.
+        power: Electrical power of a device. Left out, or unlike within a side, energy is not reported.
         inferred_at (tokens): Depth of the drafts and draft tokens of a row, where the step times were inferred from one
             load; a scenario with other drafts is refused.
         provenance: Where and how the numbers were measured: host, versions, models, prompts.

@@ -32,6 +32,7 @@ from specfleet.sim.fast.numbers import DrawnLengths, MultiplierSources, child
 
 NewGenerator = Callable[..., np.random.Generator]
 
+NO_DECKS = np.zeros((1, 1, 1), dtype=np.int16), np.full(1, -1)
 UNUSED = np.random.default_rng(0)  # for step times without spread
 
 
@@ -63,13 +64,14 @@ def star_of(fleet: Fleet) -> StarArrays:
     drawn = sources_of(fleet.seed)
     stations = _stations(fleet, sources, drawn)
     # A stream has at most two messages in flight: a leave, and the first one of its next request.
-    wires, downs = wires_of(fleet, streams, dict.fromkeys(streams, 2), sources)
+    rooms = Counter((fleet.target_of(tag), fleet.drafter_of(tag)) for tag in streams for _ in range(2))
+    wires, downs = wires_of(fleet, rooms, max(request.new_tokens for request in flat), sources)
     placed = place_streams(fleet, streams, downs, A_STREAM)
     placed["request"] -= 1  # before the first one
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     star = StarArrays(
         requests=_requests(fleet, streams, lengths), streams=placed, stations=stations, wires=wires,
-        means=_means(fleet, flat), numbers=Numbers(sources.pool.array, at, to, lengths.pool.array),
+        means=_means(fleet, flat), numbers=Numbers(sources.pool.array, at, to, lengths.pool.array, *NO_DECKS),
         heap=np.zeros(len(streams) + 2 * len(stations) + len(wires.messages), dtype=AN_EVENT),
         clocks=np.zeros(1, dtype=A_CLOCK), sources=sources, lengths=lengths,
     )  # fmt: skip
@@ -119,11 +121,11 @@ def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: DrawnLen
     # The first round follows the prompt and the token of the prefill.
     drafting = [fleet.drafter_times(fleet.drafter_of(tag)).prefill for tag in tags]
     made["draft_prefill_s"] = _prefills_s(drafting, lengths_of, prompts)
-    set_sizes(fleet, made, np.repeat(_whole(tags), lengths_of))
+    set_sizes(fleet, made, np.repeat(_whole(tags), lengths_of), made["number"])
     return made
 
 
-def set_sizes(fleet: Fleet, requests: Array, tags: Array) -> None:
+def set_sizes(fleet: Fleet, requests: Array, tags: Array, numbers: Array) -> None:
     """Set the sizes of the first and of the last message of requests; `tags`: the stream of each."""
     size_of = sizes_of(fleet)
     requests["opening_bytes"] = _of_each(
@@ -131,7 +133,7 @@ def set_sizes(fleet: Fleet, requests: Array, tags: Array) -> None:
     )
     # The size of a message is the sum of its parts.
     of_tag = _of_each(lambda tag: size_of(Leave(tag, 0), 0), tags)
-    of_number = _of_each(lambda number: size_of(Leave(0, number), 0), requests["number"])
+    of_number = _of_each(lambda number: size_of(Leave(0, number), 0), numbers)
     requests["leave_bytes"] = of_tag + of_number - size_of(Leave(0, 0), 0)
 
 
@@ -203,16 +205,14 @@ def set_delays(station: Record, overhead: Overhead, sources: MultiplierSources, 
 
 
 def wires_of(
-    fleet: Fleet, streams: Mapping[int, Sequence[Request]], most: Mapping[int, int], sources: MultiplierSources
+    fleet: Fleet, rooms: Mapping[tuple[int, int], int], longest_answer: int, sources: MultiplierSources
 ) -> tuple[Wires, dict[tuple[int, int], int]]:
     """Return both directions of each used link, and the number of each downlink.
 
-    - `most`: messages of each stream in one direction that may be in flight, by tag.
+    - `rooms`: messages in one direction that may be in flight, by target and drafter.
     """
     links = sources_of(fleet.seed).links
-    N, rooms = fleet.verifiers.count, Counter[tuple[int, int]]()
-    for tag, messages in most.items():
-        rooms[fleet.target_of(tag), fleet.drafter_of(tag)] += messages
+    N = fleet.verifiers.count
     dealt = sorted(rooms.items()) if fleet.drafters.stations else []
     ways: list[dict[str, int]] = []
     means: dict[tuple[float, float], int] = {}
@@ -229,7 +229,7 @@ def wires_of(
     size_of, longest = sizes_of(fleet), fleet.room.longest_draft
     committed = longest + 1  # most new tokens between two requests
     if fleet.verifiers.late == "decode":
-        committed = max(request.new_tokens for requests in streams.values() for request in requests)
+        committed = longest_answer
     wires = Wires(
         made,
         np.array(list(means), dtype=A_LINK),

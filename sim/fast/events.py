@@ -13,7 +13,7 @@ Array = Any  # a numpy array of numbers or of records of `layout.py`
 Record = Any  # a record of `layout.py`
 
 # reasons for which a loop returns
-OVER, ROWS, RATIOS, LENGTHS = 0, 1, 2, 3
+OVER, ROWS, RATIOS, LENGTHS, PLACES, WAYS = 0, 1, 2, 3, 4, 5
 
 # events of: a stream, a station, a direction of a link, a station
 JOINS, STEP_ENDS, ARRIVES, GOES_ON = 0, 1, 2, 3
@@ -24,12 +24,17 @@ NO_STEP, PREFILL, DRAFTING, VERIFY, DECODE, CHUNK, DRAFT_PREFILL = 0, 1, 2, 3, 4
 
 
 class Numbers(NamedTuple):
-    """Random numbers: `pool[at[s]:to[s]]` are the next ratios of source s; `lengths` are acceptance lengths."""
+    """Random numbers: `pool[at[s]:to[s]]` are the next ratios of source s; `lengths` are acceptance lengths.
+
+    `decks`: first lengths of requests, so many requests together; `dealt`: the number of the deck at each place.
+    """
 
     pool: Array
     at: Array
     to: Array
     lengths: Array
+    decks: Array
+    dealt: Array
 
 
 class Wires(NamedTuple):

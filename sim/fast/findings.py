@@ -13,7 +13,6 @@ from specfleet.sim.fast import kernel
 from specfleet.sim.fast.arrays import StarArrays
 from specfleet.sim.fast.events import DRAFTING, PREFILL, VERIFY
 from specfleet.sim.fast.kernel import StepLog
-from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.table import KINDS, station_names
 
 
@@ -77,7 +76,7 @@ def _commits(star: StarArrays, tags: Integers, log: StepLog) -> Table:
     )
 
 
-def requests_of(fleet: Fleet, star: StarArrays | ServingArrays, tags: Integers) -> Table:
+def requests_of(fleet: Fleet, star: StarArrays, tags: Integers) -> Table:
     """Return the requests of a finished simulation; `tags`: the stream of each."""
     requests = star.requests
     last = np.zeros(len(requests), dtype=bool)

@@ -23,6 +23,17 @@ A_REQUEST = np.dtype([  # in the order of streams
     ("lengths_to", WHOLE),
 ])  # fmt: skip
 
+A_TEXT = np.dtype([  # a request of serving targets, by number
+    ("opens_s", REAL),
+    ("prompt", SMALL),
+    ("goal", SMALL),
+    ("place", SMALL),  # of its prompt among all works of its target, since it arrived
+    ("opening_bytes", SMALL),
+    ("leave_bytes", SMALL),
+], align=True)  # fmt: skip
+
+A_TIMES = np.dtype([(name, REAL) for name in ("joined_s", "first_s", "last_s")])  # of a request: see `requests_table`
+
 A_STREAM = np.dtype([  # in the order of their first requests
     ("tag", SMALL),
     ("target", SMALL),  # its stations
@@ -110,12 +121,9 @@ A_CLOCK = np.dtype([  # state of the loop; one record
     ("prefills", WHOLE),
 ])  # fmt: skip
 
-A_ROW = np.dtype([  # a stream at a serving target, in the order of their first requests
-    ("tag", SMALL),
+A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request, or a free place
     ("target", SMALL),
-    ("priority", SMALL),
     ("request", SMALL),  # the open request, or the next one
-    ("last", SMALL),  # its last request
     ("epoch", SMALL),
     ("committed", SMALL),  # tokens, prompt included
     ("computed", SMALL),  # tokens of these in the KV cache
@@ -125,9 +133,10 @@ A_ROW = np.dtype([  # a stream at a serving target, in the order of their first 
     ("place", SMALL),  # of that work among all works of its target
     ("share", SMALL),  # tokens of its part of the running step, 0 for none
     ("share_drafts", SMALL),  # drafted ones of these
-    ("behind", SMALL),  # next stream in the queue, -1 for none
+    ("behind", SMALL),  # next stream in the queue, or next free place, -1 for none
     ("length", SMALL),  # place of its next acceptance length
     ("lengths_to", SMALL),
+    ("drawn", SMALL),  # lengths drawn for its request
     ("round", SMALL),  # number of its last draft among those of all streams
     ("drafted_epoch", SMALL),  # its epoch then
     ("granted", TRUTH),  # whether it drafts after the running step
@@ -145,6 +154,8 @@ A_ROW = np.dtype([  # a stream at a serving target, in the order of their first 
     ("waits_there", TRUTH),
     ("cold", TRUTH),  # whether its drafter needs a prefill
     ("catches_up", TRUTH),  # whether its last draft was accepted
+    ("joined_s", REAL),
+    ("first_s", REAL),
     ("ended_s", REAL),  # of its last request, negative before
     ("asked_s", REAL),  # of its draft: arrival of the request, begin of its group, end, arrival
     ("begun_s", REAL),
@@ -162,8 +173,10 @@ A_SERVER = np.dtype([  # targets, then drafters, of the loop of serving targets;
     ("works", SMALL),  # rows with work
     ("members", SMALL),  # rows of the running step
     ("ended", SMALL),  # streams whose requests are complete, until their results leave
-    ("first", SMALL),  # of the queue, -1 for none
+    ("first", SMALL),  # of the queue, -1 for none; requests that have not run yet follow it
     ("newest", SMALL),  # of the queue
+    ("head", SMALL),  # first request of an arrival that has not run, and their number
+    ("fresh", SMALL),
     ("works_made", SMALL),
     ("step", SMALL),  # kind of the running or planned step
     ("follows", SMALL),  # kind of the draft step that follows, NO_STEP for none
@@ -245,8 +258,10 @@ A_SERVING_CLOCK = np.dtype([  # state of the loop of serving targets; one record
     ("now_s", REAL),
     ("begins", WHOLE),  # station that starts a step now, -1 for none
     ("events", WHOLE),  # in the heap
-    ("arriving", WHOLE),  # streams in the ring of arrivals, and the place of the oldest
+    ("arriving", WHOLE),  # streams in the ring of arrivals, and the place of the oldest; or requests, and the next one
     ("oldest", WHOLE),
+    ("free", WHOLE),  # first free row, -1 for none, and their number
+    ("frees", WHOLE),
     ("scheduled", WHOLE),  # events up to now
     ("parts", WHOLE),  # of the log
     ("blocks", WHOLE),
@@ -262,3 +277,5 @@ A_STATE = np.dtype([  # of a table of sums, or of a sample
     ("moments", WHOLE),  # in this row; values up to now
     ("most", WHOLE),  # moments of a row; halvings of the sample
 ])  # fmt: skip
+
+A_HOME = np.dtype([(name, SMALL) for name in ("target", "drafter", "down")])  # of an arrival: stations, and link

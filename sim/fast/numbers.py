@@ -1,13 +1,14 @@
 """Random numbers of the compiled loop, with the generators and draws of the SimPy path."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 
 import numpy as np
 
-from specfleet.fleet.acceptance.models import Sampler
+from specfleet.fleet.acceptance.models import DECK, Sampler
 from specfleet.fleet.times.durations import ratio_blocks
 from specfleet.fleet.times.step_time import Constant, Spread
-from specfleet.sim.fast.events import Array, Numbers
+from specfleet.sim.fast.events import Array, Numbers, Record
 
 ONES = -1  # the source of constant ratios
 RESERVE = 1.1  # lengths drawn in advance, over the expected ones
@@ -71,6 +72,29 @@ class MultiplierSources:
         self.pool.array[start : start + len(block)] = block
         numbers.at[source], numbers.to[source] = start, start + len(block)
         return numbers._replace(pool=self.pool.array)
+
+
+class DealtLengths:
+    """Acceptance lengths of open requests, drawn as they need them. They depend on seed and request alone."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler = sampler
+        self.opened: dict[int, tuple[int, Iterator[int]]] = {}  # request and further lengths, by stream
+
+    def draw(self, numbers: Numbers, stream: int, row: Record) -> None:
+        """Draw lengths for the request of a stream that has none left, or the first ones of its deck."""
+        request, drawn = int(row["request"]), int(row["drawn"])
+        if drawn == 0 and self.sampler.deck is not None:
+            number = request // DECK
+            place = number % len(numbers.dealt)
+            numbers.decks[place], numbers.dealt[place] = self.sampler.deck(number), number
+            return
+        if self.opened.get(stream, (-1, None))[0] != request:
+            lengths = chain.from_iterable(block.tolist() for block in self.sampler.blocks(request))
+            self.opened[stream] = request, islice(lengths, drawn, None)
+        room = numbers.lengths.shape[1]
+        numbers.lengths[stream] = list(islice(self.opened[stream][1], room))
+        row["length"], row["lengths_to"], row["drawn"] = 0, room, drawn + room
 
 
 class DrawnLengths:

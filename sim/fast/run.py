@@ -12,12 +12,13 @@ from specfleet.sim.fast import serving_state as serving
 from specfleet.sim.fast.arrays import StarArrays, star_of
 from specfleet.sim.fast.choice import has_serving_targets
 from specfleet.sim.fast.compiled import CODE, ready
-from specfleet.sim.fast.events import LENGTHS, OVER, RATIOS, ROWS
+from specfleet.sim.fast.events import LENGTHS, OVER, PLACES, RATIOS, ROWS, WAYS
 from specfleet.sim.fast.findings import allocate_log, make_findings, with_double_capacity
 from specfleet.sim.fast.kernel import COLUMNS, TIMES, run_star
 from specfleet.sim.fast.layout import A_BLOCK, A_PART
+from specfleet.sim.fast.numbers import DealtLengths
 from specfleet.sim.fast.serving import run_serving
-from specfleet.sim.fast.serving_arrays import ServingArrays, serving_of
+from specfleet.sim.fast.serving_arrays import ServingArrays, serving_of, with_messages, with_rows
 from specfleet.sim.fast.serving_findings import columns_of, findings_of_log, rows_of
 from specfleet.sim.fast.streamed import streamed_findings
 from specfleet.sim.fast.table import RowBatches
@@ -35,7 +36,7 @@ def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
     """
     table = RowBatches(fleet)
     if has_serving_targets(fleet):
-        arrays = served(fleet, ROOM, lambda arrays, log: table.take(columns_of(arrays, log), rows_in(log)))
+        arrays = served(fleet, ROOM, lambda arrays, log: table.take(columns_of(fleet, arrays, log), rows_in(log)), True)
         return table.whole(), table.counts(arrays.stations["written"])
     star, need, room, empty = star_of(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
     clock = star.clocks[0]
@@ -85,13 +86,19 @@ def _advance(loop: Callable[..., tuple[int, int]], state: Lengths, *logs: Any) -
             state = state._replace(numbers=state.sources.refill(subject, state.numbers))
         elif need == LENGTHS:
             state = _more_lengths(state, subject)
+        elif need == PLACES and isinstance(state, ServingArrays):
+            state = with_rows(state, subject)
+        elif need == WAYS and isinstance(state, ServingArrays):
+            state = with_messages(state, subject)
         else:
             return state, need
 
 
-def served(fleet: Fleet, rows: int, take: Callable[[ServingArrays, serving.StepLog], None]) -> ServingArrays:
+def served(
+    fleet: Fleet, rows: int, take: Callable[[ServingArrays, serving.StepLog], None], recorded: bool = False
+) -> ServingArrays:
     """Run the loop of serving targets to its end; give its log to `take` whenever so many rows are full."""
-    arrays, need = serving_of(fleet), ROWS
+    arrays, need = serving_of(fleet, KEPT, recorded), ROWS
     most = len(arrays.slots.running) + 2  # parts of one step
     log = allocate_parts(2 * most + rows)
     while need != OVER:
@@ -128,6 +135,9 @@ def _more_lengths(state: Lengths, stream: int) -> Lengths:
     """Draw acceptance lengths for the open request of a stream."""
     row, lengths = state.streams[stream], state.lengths
     assert lengths is not None
+    if isinstance(lengths, DealtLengths):
+        lengths.draw(state.numbers, stream, row)
+        return state
     request = state.requests[row["request"]]
     drawn = int(request["lengths_to"] - request["lengths_from"])
     row["length"], row["lengths_to"] = lengths.more(int(request["number"]), drawn)

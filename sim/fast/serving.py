@@ -30,6 +30,7 @@ from specfleet.sim.fast.events import (
     LENGTHS,
     NO_STEP,
     OVER,
+    PLACES,
     PREFILL,
     RATIOS,
     REQUEST,
@@ -37,6 +38,7 @@ from specfleet.sim.fast.events import (
     START,
     STEP_ENDS,
     VERIFY,
+    WAYS,
     Array,
     Numbers,
     Record,
@@ -61,6 +63,8 @@ from specfleet.sim.fast.serving_rows import (
     add_work,
     admits,
     drop_work,
+    free_row,
+    open_row,
     plan_draft_step,
     plan_target_step,
     prefills,
@@ -129,58 +133,88 @@ def log_block(
 
 
 @compiled
-def next_request(requests: Array, streams: Array, slots: Slots, clock: Record, stream: int) -> None:
+def next_request(texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, stream: int) -> None:
     """Schedule the arrival of the next request of a stream, if any is left."""
     row = streams[stream]
-    if row.request < row.last:
-        row.request += 1
-        row.arrives_s = clock.now_s + max(0.0, requests[row.request].opens_s - clock.now_s)
+    if row.request + limits.streams < len(texts):
+        row.request += limits.streams
+        row.arrives_s = clock.now_s
         row.order = clock.scheduled
         clock.scheduled += 1
         slots.arrivals[(clock.oldest + clock.arriving) % len(streams)] = stream
         clock.arriving += 1
+    else:
+        clock.first_done_s = min(clock.first_done_s, clock.now_s)
 
 
 @compiled
-def next_event(streams: Array, slots: Slots, heap: Array, clock: Record) -> tuple[int, int]:
-    """Return the next event and its subject: a stream, a station, or a direction of a link."""
+def next_event(
+    texts: Array, streams: Array, slots: Slots, limits: Limits, heap: Array, clock: Record
+) -> tuple[int, int]:
+    """Return the next event and its subject: a stream or an arrival, a station, or a direction of a link."""
     if clock.arriving > 0:
-        stream = slots.arrivals[clock.oldest]
-        row, other = streams[stream], heap[0]
-        is_first = row.arrives_s < other.time_s or (row.arrives_s == other.time_s and row.order < other.order)
+        subject, other = clock.oldest, heap[0]
+        if limits.streams > 0:
+            subject = slots.arrivals[subject]
+            arrives_s, order = streams[subject].arrives_s, streams[subject].order
+        else:  # they were scheduled before all else
+            arrives_s, order = texts[subject].opens_s, subject
+        is_first = arrives_s < other.time_s or (arrives_s == other.time_s and order < other.order)
         if clock.events == 0 or is_first:
-            return JOINS, stream
+            return JOINS, subject
     if clock.events == 0:
         return NOTHING, 0
     return heap[0].event, heap[0].subject
 
 
 @compiled
-def missing(
-    event: int, subject: int, streams: Array, stations: Array, slots: Slots, wires: Wires, numbers: Numbers
+def deal(row: Record, numbers: Numbers, stream: int) -> bool:
+    """Give a request its first acceptance lengths, if its deck is there."""
+    cards, width = numbers.decks.shape[1], numbers.decks.shape[2]
+    deck, card = row.request // cards, row.request % cards
+    place = deck % len(numbers.dealt)
+    if row.drawn > 0 or numbers.dealt[place] != deck:
+        return False
+    for number in range(width):
+        numbers.lengths[stream, number] = numbers.decks[place, card, number]
+    row.length, row.lengths_to, row.drawn = 0, width, width
+    return True
+
+
+@compiled
+def missing(  # noqa: PLR0911 (one for each reason)
+    event: int, subject: int, streams: Array, stations: Array, slots: Slots, limits: Limits, wires: Wires,
+    numbers: Numbers,
 ) -> tuple[int, int]:  # fmt: skip
     """Return the kind and subject of random numbers that an event may lack; (OVER, 0) if it lacks none."""
     if event == ARRIVES:  # a late draft may be requested again
         way = wires.ways[subject]
-        jitter = wires.ways[streams[wires.messages[way.start + way.oldest].stream].up].jitter
+        up = streams[wires.messages[way.start + way.oldest].stream].up
+        if wires.ways[up].count == wires.ways[up].room:
+            return WAYS, up
+        jitter = wires.ways[up].jitter
         return (RATIOS, jitter) if lacks(numbers, jitter, 1) else (OVER, 0)
     if event != STEP_ENDS:
         return OVER, 0
     station = stations[subject]
     for place in range(station.start, station.start + station.members):
         row = streams[slots.members[place]]
-        if slots.kinds[place] == VERIFY and row.length == row.lengths_to:
+        ends = slots.kinds[place] == VERIFY and row.length == row.lengths_to
+        if ends and not deal(row, numbers, slots.members[place]):
             return LENGTHS, slots.members[place]
         if row.drafter >= 0:
-            jitter = wires.ways[row.down if station.is_drafter else row.up].jitter
-            if lacks(numbers, jitter, station.members):
-                return RATIOS, jitter
+            number = row.down if station.is_drafter else row.up
+            way = wires.ways[number]
+            if way.count + 2 * min(station.members, limits.max_num_seqs) > way.room:  # a draft request and a leave
+                return WAYS, number
+            if lacks(numbers, way.jitter, station.members):
+                return RATIOS, way.jitter
     return OVER, 0
 
 
 @compiled
 def drop_finished(target: Record, streams: Array, slots: Slots) -> None:
-    """Remove the rows of complete requests, which have no blocks."""
+    """Remove the rows of complete texts, which have no blocks."""
     left = 0
     for place in range(target.start, target.start + target.running):
         stream = slots.running[place]
@@ -192,19 +226,21 @@ def drop_finished(target: Record, streams: Array, slots: Slots) -> None:
 
 @compiled
 def send_results(
-    requests: Array, streams: Array, target: Record, slots: Slots, limits: Limits, clock: Record, sums: Sums
+    texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, clock: Record, sums: Sums
 ) -> None:  # fmt: skip
     """Let the results of complete requests leave, and their streams send the next ones."""
     for place in range(target.start, target.start + target.ended):
-        row = streams[slots.ended[place]]
-        request = requests[row.request]
-        request.last_s = clock.now_s
+        stream = slots.ended[place]
+        row = streams[stream]
         if row.epoch == 1:
-            request.first_s = clock.now_s
-        add_request(sums, row, request, limits.streams)
-        if row.request == row.last:
-            clock.first_done_s = min(clock.first_done_s, clock.now_s)
-        next_request(requests, streams, slots, clock, slots.ended[place])
+            row.first_s = clock.now_s
+        times = slots.times[row.request % len(slots.times)]
+        times.joined_s, times.first_s, times.last_s = row.joined_s, row.first_s, clock.now_s
+        add_request(sums, row, texts[row.request], clock.now_s, limits.streams)
+        if limits.streams > 0:
+            next_request(texts, streams, slots, limits, clock, stream)
+        elif row.drafter < 0 or row.epoch == 1:  # else its leave frees it
+            free_row(streams, clock, stream)
     target.ended = 0
 
 
@@ -212,7 +248,7 @@ def send_results(
 def commit(row: Record, request: Record, target: Record, accepted: int, clock: Record, sums: Sums) -> bool:
     """Commit the tokens of a row, and begin its next epoch; return whether its request is complete."""
     if row.epoch == 0:
-        request.first_s = clock.now_s
+        row.first_s = clock.now_s
     tokens = min(accepted + 1, request.goal - row.committed)
     add_commit(sums, clock.now_s, tokens, request.goal - request.prompt)
     row.committed += tokens
@@ -228,7 +264,7 @@ def commit(row: Record, request: Record, target: Record, accepted: int, clock: R
 
 @compiled
 def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for each row, are slow)
-    requests: Array, streams: Array, target: Record, slots: Slots, limits: Limits, wires: Wires, numbers: Numbers,
+    texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, wires: Wires, numbers: Numbers,
     heap: Array, clock: Record, log: StepLog, sums: Sums,
 ) -> None:  # fmt: skip
     """Commit the outcomes of a step; request the next drafts, or plan the draft that follows."""
@@ -237,9 +273,9 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
     for place in range(start, start + target.members):
         stream, kind = slots.members[place], slots.kinds[place]
         row, accepted, finished = streams[stream], 0, False
-        request = requests[row.request]
+        request = texts[row.request]
         if kind == VERIFY:  # of a late draft, the text has passed the first tokens
-            accepted = max(min(numbers.lengths[row.length], row.share_drafts + row.passed) - row.passed, 0)
+            accepted = max(min(numbers.lengths[stream, row.length], row.share_drafts + row.passed) - row.passed, 0)
             row.length += 1
             part = log.parts[target.logged + place - start]
             part.accepted, part.round = accepted, row.round
@@ -249,22 +285,22 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
         row.computed += row.share - row.share_drafts + accepted
         if kind == DECODE and row.drafter >= 0 and row.committed + 1 < request.goal:
             add_commit(sums, clock.now_s, 1, request.goal - request.prompt)
-            decode_late(requests, streams, target, slots, wires, numbers, heap, clock, stream)
+            decode_late(texts, streams, target, slots, wires, numbers, heap, clock, stream)
         elif kind != CHUNK:
             if kind == DECODE and row.work == VERIFY:  # the draft came too late
                 drop_work(target, slots, stream)
             finished = commit(row, request, target, accepted, clock, sums)
             if finished:
                 if row.drafter >= 0 and row.epoch > 1:
-                    send_leave(requests, streams, wires, numbers, heap, clock, stream)
+                    send_leave(texts, streams, wires, numbers, heap, clock, stream)
                 slots.ended[start + target.ended] = stream
                 target.ended += 1
                 if not limits.drafts:
-                    send_results(requests, streams, target, slots, limits, clock, sums)
+                    send_results(texts, streams, target, slots, limits, clock, sums)
             elif limits.drafts:
                 row.granted = drafting = True
             elif row.drafter >= 0:
-                request_draft(requests, streams, wires, numbers, heap, clock, stream)
+                request_draft(texts, streams, wires, numbers, heap, clock, stream)
             else:
                 add_work(target, streams, slots, stream, DECODE)
         if not finished and (limits.reads_prompts or kind != CHUNK):
@@ -274,13 +310,13 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
     if limits.drafts and kept:
         target.follows = DRAFTING if drafting else DRAFT_PREFILL
     else:
-        send_results(requests, streams, target, slots, limits, clock, sums)
+        send_results(texts, streams, target, slots, limits, clock, sums)
     drop_finished(target, streams, slots)
 
 
 @compiled
 def end_draft_step(
-    requests: Array, streams: Array, target: Record, slots: Slots, limits: Limits, clock: Record, log: StepLog,
+    texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, clock: Record, log: StepLog,
     sums: Sums,
 ) -> None:  # fmt: skip
     """Let drafts wait for their verification, and the results of the step before leave."""
@@ -295,15 +331,15 @@ def end_draft_step(
             add_round(sums, clock.now_s, tokens, service_s, target.idle_gap_s, -1.0)
         if row.granted:
             if row.epoch == 1:
-                requests[row.request].first_s = clock.now_s
+                row.first_s = clock.now_s
             row.granted, row.drafts = False, tokens
             add_work(target, streams, slots, stream, VERIFY)
-    send_results(requests, streams, target, slots, limits, clock, sums)
+    send_results(texts, streams, target, slots, limits, clock, sums)
 
 
 @compiled_loop
-def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom)
-    _code: Array, requests: Array, streams: Array, stations: Array, slots: Slots, limits: Limits, laws: Laws,
+def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from top to bottom)
+    _code: Array, texts: Array, streams: Array, stations: Array, slots: Slots, limits: Limits, laws: Laws,
     wires: Wires, numbers: Numbers, heap: Array, clocks: Array, sums: Sums, log: StepLog,
 ) -> tuple[int, int]:  # fmt: skip
     """Run until the end, or until room in the log or random numbers are missing. Return the reason and its subject."""
@@ -337,7 +373,11 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
                     station.mean_s, station.source = draft_step_s(laws, station, streams, slots), station.draft_ratios
                 else:
                     station.idle_gap_s = clock.now_s - station.ended_s
-                    schedule(station, streams, slots, limits)
+                    places = min(limits.max_num_seqs - station.running, station.fresh)
+                    if places > clock.frees:
+                        station.is_planned = False
+                        return PLACES, places
+                    schedule(station, texts, streams, slots, limits, clock)
                     plan_target_step(station, streams, slots, limits)
                     station.mean_s = target_step_s(laws, station, slots)
             if lacks(numbers, station.source, 1):
@@ -370,26 +410,30 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
             push(heap, clock, clock.now_s + station.duration_s, STEP_ENDS, here)
             continue
 
-        event, here = next_event(streams, slots, heap, clock)
+        event, here = next_event(texts, streams, slots, limits, heap, clock)
         if event == NOTHING:
             return OVER, 0
-        need, subject = missing(event, here, streams, stations, slots, wires, numbers)
+        need, subject = missing(event, here, streams, stations, slots, limits, wires, numbers)
         if need != OVER:
             return need, subject
         if event == JOINS:
-            stream = here
-            row = streams[stream]
-            clock.now_s = row.arrives_s
-            clock.oldest = (clock.oldest + 1) % len(streams)
             clock.arriving -= 1
-            here, request = row.target, requests[row.request]
+            if limits.streams > 0:
+                row = streams[here]
+                clock.oldest = (clock.oldest + 1) % len(streams)
+                clock.now_s, number, stream, here = row.arrives_s, row.request, here, row.target
+                open_row(row, number, texts, clock.now_s)
+                queue(stations[here], streams, stream, False)
+            else:
+                clock.oldest, number, stream, here = here + 1, here, -1, here % limits.targets
+                clock.now_s = texts[number].opens_s
+                texts[number].place = stations[here].works_made
+                stations[here].works_made += 1
+                stations[here].fresh += 1
             station = stations[here]
-            row.epoch, row.committed, row.drafted_epoch, request.joined_s = 0, request.prompt, -1, clock.now_s
-            row.length, row.lengths_to, row.drafted_s = request.lengths_from, request.lengths_to, -1.0
-            sums.totals[row_at(sums.totals, sums.states[0], clock.now_s), JOINED] += 1
-            log_part(log, clock, stream, row.request, 0, NO_STEP, 0, request.prompt)
+            log_part(log, clock, stream, number, 0, NO_STEP, 0, texts[number].prompt)
             log_block(log, clock, station, here, JOIN, clock.parts - 1, 1)
-            queue(station, streams, stream, False)
+            sums.totals[row_at(sums.totals, sums.states[0], clock.now_s), JOINED] += 1
         else:
             clock.now_s, order = heap[0].time_s, heap[0].order
             pop(heap, clock)
@@ -403,11 +447,11 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
             block = log_block(log, clock, station, here, message.kind, clock.parts - 1, 1)
             block.bytes = message.bytes
             if message.kind == DRAFT:
-                receive_draft(requests, streams, station, slots, wires, numbers, heap, clock, message)
+                receive_draft(texts, streams, station, slots, wires, numbers, heap, clock, message)
             elif message.kind == REQUEST:
                 receive_request(station, streams, clock, message, sums)
             else:
-                receive_leave(station, streams, slots, message.stream)
+                receive_leave(station, streams, slots, limits, clock, message.stream)
         station = stations[here]
         if event == GOES_ON:
             if order == station.pause:  # else a leave has withdrawn the start
@@ -422,9 +466,9 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
             if station.is_drafter:
                 end_group_step(streams, station, wires, numbers, heap, clock, log, sums)
             elif station.step in (DRAFTING, DRAFT_PREFILL):
-                end_draft_step(requests, streams, station, slots, limits, clock, log, sums)
+                end_draft_step(texts, streams, station, slots, limits, clock, log, sums)
             else:
-                end_target_step(requests, streams, station, slots, limits, wires, numbers, heap, clock, log, sums)
+                end_target_step(texts, streams, station, slots, limits, wires, numbers, heap, clock, log, sums)
         if not is_ready(station, streams, slots, limits):
             station.queued, station.delayed, station.pause = False, False, -1
         elif station.pause < 0:

@@ -1,6 +1,6 @@
 """Arrays of serving targets for their compiled loop: requests, streams, stations, links, and the laws of steps."""
 
-from collections import Counter
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -8,28 +8,22 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from specfleet.fleet.acceptance.models import Sampler
+from specfleet.fleet.acceptance.models import DECK, FIRST_BLOCK, Sampler
 from specfleet.fleet.acceptance.sources import sources_of
 from specfleet.fleet.policies.group import One
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.scenario.workload import check_records, requests_of
 from specfleet.fleet.stations.outcomes import Outcomes
 from specfleet.fleet.times.effects import NEVER_IDLE
 from specfleet.fleet.times.roofline import Roofline
 from specfleet.fleet.times.station_times import DrafterTimes
 from specfleet.fleet.times.step_time import StepTime
-from specfleet.sim.fast.arrays import (
-    NewGenerator,
-    drawn_lengths,
-    place_streams,
-    set_delays,
-    set_sizes,
-    texts_of,
-    wires_of,
-)
+from specfleet.sim.fast.arrays import NO_DECKS, NewGenerator, set_delays, set_sizes, wires_of
 from specfleet.sim.fast.events import Array, Numbers, Record, Wires
 from specfleet.sim.fast.layout import (
+    A_HOME,
     A_LAW,
+    A_MESSAGE,
     A_POINT,
     A_ROOFLINE,
     A_ROW,
@@ -37,15 +31,19 @@ from specfleet.sim.fast.layout import (
     A_SERVER,
     A_SERVING_CLOCK,
     A_STATE,
+    A_TEXT,
+    A_TIMES,
     AN_ATTENTION,
     AN_EVENT,
 )
-from specfleet.sim.fast.numbers import DrawnLengths, MultiplierSources, child
+from specfleet.sim.fast.numbers import DealtLengths, MultiplierSources, child
 from specfleet.sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots
 from specfleet.sim.fast.sums import COLUMNS, SAMPLED, WORK, Sums
 
 UNLIMITED = 1 << 40  # KV blocks
 ROWS, SAMPLE = 1 << 14, 1 << 17  # of a table of sums; values of a sample
+FIRST_MESSAGES, FIRST_ROWS, FIRST_DECKS = 16, 64, 16
+ROUNDS = 256  # lengths of an open request
 MOST_SUMS = 1 << 20  # of the stations' times
 LATE = {"skip": SKIP, "decode": DECODE_LATE, "wait": WAIT}
 
@@ -53,7 +51,7 @@ LATE = {"skip": SKIP, "decode": DECODE_LATE, "wait": WAIT}
 class ServingArrays(NamedTuple):
     """State of the loop, and its sources of random numbers; see `serving.py` and `layout.py`."""
 
-    requests: Array
+    texts: Array
     streams: Array
     stations: Array
     slots: Slots
@@ -65,41 +63,88 @@ class ServingArrays(NamedTuple):
     clocks: Array
     sums: Sums
     sources: MultiplierSources
-    lengths: DrawnLengths | None
+    lengths: DealtLengths | None
+
+    def tags(self, requests: Array) -> Array:
+        """Return the streams of requests: dealt in turn, or one for each."""
+        return requests % self.limits.streams if self.limits.streams else requests
 
 
-def serving_of(fleet: Fleet) -> ServingArrays:
+def serving_of(fleet: Fleet, timed: int, recorded: bool) -> ServingArrays:
     """Lay out serving targets in their initial state.
+
+    - `timed`: most requests of a run that keeps their times.
+    - `recorded`: whether it keeps its rows.
 
     Raises InputError as the SimPy path does, for a bad workload file or acceptance model.
     """
-    streams = streams_of(fleet)
-    sampler, lengths = Outcomes(fleet).lengths, None
-    flat = [request for requests in streams.values() for request in requests]
-    if isinstance(sampler, Sampler):
-        lengths = drawn_lengths(fleet, sampler, flat)
-    sources, laws = MultiplierSources(), LawTables()
-    # Of each request, a draft request and a leave may be in flight. Unless texts go on without drafts, only its leave
-    # is in flight when the next request begins.
-    # A leave that withdraws a start leaves its place among the events to the end of that delay.
-    most = {tag: 2 * len(requests) if fleet.verifiers.late == "decode" else 2 for tag, requests in streams.items()}
-    requests, (wires, downs) = texts_of(flat, lengths), wires_of(fleet, streams, most, sources)
-    rows, stations = place_streams(fleet, streams, downs, A_ROW), _stations(fleet, sources, laws)
-    if fleet.drafters.stations:
-        set_sizes(fleet, requests, np.repeat(rows["tag"], list(map(len, streams.values()))))
-    at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
-    clocks = np.zeros(1, dtype=A_SERVING_CLOCK)
-    clocks["begins"], clocks["arriving"], clocks["scheduled"] = -1, len(rows), len(rows)
-    clocks["first_done_s"] = np.inf
+    requests, sampler = requests_of(fleet), Outcomes(fleet).lengths
+    lengths = DealtLengths(sampler) if isinstance(sampler, Sampler) else None
+    if recorded:
+        check_records(fleet, requests)
+    count, sources, laws = len(requests.prompts), MultiplierSources(), LawTables()
+    N, M = fleet.verifiers.count, fleet.drafters.stations
+    tags = range(min(fleet.streams or count, math.lcm(N, M or 1)))  # they are dealt in turn
+    pairs = [(fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags]
+    wires, downs = wires_of(fleet, dict.fromkeys(pairs, FIRST_MESSAGES), int(requests.answers.max()), sources)
+    homes = np.zeros(len(pairs), dtype=A_HOME)
+    homes["target"] = [target for target, _ in pairs]
+    homes["drafter"] = [N + drafter if M else -1 for _, drafter in pairs]
+    homes["down"] = [downs.get(pair, -1) for pair in pairs]
+    stations = _stations(fleet, sources, laws)
+    texts = np.zeros(count, dtype=A_TEXT)
+    texts["prompt"], texts["goal"] = requests.prompts, requests.prompts + requests.answers
+    texts["opens_s"] = requests.opens_s
+    if M:
+        numbers = np.arange(count)
+        set_sizes(fleet, texts, numbers % fleet.streams if fleet.streams else numbers, numbers)
+    slots, clocks = _slots(fleet, stations, homes, count, timed), np.zeros(1, dtype=A_SERVING_CLOCK)
+    rows = np.zeros(fleet.streams, dtype=A_ROW)
     rows["open_there"] = rows["ended_s"] = -1
-    rows["arrives_s"], rows["order"] = requests["opens_s"][rows["request"]], np.arange(len(rows))
+    rows["request"] = rows["order"] = np.arange(fleet.streams)
+    for name in homes.dtype.names or ():
+        rows[name] = homes[name][rows["request"] % len(homes)]
+    rows["up"] = rows["down"] + 1
+    clocks["begins"], clocks["free"], clocks["first_done_s"] = -1, -1, np.inf
+    clocks["arriving"] = clocks["scheduled"] = fleet.streams or count
+    at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
+    decks, dealt = NO_DECKS
+    if lengths is not None:
+        places = FIRST_DECKS + 4 * len(rows) // DECK
+        decks, dealt = np.zeros((places, DECK, FIRST_BLOCK), dtype=np.int16), np.full(places, -1)
+    drawn = np.zeros((len(rows), ROUNDS if lengths else 1), dtype=np.int16)
     return ServingArrays(
-        requests=requests, streams=rows, stations=stations, slots=_slots(fleet, stations, rows), limits=_limits(fleet),
+        texts=texts, streams=rows, stations=stations, slots=slots, limits=_limits(fleet),
         laws=laws.arrays(fleet.drafters.times), wires=wires,
-        numbers=Numbers(sources.pool.array, at, to, lengths.pool.array if lengths else np.zeros(0, dtype=np.int16)),
+        numbers=Numbers(sources.pool.array, at, to, drawn, decks, dealt),
         heap=np.zeros(1 + len(stations) + len(wires.messages), dtype=AN_EVENT), clocks=clocks,
         sums=_sums(fleet, len(stations)), sources=sources, lengths=lengths,
     )  # fmt: skip
+
+
+def with_rows(arrays: ServingArrays, needed: int) -> ServingArrays:
+    """Return the arrays with so many more free rows, and at least twice as many as before."""
+    rows, clock, drawn = arrays.streams, arrays.clocks[0], arrays.numbers.lengths
+    more = max(needed, len(rows), FIRST_ROWS)
+    made = np.zeros(more, dtype=A_ROW)
+    made["behind"] = np.arange(len(rows) + 1, len(rows) + more + 1)
+    made["behind"][-1] = clock["free"]
+    clock["free"], clock["frees"] = len(rows), clock["frees"] + more
+    lengths = np.concatenate([drawn, np.zeros((more, drawn.shape[1]), dtype=np.int16)])
+    return arrays._replace(
+        streams=np.concatenate([rows, made]), numbers=arrays.numbers._replace(lengths=lengths)
+    )  # fmt: skip
+
+
+def with_messages(arrays: ServingArrays, number: int) -> ServingArrays:
+    """Return the arrays with room for more messages in a direction of a link: two of each row of a target."""
+    wires, way = arrays.wires, arrays.wires.ways[number]
+    order = way["start"] + (way["oldest"] + np.arange(way["room"])) % way["room"]
+    more = int(way["room"]) + 2 * min(arrays.limits.max_num_seqs, len(arrays.slots.running))
+    messages = np.concatenate([wires.messages, wires.messages[order], np.zeros(more, dtype=A_MESSAGE)])
+    way["start"], way["oldest"], way["room"] = len(wires.messages), 0, way["room"] + more
+    heap = np.concatenate([arrays.heap, np.zeros(len(messages) - len(wires.messages), dtype=AN_EVENT)])
+    return arrays._replace(wires=wires._replace(messages=messages), heap=heap)
 
 
 class LawTables:
@@ -163,7 +208,7 @@ def _stations(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Arra
         _set_steps(made[N + number], steps, laws, sources, partial(child, drawn.drafters, *path))
         set_delays(made[N + number], drafting.overhead, sources, partial(child, drawn.delays, number))
     made["first"] = made["newest"] = made["pause"] = -1
-    made["is_drafter"] = np.arange(N + M) >= N
+    made["is_drafter"], made["head"] = np.arange(N + M) >= N, np.arange(N + M)
     made["free_blocks"] = UNLIMITED
     made["free_blocks"][:N] = [fleet.verifiers.batching_of(target).kv_blocks or UNLIMITED for target in range(N)]
     return made
@@ -180,16 +225,19 @@ def _set_steps(
             station[name] = laws.add(step)
 
 
-def _slots(fleet: Fleet, stations: Array, rows: Array) -> Slots:
+def _slots(fleet: Fleet, stations: Array, homes: Array, requests: int, timed: int) -> Slots:
     """Return empty places for the rows of each station, and all first requests in order of arrival."""
-    streams, limits = Counter(rows["target"].tolist()) + Counter(rows["drafter"].tolist()), _limits(fleet)
+    limits, streams = _limits(fleet), fleet.streams or requests
     most = [limits.group if station["is_drafter"] else limits.max_num_seqs for station in stations]
-    places = np.array([min(streams[number], rows_most) for number, rows_most in enumerate(most)], dtype=np.int64)
+    dealt = [np.bincount(homes[name][homes[name] >= 0], minlength=len(stations)) for name in ("target", "drafter")]
+    at_most = sum(dealt) * -(-streams // len(homes))
+    places = np.minimum(at_most, most).astype(np.int64)
     stations["start"] = np.cumsum(places) - places
     running, works, members, ended, kinds, tokens = (np.zeros(places.sum(), dtype=np.int32) for _ in range(6))
     fed, context = (np.zeros(places.sum()) for _ in range(2))
-    arrivals = np.argsort(rows["arrives_s"], kind="stable").astype(np.int32)
-    return Slots(running, works, members, ended, kinds, tokens, fed, context, arrivals)
+    arrivals = np.arange(max(fleet.streams, 1), dtype=np.int32)
+    times = np.zeros(requests if requests <= timed else 1, dtype=A_TIMES)
+    return Slots(running, works, members, ended, kinds, tokens, fed, context, arrivals, homes, times)
 
 
 def _limits(fleet: Fleet) -> Limits:
@@ -200,6 +248,7 @@ def _limits(fleet: Fleet) -> Limits:
         **named, drafts=int(drafts is not None), depth=by.depth, positions=by.positions,
         reads_prompts=int(drafts is not None and drafts.reads_prompts), late=LATE[fleet.verifiers.late],
         group=1 if isinstance(group, One) else group.most, streams=fleet.streams,
+        targets=fleet.verifiers.count,
     )  # fmt: skip
 
 

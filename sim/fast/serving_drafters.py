@@ -19,18 +19,18 @@ from specfleet.sim.fast.events import (
     Wires,
     send,
 )
-from specfleet.sim.fast.serving_rows import add_work, drop_work
+from specfleet.sim.fast.serving_rows import add_work, drop_work, free_row
 from specfleet.sim.fast.serving_state import Limits, Slots, StepLog
 from specfleet.sim.fast.sums import Sums, add_return, add_round
 
 
 @compiled
 def request_draft(
-    requests: Array, streams: Array, wires: Wires, numbers: Numbers, heap: Array, clock: Record, stream: int
+    texts: Array, streams: Array, wires: Wires, numbers: Numbers, heap: Array, clock: Record, stream: int
 ) -> None:  # fmt: skip
     """Request a draft of a row from its drafter."""
     row = streams[stream]
-    size = requests[row.request].opening_bytes
+    size = texts[row.request].opening_bytes
     if row.epoch > 1:
         size = wires.request_bytes[row.committed - row.requested]
     message = send(wires, numbers, heap, clock, row.up, size)
@@ -41,18 +41,18 @@ def request_draft(
 
 @compiled
 def send_leave(
-    requests: Array, streams: Array, wires: Wires, numbers: Numbers, heap: Array, clock: Record, stream: int
+    texts: Array, streams: Array, wires: Wires, numbers: Numbers, heap: Array, clock: Record, stream: int
 ) -> None:  # fmt: skip
     """Close a complete request at its drafter."""
     row = streams[stream]
-    message = send(wires, numbers, heap, clock, row.up, requests[row.request].leave_bytes)
+    message = send(wires, numbers, heap, clock, row.up, texts[row.request].leave_bytes)
     message.kind, message.stream, message.request = LEAVE, stream, row.request
     message.epoch, message.base, message.tokens, message.round = 0, 0, 0, -1
 
 
 @compiled
 def drop_drafts(
-    requests: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
+    texts: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
     clock: Record, stream: int, tokens: int,
 ) -> None:  # fmt: skip
     """Drop the first tokens of a late draft, which the text has passed; request another if none is left."""
@@ -63,12 +63,12 @@ def drop_drafts(
         return
     row.drafts, row.passed = 0, 0
     row.epoch += 1
-    request_draft(requests, streams, wires, numbers, heap, clock, stream)
+    request_draft(texts, streams, wires, numbers, heap, clock, stream)
 
 
 @compiled
 def decode_late(
-    requests: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
+    texts: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
     clock: Record, stream: int,
 ) -> None:  # fmt: skip
     """Commit a token of a row whose draft is late. A draft that came meanwhile, perhaps empty, loses its first
@@ -79,12 +79,12 @@ def decode_late(
     if row.work == VERIFY:
         drop_work(target, slots, stream)
         row.work = NO_STEP
-        drop_drafts(requests, streams, target, slots, wires, numbers, heap, clock, stream, 1)
+        drop_drafts(texts, streams, target, slots, wires, numbers, heap, clock, stream, 1)
 
 
 @compiled
 def receive_draft(
-    requests: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
+    texts: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
     clock: Record, message: Record,
 ) -> None:  # fmt: skip
     """Let a row wait for the verification of its draft, unless its request is complete."""
@@ -94,7 +94,7 @@ def receive_draft(
         return
     row.drafts, row.round, row.arrived_s, row.at_target_s = message.tokens, message.round, clock.now_s, -1.0
     if row.passed > 0:
-        drop_drafts(requests, streams, target, slots, wires, numbers, heap, clock, stream, row.passed)
+        drop_drafts(texts, streams, target, slots, wires, numbers, heap, clock, stream, row.passed)
     else:
         add_work(target, streams, slots, stream, VERIFY)
 
@@ -121,10 +121,12 @@ def receive_request(drafter: Record, streams: Array, clock: Record, message: Rec
 
 
 @compiled
-def receive_leave(drafter: Record, streams: Array, slots: Slots, stream: int) -> None:
+def receive_leave(drafter: Record, streams: Array, slots: Slots, limits: Limits, clock: Record, stream: int) -> None:
     """End a session at its drafter. If its draft is late, it may still wait there, or be about to draft."""
     row = streams[stream]
     row.open_there = -1
+    if limits.streams == 0:
+        free_row(streams, clock, stream)
     if row.waits_there:
         row.waits_there = False
         before, other = -1, drafter.first
@@ -188,7 +190,8 @@ def end_group_step(
         part = log.parts[drafter.logged + number]
         row = streams[part.stream]
         if drafter.step == DRAFTING:
-            add_round(sums, clock.now_s, part.tokens, service_s, drafter.idle_gap_s, row.begun_s - row.asked_s)
+            wait_s = row.begun_s - row.asked_s if row.open_there == part.request else -1.0
+            add_round(sums, clock.now_s, part.tokens, service_s, drafter.idle_gap_s, wait_s)
         if row.open_there != part.request:
             continue
         if drafter.step == PREFILL:

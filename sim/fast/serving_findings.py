@@ -10,7 +10,7 @@ from specfleet.fleet.records.metrics.tables import COMMITTING, at_drafter, with_
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.events import DONE, DRAFT, DRAFTING, JOIN, REQUEST, START, Array
-from specfleet.sim.fast.findings import requests_of, steps_table, words_of
+from specfleet.sim.fast.findings import steps_table, words_of
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
 from specfleet.sim.fast.table import EVENTS, KINDS, station_names
@@ -19,9 +19,9 @@ SOURCES = {  # of each column: a part of the log or of the arrays, and its field
     **{name: ("blocks", name) for name in ("time_s", "duration_s", "begun_s", "gap_s")},
     **{name: ("blocks", name) for name in ("station", "seq", "event", "step")}, "idle_gap_s": ("blocks", "gap_s"),
     "payload_bytes": ("blocks", "bytes"),
-    **{name: ("parts", name) for name in ("base", "kind", "epoch", "tokens", "accepted", "round")},
-    "flag": ("parts", "epoch"), "tag": ("streams", "tag"), "priority": ("streams", "priority"),
-    "request": ("requests", "number"), "goal": ("requests", "goal"), "left": ("requests", "goal"),
+    **{name: ("parts", name) for name in ("base", "kind", "epoch", "tokens", "accepted", "round", "request")},
+    "flag": ("parts", "epoch"), "tag": ("parts", "request"), "priority": ("parts", "request"),
+    "goal": ("texts", "goal"), "left": ("texts", "goal"),
 }  # fmt: skip
 ONLY_OF = {  # events
     "duration_s": (DONE,), "accepted": (DONE,), "idle_gap_s": (START,), "goal": (JOIN,), "priority": (JOIN, REQUEST),
@@ -33,7 +33,9 @@ FURTHER = ("begun_s", "gap_s", "round", "left")  # not of the event table; `left
 class LoggedRows:
     """Rows of the event table, column by column: those of some blocks of a log."""
 
-    def __init__(self, serving: ServingArrays, log: StepLog, blocks: Array) -> None:
+    def __init__(self, fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array) -> None:
+        targets = range(fleet.verifiers.count)
+        self.priorities: Array = np.array([fleet.verifiers.priority(target) for target in targets])
         self.serving, self.parts, self.blocks = serving, log.parts, blocks
         counts = blocks["parts"]
         self.block: Array = np.repeat(np.arange(len(blocks)), counts)
@@ -50,10 +52,12 @@ class LoggedRows:
                 values = self.blocks[field][self.block]
             case "parts":
                 values = self.parts[field][self.part]
-            case "streams":
-                values = self.serving.streams[field][self.parts["stream"][self.part]]
             case _:
-                values = self.serving.requests[field][self.parts["request"][self.part]]
+                values = self.serving.texts[field][self.parts["request"][self.part]]
+        if name in ("tag", "priority"):
+            values = self.serving.tags(values)
+        if name == "priority":
+            values = self.priorities[values % len(self.priorities)]
         if name == "seq":
             values = values + self.within
         if name == "left":
@@ -65,9 +69,9 @@ class LoggedRows:
         return np.where(np.isin(self.blocks["event"], ONLY_OF[name])[self.block], values, 0)
 
 
-def columns_of(serving: ServingArrays, log: StepLog) -> dict[str, Array]:
+def columns_of(fleet: Fleet, serving: ServingArrays, log: StepLog) -> dict[str, Array]:
     """Return the columns of the event table that the loop writes."""
-    rows = LoggedRows(serving, log, log.blocks)
+    rows = LoggedRows(fleet, serving, log, log.blocks)
     columns = {name: rows.column(name) for name in SCHEMA.names}
     return {name: column for name, column in columns.items() if column is not None}
 
@@ -78,11 +82,10 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
     ended = rows_of(fleet, serving, log, ends, FURTHER)
     kinds, speculates, targets = log.parts["kind"][ends["first"]], fleet.drafters.count > 0, fleet.verifiers.count
     drafts = (kinds == DRAFTING) | (ends["station"] >= targets)
-    tags = np.repeat(serving.streams["tag"], np.diff(serving.streams["last"], prepend=-1))
     verified, committing = ended.where(ended.kind.among("verify")), ended.kind.among(*COMMITTING) & ~at_drafter(ended)
     accepted, left = ended.accepted[committing], ended.left[committing]
     commits = Table(len(ended), SCHEMA.names, lambda name: getattr(ended, name)).where(committing)
-    commits, requests = commits.plus(committed=np.minimum(accepted + 1, left)), requests_of(fleet, serving, tags)
+    commits, requests = commits.plus(committed=np.minimum(accepted + 1, left)), _requests(serving)
     return Findings(
         fleet=fleet,
         commits=commits,
@@ -98,7 +101,7 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
 
 def rows_of(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, further: tuple[str, ...] = ()) -> Table:
     """Return the rows of some blocks of a log as a table, with further columns."""
-    rows = LoggedRows(serving, log, blocks)
+    rows = LoggedRows(fleet, serving, log, blocks)
     named = {"station": station_names(fleet), "event": EVENTS.to_pylist(), "kind": KINDS}
 
     def column(name: str) -> Column:
@@ -142,7 +145,8 @@ def _at_drafters(fleet: Fleet, serving: ServingArrays, log: StepLog) -> dict[str
     """Return the times of rounds, by their number: those of messages, and the start of the first step for each."""
     blocks, parts, count = log.blocks, log.parts, int(serving.clocks["rounds"][0])
     asking, coming = (blocks[blocks["event"] == event] for event in (REQUEST, DRAFT))  # requests number the rounds
-    begun = LoggedRows(serving, log, blocks[(blocks["event"] == START) & (blocks["station"] >= fleet.verifiers.count)])
+    drafting = (blocks["event"] == START) & (blocks["station"] >= fleet.verifiers.count)
+    begun = LoggedRows(fleet, serving, log, blocks[drafting])
     of, returned_s = parts["request"][asking["first"]], np.full(count, np.nan)
     order = np.argsort(of, kind="stable")
     follows = of[order[1:]] == of[order[:-1]]
@@ -160,6 +164,18 @@ def _by_round(count: int, rounds: Array, values: Array) -> Array:
     first = np.full(count, np.nan)
     first[rounds[::-1]] = values[::-1]
     return first
+
+
+def _requests(serving: ServingArrays) -> Table:
+    """Return the requests of a finished simulation."""
+    texts, times, number = serving.texts, serving.slots.times, np.arange(len(serving.texts))
+    tags, streams = serving.tags(number), serving.limits.streams
+    return Table.of(
+        tag=tags, request=number, **{name: times[name] for name in times.dtype.names or ()},
+        prompt_tokens=texts["prompt"].astype(np.float64), tokens=(texts["goal"] - texts["prompt"]).astype(np.float64),
+        finished=np.ones(len(texts), dtype=bool), refused=np.zeros(len(texts), dtype=bool),
+        last=np.logical_and(streams > 0, number + streams >= len(texts)),
+    ).where(np.lexsort((number, tags)))  # fmt: skip
 
 
 def _verified(verified: Table) -> Table:

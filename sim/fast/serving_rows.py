@@ -6,6 +6,22 @@ from specfleet.sim.fast.serving_state import DECODE_LATE, MIXED, WAIT, Limits, S
 
 
 @compiled
+def open_row(row: Record, request: int, texts: Array, joined_s: float) -> None:
+    """Let a row have a request."""
+    row.request, row.committed, row.joined_s = request, texts[request].prompt, joined_s
+    row.epoch, row.drafted_epoch, row.drafted_s = 0, -1, -1.0
+    row.length, row.lengths_to, row.drawn = 0, 0, 0
+
+
+@compiled
+def free_row(streams: Array, clock: Record, stream: int) -> None:
+    """Free the row of an arrival that nothing refers to any more."""
+    streams[stream].behind = clock.free
+    clock.free = stream
+    clock.frees += 1
+
+
+@compiled
 def queue(target: Record, streams: Array, stream: int, first: bool) -> None:
     """Let a stream wait for admission, before all others or behind them, with the newest work."""
     row = streams[stream]
@@ -55,11 +71,24 @@ def preempt(target: Record, streams: Array, slots: Slots) -> None:
 
 
 @compiled
-def admit(target: Record, streams: Array, slots: Slots) -> None:
-    """Let the first waiting stream run. Its work keeps its place among all work."""
+def admit(target: Record, texts: Array, streams: Array, slots: Slots, clock: Record, targets: int) -> Record:
+    """Let the first waiting stream run, and return its row. Its work keeps its place among all work."""
     stream = target.first
-    row = streams[stream]
-    target.first = row.behind
+    if stream >= 0:
+        row = streams[stream]
+        target.first = row.behind
+    else:
+        stream = clock.free
+        row = streams[stream]
+        clock.free = row.behind
+        clock.frees -= 1
+        home = slots.homes[target.head % len(slots.homes)]
+        row.target, row.drafter, row.down, row.up = home.target, home.drafter, home.down, home.down + 1
+        open_row(row, target.head, texts, texts[target.head].opens_s)
+        row.work, row.place, row.computed, row.drafts = PREFILL, texts[target.head].place, 0, 0
+        row.ended_s, row.open_there, row.waits_there, row.granted, row.passed = -1.0, -1, False, False, 0
+        target.fresh -= 1
+        target.head += targets
     slots.running[target.start + target.running] = stream
     target.running += 1
     place = target.start + target.works
@@ -68,12 +97,13 @@ def admit(target: Record, streams: Array, slots: Slots) -> None:
         place -= 1
     slots.works[place] = stream
     target.works += 1
+    return row
 
 
 @compiled
 def admits(target: Record, limits: Limits) -> bool:
     """Whether a stream waits for a row, and one is free."""
-    return bool(target.first >= 0 and target.running < limits.max_num_seqs)
+    return bool((target.first >= 0 or target.fresh > 0) and target.running < limits.max_num_seqs)
 
 
 @compiled
@@ -86,19 +116,20 @@ def prefills(target: Record, streams: Array, slots: Slots, limits: Limits) -> bo
 
 
 @compiled
-def schedule(target: Record, streams: Array, slots: Slots, limits: Limits) -> None:
+def schedule(target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record) -> None:
     """Set the shares of the next step as `ContinuousBatching.schedule`, of the rows that `Rows.next_step` picks."""
     planned, preempted = False, False
     if limits.prefill_first:
-        planned, preempted = schedule_rows(target, streams, slots, limits, True, False)
+        planned, preempted = schedule_rows(target, texts, streams, slots, limits, clock, True, False)
     if not planned:
-        schedule_rows(target, streams, slots, limits, False, preempted)
+        schedule_rows(target, texts, streams, slots, limits, clock, False, preempted)
 
 
 @compiled
 def schedule_rows(
-    target: Record, streams: Array, slots: Slots, limits: Limits, prompts_alone: bool, preempted: bool
-) -> tuple[bool, bool]:
+    target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, prompts_alone: bool,
+    preempted: bool,
+) -> tuple[bool, bool]:  # fmt: skip
     """Set the shares of all rows, or of prompts, and return whether there are any, and whether a row was preempted."""
     left, size, place = limits.max_num_batched_tokens, limits.block_size, 0
     waits = limits.late == WAIT
@@ -128,12 +159,12 @@ def schedule_rows(
             left -= tokens + limits.slots
         place += 1
     while not preempted and admits(target, limits) and not (waits and only == VERIFY):
-        row = streams[target.first]
-        tokens = min(row.committed, left - limits.slots)
+        known = streams[target.first].committed if target.first >= 0 else texts[target.head].prompt
+        tokens = min(known, left - limits.slots)
         needed = -(-(tokens + limits.lookahead) // size)
-        if tokens <= 0 or max(needed, -(-row.committed // size)) > target.free_blocks:
+        if tokens <= 0 or max(needed, -(-known // size)) > target.free_blocks:
             break
-        admit(target, streams, slots)
+        row = admit(target, texts, streams, slots, clock, limits.targets)
         row.share, row.share_drafts, row.blocks = tokens, 0, needed
         target.free_blocks -= row.blocks
         left -= tokens + limits.slots

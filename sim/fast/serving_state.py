@@ -13,7 +13,7 @@ class Limits(NamedTuple):
 
     - `prefill_first`, and `drafts`, `reads_prompts` of targets that draft themselves: 0 or 1.
     - `late`: a value of LATE; `group`: most sessions in a step of a drafter elsewhere.
-    - `streams`: of a closed loop; 0 for arrivals.
+    - `streams`: of a closed loop; 0 for arrivals, which are dealt to so many `targets` in turn.
     """
 
     max_num_seqs: int
@@ -29,6 +29,7 @@ class Limits(NamedTuple):
     late: int
     group: int
     streams: int
+    targets: int
 
 
 class Laws(NamedTuple):
@@ -54,7 +55,8 @@ class Slots(NamedTuple):
       `members`: those in the step.
     - `ended`: streams whose requests are complete, until their results leave, after the draft.
     - `kinds`, `tokens`: of the parts of the members; `fed`, `context`: tokens of these in one pass.
-    - `arrivals`: the ring of streams with a next request, by time.
+    - `arrivals`: the ring of streams with a next request, by time; `homes`: those of arrivals, in turn.
+    - `times`: of requests, if there is room for all.
     """
 
     running: Array
@@ -66,6 +68,8 @@ class Slots(NamedTuple):
     fed: Array
     context: Array
     arrivals: Array
+    homes: Array
+    times: Array
 
 
 class StepLog(NamedTuple):

@@ -139,21 +139,21 @@ def add_return(sums: Sums, row: Record, now_s: float) -> None:
 
 
 @compiled
-def add_request(sums: Sums, row: Record, request: Record, streams: int) -> None:
+def add_request(sums: Sums, row: Record, text: Record, ended_s: float, streams: int) -> None:
     """Count a request as its last token leaves; `streams`: of a closed loop, else 0."""
-    ended_s, tokens = request.last_s, request.goal - request.prompt
+    tokens = text.goal - text.prompt
     total = sums.totals[row_at(sums.totals, sums.states[0], ended_s)]
-    asked_s = request.joined_s - sums.limits_s[OUTSIDE]
-    ttft_s, latency_s = request.first_s - asked_s, ended_s - asked_s
+    asked_s = row.joined_s - sums.limits_s[OUTSIDE]
+    ttft_s, latency_s = row.first_s - asked_s, ended_s - asked_s
     is_good = not (ttft_s > sums.limits_s[TTFT] or latency_s > sums.limits_s[LATENCY])
     total[ENDED] += 1
     total[TTFT_S] += ttft_s
     total[LATENCY_S] += latency_s
-    total[MIDDLE] += request.prompt + tokens / 2
+    total[MIDDLE] += text.prompt + tokens / 2
     sample(sums, TTFT, ended_s, ttft_s)
     sample(sums, LATENCY, ended_s, latency_s)
     if tokens > 1:
-        tpot_s = (ended_s - request.first_s) / (tokens - 1)
+        tpot_s = (ended_s - row.first_s) / (tokens - 1)
         is_good = is_good and not tpot_s > sums.limits_s[TPOT]
         total[TPOTS] += 1
         total[TPOT_S] += tpot_s
@@ -161,7 +161,7 @@ def add_request(sums: Sums, row: Record, request: Record, streams: int) -> None:
     total[GOOD] += is_good
     if streams > 0 and (row.ended_s >= 0 or streams == 1):
         total[CYCLES] += 1
-        total[CYCLE_S] += ended_s - (row.ended_s if row.ended_s >= 0 else request.joined_s)
+        total[CYCLE_S] += ended_s - (row.ended_s if row.ended_s >= 0 else row.joined_s)
         total[GOOD_CYCLES] += is_good
     row.ended_s = ended_s
 
