@@ -187,7 +187,7 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
             for role, placed in (("target", target), ("drafter", drafter))
             if placed.shape.positions
         },
-        sources=_sources(target, drafter),
+        sources=_sources(target, drafter) | {"request_s": host.request_s.source},
     )
 
 
@@ -206,7 +206,6 @@ def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
         "vocabulary": f"stated: {target.shape.name}",
         "hidden": f"stated: {target.shape.name}",
         "kv": NOTE,
-        "request_s": "estimated: of the engine, for models of this kind",
         "provenance": "stated: max_position_embeddings of the models",
         "catch_up_s": LEFT_OUT,
         "overhead": LEFT_OUT,
