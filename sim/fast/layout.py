@@ -78,8 +78,8 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
     ("joined_s", REAL),
     ("first_s", REAL),
     ("ended_s", REAL),  # of its last request, negative before
-    ("asked_s", REAL),  # of its draft: arrival of the request, begin of its group, end, arrival
-    ("begun_s", REAL),
+    ("asked_s", REAL),  # of its draft: arrival of the request, wait until its group begins, end, arrival
+    ("wait_s", REAL),
     ("drafted_s", REAL),  # negative before the first draft of a request
     ("arrived_s", REAL),
     ("at_target_s", REAL),  # of its last draft, time from its arrival to its verification; negative before that

@@ -158,7 +158,7 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
         while drafter.first >= 0 and drafter.running < limits.group:
             stream = drafter.first
             row = streams[stream]
-            drafter.first, row.waits_there, row.begun_s = row.behind_there, False, now_s
+            drafter.first, row.waits_there, row.wait_s = row.behind_there, False, now_s - row.asked_s
             slots.running[start + drafter.running] = stream
             drafter.running += 1
             if row.cold:
@@ -190,8 +190,7 @@ def end_group_step(
         part = log.parts[drafter.logged + number]
         row = streams[part.stream]
         if drafter.step == DRAFTING:
-            wait_s = row.begun_s - row.asked_s if row.open_there == part.request else -1.0
-            add_round(sums, clock.now_s, part.tokens, service_s, drafter.idle_gap_s, wait_s)
+            add_round(sums, clock.now_s, part.tokens, service_s, drafter.idle_gap_s, row.wait_s)
         if row.open_there != part.request:
             continue
         if drafter.step == PREFILL:
