@@ -73,6 +73,9 @@ class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `draft_s`: of each draft on a target's device, beside its passes; left out, as of a step.
     - `pass_s`, `slowest_pass_s`: to launch a drafting pass; none is shorter. The median of the engine's measured
       versions, and that of the slowest one.
+    - `request_s`: of each request outside its steps, in TTFT and latency: HTTP, tokenisation, the step under way when
+      it comes, and the delay of asynchronous results.
+    - `mixture_row_s`, `mixture_request_s`: `row_s` and `request_s` of mixtures of experts.
     - `prefill_first`: whether its scheduler reads waiting prompts before requests decode.
     """
 
@@ -83,7 +86,15 @@ class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draft_s: Figure | None = None
     pass_s: Figure = Figure(0.0, "assumed: a draft is launched as a whole")
     slowest_pass_s: Figure = Figure(0.0, "assumed: a draft is launched as a whole")
+    request_s: Figure = Figure(0.0, "assumed: none")
+    mixture_row_s: Figure | None = None
+    mixture_request_s: Figure | None = None
     prefill_first: bool = False
+
+    def of_mixtures(self) -> "HostOverhead":
+        """Return the same engine with its times of mixtures of experts."""
+        row_s, request_s = self.mixture_row_s or self.row_s, self.mixture_request_s or self.request_s
+        return msgspec.structs.replace(self, row_s=row_s, request_s=request_s)
 
     @property
     def spread(self) -> float:

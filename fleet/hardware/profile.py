@@ -161,7 +161,8 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
             f"drafter {drafter.shape.name}: a head for models of {drafter.shape.hidden} hidden numbers; "
             f"{target.shape.name} has {target.shape.hidden}"
         )
-    row_s = target.engine.row_s.value
+    host = target.engine.of_mixtures() if target.shape.experts else target.engine
+    row_s = host.row_s.value
     every, last = roofline_of(target), roofline_of(target, every_logit=False)
     if target.operators:
         every, last = passes_of(target)
@@ -177,6 +178,7 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
         draft_prefill=StepTime(base_s=step_s, roofline=roofline_of(drafter, every_logit=False)),
         verify_prefill=msgspec.structs.replace(of_target, roofline=last),
         realign=StepTime(per_context_token_s=rewritten_s, per_row_context_s=rewritten_s),
+        request_s=host.request_s.value,
         kv=kv_memory(target, drafter if draft else None),
         vocabulary=target.shape.vocabulary,
         hidden=drafter.shape.target_states,
@@ -185,7 +187,7 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
             for role, placed in (("target", target), ("drafter", drafter))
             if placed.shape.positions
         },
-        sources=_sources(target, drafter),
+        sources=_sources(target, drafter) | {"request_s": host.request_s.source},
     )
 
 

@@ -82,6 +82,12 @@ def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
     rule, beside = verifiers.aligned, drafters.place == "target" and drafters.count > 0
     if isinstance(verifiers.allocate, AdaEdl | Goodput) and not beside:
         yield f"verifiers.allocate = {verifiers.allocate.__struct_config__.tag!r} needs drafters.place = 'target'"
+    if (
+        isinstance(goodput := verifiers.allocate, Goodput)
+        and not goodput.costs
+        and any(t.step for t in verifiers.tiers)
+    ):
+        yield "verifiers.allocate = 'goodput' has the costs of like targets; state them, or leave verifiers.tiers out"
     if rule is None:
         return
     if not beside:

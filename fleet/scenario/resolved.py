@@ -200,6 +200,7 @@ class Fleet(msgspec.Struct, frozen=True):
     - `basis`: kind of the step times. `faults`: the fault script.
     - `one_clock`: whether all nodes of a run read the same host's clock.
     - `slo`, `cost`: goals of requests, and prices of devices.
+    - `request_s`: time of a request outside its target's steps.
     - `power`: of the drafters' devices, and of the targets' without a `target_power`.
     """
 
@@ -218,6 +219,7 @@ class Fleet(msgspec.Struct, frozen=True):
     room: Room
     vocabulary: int = 0
     hidden: int = 0
+    request_s: float = 0.0
     power: Power | None = None
     profile: str = ""
     profile_digest: str = ""

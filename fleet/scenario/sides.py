@@ -143,6 +143,7 @@ def together(scenario: Scenario) -> dict[str, Any]:
         "basis": min(map(basis_of, every), key=DOUBTFUL.index),
         "vocabulary": last.vocabulary,
         "hidden": last.hidden,
+        "request_s": last.request_s,
         "power": first.power if has_power else None,
         "target_power": last.power if has_power and last.power != first.power else None,
     }

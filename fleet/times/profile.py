@@ -53,10 +53,12 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         vocabulary (tokens): Size of the vocabulary, which sizes the draft distributions on the wire.
         hidden (numbers): Length of the target's hidden states of one token, which EAGLE heads receive: for EAGLE-3 of
             three layers.
+        request_s: Time of a request outside its target's steps: HTTP, tokenisation, the way of its first token. TTFT
+            and latency contain it; the target serves others meanwhile.
         kv: Memory of the KV cache of a target's device. Left out, it has no limit.
         positions (tokens): Number of learned positions of the models; a draft is shortened rather than exceed it. 0
             is no limit.
-        power: Electrical power of a device. Left out, energy is not reported.
+        power: Electrical power of a device. Left out, or unlike within a side, energy is not reported.
         inferred_at (tokens): Depth of the drafts and draft tokens of a row, where the step times were inferred from one
             load; a scenario with other drafts is refused.
         provenance: Where and how the numbers were measured: host, versions, models, prompts.
@@ -80,6 +82,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     acceptance: AcceptanceModel | None = None
     vocabulary: Size = 0
     hidden: Size = 0
+    request_s: Seconds = 0.0
     kv: KvMemory | None = None
     positions: Annotated[int, Meta(ge=0)] = 0
     power: Power | None = None

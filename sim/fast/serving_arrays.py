@@ -265,5 +265,5 @@ def _sums(fleet: Fleet, stations: int) -> Sums:
         np.zeros((max(min(ROWS, MOST_SUMS // columns // 2 * 2), 32), columns)),
         np.zeros((len(SAMPLED), SAMPLE), dtype=A_SAMPLE),
         states,
-        np.array([limits_s.get(name, np.inf) for name in ("ttft", "tpot", "latency")]),
+        np.array([limits_s.get(name, np.inf) for name in ("ttft", "tpot", "latency")] + [fleet.request_s]),
     )

@@ -24,12 +24,16 @@ STEP_S, DRAFT_STEPS, DRAFT_STEP_S, VERIFY_STEP_S = range(32, 36)
 COLUMNS = 36
 
 SAMPLED = TTFT, TPOT, LATENCY, WAIT, ROUND = 0, 1, 2, 3, 4  # kinds of samples
+OUTSIDE = 3  # place in `limits_s`
 WORK = DRAFTS, PROMPTS, OTHERS = 0, 1, 2  # kinds of steps in `busy`: drafts, prompts of drafters on targets, the rest
 GOLDEN = -7046029254386353131  # 2**64 over the golden ratio: multiples of it are spread evenly
 
 
 class Sums(NamedTuple):
-    """Tables of sums and samples, and the state of each; `limits_s`: goals of the times of requests."""
+    """Tables of sums and samples, and the state of each.
+
+    `limits_s`: goals of the times of requests, and what those take outside their target's steps.
+    """
 
     totals: Array
     busy: Array  # time of the last moment; of each station, its time by kind of work
@@ -139,7 +143,8 @@ def add_request(sums: Sums, row: Record, text: Record, ended_s: float, streams: 
     """Count a request as its last token leaves; `streams`: of a closed loop, else 0."""
     tokens = text.goal - text.prompt
     total = sums.totals[row_at(sums.totals, sums.states[0], ended_s)]
-    ttft_s, latency_s = row.first_s - row.joined_s, ended_s - row.joined_s
+    asked_s = row.joined_s - sums.limits_s[OUTSIDE]
+    ttft_s, latency_s = row.first_s - asked_s, ended_s - asked_s
     is_good = not (ttft_s > sums.limits_s[TTFT] or latency_s > sums.limits_s[LATENCY])
     total[ENDED] += 1
     total[TTFT_S] += ttft_s

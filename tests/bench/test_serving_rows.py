@@ -135,3 +135,16 @@ def test_the_host_time_of_rows_makes_steps_longer(tmp_path: Path) -> None:
     (run,) = read(tmp_path, PLAIN)
     free, charged = predicted(run, 0.0), predicted(run, 1e-3)
     assert 3 < charged.tpot_ms - free.tpot_ms <= 4.1  # of 4 rows, each 1 ms
+
+
+def test_figures_are_judged_on_the_half_that_they_were_not_fitted_on(tmp_path: Path) -> None:
+    rows = [PLAIN | {"id": f"run {number}", "silicon_ttft_ms": str(40 + number)} for number in range(6)]
+    made = reproduce(write(tmp_path, *rows).parent).rows
+    halves = {
+        row.case["rows"]: row.case["number"]
+        for row in made
+        if row.case.get("part") == "all" and row.quantity.startswith("TTFT") and "half" in row.case["rows"]
+    }
+    fitted = sum(serving_rows.fits(row["id"]) for row in rows)
+    assert 0 < fitted < 6
+    assert halves == {"half, on which figures were fitted": fitted, "other half": 6 - fitted}

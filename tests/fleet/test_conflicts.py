@@ -13,6 +13,7 @@ from specfleet.sim.run import simulate
 
 PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
 BESIDE = {"place": "target"}
+GOODPUT = {"policy": "goodput", "most": 2}
 REALIGN = {"aligned": {"policy": "realign"}}
 LINK = {"link": {"latency_s": 0.1}}
 KILL = {"what": "kill", "node": "drafter"}
@@ -88,6 +89,10 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
         (
             {"devices": {"host": {}}, "verifiers": {"device": "host", "tiers": [{"first": 1, "profile": "a100"}]}},
             "verifiers.tiers: first = 1: profile is of another machine, and all are on devices.host",
+        ),
+        (
+            {"drafters": BESIDE, "verifiers": {"allocate": GOODPUT, "tiers": [{"first": 1, "step": {"base_s": 1}}]}},
+            "verifiers.allocate = 'goodput' has the costs of like targets; state them, or",
         ),
         (
             {"drafters": BESIDE, "verifiers": {"tiers": [{"first": 1, "profile": "a100"}]}},

@@ -337,6 +337,17 @@ def test_estimates_say_whether_a_device_has_measured_efficiencies() -> None:
     assert not any(rests_on_assumed(read_profile(name, Path()), "target") for name in ("a100", "rtx-4090"))
 
 
+def test_mixtures_have_host_times_of_their_own() -> None:
+    engine = engine_of("sglang")
+    dense, mixture = (
+        estimated_profile(placed_of(f"{model}@8xh200", "sglang")) for model in ("llama-3.1-70b", "glm-4.5-air")
+    )
+    assert engine.mixture_request_s is not None
+    assert engine.mixture_row_s is not None
+    assert (dense.request_s, dense.verify.per_row_s) == (engine.request_s.value, engine.row_s.value)
+    assert (mixture.request_s, mixture.verify.per_row_s) == (engine.mixture_request_s.value, engine.mixture_row_s.value)
+
+
 def _default(name: str) -> Any:
     return getattr(HardwareProfile(name="", draft=StepTime(), verify=StepTime()), name)
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,7 @@ numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip 
 import specfleet
 from specfleet.experiments.sweep.cell import run_cell
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.records.columns import Table, Words
 from specfleet.fleet.records.metrics.findings import Findings, findings_of
 from specfleet.fleet.records.metrics.measure import measure
@@ -19,6 +21,7 @@ from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.playback import playback_of
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim import run as runs
@@ -183,3 +186,21 @@ def test_long_simulations_keep_records_only_if_asked(monkeypatch: pytest.MonkeyP
         with pytest.raises(InputError, match="records = True, or -o FILE"):
             needs_rows()
     assert specfleet.simulate(star(), path="fast", records=True).run.digest() == kept.run.digest()
+
+
+def test_time_outside_steps_is_in_ttft_and_latency_of_both_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And in goals: 60 ms are met without it, and missed by all requests with it."""
+    verifiers, workload = {"max_num_seqs": 8}, {"requests": 200, "streams": 8, "prompt_tokens": 9, "new_tokens": 20}
+    profile = msgspec.structs.replace(estimate("llama-3.1-8b@h100"), request_s=0.0)
+    tables = {"drafters": {"count": 0}, "verifiers": verifiers, "slo": {"ttft_s": 0.06}, "workload": workload}
+    within, outside = (
+        make_scenario({"name": "x", "profile": msgspec.structs.replace(profile, request_s=time_s)} | tables)
+        for time_s in (0.0, 0.05)
+    )
+    for kept in (run.KEPT, 100):  # rows of a table, beyond which it is summed
+        monkeypatch.setattr(run, "KEPT", kept)
+        without, with_it = (measure(observe(scenario, "fast")) for scenario in (within, outside))
+        for name in ("ttft_s", "latency_s"):
+            assert with_it[name].value == pytest.approx(without[name].value + 0.05)
+        assert (without["slo_attainment"].value, with_it["slo_attainment"].value) == (1, 0)
+        assert with_it["tpot_s"].value == without["tpot_s"].value

@@ -114,7 +114,8 @@ def measure_targets(run: Run) -> "pd.DataFrame":
 
     commits, done = findings.commits, findings.requests.where(findings.requests.finished)
     committed = by_target(commits, commits.time_s, tokens=commits.committed).tokens.sum()
-    requests = by_target(done, done.last_s, ttft_s=done.first_s - done.joined_s, tpot_s=tpot_of(done))
+    ttft_s = done.first_s - done.joined_s + fleet.request_s
+    requests = by_target(done, done.last_s, ttft_s=ttft_s, tpot_s=tpot_of(done))
     columns = {
         "throughput": committed / window.length_s,
         "ttft_s": requests.ttft_s.mean(),
@@ -273,7 +274,8 @@ def _done(findings: Findings) -> Table:
     begun_s = np.where(before >= 0, ended_s[before], done.joined_s if fleet.streams == 1 else np.nan)
     cycle_s = np.nan_to_num(ended_s - begun_s) if fleet.streams else np.zeros(len(done))
     cycles = (~np.isnan(begun_s)).astype(float) * (fleet.streams > 0)
-    times_s = {"ttft": done.first_s - done.joined_s, "tpot": tpot_of(done), "latency": ended_s - done.joined_s}
+    asked_s = done.joined_s - fleet.request_s
+    times_s = {"ttft": done.first_s - asked_s, "tpot": tpot_of(done), "latency": ended_s - asked_s}
     good = np.ones(len(done)) if fleet.slo is None else meets(fleet.slo, times_s).astype(float)
     named = {f"{name}_s": values_s for name, values_s in times_s.items()}
     return done.plus(**named, good=good, cycle_s=cycle_s, all_cycles=cycles, good_cycles=cycles * good)

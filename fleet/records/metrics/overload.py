@@ -149,7 +149,7 @@ def _cycle_s(fleet: Fleet, station: str, steps: Table) -> Floats:
     """Return a station's time from each step to its next, without the wait for a rate limit."""
     cycle_s: Floats = steps.cycle_s
     if _is_drafter(station) and rate_limits(fleet.drafters.order):
-        overhead = fleet.drafter_times(0).overhead
+        overhead = fleet.drafter_times(fleet.drafter_names.index(station)).overhead
         cycle_s = np.minimum(cycle_s, steps.duration_s + overhead.after.mean_s + overhead.queued.mean_s)
     return cycle_s
 
