@@ -42,7 +42,8 @@ from specfleet.sim.fast.sums import COLUMNS, SAMPLED, WORK, Sums
 
 UNLIMITED = 1 << 40  # KV blocks
 ROWS, SAMPLE = 1 << 14, 1 << 17  # of a table of sums; values of a sample
-FIRST_MESSAGES, FIRST_ROWS, FIRST_DECKS = 16, 64, 16
+FIRST_MESSAGES, FIRST_ROWS = 16, 64
+FIRST_DECKS = 1 << 10  # streams of a closed loop drift apart
 ROUNDS = 256  # lengths of an open request
 MOST_SUMS = 1 << 20  # of the stations' times
 LATE = {"skip": SKIP, "decode": DECODE_LATE, "wait": WAIT}
