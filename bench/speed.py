@@ -17,6 +17,7 @@ import simpy
 
 import specfleet
 from bench.harness import Aim, Options, Report, Row, compared, run
+from specfleet.fleet.records.columns import Series
 from specfleet.fleet.records.metrics.intervals import student_t_interval
 from specfleet.fleet.records.metrics.measure import assess, measure
 from specfleet.fleet.scenario.names import SimPath
@@ -94,7 +95,9 @@ def measured_rounds(scenario: Scenario) -> int:
     """Simulate without records and compute all metrics; return the completed rounds."""
     findings = observe(scenario, path="fast")
     assess(findings)
-    return len(findings.rounds) if findings.rounds is not None else 0
+    assert findings.verified is not None
+    lengths = findings.verified.acceptance_length
+    return int(lengths.counts.sum()) if isinstance(lengths, Series) else len(lengths)
 
 
 def bare_rounds(targets: int, rounds: int) -> int:

@@ -3,15 +3,17 @@
 import msgspec
 from simpy import Environment
 
-from specfleet.fleet.records.metrics.findings import Findings, findings_of, needs_rows
+from specfleet.fleet.records.metrics.findings import Findings, findings_of
 from specfleet.fleet.records.playback import Playback
 from specfleet.fleet.records.run import Run, make_header, make_run
 from specfleet.fleet.scenario.names import SimPath
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.sim.fast.choice import choose_path, has_serving_targets
+from specfleet.sim.fast.choice import choose_path
 from specfleet.sim.network import Network
+
+RECORDED_TOKENS = 10**6  # up to which a simulation keeps its records unasked: some hundred megabytes
 
 
 def simulate(scenario: Scenario, playback: Playback | None = None, path: SimPath = "auto") -> Run:
@@ -42,14 +44,31 @@ def simulate(scenario: Scenario, playback: Playback | None = None, path: SimPath
     return msgspec.structs.replace(run, header=header)
 
 
+def simulate_frugally(scenario: Scenario, path: SimPath, records: bool | None) -> tuple[Run, Findings | None]:
+    """Simulate a scenario to its end; return its run, and what metrics need of it if that has no records.
+
+    - `records`: whether to keep them; None for those of few tokens. The SimPy path always does.
+    """
+    fleet = resolve(scenario)
+    if records is None:
+        records = fleet.workload.requests * fleet.lengths.mean_answer <= RECORDED_TOKENS
+    chosen = choose_path(fleet, path)
+    if records or chosen != "fast":
+        return simulate(scenario, path=chosen), None
+    from specfleet.sim.fast.run import simulate_findings  # noqa: PLC0415 (it imports numba)
+
+    header = msgspec.structs.replace(make_header(scenario, fleet, "sim", {}), path="fast")
+    return Run(header, None), simulate_findings(fleet)
+
+
 def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:
     """Simulate a scenario and return the tables that metrics are computed from.
 
-    The compiled loop skips the records if no metric needs them (`needs_rows`); for serving targets it skips their Arrow
-    table. The metrics are the same. Arguments and errors are those of `simulate`.
+    The compiled loop makes no records. The metrics are the same; those of long simulations come from sums (see
+    `fast/sums.py`). Arguments and errors are those of `simulate`.
     """
     fleet = resolve(scenario)
-    if (needs_rows(fleet) and not has_serving_targets(fleet)) or choose_path(fleet, path) != "fast":
+    if choose_path(fleet, path) != "fast":
         return findings_of(simulate(scenario, path=path))
     from specfleet.sim.fast.run import simulate_findings  # noqa: PLC0415 (it imports numba)
 

@@ -18,6 +18,7 @@ from specfleet.experiments.notes import notes_of
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.findings import findings
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.records.metrics.glossary import PERCENTILES
 from specfleet.fleet.records.metrics.measure import assess, measure_targets
 from specfleet.fleet.records.metrics.overload import Overload
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 class Result(Shown):
     """A finished run, simulated or measured; `run` holds its header and its event table.
 
+    Of a long simulation without records, `observed` has what metrics need.
+
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
     >>> result.metrics["throughput"].unit
@@ -49,6 +52,7 @@ class Result(Shown):
     """
 
     run: Run
+    observed: Findings | None = None
 
     @property
     def scenario(self) -> Scenario:
@@ -70,7 +74,7 @@ class Result(Shown):
 
     @cached_property
     def _assessed(self) -> tuple[dict[str, Metric], Overload | None]:
-        metrics, overload = assess(self.run)
+        metrics, overload = assess(self.observed or self.run)
         has_load = "tpot_s" in metrics and self.scenario.drafters.count > 0 and overload is None
         if has_load and "speedup" not in metrics and self._has_baseline:
             with suppress(InputError):  # a file of the workload may be gone
@@ -97,9 +101,10 @@ class Result(Shown):
 
     def title(self) -> str:
         """Say which run this is."""
-        header, digest = self.run.header, self.run.digest()
+        header = self.run.header
+        digest = "no records" if self.run.kept is None else f"digest {self.run.digest()}"
         world, seed = header.engine or header.world, header.scenario.seed
-        title = f"{header.scenario.name}, world: {world}, seed {seed}, digest {digest}"
+        title = f"{header.scenario.name}, world: {world}, seed {seed}, {digest}"
         played = f"{', '.join(header.played)} of {header.played_of}" if header.played else ""
         replayed = f"replayed: {' and '.join(header.replayed)}" if header.replayed else ""
         delayed = "links held back as stated" if header.world == "engine" and holds_links(header.fleet) else ""

@@ -78,10 +78,20 @@ class RunHeader(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A finished run: its header and its event table (columns of SCHEMA)."""
+    """A finished run: its header, and its event table (columns of SCHEMA) if it was kept."""
 
     header: RunHeader
-    table: pa.Table
+    kept: pa.Table | None
+
+    @property
+    def table(self) -> pa.Table:
+        """Its event table; InputError if it was not kept."""
+        if self.kept is None:
+            raise InputError(
+                f"scenario {self.header.scenario.name!r}: its rows were not kept, and this needs them; simulate with "
+                "records = True, or -o FILE"
+            )
+        return self.kept
 
     def digest(self) -> str:
         """Fingerprint of the rows alone."""

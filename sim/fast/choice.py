@@ -14,7 +14,6 @@ import msgspec
 
 from specfleet.fleet.acceptance.models import BetaGeometric, Geometric, PerPosition, Recorded
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.group import One
 from specfleet.fleet.scenario.names import SimPath
 from specfleet.fleet.scenario.readers import unread, value_of
 from specfleet.fleet.scenario.resolved import Fleet
@@ -71,27 +70,8 @@ def import_failure() -> str:
 
 
 def unsupported_in(fleet: Fleet) -> str:
-    """Return the first unsupported key of a fleet as `key = value`; "" for a plain star or serving targets."""
+    """Return the first unsupported key of a fleet as `key = value`; "" for a fleet that the loop supports."""
     return next(_unsupported(fleet), "")
-
-
-def has_serving_targets(fleet: Fleet) -> bool:
-    """Whether the loop of serving targets takes a supported fleet.
-
-    The loop of plain stars is faster where each target verifies one request at a time, in one chunk, and each drafter
-    drafts for one session at a time.
-    """
-    verifiers, workload = fleet.verifiers, fleet.workload
-    streams = fleet.streams or (workload.requests if workload.arrivals is None else math.inf)
-    one_row = streams <= verifiers.count and fleet.lengths.longest_text <= verifiers.batching.max_num_batched_tokens
-    simple = isinstance(fleet.acceptance, LENGTH_MODELS) and isinstance(fleet.drafters.group, One)
-    simple &= (
-        fleet.drafters.count > 0
-        and verifiers.late == "skip"
-        and verifiers.drafts is None
-        and not verifiers.batching.kv_blocks
-    )
-    return not (simple and one_row)
 
 
 def _unsupported(fleet: Fleet) -> Iterator[str]:

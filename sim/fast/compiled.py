@@ -25,6 +25,12 @@ def compiled(function: Function) -> Function:
     return cast("Function", njit(**UNCOUNTED)(function))
 
 
+def compiled_inline(function: Function) -> Function:
+    """Return a function that numba compiles into each of its callers: for calls with many arrays, which are slow."""
+    njit: Any = numba.njit
+    return cast("Function", njit(inline="always", **UNCOUNTED)(function))
+
+
 def compiled_loop(function: Function) -> Function:
     """Return a loop that numba compiles at its first call, and caches. Its first argument is `CODE`.
 

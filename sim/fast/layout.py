@@ -1,29 +1,13 @@
-"""Records of the compiled loops: requests, streams, stations, link directions, messages, events; serving targets.
+"""Records of the compiled loop: requests, streams, stations, link directions, messages, events, logs, sums.
 
-They are part of the argument types of the loops.
+They are part of the argument types of the loop.
 """
 
 import numpy as np
 
 WHOLE, SMALL, REAL, TRUTH = np.int64, np.int32, np.float64, np.bool_  # small types fit the cache
 
-A_REQUEST = np.dtype([  # in the order of streams
-    ("goal", WHOLE),
-    ("last_s", REAL),  # time of the last commit, of the first one, and of arrival
-    ("first_s", REAL),
-    ("joined_s", REAL),
-    ("opens_s", REAL),
-    ("number", WHOLE),
-    ("prompt", WHOLE),
-    ("prefill_s", REAL),  # mean time at the target
-    ("draft_prefill_s", REAL),  # mean time at the drafter
-    ("opening_bytes", WHOLE),
-    ("leave_bytes", WHOLE),
-    ("lengths_from", WHOLE),  # place of its first acceptance length
-    ("lengths_to", WHOLE),
-])  # fmt: skip
-
-A_TEXT = np.dtype([  # a request of serving targets, by number
+A_TEXT = np.dtype([  # a request, by number
     ("opens_s", REAL),
     ("prompt", SMALL),
     ("goal", SMALL),
@@ -33,58 +17,6 @@ A_TEXT = np.dtype([  # a request of serving targets, by number
 ], align=True)  # fmt: skip
 
 A_TIMES = np.dtype([(name, REAL) for name in ("joined_s", "first_s", "last_s")])  # of a request: see `requests_table`
-
-A_STREAM = np.dtype([  # in the order of their first requests
-    ("tag", SMALL),
-    ("target", SMALL),  # its stations
-    ("drafter", SMALL),  # -1 for none
-    ("down", SMALL),  # directions of its link
-    ("up", SMALL),
-    ("priority", SMALL),
-    ("request", SMALL),  # the open request, or the next one
-    ("last", SMALL),  # its last request
-    ("epoch", SMALL),
-    ("committed", SMALL),  # tokens, prompt included
-    ("drafted", SMALL),  # tokens of its last draft, 0 before the first one of a request
-    ("drafted_at", SMALL),  # committed tokens at the start of that draft
-    ("work", SMALL),  # kind of its next step
-    ("behind", SMALL),  # next stream in the queue, -1 for none
-    ("length", SMALL),  # place of its next acceptance length
-    ("lengths_to", SMALL),
-    ("requested_s", REAL),  # arrival of its last draft request
-    ("draft", SMALL),  # row of its last draft in the step log
-    ("cold", TRUTH),  # whether its drafter needs a prefill
-], align=True)  # fmt: skip
-
-A_STATION = np.dtype([  # targets, then drafters; hot fields first
-    ("times", SMALL),  # row of `Means.step_s`
-    ("steps", SMALL),  # source of the ratios of its steps
-    ("prefills", SMALL),  # the same of its prefills
-    ("first", SMALL),  # of its queue, -1 for none
-    ("newest", SMALL),  # of its queue
-    ("program", SMALL),  # stream with a prefill done and a draft to follow, -1 for none
-    ("running", SMALL),  # kind of the running step
-    ("stream", SMALL),  # stream of that step
-    ("tokens", SMALL),  # tokens of that step
-    ("steps_started", SMALL),
-    ("is_drafter", TRUTH),
-    ("queued", TRUTH),  # whether work was waiting at the end of its last step
-    ("delayed", TRUTH),  # whether the delay before its next step is over
-    ("pausing", TRUTH),  # whether that delay runs
-    ("queued_s", REAL),  # mean delays of its overhead
-    ("woken_s", REAL),
-    ("after_s", REAL),
-    ("duration_s", REAL),  # of the running step, the delay after it included
-    ("ending_s", REAL),  # that delay
-    ("begun_s", REAL),  # start of the running step
-    ("ended_s", REAL),  # end of the last step
-    ("idle_gap_s", REAL),  # idle time before the current stream
-    ("group_begun_s", REAL),  # start of service of that stream
-    ("queued_ratios", SMALL),  # sources of the ratios of its delays
-    ("woken_ratios", SMALL),
-    ("after_ratios", SMALL),
-    ("written", SMALL),  # rows of the event table
-], align=True)  # fmt: skip
 
 A_WAY = np.dtype([  # one direction of a link; its messages are a ring of `room` places from `start` on
     ("station", SMALL),  # the receiver
@@ -102,24 +34,13 @@ A_LINK = np.dtype([  # distinct mean times of links
     ("s_per_byte", REAL),
 ])  # fmt: skip
 
-A_MESSAGE = np.dtype([  # its last fields are of serving targets
+A_MESSAGE = np.dtype([
     *((name, SMALL) for name in ("kind", "stream", "request")),
     ("bytes", WHOLE),
     *((name, SMALL) for name in ("epoch", "base", "tokens", "round")),
 ], align=True)  # fmt: skip
 
 AN_EVENT = np.dtype([("time_s", REAL), ("order", WHOLE), ("event", WHOLE), ("subject", WHOLE)])
-
-A_CLOCK = np.dtype([  # state of the loop; one record
-    ("now_s", REAL),
-    ("begins", WHOLE),  # station that starts a step now, -1 for none
-    ("events", WHOLE),  # in the heap
-    ("scheduled", WHOLE),  # events up to now
-    ("rows", WHOLE),  # since the last batch
-    ("drafts", WHOLE),  # rows of the step log
-    ("commits", WHOLE),
-    ("prefills", WHOLE),
-])  # fmt: skip
 
 A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request, or a free place
     ("target", SMALL),
@@ -157,8 +78,8 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
     ("joined_s", REAL),
     ("first_s", REAL),
     ("ended_s", REAL),  # of its last request, negative before
-    ("asked_s", REAL),  # of its draft: arrival of the request, begin of its group, end, arrival
-    ("begun_s", REAL),
+    ("asked_s", REAL),  # of its draft: arrival of the request, wait until its group begins, end, arrival
+    ("wait_s", REAL),
     ("drafted_s", REAL),  # negative before the first draft of a request
     ("arrived_s", REAL),
     ("at_target_s", REAL),  # of its last draft, time from its arrival to its verification; negative before that
@@ -166,7 +87,7 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
     ("order", WHOLE),
 ], align=True)  # fmt: skip
 
-A_SERVER = np.dtype([  # targets, then drafters, of the loop of serving targets; hot fields first
+A_SERVER = np.dtype([  # targets, then drafters, hot fields first
     ("free_blocks", WHOLE),
     ("start", SMALL),  # of its places in `Slots`
     ("running", SMALL),  # rows; sessions in a drafter's group
@@ -254,7 +175,7 @@ A_BLOCK = np.dtype([  # rows of the event table at one time: a join, a message, 
     ("parts", SMALL),
 ], align=True)  # fmt: skip
 
-A_SERVING_CLOCK = np.dtype([  # state of the loop of serving targets; one record
+A_SERVING_CLOCK = np.dtype([  # state of the loop; one record
     ("now_s", REAL),
     ("begins", WHOLE),  # station that starts a step now, -1 for none
     ("events", WHOLE),  # in the heap
@@ -263,6 +184,7 @@ A_SERVING_CLOCK = np.dtype([  # state of the loop of serving targets; one record
     ("free", WHOLE),  # first free row, -1 for none, and their number
     ("frees", WHOLE),
     ("scheduled", WHOLE),  # events up to now
+    ("logs", WHOLE),  # 1 if it logs rows, not only the parts of running steps
     ("parts", WHOLE),  # of the log
     ("blocks", WHOLE),
     ("rounds", WHOLE),

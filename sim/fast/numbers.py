@@ -1,6 +1,6 @@
 """Random numbers of the compiled loop, with the generators and draws of the SimPy path."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 import numpy as np
@@ -11,7 +11,6 @@ from specfleet.fleet.times.step_time import Constant, Spread
 from specfleet.sim.fast.events import Array, Numbers, Record
 
 ONES = -1  # the source of constant ratios
-RESERVE = 1.1  # lengths drawn in advance, over the expected ones
 
 
 def child(parent: np.random.Generator, *path: int) -> np.random.Generator:
@@ -95,41 +94,3 @@ class DealtLengths:
         room = numbers.lengths.shape[1]
         numbers.lengths[stream] = list(islice(self.opened[stream][1], room))
         row["length"], row["lengths_to"], row["drawn"] = 0, room, drawn + room
-
-
-class DrawnLengths:
-    """Acceptance lengths of requests, drawn in advance. They depend on seed and request alone.
-
-    `start` and `end` are the places of each request in the pool.
-
-    Args:
-        sampler: Draws the lengths.
-        numbers: Numbers of the requests.
-        rounds: Expected rounds of each request. `more` draws further lengths.
-    """
-
-    def __init__(self, sampler: Sampler, numbers: Sequence[int], rounds: Sequence[float]) -> None:
-        self.sampler, self.rounds = sampler, sum(rounds)
-        self.continued: dict[int, Iterator[Array]] = {}  # further blocks, by request
-        parts: list[Array] = []
-        ends: list[int] = []
-        end = 0
-        for number, about in zip(numbers, rounds, strict=True):
-            enough, blocks = end + RESERVE * about, sampler.blocks(number)
-            while end <= enough:
-                parts.append(next(blocks))
-                end += len(parts[-1])
-            ends.append(end)
-        self.end: Array = np.array(ends, dtype=np.int64)
-        self.start: Array = np.concatenate([[0], self.end[:-1]])
-        self.pool = Pool(np.concatenate(parts))
-
-    def more(self, request: int, drawn: int) -> tuple[int, int]:
-        """Draw lengths of a request after its first `drawn` ones; return their start and end."""
-        if request not in self.continued:
-            self.continued[request] = blocks = self.sampler.blocks(request)
-            while drawn > 0:
-                drawn -= len(next(blocks))
-        block = next(self.continued[request])
-        start = self.pool.append(block)
-        return start, start + len(block)

@@ -1,32 +1,25 @@
 """Run the compiled loop: from a resolved fleet to its event table, or to the tables of its metrics."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.sim.fast import serving_state as serving
-from specfleet.sim.fast.arrays import StarArrays, star_of
-from specfleet.sim.fast.choice import has_serving_targets
 from specfleet.sim.fast.compiled import CODE, ready
 from specfleet.sim.fast.events import LENGTHS, OVER, PLACES, RATIOS, ROWS, WAYS
-from specfleet.sim.fast.findings import allocate_log, make_findings, with_double_capacity
-from specfleet.sim.fast.kernel import COLUMNS, TIMES, run_star
 from specfleet.sim.fast.layout import A_BLOCK, A_PART
-from specfleet.sim.fast.numbers import DealtLengths
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.fast.serving_arrays import ServingArrays, serving_of, with_messages, with_rows
 from specfleet.sim.fast.serving_findings import columns_of, findings_of_log, rows_of
+from specfleet.sim.fast.serving_state import StepLog
 from specfleet.sim.fast.streamed import streamed_findings
 from specfleet.sim.fast.table import RowBatches
 
-Lengths = TypeVar("Lengths", StarArrays, ServingArrays)
-
-FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # rows of the first batch, and of the largest
-KEPT = 1 << 19  # rows up to which metrics come from a whole log
+FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # blocks of the smallest log, and rows of a batch
+KEPT = 1 << 18  # rows up to which metrics come from a whole log
+SILENT = 1 << 13  # parts of running steps in a log without rows, so few that they stay in the processor's cache
 
 
 def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
@@ -35,19 +28,12 @@ def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
     Raises InputError as the SimPy path does.
     """
     table = RowBatches(fleet)
-    if has_serving_targets(fleet):
-        arrays = served(fleet, ROOM, lambda arrays, log: table.take(columns_of(fleet, arrays, log), rows_in(log)), True)
-        return table.whole(), table.counts(arrays.stations["written"])
-    star, need, room, empty = star_of(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
-    clock = star.clocks[0]
-    while need != OVER:
-        columns = np.zeros((len(TIMES) + len(COLUMNS), room), dtype=np.int64)
-        times, rows, room = columns[: len(TIMES)].view(np.float64), columns[len(TIMES) :], min(2 * room, ROOM)
-        star, need = _advance(run_star, star, times, rows, empty)
-        count = int(clock["rows"])
-        table.take(dict(zip((*TIMES, *COLUMNS), (*times[:, :count], *rows[:, :count]), strict=True)), count)
-        clock["rows"] = 0
-    return table.whole(), table.counts(star.stations["written"])
+
+    def take(arrays: ServingArrays, log: StepLog) -> None:
+        table.take(columns_of(fleet, arrays, log), int(log.blocks["parts"].sum()))
+
+    arrays = served(fleet, ROOM, take, recorded=True)
+    return table.whole(), table.counts(arrays.stations["written"])
 
 
 def simulate_findings(fleet: Fleet) -> Findings:
@@ -55,61 +41,50 @@ def simulate_findings(fleet: Fleet) -> Findings:
 
     Errors are those of `simulate_records`.
     """
-    if has_serving_targets(fleet):
-        logs: list[serving.StepLog | None] = []
-
-        def keep(_arrays: ServingArrays, log: serving.StepLog) -> None:
-            logs.append(None if logs else serving.StepLog(log.parts.copy(), log.blocks.copy()))
-
-        arrays = served(fleet, KEPT, keep)
-        first = logs[0]
-        assert first is not None
-        if len(logs) == 1:
-            return findings_of_log(fleet, arrays, first)
-        return streamed_findings(fleet, arrays, rows_of(fleet, arrays, first, first.blocks))
-    star = star_of(fleet)
-    log = allocate_log(int(1.1 * star.lengths.rounds) + FIRST_ROOM, len(star.requests))
-    times, rows = np.zeros((len(TIMES), 0)), np.zeros((len(COLUMNS), 0), dtype=np.int64)
-    star, need = _advance(run_star, star, times, rows, log)
-    while need != OVER:
-        log = with_double_capacity(log)
-        star, need = _advance(run_star, star, times, rows, log)
-    return make_findings(fleet, star, log)
+    logs: list[StepLog] = []
+    arrays = served(fleet, KEPT, lambda _arrays, log: logs.append(log), recorded=False)
+    if arrays.clocks["logs"][0]:
+        return findings_of_log(fleet, arrays, logs[0])
+    return streamed_findings(fleet, arrays, rows_of(fleet, arrays, logs[0], logs[0].blocks))
 
 
-def _advance(loop: Callable[..., tuple[int, int]], state: Lengths, *logs: Any) -> tuple[Lengths, int]:
-    """Run a loop until it needs rows or is over. Draw the random numbers that it needs; `logs`: what it writes."""
+def _advance(arrays: ServingArrays, log: StepLog) -> tuple[ServingArrays, int]:
+    """Run the loop until its log is full or it is over. Draw the random numbers that it needs, and make room for it."""
     while True:
-        arguments = (CODE, *state[:-2], *logs)  # without the sources of random numbers
-        need, subject = ready(loop, *arguments)(*arguments)
+        arguments = (CODE, *arrays[:-2], log)  # without the sources of random numbers
+        need, subject = ready(run_serving, *arguments)(*arguments)
         if need == RATIOS:
-            state = state._replace(numbers=state.sources.refill(subject, state.numbers))
-        elif need == LENGTHS:
-            state = _more_lengths(state, subject)
-        elif need == PLACES and isinstance(state, ServingArrays):
-            state = with_rows(state, subject)
-        elif need == WAYS and isinstance(state, ServingArrays):
-            state = with_messages(state, subject)
+            arrays = arrays._replace(numbers=arrays.sources.refill(subject, arrays.numbers))
+        elif need == LENGTHS and arrays.lengths is not None:
+            arrays.lengths.draw(arrays.numbers, subject, arrays.streams[subject])
+        elif need == PLACES:
+            arrays = with_rows(arrays, subject)
+        elif need == WAYS:
+            arrays = with_messages(arrays, subject)
         else:
-            return state, need
+            return arrays, need
 
 
-def served(
-    fleet: Fleet, rows: int, take: Callable[[ServingArrays, serving.StepLog], None], recorded: bool = False
-) -> ServingArrays:
-    """Run the loop of serving targets to its end; give its log to `take` whenever so many rows are full."""
+def served(fleet: Fleet, rows: int, take: Callable[[ServingArrays, StepLog], None], recorded: bool) -> ServingArrays:
+    """Run the loop of serving targets to its end; give its log to `take` whenever so many rows are full.
+
+    - `recorded`: whether it goes on to log rows when they are full for the first time.
+    """
     arrays, need = serving_of(fleet, KEPT, recorded), ROWS
     most = len(arrays.slots.running) + 2  # parts of one step
     log = allocate_parts(2 * most + rows)
     while need != OVER:
-        arrays, need = _advance(run_serving, arrays, log)
+        arrays, need = _advance(arrays, log)
         clock = arrays.clocks[0]
-        take(arrays, serving.StepLog(log.parts[: clock["parts"]], log.blocks[: clock["blocks"]]))
+        if clock["logs"]:
+            take(arrays, StepLog(log.parts[: clock["parts"]].copy(), log.blocks[: clock["blocks"]].copy()))
         _begin_anew(arrays, log)
+        if need == ROWS and not recorded:
+            clock["logs"], log = 0, StepLog(log.parts[: 2 * most + SILENT], log.blocks[:FIRST_ROOM])
     return arrays
 
 
-def _begin_anew(arrays: ServingArrays, log: serving.StepLog) -> None:
+def _begin_anew(arrays: ServingArrays, log: StepLog) -> None:
     """Empty a log, except for the parts of steps that run."""
     stations = arrays.stations
     busy = np.flatnonzero(stations["is_busy"])
@@ -121,24 +96,6 @@ def _begin_anew(arrays: ServingArrays, log: serving.StepLog) -> None:
     arrays.clocks["parts"], arrays.clocks["blocks"] = len(parts), 0
 
 
-def rows_in(log: serving.StepLog) -> int:
-    """Return the number of rows in a log."""
-    return int(log.blocks["parts"].sum())
-
-
-def allocate_parts(parts: int) -> serving.StepLog:
+def allocate_parts(parts: int) -> StepLog:
     """Allocate a log of so many parts of steps and messages. A message is a block of one part, a step often of more."""
-    return serving.StepLog(np.empty(parts, dtype=A_PART), np.empty(max(FIRST_ROOM, parts // 2), dtype=A_BLOCK))
-
-
-def _more_lengths(state: Lengths, stream: int) -> Lengths:
-    """Draw acceptance lengths for the open request of a stream."""
-    row, lengths = state.streams[stream], state.lengths
-    assert lengths is not None
-    if isinstance(lengths, DealtLengths):
-        lengths.draw(state.numbers, stream, row)
-        return state
-    request = state.requests[row["request"]]
-    drawn = int(request["lengths_to"] - request["lengths_from"])
-    row["length"], row["lengths_to"] = lengths.more(int(request["number"]), drawn)
-    return state._replace(numbers=state.numbers._replace(lengths=lengths.pool.array))
+    return StepLog(np.empty(parts, dtype=A_PART), np.empty(max(FIRST_ROOM, parts // 2), dtype=A_BLOCK))

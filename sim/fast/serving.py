@@ -15,7 +15,7 @@
 `serving_arrays.py` fills the arrays of the records of `layout.py`.
 """
 
-from specfleet.sim.fast.compiled import compiled, compiled_loop
+from specfleet.sim.fast.compiled import compiled, compiled_inline, compiled_loop
 from specfleet.sim.fast.events import (
     ARRIVES,
     CHUNK,
@@ -91,7 +91,7 @@ from specfleet.sim.fast.sums import (
 NOTHING = -1  # in place of an event
 
 
-@compiled
+@compiled_inline
 def is_ready(station: Record, streams: Array, slots: Slots, limits: Limits) -> bool:
     """Whether a station has a step to start, and none runs."""
     if station.is_busy or station.follows != NO_STEP:
@@ -119,20 +119,19 @@ def log_part(
 
 @compiled
 def log_block(
-    log: StepLog, clock: Record, station: Record, here: int, event: int, first: int, parts: int
-) -> Record:  # fmt: skip
-    """Log rows of the event table: those of these parts."""
+    log: StepLog, clock: Record, station: Record, here: int, event: int, first: int, parts: int, size: int
+) -> None:  # fmt: skip
+    """Log rows of the event table: those of these parts; `size`: of a message, in bytes."""
     block = log.blocks[clock.blocks]
     clock.blocks += 1
     block.time_s, block.begun_s, block.gap_s = clock.now_s, station.begun_s, station.idle_gap_s
-    block.duration_s, block.bytes = station.duration_s - station.ending_s, 0
+    block.duration_s, block.bytes = station.duration_s - station.ending_s, size
     block.station, block.seq, block.event, block.first, block.parts = here, station.written, event, first, parts
     block.step = station.steps_started if event in (START, DONE) else 0
     station.written += parts
-    return block
 
 
-@compiled
+@compiled_inline
 def next_request(texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, stream: int) -> None:
     """Schedule the arrival of the next request of a stream, if any is left."""
     row = streams[stream]
@@ -147,7 +146,7 @@ def next_request(texts: Array, streams: Array, slots: Slots, limits: Limits, clo
         clock.first_done_s = min(clock.first_done_s, clock.now_s)
 
 
-@compiled
+@compiled_inline
 def next_event(
     texts: Array, streams: Array, slots: Slots, limits: Limits, heap: Array, clock: Record
 ) -> tuple[int, int]:
@@ -181,7 +180,7 @@ def deal(row: Record, numbers: Numbers, stream: int) -> bool:
     return True
 
 
-@compiled
+@compiled_inline
 def missing(  # noqa: PLR0911 (one for each reason)
     event: int, subject: int, streams: Array, stations: Array, slots: Slots, limits: Limits, wires: Wires,
     numbers: Numbers,
@@ -224,7 +223,7 @@ def drop_finished(target: Record, streams: Array, slots: Slots) -> None:
     target.running = left
 
 
-@compiled
+@compiled_inline
 def send_results(
     texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, clock: Record, sums: Sums
 ) -> None:  # fmt: skip
@@ -244,7 +243,7 @@ def send_results(
     target.ended = 0
 
 
-@compiled
+@compiled_inline
 def commit(row: Record, request: Record, target: Record, accepted: int, clock: Record, sums: Sums) -> bool:
     """Commit the tokens of a row, and begin its next epoch; return whether its request is complete."""
     if row.epoch == 0:
@@ -262,7 +261,7 @@ def commit(row: Record, request: Record, target: Record, accepted: int, clock: R
     return True
 
 
-@compiled
+@compiled_inline
 def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for each row, are slow)
     texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, wires: Wires, numbers: Numbers,
     heap: Array, clock: Record, log: StepLog, sums: Sums,
@@ -314,7 +313,7 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
     drop_finished(target, streams, slots)
 
 
-@compiled
+@compiled_inline
 def end_draft_step(
     texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, clock: Record, log: StepLog,
     sums: Sums,
@@ -406,7 +405,8 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                 else:
                     base = row.computed if kind in (PREFILL, CHUNK) else row.committed
                     log_part(log, clock, stream, row.request, row.epoch, kind, base, slots.tokens[place])
-            log_block(log, clock, station, here, START, station.logged, station.members)
+            if clock.logs == 1:
+                log_block(log, clock, station, here, START, station.logged, station.members, 0)
             push(heap, clock, clock.now_s + station.duration_s, STEP_ENDS, here)
             continue
 
@@ -431,8 +431,9 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                 stations[here].works_made += 1
                 stations[here].fresh += 1
             station = stations[here]
-            log_part(log, clock, stream, number, 0, NO_STEP, 0, texts[number].prompt)
-            log_block(log, clock, station, here, JOIN, clock.parts - 1, 1)
+            if clock.logs == 1:
+                log_part(log, clock, stream, number, 0, NO_STEP, 0, texts[number].prompt)
+                log_block(log, clock, station, here, JOIN, clock.parts - 1, 1, 0)
             sums.totals[row_at(sums.totals, sums.states[0], clock.now_s), JOINED] += 1
         else:
             clock.now_s, order = heap[0].time_s, heap[0].order
@@ -440,12 +441,11 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
         if event == ARRIVES:
             here, message = wires.ways[here].station, receive(wires, here)
             station = stations[here]
-            part = log_part(
-                log, clock, message.stream, message.request, message.epoch, NO_STEP, message.base, message.tokens
-            )
-            part.round = message.round
-            block = log_block(log, clock, station, here, message.kind, clock.parts - 1, 1)
-            block.bytes = message.bytes
+            if clock.logs == 1:
+                request, epoch, base = message.request, message.epoch, message.base
+                part = log_part(log, clock, message.stream, request, epoch, NO_STEP, base, message.tokens)
+                part.round = message.round
+                log_block(log, clock, station, here, message.kind, clock.parts - 1, 1, message.bytes)
             if message.kind == DRAFT:
                 receive_draft(texts, streams, station, slots, wires, numbers, heap, clock, message)
             elif message.kind == REQUEST:
@@ -459,7 +459,8 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
             continue
         if event == STEP_ENDS:
             station.is_busy, station.ended_s = False, clock.now_s
-            log_block(log, clock, station, here, DONE, station.logged, station.members)
+            if clock.logs == 1:
+                log_block(log, clock, station, here, DONE, station.logged, station.members, 0)
             first = log.parts[station.logged].kind  # a step has the kind of its first part
             work = DRAFTS if station.is_drafter or first == DRAFTING else OTHERS
             add_step(sums, station, here, clock.now_s, PROMPTS if first == DRAFT_PREFILL else work, first == VERIFY)

@@ -105,6 +105,7 @@ def serving_of(fleet: Fleet, timed: int, recorded: bool) -> ServingArrays:
     for name in homes.dtype.names or ():
         rows[name] = homes[name][rows["request"] % len(homes)]
     rows["up"] = rows["down"] + 1
+    clocks["logs"] = 1
     clocks["begins"], clocks["free"], clocks["first_done_s"] = -1, -1, np.inf
     clocks["arriving"] = clocks["scheduled"] = fleet.streams or count
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))

@@ -4,7 +4,7 @@ A row has a second state, that at its drafter (`..._there`). The two differ whil
 on before its draft arrives, and its next request may begin before the drafter knows.
 """
 
-from specfleet.sim.fast.compiled import compiled
+from specfleet.sim.fast.compiled import compiled_inline
 from specfleet.sim.fast.events import (
     DRAFT,
     DRAFTING,
@@ -24,7 +24,7 @@ from specfleet.sim.fast.serving_state import Limits, Slots, StepLog
 from specfleet.sim.fast.sums import Sums, add_return, add_round
 
 
-@compiled
+@compiled_inline
 def request_draft(
     texts: Array, streams: Array, wires: Wires, numbers: Numbers, heap: Array, clock: Record, stream: int
 ) -> None:  # fmt: skip
@@ -39,7 +39,7 @@ def request_draft(
     row.requested = row.committed
 
 
-@compiled
+@compiled_inline
 def send_leave(
     texts: Array, streams: Array, wires: Wires, numbers: Numbers, heap: Array, clock: Record, stream: int
 ) -> None:  # fmt: skip
@@ -50,7 +50,7 @@ def send_leave(
     message.epoch, message.base, message.tokens, message.round = 0, 0, 0, -1
 
 
-@compiled
+@compiled_inline
 def drop_drafts(
     texts: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
     clock: Record, stream: int, tokens: int,
@@ -66,7 +66,7 @@ def drop_drafts(
     request_draft(texts, streams, wires, numbers, heap, clock, stream)
 
 
-@compiled
+@compiled_inline
 def decode_late(
     texts: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
     clock: Record, stream: int,
@@ -82,7 +82,7 @@ def decode_late(
         drop_drafts(texts, streams, target, slots, wires, numbers, heap, clock, stream, 1)
 
 
-@compiled
+@compiled_inline
 def receive_draft(
     texts: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
     clock: Record, message: Record,
@@ -99,7 +99,7 @@ def receive_draft(
         add_work(target, streams, slots, stream, VERIFY)
 
 
-@compiled
+@compiled_inline
 def receive_request(drafter: Record, streams: Array, clock: Record, message: Record, sums: Sums) -> None:
     """Let a session wait for its drafter, behind all others; the first request opens it there."""
     stream = message.stream
@@ -120,7 +120,7 @@ def receive_request(drafter: Record, streams: Array, clock: Record, message: Rec
     drafter.newest = stream
 
 
-@compiled
+@compiled_inline
 def receive_leave(drafter: Record, streams: Array, slots: Slots, limits: Limits, clock: Record, stream: int) -> None:
     """End a session at its drafter. If its draft is late, it may still wait there, or be about to draft."""
     row = streams[stream]
@@ -149,7 +149,7 @@ def receive_leave(drafter: Record, streams: Array, slots: Slots, limits: Limits,
             drafter.follows = NO_STEP
 
 
-@compiled
+@compiled_inline
 def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, now_s: float) -> None:
     """Plan the next step of a drafter: the draft of its group, after prefills, or that of the next group."""
     start, follows, drafter.follows = drafter.start, drafter.follows, NO_STEP
@@ -158,7 +158,7 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
         while drafter.first >= 0 and drafter.running < limits.group:
             stream = drafter.first
             row = streams[stream]
-            drafter.first, row.waits_there, row.begun_s = row.behind_there, False, now_s
+            drafter.first, row.waits_there, row.wait_s = row.behind_there, False, now_s - row.asked_s
             slots.running[start + drafter.running] = stream
             drafter.running += 1
             if row.cold:
@@ -179,7 +179,7 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
         drafter.members += 1
 
 
-@compiled
+@compiled_inline
 def end_group_step(
     streams: Array, drafter: Record, wires: Wires, numbers: Numbers, heap: Array, clock: Record, log: StepLog,
     sums: Sums,
@@ -190,8 +190,7 @@ def end_group_step(
         part = log.parts[drafter.logged + number]
         row = streams[part.stream]
         if drafter.step == DRAFTING:
-            wait_s = row.begun_s - row.asked_s if row.open_there == part.request else -1.0
-            add_round(sums, clock.now_s, part.tokens, service_s, drafter.idle_gap_s, wait_s)
+            add_round(sums, clock.now_s, part.tokens, service_s, drafter.idle_gap_s, row.wait_s)
         if row.open_there != part.request:
             continue
         if drafter.step == PREFILL:

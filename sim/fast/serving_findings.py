@@ -10,10 +10,9 @@ from specfleet.fleet.records.metrics.tables import COMMITTING, at_drafter, with_
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.events import DONE, DRAFT, DRAFTING, JOIN, REQUEST, START, Array
-from specfleet.sim.fast.findings import steps_table, words_of
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
-from specfleet.sim.fast.table import EVENTS, KINDS, station_names
+from specfleet.sim.fast.table import EVENTS, KINDS, station_names, words_of
 
 SOURCES = {  # of each column: a part of the log or of the arrays, and its field
     **{name: ("blocks", name) for name in ("time_s", "duration_s", "begun_s", "gap_s")},
@@ -185,5 +184,8 @@ def _verified(verified: Table) -> Table:
 
 
 def _steps(fleet: Fleet, ends: Array, kinds: Array) -> Table:
-    """Return steps; a step has the kind of its first part."""
-    return steps_table(fleet, ends["station"], kinds, ends["begun_s"], ends["time_s"])
+    """Return steps in the order of their ends; a step has the kind of its first part."""
+    return Table.of(
+        station=words_of(ends["station"], station_names(fleet)), kind=words_of(kinds, KINDS),
+        begun_s=ends["begun_s"], ended_s=ends["time_s"],
+    )  # fmt: skip

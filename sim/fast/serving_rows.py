@@ -1,6 +1,6 @@
 """Rows of serving targets: admission, shares of the next step, and its plan, as `fleet.policies.continuous`."""
 
-from specfleet.sim.fast.compiled import compiled
+from specfleet.sim.fast.compiled import compiled, compiled_inline
 from specfleet.sim.fast.events import CHUNK, DECODE, NO_STEP, PREFILL, VERIFY, Array, Record
 from specfleet.sim.fast.serving_state import DECODE_LATE, MIXED, WAIT, Limits, Slots
 
@@ -58,7 +58,7 @@ def drop_work(target: Record, slots: Slots, stream: int) -> None:
     target.works -= 1
 
 
-@compiled
+@compiled_inline
 def preempt(target: Record, streams: Array, slots: Slots) -> None:
     """Take its KV cache from the row that was admitted last; it waits before all others."""
     target.running -= 1
@@ -70,7 +70,7 @@ def preempt(target: Record, streams: Array, slots: Slots) -> None:
     queue(target, streams, stream, True)
 
 
-@compiled
+@compiled_inline
 def admit(target: Record, texts: Array, streams: Array, slots: Slots, clock: Record, targets: int) -> Record:
     """Let the first waiting stream run, and return its row. Its work keeps its place among all work."""
     stream = target.first
@@ -115,7 +115,7 @@ def prefills(target: Record, streams: Array, slots: Slots, limits: Limits) -> bo
     return admits(target, limits)
 
 
-@compiled
+@compiled_inline
 def schedule(target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record) -> None:
     """Set the shares of the next step as `ContinuousBatching.schedule`, of the rows that `Rows.next_step` picks."""
     planned, preempted = False, False
@@ -125,7 +125,7 @@ def schedule(target: Record, texts: Array, streams: Array, slots: Slots, limits:
         schedule_rows(target, texts, streams, slots, limits, clock, False, preempted)
 
 
-@compiled
+@compiled_inline
 def schedule_rows(
     target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, prompts_alone: bool,
     preempted: bool,
@@ -185,7 +185,7 @@ def add_member(target: Record, row: Record, slots: Slots, stream: int, kind: int
     target.members += 1
 
 
-@compiled
+@compiled_inline
 def plan_target_step(target: Record, streams: Array, slots: Slots, limits: Limits) -> None:
     """Make the members of a step from the shares, in the order of their work. Only chunks keep their work."""
     start, kept = target.start, 0
@@ -208,7 +208,7 @@ def plan_target_step(target: Record, streams: Array, slots: Slots, limits: Limit
                 add_member(target, row, slots, slots.running[place], DECODE)
 
 
-@compiled
+@compiled_inline
 def plan_draft_step(target: Record, streams: Array, slots: Slots, limits: Limits) -> None:
     """Plan the draft of the members of the step before."""
     target.step, target.follows = target.follows, NO_STEP

@@ -3,7 +3,7 @@
 They depend on all rows of a step, so the loop computes them itself.
 """
 
-from specfleet.sim.fast.compiled import compiled
+from specfleet.sim.fast.compiled import compiled, compiled_inline
 from specfleet.sim.fast.events import CHUNK, DECODE, PREFILL, VERIFY, Array, Record, interpolated
 from specfleet.sim.fast.serving_state import MIXED, Laws, Slots
 
@@ -116,7 +116,7 @@ def one_pass_s(laws: Laws, every: int, last: int, slots: Slots, start: int, coun
     return float(max(device_s, every_logit.host_s))
 
 
-@compiled
+@compiled_inline
 def pass_s(laws: Laws, target: Record, slots: Slots) -> float:
     """Return the mean time of a step of several rows, as `pass_s` of `fleet.times.mixed`."""
     start, members, verify = target.start, target.members, target.verify
@@ -149,7 +149,7 @@ def pass_s(laws: Laws, target: Record, slots: Slots) -> float:
     return total_s - (fixed_s - most_s)
 
 
-@compiled
+@compiled_inline
 def target_step_s(laws: Laws, target: Record, slots: Slots) -> float:
     """Return the mean time of the planned step, and note the source of its ratio: as `verifier_durations`."""
     kind = target.step
@@ -164,7 +164,7 @@ def target_step_s(laws: Laws, target: Record, slots: Slots) -> float:
     return timed_s(laws, law, slots, target.start, target.members)
 
 
-@compiled
+@compiled_inline
 def draft_step_s(laws: Laws, target: Record, streams: Array, slots: Slots) -> float:
     """Return the mean time of a draft on a target's device, as `drafting_s` of `fleet.times.mixed`."""
     start, end, draft, prefill = target.start, target.start + target.members, target.draft, target.draft_prefill
@@ -199,7 +199,7 @@ def draft_step_s(laws: Laws, target: Record, streams: Array, slots: Slots) -> fl
     return float(time_s)
 
 
-@compiled
+@compiled_inline
 def group_step_s(laws: Laws, drafter: Record, slots: Slots) -> float:
     """Return the mean time of the planned step of a drafter, and note the source of its ratio."""
     law, drafter.source = drafter.draft, drafter.draft_ratios
@@ -208,7 +208,7 @@ def group_step_s(laws: Laws, drafter: Record, slots: Slots) -> float:
     return timed_s(laws, law, slots, drafter.start, drafter.members)
 
 
-@compiled
+@compiled_inline
 def draft_s(laws: Laws, drafter: Record, ratio: float, streams: Array, slots: Slots) -> float:
     """Return the time of a draft after an idle gap, as `draft_durations` of `fleet.times.durations`."""
     time_s = drafter.mean_s * ratio * interpolated(drafter.idle_gap_s, laws.gaps_s, laws.slowdowns)

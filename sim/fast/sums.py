@@ -7,7 +7,7 @@ Percentiles come from samples: of each kind all values up to the room of its sam
 
 from typing import NamedTuple
 
-from specfleet.sim.fast.compiled import compiled
+from specfleet.sim.fast.compiled import compiled, compiled_inline
 from specfleet.sim.fast.events import Array, Record
 
 # columns of `totals`, each for its moments: time of the last one; tokens and commits of targets; requests by parts
@@ -70,7 +70,7 @@ def is_kept(number: int, halvings: int) -> bool:
     return halvings == 0 or (number * GOLDEN) >> (64 - halvings) == 0
 
 
-@compiled
+@compiled_inline
 def sample(sums: Sums, kind: int, time_s: float, value: float) -> None:
     """Add a value to a sample."""
     values, state = sums.samples[kind], sums.states[2 + kind]
@@ -91,7 +91,7 @@ def sample(sums: Sums, kind: int, time_s: float, value: float) -> None:
     state.row += 1
 
 
-@compiled
+@compiled_inline
 def add_commit(sums: Sums, now_s: float, tokens: int, of: int) -> None:
     """Count tokens that a target commits to an answer of so many."""
     total = sums.totals[row_at(sums.totals, sums.states[0], now_s)]
@@ -100,7 +100,7 @@ def add_commit(sums: Sums, now_s: float, tokens: int, of: int) -> None:
     total[CARRIED] += tokens / of
 
 
-@compiled
+@compiled_inline
 def add_verified(sums: Sums, now_s: float, offered: int, accepted: int, gained: int, time_s: float) -> None:
     """Count the verification of a draft."""
     total = sums.totals[row_at(sums.totals, sums.states[0], now_s)]
@@ -111,7 +111,7 @@ def add_verified(sums: Sums, now_s: float, offered: int, accepted: int, gained: 
     total[VERIFY_S] += time_s
 
 
-@compiled
+@compiled_inline
 def add_round(sums: Sums, now_s: float, tokens: int, service_s: float, gap_s: float, wait_s: float) -> None:
     """Count a round as its draft ends; `wait_s` is negative where drafts are not asked for."""
     total = sums.totals[row_at(sums.totals, sums.states[0], now_s)]
@@ -125,7 +125,7 @@ def add_round(sums: Sums, now_s: float, tokens: int, service_s: float, gap_s: fl
         sample(sums, WAIT, now_s, wait_s)
 
 
-@compiled
+@compiled_inline
 def add_return(sums: Sums, row: Record, now_s: float) -> None:
     """Count a round as its stream asks for the next draft of its request."""
     total = sums.totals[row_at(sums.totals, sums.states[0], now_s)]
@@ -138,7 +138,7 @@ def add_return(sums: Sums, row: Record, now_s: float) -> None:
     sample(sums, ROUND, now_s, now_s - row.asked_s)
 
 
-@compiled
+@compiled_inline
 def add_request(sums: Sums, row: Record, text: Record, ended_s: float, streams: int) -> None:
     """Count a request as its last token leaves; `streams`: of a closed loop, else 0."""
     tokens = text.goal - text.prompt
@@ -166,7 +166,7 @@ def add_request(sums: Sums, row: Record, text: Record, ended_s: float, streams: 
     row.ended_s = ended_s
 
 
-@compiled
+@compiled_inline
 def add_step(sums: Sums, station: Record, here: int, now_s: float, work: int, is_verification: bool) -> None:
     """Count a step that ends."""
     busy = sums.busy[row_at(sums.busy, sums.states[1], now_s)]

@@ -1,10 +1,11 @@
 """The event table of the compiled loop, in batches."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from specfleet.fleet.records.columns import Integers, Words
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
@@ -57,3 +58,10 @@ class RowBatches:
         """Return the number of rows by station, without stations that wrote none."""
         names = self.named["station"].to_pylist()
         return {name: count for name, count in zip(names, written.tolist(), strict=True) if count}
+
+
+def words_of(numbers: Integers, names: Sequence[str]) -> Words:
+    """Return a column of words from their places among `names`."""
+    alphabetical = sorted(names)
+    place = {word: number for number, word in enumerate(alphabetical)}
+    return Words(np.array([place[name] for name in names], dtype=np.int32)[numbers], alphabetical)

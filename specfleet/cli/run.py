@@ -63,7 +63,7 @@ def simulate(
         if of is not None or play_back is not None or scenario is None:
             result = _played_back(scenario, of, play_back, settings(changes), path)
         else:
-            result = simulate(scenario, settings(changes), path=path)
+            result = simulate(scenario, settings(changes), path=path, records=True if out is not None else None)
         show_run(result, as_json, out, everything, by)
 
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip install 'specfleet[fast]'")
 
+import specfleet
 from specfleet.experiments.sweep.cell import run_cell
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.records.columns import Table, Words
-from specfleet.fleet.records.metrics.findings import Findings, findings_of, needs_rows
+from specfleet.fleet.records.metrics.findings import Findings, findings_of
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.playback import playback_of
@@ -23,11 +24,10 @@ from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.sim import run as runs
 from specfleet.sim.fast import run, serving_arrays
 from specfleet.sim.fast.choice import unsupported_in
-from specfleet.sim.fast.findings import allocate_log
-from specfleet.sim.fast.kernel import run_star
-from specfleet.sim.fast.run import allocate_parts, simulate_findings, simulate_records
+from specfleet.sim.fast.run import simulate_findings, simulate_records
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.fast.serving_findings import rows_of
 from specfleet.sim.fast.serving_state import StepLog
@@ -73,10 +73,9 @@ def check(scenario: Scenario) -> None:
     assert replay(by_loop) == []
     expected, findings = findings_of(by_loop), simulate_findings(fleet)
     tables = ("commits", "requests", "rounds", "verified", "draft_steps", "other_steps")
-    for name in tables if findings.rows is None else (*tables, "rows"):
+    for name in (*tables, "rows"):
         check_tables(getattr(findings, name), getattr(expected, name))
-    if findings.rows is not None or not needs_rows(fleet):
-        assert measured(findings) == measured(expected)
+    assert measured(findings) == measured(expected)
 
 
 @pytest.mark.parametrize("fleets", [plain_stars, serving_fleets, fleets_with_drafters])
@@ -103,12 +102,9 @@ def test_withdrawn_starts_have_new_delays() -> None:
 
 @pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])
 def test_observed_metrics_equal_those_of_the_run(name: str) -> None:
-    """Rows are used only if they are needed."""
     scenario = corner(name)
     found = findings_of(simulate(scenario))
     assert measured(observe(scenario)) == measured(found)
-    if not needs_rows(resolve(scenario)):
-        assert measured(msgspec.structs.replace(found, rows=None)) == measured(found)
 
 
 SHIFTED = ("return_s", "communication_s", "round_s")  # a round counts as its stream asks again, not as its draft ends
@@ -118,12 +114,12 @@ def values_of(metric: Metric) -> list[float]:
     return [metric.value, metric.low, metric.high, *(part.value for part in metric.percentiles.values())]
 
 
-@pytest.mark.parametrize("fleets", [serving_fleets, fleets_with_drafters])
+@pytest.mark.parametrize("fleets", [plain_stars, serving_fleets, fleets_with_drafters])
 @settings(suppress_health_check=list(HealthCheck), max_examples=30)
 @given(data=st.data())
 def test_sums_of_the_loop_are_those_of_its_rows(fleets: Any, data: st.DataObject) -> None:
     fleet, logs = resolve(data.draw(fleets())), list[StepLog]()
-    arrays = run.served(fleet, 1 << 16, lambda _arrays, log: logs.append(log))
+    arrays = run.served(fleet, 1 << 16, lambda _arrays, log: logs.append(log), recorded=True)
     rows = rows_of(fleet, arrays, logs[0], logs[0].blocks)
     expected, summed = simulate_findings(fleet), streamed_findings(fleet, arrays, rows)
     try:
@@ -131,8 +127,9 @@ def test_sums_of_the_loop_are_those_of_its_rows(fleets: Any, data: st.DataObject
     except InputError:
         return
     found = measure(summed)
-    assert found.keys() == metrics.keys()
-    for name in metrics.keys() - set(SHIFTED):
+    by_target = {"speedup"} if len(fleet.verifiers.times) > 1 else set()  # it counts streams, not requests
+    assert found.keys() - by_target == metrics.keys() - by_target
+    for name in metrics.keys() - by_target - set(SHIFTED):
         assert values_of(found[name]) == pytest.approx(values_of(metrics[name]), rel=1e-6, abs=1e-9, nan_ok=True), name
 
 
@@ -147,21 +144,15 @@ def test_long_simulations_measure_what_their_rows_say(monkeypatch: pytest.Monkey
     found = measure(simulate_findings(fleet))
     assert found.keys() == expected.keys()
     for name, metric in expected.items():
-        assert found[name].value == pytest.approx(metric.value, rel=0.01), name
+        assert found[name].value == pytest.approx(metric.value, rel=0.02), name
         for field, percentile in metric.percentiles.items():
             assert found[name].percentiles[field].value == pytest.approx(percentile.value, rel=0.2), (name, field)
-
-
-def test_the_step_log_grows_beyond_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = measured(simulate_findings(resolve(star())))
-    monkeypatch.setattr(run, "allocate_log", lambda _rounds, requests: allocate_log(1, requests))
-    assert measured(simulate_findings(resolve(star()))) == expected
 
 
 def test_records_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = star(drafters={"place": "target"}, workload={"streams": 8})
     expected = simulate(scenario, path="simpy").digest()
-    monkeypatch.setattr(run, "allocate_parts", lambda _parts: allocate_parts(12))
+    monkeypatch.setattr(run, "ROOM", 1)
     monkeypatch.setattr(run, "FIRST_ROOM", 4)
     assert simulate(scenario, path="fast").digest() == expected
 
@@ -173,7 +164,7 @@ def test_the_loop_is_compiled_for_one_set_of_types() -> None:
     for drafters in ({"count": 0}, {"place": "target"}):
         simulate(star(drafters=drafters, workload={"streams": 8}), path="fast")
         simulate_findings(resolve(star(drafters=drafters, workload={"streams": 8})))
-    assert len(run_star.overloads) == len(run_serving.overloads) == 1  # type: ignore[attr-defined]
+    assert len(run_serving.overloads) == 1  # type: ignore[attr-defined]
 
 
 def test_sweep_cells_of_the_loop_keep_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +174,18 @@ def test_sweep_cells_of_the_loop_keep_no_rows(monkeypatch: pytest.MonkeyPatch) -
     by_simpy = run_cell({}, star(), "sim", 2, path="simpy")
     monkeypatch.setattr(run, "simulate_records", recorded)
     assert str(run_cell({}, star(), "sim", 2, path="fast")) == str(by_simpy)
+
+
+def test_long_simulations_keep_records_only_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = specfleet.simulate(star(), path="fast")
+    monkeypatch.setattr(runs, "RECORDED_TOKENS", 10)
+    frugal = specfleet.simulate(star(), path="fast")
+    assert str(frugal.metrics) == str(kept.metrics)
+    assert "no records" in frugal.title()
+    for needs_rows in (frugal.rows, frugal.rounds, frugal.targets, lambda: specfleet.compare(frugal, kept)):
+        with pytest.raises(InputError, match="records = True, or -o FILE"):
+            needs_rows()
+    assert specfleet.simulate(star(), path="fast", records=True).run.digest() == kept.run.digest()
 
 
 def test_time_outside_steps_is_in_ttft_and_latency_of_both_tables(monkeypatch: pytest.MonkeyPatch) -> None:

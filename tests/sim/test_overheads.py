@@ -86,7 +86,7 @@ def test_late_starts_are_far_beyond_the_median() -> None:
     moved_s = rows.time_s.to_numpy().copy()
     moved_s[late] += 0.3
     column = run.table.schema.get_field_index("time_s")
-    slower = msgspec.structs.replace(run, table=run.table.set_column(column, "time_s", pa.array(moved_s)))
+    slower = msgspec.structs.replace(run, kept=run.table.set_column(column, "time_s", pa.array(moved_s)))
     assert late_starts(slower) == pytest.approx(len(late) / (rows.event == "start").sum(), rel=0.05)
 
 

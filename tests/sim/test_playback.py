@@ -117,7 +117,7 @@ def test_played_messages_keep_the_order_of_reading() -> None:
     assert close.sum() > 10
     times_s = rows.time_s.where(~close, before_s - 1e-5).sort_index()  # arrival before the message that was read first
     column = run.table.schema.get_field_index("time_s")
-    read_late = msgspec.structs.replace(run, table=run.table.set_column(column, "time_s", pa.array(times_s)))
+    read_late = msgspec.structs.replace(run, kept=run.table.set_column(column, "time_s", pa.array(times_s)))
     again = by_station(simulate(run.header.scenario, playback=playback_of(read_late, PARTS)))
     decided = ["station", "event", "kind", "tag", "request", "epoch", "tokens"]
     routed, were = (of_run[of_run.station == "router"][decided] for of_run in (again, by_station(run)))

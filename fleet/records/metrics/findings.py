@@ -32,7 +32,7 @@ class Findings(msgspec.Struct, frozen=True):
     - `draft_steps`: the drafts, and all steps of stations that only draft; `other_steps`: the rest; see `steps_of`.
     - `end_s`: end of the measurement window; see `window_of`.
     - `devices`: measured counters of devices.
-    - `rows`: the run's rows; None if there are none and no metric needs them (`needs_rows`).
+    - `rows`: the run's rows.
     - `steps`, `inside`: finished steps of targets that draft themselves, by kind, and changes of the number of requests
       in the system; None if they follow from `rows`.
     - `streams`: that have opened; 0 if they are in `rows`.
@@ -47,10 +47,10 @@ class Findings(msgspec.Struct, frozen=True):
     draft_steps: Table
     other_steps: Table
     end_s: float
+    rows: Table
     rounds: Table | None = None
     verified: Table | None = None
     devices: tuple[DeviceCurve, ...] = ()
-    rows: Table | None = None
     steps: Table | None = None
     inside: Table | None = None
     streams: int = 0
@@ -79,19 +79,6 @@ def end_of(requests: Table, commits: Table) -> float:
     """Return when the first stream has finished its last request, or else when the last token was committed."""
     ended_s = requests.last_s[requests.last]
     return float(min(ended_s if len(ended_s) else commits.time_s[-1:], default=math.nan))  # rows are in order of time
-
-
-def needs_rows(fleet: Fleet) -> bool:
-    """Whether metrics of this fleet need its rows.
-
-    They do for open arrivals, drafts on targets' devices, drafting ahead and lost drafters.
-    """
-    return (
-        fleet.workload.arrivals is not None
-        or fleet.verifiers.drafts is not None
-        or fleet.verifiers.patience.patience_s > 0
-        or not fleet.in_turn
-    )
 
 
 def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:

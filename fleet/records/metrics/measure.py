@@ -81,9 +81,9 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         metrics |= _load(window, findings, rounds)
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, fleet, verified)
-    if not _asks(fleet) and rows is not None:
+    if not _asks(fleet):
         metrics |= _batching(window, findings.steps or _steps_of(rows), commits)
-    if fleet.verifiers.patience.patience_s and rows is not None:
+    if fleet.verifiers.patience.patience_s:
         metrics |= outage_metrics(window, rows, commits, findings.requests)
     metrics |= energy(window, findings, tokens) | counters(window, findings.devices, tokens)
     metrics |= cost(window, fleet, tokens) | loads(window, findings)
@@ -299,17 +299,17 @@ def _middle(requests: Table) -> float:
 
 
 def _targets(window: Window, findings: Findings) -> Integers:
-    """Return the target of each request of the window; each target once where requests are summed."""
+    """Return the target of each request of the window; of each stream where requests are summed."""
     count, requests = findings.fleet.verifiers.count, findings.requests
     if "middle" in requests.names:
-        return np.arange(count)
+        return np.arange(findings.fleet.streams or count) % count
     targets: Integers = requests.tag[window.inside(requests.last_s)] % count
     return targets
 
 
-def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
+def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
     """Arrival rate of requests in an open loop."""
-    if fleet.workload.arrivals is None or rows is None:
+    if fleet.workload.arrivals is None:
         return {}
     joins = rows.where(rows.event.among("join"))
     opened = Groups(joins.tag).first

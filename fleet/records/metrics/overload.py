@@ -73,7 +73,7 @@ class _Demand(msgspec.Struct, frozen=True):
 def overload_of(findings: Findings) -> Overload | None:
     """Return the verdict if requests arrive faster than they can be served; else None."""
     fleet, rows = findings.fleet, findings.rows
-    if fleet.workload.arrivals is None or not fleet.in_turn or rows is None:
+    if fleet.workload.arrivals is None or not fleet.in_turn:
         return None
     joins = rows.where(rows.event.among("join"))
     opened = Groups(joins.tag).first

@@ -35,7 +35,7 @@ def relaxation_s(findings: Findings, window: Window) -> float:
     requests in the system over time instead. In a closed loop it is half a round of a stream.
     """
     fleet, rows, commits = findings.fleet, findings.rows, findings.commits
-    if fleet.workload.arrivals is None or rows is None:
+    if fleet.workload.arrivals is None:
         return window.length_s * places_of(fleet) / float(window.counts(commits.time_s, commits.committed).sum()) / 2
     joins = rows.where(rows.event.among("join"))
     arrivals_s = np.sort(joins.time_s[Groups(joins.tag).first])
