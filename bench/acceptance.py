@@ -9,7 +9,6 @@ import argparse
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 import numpy as np
@@ -17,15 +16,15 @@ from numpy.typing import NDArray
 
 from bench.harness import Options, Report, Row, data_file, data_option
 from bench.specdecode import FILE, read_recordings, walks_of
-from specfleet.calibration.pair import measure_acceptance
-from specfleet.calibration.run import pair_of
+from specfleet.calibration.assemble import accepted_in
+from specfleet.calibration.loops import recording_loop
+from specfleet.engine.launch.serve import serve
 from specfleet.experiments.demo.cells import calibration_scenario
 from specfleet.fleet.acceptance.fits import fit_beta_geometric, mean_interval, total_variation
 from specfleet.fleet.acceptance.models import AcceptanceModel, Recorded, Sampler, expected_committed
-from specfleet.fleet.scenario.resolve import resolve
 
 SEEN, DEPTHS = 5, (2, 5, 8, 16)
-PROMPTS, DEALS = 192, 10  # requests of a record, and how often each is drawn
+PROMPTS, ROWS, DEALS = 192, 16, 10  # requests of a record, and how often each is drawn
 LENGTH = 128  # tokens of each text of SpecDecode-Bench
 OPTIONS: Options = data_option(FILE)
 Rounds = Mapping[int, Recorded]  # by depth
@@ -41,10 +40,9 @@ def study(options: argparse.Namespace) -> Report:
 def of_demo_pair() -> Rounds:
     """Record the demo pair; its greedy texts do not depend on the depth."""
     scenario = calibration_scenario()
-    deep = msgspec.structs.replace(scenario, drafters=msgspec.structs.replace(scenario.drafters, depth=DEPTHS[-1]))
-    with TemporaryDirectory() as folder:
-        accepted = measure_acceptance(resolve(pair_of(deep, PROMPTS)), Path(folder)).accepted
-    record = Recorded(DEPTHS[-1], tuple(map(tuple, accepted)))
+    drafters = msgspec.structs.replace(scenario.drafters, depth=DEPTHS[-1], place="target")
+    loop = recording_loop(msgspec.structs.replace(scenario, drafters=drafters), PROMPTS, ROWS)
+    record = Recorded(DEPTHS[-1], tuple(accepted_in([serve(loop).run])))
     return {depth: Recorded(depth, record.at(depth)) for depth in DEPTHS}
 
 

@@ -22,7 +22,8 @@ from matplotlib.ticker import LogFormatter, StrMethodFormatter
 from bench.harness import Aim, Options, Report, Row
 from bench.others import ENGINES, KINDS, outside_engine
 from bench.serving import DRAFTS, JUDGED, SHOWN, cell_row, judged_cell, total_row
-from specfleet.calibration.serving import depths_of, loop_of, profile_of_target, recording_loop, stages_of
+from specfleet.calibration.assemble import profile_of_target
+from specfleet.calibration.loops import depths_of, loop_of, recording_loop, rows_of
 from specfleet.engine.launch.serve import serve
 from specfleet.experiments.compare.compare import ComparedQuantity
 from specfleet.experiments.console.printing import remark
@@ -167,7 +168,7 @@ class Kept:
     def calibration(self, kind: str, number: int) -> Iterator[Run]:
         """Yield the loops of one pass of a calibration: by rows and depths; those without drafts are of all kinds."""
         scenario = calibrated(kind)
-        for _, rows in stages_of(scenario, 1):
+        for rows in rows_of(scenario):
             for depth in [depth for depth in depths_of(scenario) if bool(depth) == (kind != "none")]:
                 loop = loop_of(scenario, rows, depth, number)
                 yield self.run(f"calibration {number + 1}, {kind}, {rows} at once, depth {depth}", loop)

@@ -16,7 +16,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PretrainedConfig
 
 from bench.harness import Aim, Options, Report, Row
-from specfleet.calibration.pair import stretched
+from specfleet.calibration.loops import stretched
 from specfleet.engine.decoding.cache import shape_of
 from specfleet.engine.decoding.grow import Drafts, no_drafts
 from specfleet.engine.decoding.models import PRECISIONS, CausalLM

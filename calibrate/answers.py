@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfleet.calibration.fits import columns_of, fit_relative, spread_of
-from specfleet.calibration.pass_laws import WIDTH, Fitted, described
+from specfleet.calibration.laws import WIDTH, Fitted, described
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.times.step_time import StepTime
 
@@ -67,7 +67,7 @@ def fit_answers(runs: Sequence[Run]) -> Fitted:
         of_kind = np.array([gap.depth in some and not gap.is_first for gap in gaps])
         if of_kind.any():
             laws[name] = msgspec.structs.replace(laws[name], spread=spread_of(ratios[of_kind]))
-            fits[name] = described(times_s[of_kind], mean_error(ratios[of_kind]))
+            fits[name] = described(times_s[of_kind], ratios[of_kind])
     if 0 not in depths:
         laws["decode"] = laws["verify"]
     return Fitted(laws, fits, 0.0)

@@ -1,6 +1,6 @@
 """Builds a profile from measurements: step fits, results of small fleets, and their provenance."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from specfleet.calibration.answers import fit_answers, not_separated
 from specfleet.calibration.effects import (
     delays_of,
     factors_in,
@@ -17,92 +18,128 @@ from specfleet.calibration.effects import (
     slowdowns_of,
     with_recoveries,
 )
-from specfleet.calibration.fits import fit_bandwidth, fits_of, spread_of
+from specfleet.calibration.fits import fit_bandwidth, spread_of
 from specfleet.calibration.fleets import FleetSetup, steps_in
+from specfleet.calibration.laws import Fitted, fit, timed_steps
 from specfleet.calibration.measurements import Measurements
-from specfleet.calibration.steadiness import passes_differ
+from specfleet.calibration.stages import provenance_of
+from specfleet.engine.decoding.telemetry import host_facts
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.warm_up import AfterIdle
 from specfleet.fleet.records.delays import delayed_count, not_delayed
 from specfleet.fleet.records.run import Run
+from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.labels import Missing
 from specfleet.fleet.times.overhead import Overheads, StationOverheads
-from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.profile import STEPS, HardwareProfile
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 
-def profile_from(
-    measured: Measurements, setup: FleetSetup, left_out: Mapping[Missing, str] = {}, **facts: Any
+def fitted_steps_of(scenario: Scenario, runs: Sequence[Run]) -> Fitted:
+    """Return the laws of the loops of a scenario, by their steps, or by their answers where no more is seen."""
+    if not all(run.header.steps for run in runs):
+        return fit_answers(runs)
+    steps = [step for run in runs for step in timed_steps(run)]
+    return fit(steps, scenario.drafters.shape, scenario.verifiers.aligned is not None)
+
+
+def profile_of_target(
+    scenario: Scenario,
+    runs: Sequence[Run],
+    recorded: Run | None = None,
+    left_out: Mapping[Missing, str] = {},
+    host: Mapping[str, str] | None = None,
 ) -> HardwareProfile:
-    """Return the profile that the measurements give.
+    """Return the profile that loops give; all of them are of one scenario, with drafts and without.
 
-    - `setup`: holds the final fits of single steps.
+    - `recorded`: the run that has the acceptance; without it, the loops with the deepest drafts.
     - `left_out`: what was not measured, with the reasons.
-    - `facts`: fields of the profile that are not measured.
-
-    InputError without accepted lengths: targets refused every draft of a sampled fleet.
+    - `host`: facts of the host and of the measurement; None reads those of this one.
     """
-    if not measured.accepted:
-        raise InputError("acceptance: no draft was verified; give models of one tokenizer, or workload.temperature = 0")
-    concurrent, in_turn, plain, beside = (measured.of(kind) for kind in ("contended", "turns", "plain", "beside"))
-    saturated, with_gaps = measured.of("saturated"), measured.of("with_gaps")
-    drafting = [*saturated, *with_gaps]
-    fleets = {"own": (drafting, [*concurrent[:1], *plain, *beside])}  # that show overheads of a drafter, of a target
-    if in_turn:
-        fleets["time_sliced"] = in_turn, in_turn
-    delays = {
-        sharing: {"drafter": delays_of(of_drafter, drafters=True), "target": delays_of(of_target, drafters=False)}
-        for sharing, (of_drafter, of_target) in fleets.items()
-    }
-    overheads = {
-        sharing: StationOverheads(**{station: overhead_of(of_station) for station, of_station in of_sharing.items()})
-        for sharing, of_sharing in delays.items()
-    }
-    drafts = pd.concat([steps_in(run, setup) for run in drafting], ignore_index=True)
-    idle = fit_idle(drafts, float(np.median(delays["own"]["drafter"].queued_s or [0.0])))
-    ratios = {"draft": drafts.ratio / slowdowns_of(drafts, idle)}
-    for name, runs in (("decode", plain), ("verify", concurrent[:1] or beside)):
-        ratios |= {name: pd.concat([steps_in(run, setup, name).ratio for run in runs])} if runs else {}
-    served = {name: in_service(setup.times[name], of_step) for name, of_step in ratios.items()}
-    times: dict[str, Any] = setup.times | served
-    pinged = LinkTime(bandwidth_bytes_per_s=fit_bandwidth(*zip(*measured.round_trips_s, strict=True)))
-    warmed = [(warm_tokens(run), steps_in(run, setup)) for run in measured.of("warmed")]
-    in_use = msgspec.structs.replace(setup, times=times)
-    factors = factors_in(concurrent, in_use, idle) if concurrent else (1.0,)
-    repeated = {"draft": saturated, "decode": plain}  # once a pass
+    seen, facts = all(run.header.steps for run in runs), dict(host or host_facts() | provenance_of(scenario))
+    fitted = fitted_steps_of(scenario, runs)
+    laws: dict[str, Any] = fitted.laws
+    depths = [drafts.depth * min(drafts.count, 1) for drafts in (run.header.fleet.drafters for run in runs)]
+    accepted = tuple(accepted_in([recorded] if recorded else runs))
+    longest = max((length for session in accepted for length in session), default=0)
+    if longest > scenario.drafters.depth:
+        raise InputError(
+            f"answers: a chunk has {longest + 1} tokens, and a round {scenario.drafters.depth + 1} at most; let the "
+            "server send every step's tokens by themselves"
+        )
     return HardwareProfile(
-        **facts,
-        **times,
-        overhead=Overheads(**overheads),
-        link=link_of(with_gaps, pinged),
-        idle=with_recoveries(idle, warmed),
-        contention=tuple(factor / factors[0] for factor in factors),  # a step that runs alone takes its own time
-        acceptance=Recorded(setup.scenario.drafters.depth, tuple(map(tuple, measured.accepted))),
-        measured=fits_of(measured.points)
-        | {
-            "delayed_share": delayed_count(ratios.values()) / max(sum(map(len, ratios.values())), 1),
-            "passes_differ": passes_differ(
-                [[steps_in(run, setup, name).ratio for run in runs] for name, runs in repeated.items()]
-            ),
-        }
-        | ({"alone": factors[0]} if concurrent else {})
+        name=f"calibrated-{facts['machine']}",
+        overhead=Overheads(StationOverheads(target=overhead_of(delays_of(runs, drafters=False))))
+        if seen
+        else Overheads(),
+        acceptance=Recorded(scenario.drafters.depth, accepted) if accepted else None,
+        positions=runs[0].header.fleet.drafters.positions,
+        provenance=facts | ({"engine": runs[0].header.engine} if runs[0].header.engine else {}),
+        measured={"steps": fitted.fits, "passes_differ": fitted.apart}
         | ({"left_out": dict(left_out)} if left_out else {}),
+        sources={} if seen else not_separated(list(dict.fromkeys(depths)), scenario.workload.prompt_tokens),
+        **laws,
     )
 
 
-def warm_tokens(run: Run) -> int:
-    """Return the warm-up tokens of a run's drafter."""
-    warm_up = run.header.scenario.drafters.warm_up
-    return warm_up.tokens if isinstance(warm_up, AfterIdle) else 0
+def accepted_in(runs: Sequence[Run]) -> Iterator[tuple[int, ...]]:
+    """Yield the accepted tokens of each request's rounds, of the deepest drafts."""
+    deepest = max(run.header.fleet.drafters.depth for run in runs)
+    for run in runs:
+        if run.header.fleet.drafters.depth < deepest:
+            continue
+        rounds = run.frame().query("event == 'done' and kind == 'verify'")
+        yield from (tuple(session.accepted.tolist()) for _, session in rounds.groupby("request"))
+
+
+def profile_of_pair(target: HardwareProfile, measured: Measurements, scenario: Scenario) -> HardwareProfile:
+    """Return the profile of a pair with devices of its own.
+
+    - `target`: what its loops give.
+    - `scenario`: of its small fleets.
+
+    InputError without accepted lengths: targets refused every draft of a sampled fleet.
+    """
+    if target.acceptance is None:
+        raise InputError("acceptance: no draft was verified; give models of one tokenizer, or workload.temperature = 0")
+    setup = FleetSetup(scenario, {name: getattr(target, name) for name in STEPS})
+    concurrent, in_turn = measured.of("contended"), measured.of("turns")
+    drafting = [*measured.of("saturated"), *(with_gaps := measured.of("with_gaps"))]
+    delays = delays_of(drafting, drafters=True)
+    own = StationOverheads(
+        overhead_of(delays), overhead_of(delays_of(concurrent[:1] or measured.of("loops"), drafters=False))
+    )
+    sliced = StationOverheads(*(overhead_of(delays_of(in_turn, drafters)) for drafters in (True, False)))
+    drafts = pd.concat([steps_in(run, setup) for run in drafting], ignore_index=True)
+    idle = fit_idle(drafts, float(np.median(delays.queued_s or [0.0])))
+    ratios = {"draft": drafts.ratio / slowdowns_of(drafts, idle)}
+    alone = [run for run in measured.of("loops") if run.header.fleet.streams == 1]
+    showing = {"verify": concurrent[:1] or alone, "decode": alone, "verify_prefill": alone, "draft_prefill": drafting}
+    ratios |= {name: pd.concat([steps_in(run, setup, name).ratio for run in runs]) for name, runs in showing.items()}
+    times: dict[str, Any] = setup.times | {name: in_service(setup.times[name], own) for name, own in ratios.items()}
+    pinged = LinkTime(bandwidth_bytes_per_s=fit_bandwidth(*zip(*measured.round_trips_s, strict=True)))
+    rules = [(run, run.header.scenario.drafters.warm_up) for run in measured.of("warmed")]
+    warmed = [(getattr(rule, "tokens", 0), steps_in(run, setup)) for run, rule in rules]
+    factors = factors_in(concurrent, FleetSetup(scenario, times), idle) if concurrent else (1.0,)
+    return msgspec.structs.replace(
+        target,
+        **times,
+        overhead=Overheads(own, sliced if in_turn else None),
+        link=link_of(with_gaps, pinged),
+        idle=with_recoveries(idle, warmed),
+        contention=tuple(factor / factors[0] for factor in factors),  # a step that runs alone takes its own time
+        measured=target.measured
+        | {"delayed_share": delayed_count(ratios.values()) / max(sum(map(len, ratios.values())), 1)}
+        | ({"alone": factors[0]} if concurrent else {}),
+    )
 
 
 def in_service(time: StepTime, ratios: ArrayLike) -> StepTime:
     """Return the time of a step as it is in service: with the mean and the spread of measured over fitted times.
 
-    Steps that the host delayed do not count. Without any step the time stays.
+    Steps that the host delayed do not count. Without any step, or with a law of no time, it stays.
     """
-    kept = not_delayed(ratios)
+    kept = not_delayed(np.asarray(ratios, dtype=float)[np.isfinite(ratios)])
     if not kept.size:
         return time
     return msgspec.structs.replace(time.slowed(float(kept.mean())), spread=spread_of(kept))

@@ -105,8 +105,9 @@ def factors_in(runs: Sequence[Run], setup: FleetSetup, idle: IdleEffect) -> tupl
     for run in runs:
         steps = fitted_steps(run, setup)
         slowdowns = np.where(steps.name == "draft", slowdowns_of(steps, idle), 1.0)
-        works_s.append((steps.fitted_s * slowdowns)[steps.resolved])
-        times_s.append(time_by_active(steps, len(runs))[steps.resolved])
+        counts = steps.resolved & (steps.fitted_s > 0)
+        works_s.append((steps.fitted_s * slowdowns)[counts])
+        times_s.append(time_by_active(steps, len(runs))[counts])
     work_s, time_s = np.concatenate(works_s), np.concatenate(times_s)  # (steps,), (steps, most active)
     frequent = (time_s > 0).sum(axis=0) >= MIN_STEPS
     rates = nonnegative(time_s[:, frequent], work_s, work_s)

@@ -1,16 +1,12 @@
-"""Fits step times to measured times: a robust fit, also at points left out, and the spread around it."""
+"""Fits times as sums of variables: a robust fit with coefficients of at least 0, and the spread around it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
-from specfleet.calibration.measurements import Point
-from specfleet.fleet.records.delays import not_delayed
-from specfleet.fleet.times.step_time import Quantiles, StepTime
+from specfleet.fleet.times.step_time import Quantiles
 
 Floats = NDArray[np.float64]
 
@@ -18,7 +14,6 @@ LEVELS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.
 ROUNDS = 6  # of a fit with weights that follow from itself
 ABSOLUTE_ROUNDS = 20  # of the fit that it starts from
 SMALLEST = 1e-3  # error that counts, over the median of times
-HOLD_OUT_EVERY = 4  # each fourth grid point is not fitted but predicted
 
 
 def spread_of(ratios: ArrayLike) -> Quantiles:
@@ -28,58 +23,11 @@ def spread_of(ratios: ArrayLike) -> Quantiles:
     return Quantiles(LEVELS, tuple((values / mean).tolist()))
 
 
-def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[dict[str, Any]]]:
-    """Fit a + b k + c n + e k n to the medians, all coefficients at least 0, by least squares of relative errors.
-
-    The fit is then scaled so that measured over fitted time is 1 in the mean over steps that the host did not delay.
-    The fit leaves out every fourth point. Beside it stand raw quantiles and the fit of each point.
-    """
-    held_out = [len(points) >= 2 * HOLD_OUT_EVERY and index % HOLD_OUT_EVERY == 2 for index in range(len(points))]
-    tokens, context, medians = (
-        np.array([getattr(point, name) for point in points], dtype=float) for name in ("tokens", "context", "median_s")
-    )
-    design = np.stack([np.ones_like(tokens), tokens, context, tokens * context], axis=1)  # (points, 4)
-    # A grid with one context or one token count cannot separate two terms; the simpler one explains it.
-    usable = [True, len(set(tokens)) > 1, len(set(context)) > 1, len(set(tokens)) > 1 and len(set(context)) > 1]
-    fitted = ~np.array(held_out)
-    coefficients = nonnegative((design * usable)[fitted], medians[fitted], medians[fitted])
-    predicted = design @ coefficients
-    ratios = np.concatenate([not_delayed(point.times_s) / fit for point, fit in zip(points, predicted, strict=True)])
-    a, b, c, e = (coefficients * ratios.mean()).tolist()
-    quantiles_s = [np.quantile(point.times_s, (0.1, 0.5, 0.9)).tolist() for point in points]
-    return StepTime(a, b, c, e, spread=spread_of(ratios)), [
-        {"tokens": point.tokens, "context": point.context, "quantiles_s": own_s, "fitted_s": fit_s, "held_out": out}
-        for point, own_s, fit_s, out in zip(points, quantiles_s, predicted.tolist(), held_out, strict=True)
-    ]
-
-
-def fits_of(points: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
-    """Return the fit of each point of each kind of step, by the names of a profile."""
-    return {name: fit_step(of_name)[1] for name, of_name in points.items()}
-
-
-def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, float]:
-    """Fit a step's time over rows to single steps as they were served; return it with its mean absolute error.
-
-    `extents` (steps, 4): tokens and context of the longest row, rows, tokens of all other rows (see
-    `durations.extent`). Steps that took more than twice the fit, or less than half, do not count in the error.
-    """
-    design = np.array([columns_of(*extent) for extent in np.asarray(extents, dtype=float)])
-    coefficients, ratios = fit_relative(design, np.asarray(times_s, dtype=float))
-    kept = (ratios > 1 / 2) & (ratios < 2)
-    return law_from(coefficients, spread_of(ratios)), float(np.abs(1 / ratios - 1)[kept].mean())
-
-
 def columns_of(tokens: float, context: float, rows: float, row_tokens: float) -> list[float]:
     """Return the variables of a step over rows, in the order of the coefficients of `StepTime`."""
     others, several = rows - 1, float(rows > 1)
     alone = [1.0, tokens, context, tokens * context]
     return [*alone, others, row_tokens, others * context, several, several * tokens]
-
-
-def law_from(coefficients: Floats, spread: Quantiles) -> StepTime:
-    """Return the law with the coefficients of `columns_of`."""
-    return msgspec.structs.replace(StepTime(*coefficients.tolist()), spread=spread)
 
 
 def fit_relative(design: Floats, times: Floats) -> tuple[Floats, Floats]:

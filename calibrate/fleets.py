@@ -78,26 +78,6 @@ def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Shar
     )
 
 
-def plain_fleet(scenario: Scenario, requests: int) -> Scenario:
-    """Return one real target that decodes `requests` by itself, on a device of its own."""
-    return msgspec.structs.replace(
-        scenario,
-        drafters=msgspec.structs.replace(scenario.drafters, count=0),
-        workload=msgspec.structs.replace(scenario.workload, requests=requests),
-    )
-
-
-def beside_fleet(scenario: Scenario, requests: int) -> Scenario:
-    """Return one real target that decodes `requests`, one after the other, with the drafter on its own device."""
-    replace = msgspec.structs.replace
-    return replace(
-        scenario,
-        drafters=replace(scenario.drafters, place="target"),
-        verifiers=replace(scenario.verifiers, max_num_seqs=1),
-        workload=replace(scenario.workload, requests=requests),
-    )
-
-
 def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
     """Return the finished steps of a run but for warm-ups, station by station, with times in seconds.
 

@@ -50,8 +50,8 @@ def calibrate(
     """Measure a model pair on this host and return its hardware profile, with fits and residuals.
 
     `scenario`: what to measure; without one a pair, by default the demo pair. `changes` and keywords as in `simulate`.
-    `prompts`: "demo/calibration", or a JSON Lines file; use other prompts than those of the runs to predict. `quick`: a
-    smaller grid and fewer repetitions. `without`: stages to leave out, by their names or the beginnings of these.
+    `prompts`: "demo/calibration", or a JSON Lines file; use other prompts than those of the runs to predict. `quick`:
+    fewer repetitions. `without`: stages to leave out, by their names or the beginnings of these.
     `accept_unsteady`: give a profile also where the host gives impossible results; it says so. Acceptance is recorded
     as the scenario samples. `engine`: one of others, such as "vllm"; it needs a scenario with drafts on the target's
     device. `server`: addresses of running, OpenAI-compatible servers in its place, one for each draft length:
@@ -73,10 +73,9 @@ def calibrate(
             profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})
             specfleet.simulate("star", profile=profile)
     """
-    from specfleet.calibration import serving
+    from specfleet.calibration import run
+    from specfleet.calibration.loops import other_engine, servers_of
     from specfleet.calibration.measurements import QUICK, Effort
-    from specfleet.calibration.run import calibrate as calibrate_pair
-    from specfleet.calibration.serving import other_engine, servers_of
     from specfleet.calibration.stages import Asked, clear
 
     wanted = fitted_scenario(scenario, changes, prompts, keys)
@@ -99,12 +98,9 @@ def calibrate(
     with tempfile.TemporaryDirectory() as scratch:
         signals = signals_path(file or Path(scratch) / "profile")
         kept = stages_folder(file) or Path(scratch)
-        effort = serving.QUICK if quick else serving.WHOLE
+        effort = QUICK if quick else Effort()
         with other_engine(engine, urls) as elsewhere:
-            if elsewhere or is_served(wanted):
-                profile = serving.calibrate_serving(measured, signals, kept, effort, report, note, elsewhere, asked)
-            else:
-                profile = calibrate_pair(measured, kept, QUICK if quick else Effort(), report, note, asked)
+            profile = run.calibrate(measured, kept, signals, effort, report, note, elsewhere, asked)
     if file is not None:
         try:
             write_profile(profile, file)
@@ -117,12 +113,6 @@ def calibrate(
         if not (left_out_of(profile) or unsteady_of(profile)):
             clear(kept)
     return profile
-
-
-def is_served(scenario: Scenario) -> bool:
-    """Whether a scenario's target is measured as it serves: one that drafts on its own device, or decodes alone."""
-    drafters = scenario.drafters
-    return drafters.place == "target" if drafters.count else scenario.verifiers.kind == "real"
 
 
 def stages_folder(out: Path | None) -> Path | None:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from specfleet.fleet.records.delays import not_delayed
 from specfleet.fleet.times.labels import UNSTEADY_HOST, unsteady_of
-from specfleet.fleet.times.profile import STEPS, HardwareProfile
+from specfleet.fleet.times.profile import HardwareProfile
 
 UNSTEADY = 0.1  # difference of the same steps between passes from which the host counts as unsteady
 WORST_FIT = 0.25  # median error of a step's fit; quiet hosts are within a few percent
@@ -26,19 +26,14 @@ def passes_differ(series: Sequence[Sequence[ArrayLike]]) -> float:
 
 
 def impossible_fit(fits: Mapping[str, Any]) -> str | None:
-    """Return which step's times no smooth law describes, and the median relative error of its fit over the grid.
+    """Return which step's times no smooth law describes, and the error of its fit.
 
-    - `fits`: those of the points of each kind of step, as a profile's `measured` has them.
+    - `fits`: those of each kind of step, as `measured.steps` of a profile has them.
     """
-    errors = {
-        name: float(np.median([abs(row["fitted_s"] / row["quantiles_s"][1] - 1) for row in fits[name]]))
-        for name in STEPS
-        if name in fits
-    }
-    worst = max(errors, key=errors.__getitem__, default=None)
-    if worst is None or errors[worst] <= WORST_FIT:
+    worst = max(fits, key=lambda kind: float(fits[kind]["error"]), default=None)
+    if worst is None or fits[worst]["error"] <= WORST_FIT:
         return None
-    return f"the times of {worst} are {errors[worst]:.0%} off their fit"
+    return f"the times of {worst} are {fits[worst]['error']:.0%} off their fit"
 
 
 def accepted(profile: HardwareProfile, problem: str) -> HardwareProfile:

@@ -122,7 +122,6 @@ def _left_out(scenario: Scenario) -> Iterator[str]:
         needed: dict[Missing, tuple[bool, str]] = {
             "contention": (crowded, "steps beyond those that were measured slow each other no further"),
             "time_sliced": ("turns" in sharing, "that of stations with devices of their own stands for it"),
-            "verify": (scenario.drafters.count > 0, "that of single verifications stands for it"),
             "rows": (verifiers.max_num_seqs > 1, "they are extrapolated"),
             "warm_up": (isinstance(scenario.drafters.warm_up, AfterIdle), "they save nothing"),
         }

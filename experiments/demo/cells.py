@@ -20,7 +20,7 @@ PROMPT_TOKENS, NEW_TOKENS = 128, 48
 RETURN_OVER_SERVICE = (1.6, 3.6)  # Z / S of the two kinds of replayed targets: N_full = 3 and 5
 ORDER_SEED = 1
 BASELINES: dict[str, dict[str, Any]] = {"co-located": {"place": "target"}, "standalone": {"count": 0}}
-PASS_STAGES, ONCE_STAGES = 3, 3  # of a calibration: those of each pass, and continuations, acceptance and links
+PASS_STAGES, ONCE_STAGES = 2, 2  # of a calibration: those of each pass, and acceptance and links
 
 
 class DemoEffort(msgspec.Struct, frozen=True):
@@ -38,8 +38,8 @@ class DemoEffort(msgspec.Struct, frozen=True):
 
 
 CALIBRATION = Effort(
-    depths=(3, 5, 7), contexts=(128, 152, 176), repeats=6, prompts=40, longest_gap_s=0.03, gap_rounds=40,
-    loads=(2,), saturated_rounds=150, loaded_rounds=100, payloads_bytes=(64, 16 * 1024), pings=20, sharing_requests=6,
+    requests=6, prompts=40, longest_gap_s=0.03, gap_rounds=40, loads=(2,), saturated_rounds=150, loaded_rounds=100,
+    payloads_bytes=(64, 16 * 1024), pings=20, sharing_requests=6,
 )  # fmt: skip
 FULL = DemoEffort(CALIBRATION, ((1, 2, 3, 4, 6), (1, 3, 5, 6, 7)), 2)
 SHORT = DemoEffort(CALIBRATION, ((1, 3, 4), (1, 5)), 2)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from specfleet.calibration.run import Bench, bench_of, pair_of
+from specfleet.calibration.run import Bench, bench_of, pass_of
 from specfleet.engine.launch.serve import serve
 from specfleet.experiments.compare.compare import (
     ComparedQuantity,
@@ -67,7 +67,7 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
     """Run the whole demo into `folder`; `report` is called with the name of each stage as it begins."""
     check_folder(folder)
     bench = bench_of(
-        pair_of(calibration_scenario(), effort.calibration.prompts), folder / "continuations", effort.calibration,
+        calibration_scenario(), folder / "continuations", effort.calibration,
         lambda stage: report(f"calibration: {stage}"), report,
     )  # fmt: skip
     calibrate_part(bench, 0)
@@ -121,12 +121,9 @@ def fitted(cells: Sequence[tuple[dict[str, Any], Scenario]]) -> list[tuple[dict[
 
 def calibrate_part(bench: Bench, number: int) -> None:
     """Measure the part of the calibration that comes after pass `number`; acceptance and links once, at first."""
+    bench.measure(pass_of(calibration_scenario(), bench.effort, number))
     if number == 0:
-        bench.decode_continuations()
-    bench.measure_pass(number)
-    bench.draft_beside()
-    if number == 0:
-        bench.measure_acceptance()
+        bench.record_acceptance()
         bench.measure_links()
 
 

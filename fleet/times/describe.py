@@ -1,9 +1,7 @@
 """A profile in rows for people: each quantity with its unit and its fit error."""
 
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
 from msgspec.structs import asdict, fields
 
 from specfleet.fleet.acceptance.models import AcceptanceModel, Recorded, expected_committed
@@ -67,16 +65,14 @@ def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
 
 def _steps(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
     """Yield a row for each step."""
-    batched = profile.measured.get("steps", {})
-    symbols = "k tokens, n context, r further rows of m tokens, [r] if any" if batched else "k tokens, n context"
+    fits = profile.measured.get("steps", {})
+    rows = ", r further rows of m tokens, [r] if any" if fits else ""
     for name in (*STEPS, "realign"):
         time: StepTime = getattr(profile, name)
-        error = _fit_errors(profile.measured.get(name, []))
-        in_service = batched.get("prefill" if name == "verify_prefill" else name)
-        if in_service is not None:
-            error = f"{in_service['mean_absolute_error']:.1%} of {in_service['steps']} steps in service"
+        fit = fits.get("prefill" if name == "verify_prefill" else name)
+        error = f"{fit['error']:.1%} of {fit['steps']} steps" if fit else ""
         if name != "realign" or time != StepTime():
-            yield f"{name} ({symbols})", formula_ms(time), error
+            yield f"{name} (k tokens, n context{rows})", formula_ms(time), error
 
 
 def _acceptance(model: AcceptanceModel | None) -> Iterator[tuple[str, str, str]]:
@@ -107,12 +103,3 @@ def _overheads(overheads: Overheads) -> Iterator[tuple[str, str, str]]:
                 if mean_s:
                     device = sharing.name.replace("_", " ")
                     yield f"overhead, {device}, {station.name}, {delay.name}", f"{1000 * mean_s:.3g} ms", ""
-
-
-def _fit_errors(table: list[dict[str, Any]]) -> str:
-    """Median absolute relative error of fitted and of held-out grid points, each with its count."""
-    texts = []
-    for held_out in (False, True):
-        errors = [abs(row["fitted_s"] / row["quantiles_s"][1] - 1) for row in table if row["held_out"] == held_out]
-        texts.append(f"{np.median(errors):.1%} of {len(errors)}" if errors else "-")
-    return " | ".join(texts) if table else ""

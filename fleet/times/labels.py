@@ -61,12 +61,11 @@ def unsteady_of(profile: HardwareProfile) -> str:
     return profile.provenance.get(UNSTEADY_HOST, "")
 
 
-Missing = Literal["contention", "time_sliced", "verify", "rows", "warm_up"]
+Missing = Literal["contention", "time_sliced", "rows", "warm_up"]
 
 MEANINGS: dict[Missing, str] = {
     "contention": "how much further steps at once slow each other",
     "time_sliced": "the overhead of stations that take turns",
-    "verify": "the time of verifications in service",
     "rows": "steps of more rows",
     "warm_up": "what warm-up tokens save after an idle gap",
 }

@@ -23,7 +23,7 @@ def calibrate(
     depth: Annotated[int, typer.Option(min=1, help="Depth at which acceptance is recorded.")] = 5,
     precision: Annotated[str, typer.Option(help="float32, float64, bfloat16, float16, int8 or int4.")] = "float32",
     prompts: Annotated[str, typer.Option(help="demo/calibration, or a JSON Lines file.")] = "demo/calibration",
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller grid and fewer repetitions.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
     scenario: Annotated[
         Path | None,
         typer.Option(
@@ -49,10 +49,9 @@ def calibrate(
 
     Beside the profile comes a scenario that fits it, for `run` and `simulate`.
     """
-    from specfleet.calibration import serving
-    from specfleet.calibration.host import calibrate, fitted_scenario, fitting_path, is_served, stages_folder
+    from specfleet.calibration.host import calibrate, fitted_scenario, fitting_path, stages_folder
     from specfleet.calibration.measurements import QUICK, Effort
-    from specfleet.calibration.run import stages_of
+    from specfleet.calibration.run import is_served, plan_of
     from specfleet.calibration.steadiness import unsteady
     from specfleet.fleet.acceptance.signals import signals_path
 
@@ -65,10 +64,7 @@ def calibrate(
     }
     overrides = settings(changes) if scenario else options
     measured = fitted_scenario(scenario, overrides, prompts)
-    stages = len(stages_of(QUICK if quick else Effort()))
-    drafts, served = measured.drafters.count > 0, is_served(measured)
-    if served or engine is not None or server:
-        stages = len(serving.stages_of(measured, (serving.QUICK if quick else serving.WHOLE).passes)) + drafts
+    stages = len(plan_of(measured, QUICK if quick else Effort()))
     fits, signals = fitting_path(out, scenario), signals_path(out)
     stays = fits.exists()
     with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
@@ -83,7 +79,7 @@ def calibrate(
         remark(line)
     if not as_json:
         remark(f"profile: {out} (digest {profile.digest()})")
-        if served and drafts and signals.exists():
+        if is_served(measured) and measured.drafters.count and signals.exists():
             remark(f"signals of drafted tokens: {signals}")
         if stays:
             remark(f"note: {fits} was there already and stays; remove it for a scenario that fits this profile")
@@ -98,9 +94,7 @@ def print_profile(profile: "HardwareProfile", as_json: bool) -> None:
     if as_json:
         print_json(profile)
     else:
-        print_table(
-            f"profile {profile.name}", ("quantity", "value", "fit's error (fitted | held out)"), list(describe(profile))
-        )
+        print_table(f"profile {profile.name}", ("quantity", "value", "fit's error"), list(describe(profile)))
         say("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
 
 

@@ -1,5 +1,6 @@
 """Laws from answers alone: simulated servers whose laws are known, seen only by when their tokens come."""
 
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -9,7 +10,8 @@ import pytest
 pytest.importorskip("torch")
 
 from specfleet.calibration.answers import gaps_of, mean_error
-from specfleet.calibration.serving import depths_of, loop_of, profile_of_target, servers_of, stages_of
+from specfleet.calibration.assemble import profile_of_target
+from specfleet.calibration.loops import depths_of, loop_of, rows_of, servers_of
 from specfleet.engine.outside.answers import Answer, Answers, log_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.findings import findings_of
@@ -55,7 +57,9 @@ def answered(run: Run, apart_s: float = 0.0) -> Run:
 
 def test_laws_of_answers_predict_other_rows_and_depths() -> None:
     loops = [
-        loop_of(SCENARIO, rows, depth, seed) for seed, rows in stages_of(SCENARIO, 2) for depth in depths_of(SCENARIO)
+        loop_of(SCENARIO, rows, depth, seed)
+        for seed, rows in product((0, 1), rows_of(SCENARIO))
+        for depth in depths_of(SCENARIO)
     ]
     profile = profile_of_target(SCENARIO, [answered(simulate(loop)) for loop in loops])
     assert profile.overhead.own.target.after.mean_s == 0
@@ -79,7 +83,9 @@ def test_the_context_is_in_a_law_where_it_explains_times(spread: str) -> None:
 
 @pytest.mark.parametrize("depths", [(4, 0), (4,)])
 def test_a_server_of_one_draft_length_has_drafts_within_verification(depths: tuple[int, ...]) -> None:
-    loops = [loop_of(SCENARIO, rows, depth, seed) for seed, rows in stages_of(SCENARIO, 2) for depth in depths]
+    loops = [
+        loop_of(SCENARIO, rows, depth, seed) for seed, rows in product((0, 1), rows_of(SCENARIO)) for depth in depths
+    ]
     profile = profile_of_target(SCENARIO, [answered(simulate(loop)) for loop in loops])
     assert profile.draft.mean_s(4, 100) == 0
     assert ("decode" in profile.sources, "draft" in profile.sources) == (0 not in depths, True)

@@ -8,14 +8,13 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from specfleet.calibration.assemble import in_service, profile_from
+from specfleet.calibration.assemble import in_service, profile_of_pair
 from specfleet.calibration.effects import factors_in, fit_idle, slowdowns_of, with_recoveries
-from specfleet.calibration.fits import fit_relative, fit_step
+from specfleet.calibration.fits import fit_relative
 from specfleet.calibration.fleets import FleetSetup, sharing_fleet, steps_in
-from specfleet.calibration.measurements import Measurements, Point
+from specfleet.calibration.measurements import Measurements
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.records.delays import DELAYED
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.describe import describe
 from specfleet.fleet.times.effects import NEVER_IDLE, IdleEffect
@@ -122,17 +121,6 @@ def test_a_few_interrupted_drafts_make_no_effect_of_a_gap() -> None:
     assert found.slowdown(0.03) == pytest.approx(1.6, rel=0.06)
 
 
-def test_a_fit_finds_the_terms_that_made_the_times() -> None:
-    made = StepTime(0.002, 0.001, 1e-5, 1e-6)
-    points = [Point(k, n, (made.mean_s(k, n),) * 3) for k in (1, 2, 5, 9) for n in (64, 128, 256)]
-    fit, fits = fit_step(points)
-    assert (fit.base_s, fit.per_token_s, fit.per_context_token_s, fit.per_token_context_s) == pytest.approx(
-        (0.002, 0.001, 1e-5, 1e-6)
-    )
-    assert any(row["held_out"] for row in fits)
-    assert [row["fitted_s"] for row in fits] == pytest.approx([point.median_s for point in points], rel=1e-9)
-
-
 def test_fits_of_acceptance_are_shown() -> None:
     rng = np.random.default_rng(3)
     betas = rng.beta(2.0, 1.0, size=(40, 50))
@@ -148,16 +136,7 @@ def test_fits_of_acceptance_are_shown() -> None:
 
 def test_an_acceptance_without_rounds_is_one_line() -> None:
     with pytest.raises(InputError, match="no draft was verified"):
-        profile_from(Measurements(), fleets(star()))
-
-
-def test_a_fit_that_is_off_is_no_delay_of_the_host() -> None:
-    """Times of a grid that no plane fits: the mean of all steps stays, because none is far from its own median."""
-    points = [Point(tokens, 64, (time_s,) * 5) for tokens, time_s in ((1, 0.001), (2, 0.001), (3, 0.001), (8, 0.009))]
-    fitted, _ = fit_step(points)
-    ratios = [point.median_s / fitted.mean_s(point.tokens, point.context) for point in points]
-    assert np.mean(ratios) == pytest.approx(1.0)
-    assert max(ratios) / np.median(ratios) > DELAYED
+        profile_of_pair(HardwareProfile("own", StepTime(), StepTime()), Measurements(), star())
 
 
 def test_a_step_that_never_ran_in_service_keeps_its_time() -> None:

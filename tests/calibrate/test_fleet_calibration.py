@@ -10,19 +10,17 @@ pytest.importorskip("transformers")
 import msgspec
 
 from specfleet.calibration.measurements import Effort
-from specfleet.calibration.pair import measure_steps
-from specfleet.calibration.run import bench_of, calibrate, pair_of, stages_of
+from specfleet.calibration.run import calibrate, pair_of, plan_of
 from specfleet.engine.launch.serve import serve
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import InputError, UnsteadyHostError
 from specfleet.fleet.records.replay import replay
-from specfleet.fleet.times.profile import STEPS
 from specfleet.sim.run import simulate
 from tests.helpers.pairs import drafters_of, pair_scenario, write_pair
 from tests.helpers.stars import star
 
 TINY = Effort(
-    depths=(1, 3), contexts=(16, 24), repeats=2, prompts=6, longest_gap_s=0.003, gap_rounds=30, warm_tokens=(0,),
+    requests=4, prompts=6, longest_gap_s=0.003, gap_rounds=30, warm_tokens=(0,),
     warm_rounds=6, loads=(1,), saturated_rounds=40, loaded_rounds=30, payloads_bytes=(64, 4096), pings=5,
     concurrent_targets=2, sharing_requests=6,
 )  # fmt: skip
@@ -41,22 +39,18 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(
     scenario = pair_scenario(write_pair(tmp_path), drafters=drafters_of(tmp_path, kind), workload=sampling)
     stages: list[str] = []
     with monkeypatch.context() as patched:
-        for module in ("specfleet.engine.node.build", "specfleet.engine.replayed.continuations"):
-            patched.setattr(f"{module}.load_model", loads_here)
+        patched.setattr("specfleet.engine.node.build.load_model", loads_here)
         try:
-            profile = calibrate(scenario, tmp_path, TINY, stages.append)
+            profile = calibrate(scenario, tmp_path, tmp_path / "signals.parquet", TINY, stages.append)
         except UnsteadyHostError as error:  # beside other tests; no time is asserted below
             profile = error.result
-    assert [stage for stage in stages if " again: " not in stage] == list(
-        stages_of(TINY)
-    )  # a busy host is measured again
+    expected = [stage.name for stage in plan_of(scenario, TINY)]
+    assert [stage for stage in stages if " again: " not in stage] == expected  # a busy host is measured again
     models = scenario.drafters.model, scenario.verifiers.model
     named = [profile.provenance[key] for key in ("drafter_model", "target_model", "prompts_file")]
     assert named == [*models, scenario.workload.prompts]
-    nodes = scenario.drafters.shape.nodes(scenario.drafters.depth)
-    assert max(row["tokens"] for row in profile.measured["verify"]) == nodes + 1
     assert profile.hidden == (32 if kind == "EAGLE tree" else 0)
-    assert profile.measured.keys() == {*STEPS, "acceptance", "delayed_share", "passes_differ", "alone"}
+    assert profile.measured.keys() == {"steps", "delayed_share", "passes_differ", "alone"}
     assert isinstance(profile.acceptance, Recorded)
     for stations in (profile.overhead.own, profile.overhead.time_sliced):
         assert stations is not None
@@ -78,14 +72,3 @@ def test_drafters_without_a_model_are_refused_before_any_stage(kind: str, reason
     scenario = star(drafters={"kind": kind}, verifiers={"kind": "replayed"})
     with pytest.raises(InputError, match=f"drafters.kind = '{kind}' {reason}"):
         pair_of(scenario, 3)
-
-
-def test_prefills_are_measured_up_to_the_prompts_of_the_scenario(tmp_path: Path) -> None:
-    workload: dict[str, object] = {"prompts": str(tmp_path / "long-prompts.jsonl"), "prompt_tokens": 40}
-    pair = pair_of(pair_scenario(write_pair(tmp_path), workload=workload), 3)
-    for contexts, longer in (((8, 12), (20, 40)), ((8, 24), (40,)), ((8, 40), ())):
-        bench = bench_of(pair, tmp_path, msgspec.structs.replace(TINY, contexts=contexts))
-        points = measure_steps(bench.fleet, bench.effort).points
-        for name in ("draft_prefill", "verify_prefill"):
-            assert tuple(point.tokens for point in points[name]) == contexts + longer
-        assert {point.context for point in points["verify"]} == set(contexts)

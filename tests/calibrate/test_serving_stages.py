@@ -9,20 +9,20 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from specfleet.calibration.host import calibrate
-from specfleet.calibration.serving import Effort, Elsewhere, calibrate_serving, pass_name
+from specfleet.calibration.loops import Elsewhere, run_loops
+from specfleet.calibration.measurements import Effort
+from specfleet.calibration.run import calibrate as calibrate_scenario
+from specfleet.calibration.run import loops_name
 from specfleet.calibration.stages import Asked
 from specfleet.engine.launch.bodies import LESS_MEMORY
-from specfleet.engine.launch.serve import EngineRun
 from specfleet.experiments.notes import notes_of
 from specfleet.fleet.errors import DeviceMemoryError, InputError
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import change_scenario
-from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.labels import left_out_of
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
-from specfleet.sim.run import simulate
 from tests.helpers.pretended_host import GB, LARGEST, PROFILE, SMALLEST, PretendedHost, scenario_of
 
 PAIR, EFFORT = "Vicuna-7B, 68M", Effort(passes=2, recorded=6)
@@ -30,22 +30,17 @@ SERVED = msgspec.structs.replace(PROFILE, verify=StepTime(0.006, 0.001, 1e-5, pe
 
 
 class ServingHost(PretendedHost):
-    """Simulates the loops, and fails in one of them."""
+    """Its target drafts on its own device."""
 
     def __init__(self, size_gb: float, monkeypatch: pytest.MonkeyPatch, pair: str = PAIR, shared: bool = False) -> None:
         super().__init__(size_gb * GB, pair, shared)
         self.replace_engine(monkeypatch)
-        self.rows = list[int]()
-        monkeypatch.setattr("specfleet.calibration.serving.serve", self.serve_loop)
+        self.profile = SERVED
 
-    def serve_loop(self, loop: Scenario, signals: bool = False) -> EngineRun:
-        fleet = resolve(loop)
-        models = [self.target, *([self.drafter] if fleet.verifiers.drafts else [])]
-        row = fleet.workload.prompt_tokens + fleet.workload.new_tokens
-        held_bytes = self.weights_bytes(*models) + self.cache_bytes(fleet.streams * row, *models)
-        with self.processes(f"{fleet.streams} requests", [held_bytes]):
-            self.rows.append(fleet.streams)
-            return EngineRun(simulate(msgspec.structs.replace(loop, profile=SERVED)), {})
+    @property
+    def rows(self) -> list[int]:
+        """Rows of the loops, in order."""
+        return [loop.workload.streams for loop in self.loops]
 
 
 @pytest.fixture
@@ -54,22 +49,17 @@ def scenario(tmp_path: Path) -> Scenario:
     return change_scenario(scenario_of(PAIR, tmp_path), serving)
 
 
-def calibrated(host: ServingHost, scenario: Scenario, folder: Path, *without: str) -> HardwareProfile:
-    return calibrate_serving(
-        scenario, folder / "signals", folder / "kept", EFFORT, host.reported.append, host.lines.append,
-        asked=Asked(without),
-    )  # fmt: skip
-
-
 def test_numbers_of_rows_without_room_are_left_out(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = ServingHost(16.2, monkeypatch)
-    profile = calibrated(host, scenario, tmp_path)
+    profile = host.calibrate(scenario, tmp_path / "kept", EFFORT)
     assert set(host.rows) == {1, 4}, "acceptance, too, is recorded with rows that fit"
     assert left_out_of(profile).keys() == {"rows"}
     assert len(host.lines) == 1
-    assert host.lines[0].startswith(f"left out: {pass_name(0, 16, EFFORT)}: 16 requests: its device is out of memory")
+    assert host.lines[0].startswith(
+        f"left out: {loops_name(16, 0, EFFORT.passes)}: target: its device is out of memory"
+    )
 
     def notes(rows: int) -> list[str]:
         changes = {"verifiers.max_num_seqs": rows, "drafters.place": "target"}
@@ -83,8 +73,8 @@ def test_a_target_without_room_for_one_row_is_refused(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = ServingHost(14, monkeypatch)
-    with pytest.raises(DeviceMemoryError, match=rf"^1 requests: its device is out of memory; {LESS_MEMORY}$"):
-        calibrated(host, scenario, tmp_path)
+    with pytest.raises(DeviceMemoryError, match=rf"^target: its device is out of memory; {LESS_MEMORY}$"):
+        host.calibrate(scenario, tmp_path / "kept", EFFORT)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +87,7 @@ def test_a_calibration_ends_with_a_profile(
     host = ServingHost(size_gb, monkeypatch, pair, shared)
     lengths = {"workload.prompt_tokens": 2000, "workload.new_tokens": 24, "verifiers.max_num_seqs": 64}
     served = change_scenario(scenario_of(pair, tmp_path), {"drafters.place": "target"} | lengths)
-    profile = calibrated(host, served, tmp_path)
+    profile = host.calibrate(served, tmp_path / "kept", EFFORT)
     assert max(host.rows) == most
     assert left_out_of(profile).keys() == ({"rows"} if most < 64 else set())
     assert all(("was killed by SIGKILL, as Linux" in line) == shared for line in host.lines)
@@ -106,20 +96,21 @@ def test_a_calibration_ends_with_a_profile(
 
 def test_rows_are_left_out_by_name(scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = ServingHost(24, monkeypatch)
-    profile = calibrated(host, scenario, tmp_path, "16 requests")
+    profile = host.calibrate(scenario, tmp_path / "kept", EFFORT, Asked(("steps of 16",)))
     assert set(host.rows) == {1, 4}
-    assert left_out_of(profile) == {"rows": f"{pass_name(0, 16, EFFORT)}: as asked"}
-    with pytest.raises(InputError, match=r"^without = '1 requests': .*: 4 requests at once, pass 1 of 2; 16 "):
-        calibrated(host, scenario, tmp_path, "1 requests")
+    assert left_out_of(profile) == {"rows": f"{loops_name(16, 0, EFFORT.passes)}: as asked"}
+    with pytest.raises(InputError, match=r"^without = 'steps of 1 ': .*: steps of 4 rows, pass 1 of 2; steps of 16 "):
+        host.calibrate(scenario, tmp_path / "kept", EFFORT, Asked(("steps of 1 ",)))
 
 
 def test_finished_passes_stay(scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = ServingHost(24, monkeypatch)
-    host.fails = "16 requests"
+    host.fails = "16 rows"
     with pytest.raises(RuntimeError):
-        calibrated(host, scenario, tmp_path)
-    before, host.rows = host.rows, []
-    profile = calibrated(host, scenario, tmp_path)
+        host.calibrate(scenario, tmp_path / "kept", EFFORT)
+    before = host.rows
+    host.loops = []
+    profile = host.calibrate(scenario, tmp_path / "kept", EFFORT)
     assert before == [1, 1, 1, 4, 4, 4]
     assert host.rows[:3] == [16, 16, 16]
     assert host.lines == [f"2 of 7 stages are kept from an earlier try; remove {tmp_path / 'kept'} to measure all anew"]
@@ -130,17 +121,18 @@ def test_notes_of_kept_stages_are_in_the_profile(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, said = ServingHost(24, monkeypatch), iter(["slow", "slower"])
-    host.fails = "16 requests"
+    host.fails = "16 rows"
 
     def calibrated_elsewhere() -> HardwareProfile:
         notes = list[str]()
 
         def run(loop: Scenario) -> Run:
             notes.extend([next(said, "")] if loop.workload.streams == 1 else [])
-            return host.serve_loop(loop).run
+            ((simulated, _),) = host.in_process(f"{loop.workload.streams} requests", run_loops, [loop])
+            return simulated
 
-        server = Elsewhere(run, "a server", (5,), notes)
-        return calibrate_serving(scenario, tmp_path / "signals", tmp_path / "kept", EFFORT, elsewhere=server)
+        server, kept = Elsewhere(run, "a server", (5,), notes), (tmp_path / "kept", tmp_path / "signals")
+        return calibrate_scenario(scenario, *kept, EFFORT, host.reported.append, elsewhere=server)
 
     with pytest.raises(RuntimeError):
         calibrated_elsewhere()
@@ -153,7 +145,7 @@ def test_a_target_without_a_drafter_is_measured_as_it_serves(tmp_path: Path, mon
     host = ServingHost(24, monkeypatch)
     plain = change_scenario(scenario_of(PAIR, tmp_path), {"drafters.count": 0, "verifiers.max_num_seqs": 16})
     profile = calibrate(plain, quick=True, report=host.reported.append)
-    assert host.rows == [1, 4, 16] * 2, "a loop a stage, without drafts"
-    assert len(host.reported) == 6
+    assert host.rows == [1, 4, 16] * 3, "a loop a stage, without drafts"
+    assert len(host.reported) == 9
     assert profile.acceptance is None
     assert profile.decode.mean_s(1, 150) == pytest.approx(SERVED.decode.mean_s(1, 150), rel=0.1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from specfleet.calibration.measurements import Effort
 from specfleet.calibration.run import plausible
 from specfleet.calibration.stages import Asked
 from specfleet.calibration.steadiness import UNSTEADY, impossible_fit, passes_differ, unsteady
@@ -13,12 +14,11 @@ from specfleet.fleet.errors import UnsteadyHostError
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
-GRID = {"quantiles_s": [0.9, 1.0, 1.1], "fitted_s": 1.02}
 
-
-def profile(alone: float = 1.0, fitted_s: float = 1.02, differ: float = 0.0) -> HardwareProfile:
+def profile(alone: float = 1.0, error: float = 0.02, differ: float = 0.0) -> HardwareProfile:
     step = StepTime(base_s=1.0)
-    measured = {"verify": [GRID | {"fitted_s": fitted_s}] * 5, "draft": [GRID], "passes_differ": differ, "alone": alone}
+    fits = {"verify": {"error": error}, "draft": {"error": 0.01}}
+    measured = {"steps": fits, "passes_differ": differ, "alone": alone}
     return HardwareProfile("host", draft=step, verify=step, contention=(1.0, 2.0), measured=measured)
 
 
@@ -26,9 +26,10 @@ def bench_that_gives(*profiles: HardwareProfile, accepts: bool = False) -> Any:
     """A calibration that gives one profile after the other, and notes what it measures again and forgets."""
     left: Iterator[HardwareProfile] = iter(profiles)
     again: list[str] = []
+    steps, forget = (lambda _number, _rows, why: again.append(why)), (lambda: again.append("forgotten"))
     return SimpleNamespace(
-        profile=lambda: next(left), again=again, measure_steps=again.append, contend=again.append,
-        forget_steps=lambda: again.append("forgotten"), stages=SimpleNamespace(asked=Asked(accept_unsteady=accepts)),
+        profile=lambda: next(left), again=again, time_steps=steps, contend_again=again.append, forget_steps=forget,
+        effort=Effort(), rows=[1], stages=SimpleNamespace(asked=Asked(accept_unsteady=accepts)),
     )  # fmt: skip
 
 
@@ -46,12 +47,12 @@ def test_a_host_whose_passes_differ_is_unsteady() -> None:
 
 
 def test_an_impossible_fit_is_measured_again_then_refused() -> None:
-    assert impossible_fit(profile().measured) is None
-    bad = profile(fitted_s=1.37)
-    assert "verify are 37% off" in str(impossible_fit(bad.measured))
+    assert impossible_fit(profile().measured["steps"]) is None
+    bad = profile(error=0.37)
+    assert "verify are 37% off" in str(impossible_fit(bad.measured["steps"]))
     once = bench_that_gives(bad, profile())
     assert plausible(once) == profile()
-    assert once.again == ["single steps again: the times of verify are 37% off their fit"]
+    assert once.again == [": the times of verify are 37% off their fit"]
     with pytest.raises(UnsteadyHostError, match=r"^unsteady host: .*, twice; no profile is written") as refused:
         plausible(bench_that_gives(bad, bad))
     assert refused.value.result == bad

@@ -1,5 +1,6 @@
 """Targets that draft are calibrated in service: the fit gives back what made its steps, and commands fit together."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,44 +10,53 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from specfleet.calibration.fits import fit_batch_step
+from specfleet.calibration.laws import Fitted, Timed, fit
 from specfleet.cli.entry import app
 from specfleet.fleet.acceptance.signals import read_signals
+from specfleet.fleet.policies.shapes import CHAIN
 from specfleet.fleet.records.run import read_run
+from specfleet.fleet.times.durations import extent
 from specfleet.fleet.times.profile import read_profile
+from specfleet.fleet.times.step import Member, Step
 from specfleet.fleet.times.step_time import StepTime
 
 TRUTH = StepTime(0.002, 0.0002, 1e-6, 2e-9, 0.0001, 0.00012, 4e-7, 0.0005, 0.0001)
 
 
-def steps(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Extents as mixed rows have them: tokens, context, rows, tokens of the other rows."""
-    tokens, context = rng.integers(2, 10, count), rng.integers(50, 400, count)
-    rows = rng.choice([1, 2, 4, 8, 16], count)
-    return np.stack([tokens, context, rows, (rows - 1) * rng.integers(1, tokens)], axis=1)
+def steps(rng: np.random.Generator, count: int) -> list[Step]:
+    """Verifications of mixed rows."""
+
+    def members(rows: int) -> tuple[Member, ...]:
+        return tuple([Member(row, row, 1, *rng.integers((50, 1), (400, 9)).tolist()) for row in range(rows)])
+
+    return [Step(number, "verify", members(rows)) for number, rows in enumerate(rng.choice([1, 2, 4, 8, 16], count))]
 
 
-def times_s(time: StepTime, extents: np.ndarray) -> np.ndarray:
-    return np.array([time.mean_s(*map(int, extent)) for extent in extents])
+def times_s(time: StepTime, some: Sequence[Step], aligned: bool = False) -> np.ndarray:
+    return np.array([time.mean_s(*extent(step, aligned)) for step in some])
 
 
-def test_the_fit_recovers_the_true_step_time() -> None:
+def fitted_to(some: Sequence[Step], measured_s: np.ndarray, aligned: bool = False) -> Fitted:
+    timed = [Timed(step, (), time_s, 0) for step, time_s in zip(some, measured_s.tolist(), strict=True)]
+    return fit(timed, CHAIN, aligned)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_the_fit_recovers_the_true_step_time(aligned: bool) -> None:
     rng = np.random.default_rng(0)
-    extents = steps(rng, 400)
-    fitted, error = fit_batch_step(extents, times_s(TRUTH, extents))
-    others = steps(rng, 100)
-    assert times_s(fitted, others) == pytest.approx(times_s(TRUTH, others), rel=1e-6)
-    assert error < 1e-6
+    some, others = steps(rng, 400), steps(rng, 100)
+    fitted = fitted_to(some, times_s(TRUTH, some, aligned), aligned)
+    law = fitted.laws["verify"]
+    assert times_s(law, others, aligned) == pytest.approx(times_s(TRUTH, others, aligned), rel=1e-6)
+    assert fitted.fits["verify"]["error"] < 1e-6
 
 
 def test_interrupted_steps_count_only_in_the_mean() -> None:
     """One step in fifty takes five times as long: the fit's mean is that of all, its proportions are the others'."""
-    rng = np.random.default_rng(1)
-    extents = steps(rng, 2000)
-    measured = times_s(TRUTH, extents)
+    some = steps(np.random.default_rng(1), 2000)
+    measured = times_s(TRUTH, some)
     measured[::50] *= 5
-    fitted, _ = fit_batch_step(extents, measured)
-    factors = times_s(fitted, extents) / times_s(TRUTH, extents)
+    factors = times_s(fitted_to(some, measured).laws["verify"], some) / times_s(TRUTH, some)
     assert factors.std() < 0.02
     assert factors.mean() == pytest.approx(1 + 4 / 50, rel=0.02)
 

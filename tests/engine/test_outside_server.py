@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 import specfleet
-from specfleet.calibration.serving import other_engine
+from specfleet.calibration.loops import other_engine
 from specfleet.engine.outside import answers
 from specfleet.engine.outside.answers import Answer, Answers, between_rounds_s, rounds_of, run_on_server
 from specfleet.experiments.draw import timeline_of

@@ -8,7 +8,6 @@ simulated, so that a calibration ends with a whole profile.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from specfleet.calibration.measurements import Effort, Measurements, Point
+from specfleet.calibration.loops import run_loops
+from specfleet.calibration.measurements import Effort
 from specfleet.calibration.run import calibrate
 from specfleet.calibration.stages import USUAL, Asked
 from specfleet.engine.launch.processes import ENDED
@@ -25,18 +25,17 @@ from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import DeviceMemoryError, NodeKilledError
 from specfleet.fleet.hardware.configs import shape_of_config
 from specfleet.fleet.hardware.shape import ModelShape
+from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.times.profile import HardwareProfile
-from specfleet.fleet.times.step_time import StepTime
+from specfleet.fleet.times.profile import STEPS, HardwareProfile
+from specfleet.fleet.times.step_time import Quantiles, StepTime
 from specfleet.sim.run import simulate
 
 GB = 10**9
 OTHER_BYTES = 1_300_000_000  # of each process: CUDA context, workspaces and graphs
 NUMBER_BYTES = 2
-ROWS_AT_ONCE = 16  # of continuations
 ACCEPTED = [[5, 3, 0, 4, 5, 2, 1, 5], [2, 5, 5, 0, 3, 4, 1, 2]]
 VICUNA_68M = {  # stated: config.json of double7/vicuna-68m at Hugging Face
     "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 768, "num_attention_heads": 12,
@@ -54,8 +53,8 @@ ALL_PAIRS = PAIRS | {
     LARGEST: ("qwen3-14b", "qwen3-0.6b", "model", "bfloat16"),
 }
 SMALL = Effort(
-    depths=(1, 3, 5), contexts=(64, 128), repeats=2, prompts=4, gap_rounds=60, warm_tokens=(0,), warm_rounds=20,
-    loads=(1,), saturated_rounds=60, loaded_rounds=60, payloads_bytes=(64, 4096), pings=3, sharing_requests=2,
+    requests=4, recorded=6, prompts=4, gap_rounds=60, warm_tokens=(0,), warm_rounds=20, loads=(1,),
+    saturated_rounds=60, loaded_rounds=60, payloads_bytes=(64, 4096), pings=3, sharing_requests=2,
 )  # fmt: skip
 TIMES = {
     "draft": StepTime(0.002, 0.001, 0.0, 1e-6),
@@ -108,8 +107,8 @@ class PretendedHost:
     """The GPU of `size_bytes`, and the calls of a calibration that use it.
 
     - `peak_bytes`: the largest sum so far. `stages`: names of those that were measured, `lines`: what was said.
-    - `fails`: the work that fails once, by a part of its name. `rough`: passes of single steps in a host's slow phases.
-    - `shared`: whether the GPU has the memory of the host.
+    - `fails`: the work that fails once, by a part of its name, or of its stage's. `rough`: stages of steps in a host's
+      slow phases. `shared`: whether the GPU has the memory of the host.
     """
 
     def __init__(self, size_bytes: float, pair: str, shared: bool = False) -> None:
@@ -118,11 +117,13 @@ class PretendedHost:
         self.borrows, self.shared, self.rough = ALL_PAIRS[pair][2] == "eagle", shared, set[str]()
         self.gpu, self.fails = "NVIDIA Pretended", ""
         self.measured, self.reported, self.lines = list[str](), list[str](), list[str]()
+        self.loops, self.profile = list[Scenario](), PROFILE
 
     def calibrate(
         self, scenario: Scenario, folder: Path, effort: Effort = SMALL, asked: Asked = USUAL
     ) -> HardwareProfile:
-        return calibrate(scenario, folder, effort, self.reported.append, self.lines.append, asked)
+        signals, says = folder.parent / "signals.parquet", (self.reported.append, self.lines.append)
+        return calibrate(scenario, folder, signals, effort, *says, asked=asked)
 
     def replace_engine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let calibrations run here instead of on the engine."""
@@ -134,7 +135,7 @@ class PretendedHost:
     @contextmanager
     def processes(self, name: str, held_bytes: Sequence[int]) -> Iterator[None]:
         """Hold what processes allocate until they end; DeviceMemoryError beyond the size of the GPU."""
-        if self.fails and self.fails in name:
+        if self.fails and any(self.fails in doing for doing in (name, *self.reported[-1:])):
             self.fails = ""
             raise RuntimeError(f"{name} fails once")
         before = self.used_bytes
@@ -161,27 +162,26 @@ class PretendedHost:
         models = (self.drafter, self.target) if self.borrows else (self.drafter,)
         return self.weights_bytes(*models) + self.cache_bytes(tokens, self.drafter)
 
-    def in_process(self, name: str, work: Callable[..., Any], *_arguments: Any) -> Any:
-        """What a process measures that holds models of its own."""
-        if not isinstance(work, partial):
+    def in_process(self, name: str, work: Callable[..., Any], *arguments: Any) -> Any:
+        """What a process measures: facts of the host, or loops, whose target it holds."""
+        if not arguments:
             return {"machine": "pretended", "gpu": self.gpu}
-        fleet: Fleet = work.args[0]
-        row = fleet.workload.prompt_tokens + fleet.workload.new_tokens + fleet.drafters.depth + 1
-        pair = (self.target, self.drafter)
-        match work.func.__name__:
-            case "decode_continuations":
-                cache_bytes = self.cache_bytes(ROWS_AT_ONCE * row, self.target)
-                held_bytes, result = self.weights_bytes(self.target) + cache_bytes, Measurements()
-            case "measure_steps":
-                held_bytes = self.weights_bytes(*pair) + self.cache_bytes(max(SMALL.contexts), *pair)
-                made = points(name.partition(":")[0] in self.rough)
-                result = Measurements(made, vocabulary=self.target.vocabulary)
-            case "measure_acceptance":
-                held_bytes, result = self.drafting_bytes(row), Measurements(accepted=ACCEPTED)
-            case other:
-                raise AssertionError(other)
+        assert work is run_loops
+        loops, held_bytes = arguments[0], 0
+        for fleet in map(resolve, loops):
+            models = [self.target, *([self.drafter] if fleet.verifiers.drafts else [])]
+            cache_bytes = self.cache_bytes(fleet.streams * fleet.lengths.longest_text, *models)
+            held_bytes = max(held_bytes, self.weights_bytes(*models) + cache_bytes)
         with self.processes(name, [held_bytes]):
-            return result
+            self.loops += loops
+            rough = self.reported[-1].partition(":")[0] in self.rough
+            return [(self.loop(loop, rough), {}) for loop in loops]
+
+    def loop(self, loop: Scenario, rough: bool) -> Run:
+        """A run of a loop. `rough`: whether a host takes up to a hundred times as long for any step, or as short."""
+        spread = {"spread": Quantiles((0.0, 0.25, 0.5, 0.75, 1.0), (0.01, 0.1, 1.0, 10.0, 100.0))} if rough else {}
+        times = {name: msgspec.structs.replace(getattr(self.profile, name), **spread) for name in STEPS}
+        return simulate(msgspec.structs.replace(loop, profile=msgspec.structs.replace(self.profile, **times)))
 
     def serve(self, scenario: Scenario, _folder: Path) -> SimpleNamespace:
         """A run of a small fleet: simulated, while its processes hold their models."""
@@ -194,24 +194,6 @@ class PretendedHost:
         with self.processes(scenario.name, held_bytes):
             return SimpleNamespace(run=simulate(msgspec.structs.replace(scenario, profile=PROFILE)))
 
-    def round_trips(self, fleet: Fleet, sizes_bytes: Sequence[int], repeats: int) -> list[list[float]]:
+    def round_trips(self, _fleet: object, sizes_bytes: Sequence[int], repeats: int) -> list[list[float]]:
         with self.processes("links", [self.drafting_bytes(1)]):
             return [[0.001 + size * 1e-9] * repeats for size in sizes_bytes]
-
-
-def points(rough: bool = False) -> dict[str, list[Point]]:
-    """Times of single steps on the grid of the calibration above, as the profile's laws have them.
-
-    - `rough`: whether a slow host takes four times as long for every other one.
-    """
-    grid = {"draft": SMALL.depths, "verify": (2, 4, 6), "decode": (1,)}
-    prefills = dict.fromkeys(("draft_prefill", "verify_prefill"), SMALL.contexts)
-    places = {name: [(k, n) for k in tokens for n in SMALL.contexts] for name, tokens in grid.items()}
-    places |= {name: [(k, 0) for k in tokens] for name, tokens in prefills.items()}
-    return {
-        name: [
-            Point(k, n, (TIMES[name].mean_s(k, n) * (4 if rough and place % 2 else 1),) * 2)
-            for place, (k, n) in enumerate(of_name)
-        ]
-        for name, of_name in places.items()
-    }
