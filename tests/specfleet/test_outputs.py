@@ -19,7 +19,8 @@ from tests.helpers.processes import ended, specfleet
 from tests.helpers.stars import star
 
 COMMANDS, FUNCTIONS = all_commands(), all_functions()
-READ = {"--of", "--profile", "--trace", "--scenario", "--key", "--allowed", "--operators"}  # options that name what is read
+# Options that name what is read.
+READ = {"--of", "--profile", "--trace", "--scenario", "--key", "--allowed", "--operators"}
 SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
 
 
