@@ -4,8 +4,6 @@ import html
 import math
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -56,6 +54,8 @@ def ends(value: float, low: float, high: float) -> tuple[float, float]:
 
 def with_ends(value: Any) -> Any:
     """Return a value as content of JSON in which all intervals have their ends as shown."""
+    import msgspec  # noqa: PLC0415  (`--help` needs no library)
+
     content = msgspec.to_builtins(value, str_keys=True)
     if isinstance(content, list):
         return [with_ends(part) for part in content]
