@@ -5,7 +5,8 @@ together from figure 4's shares of time. Three numbers are fitted to InstructCod
 are predicted, ShareGPT's without a number beside them.
 """
 
-from collections.abc import Iterable
+import bisect
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ from specfleet.fleet.hardware.passes import roofline_of
 from specfleet.fleet.hardware.profile import placed_of
 from specfleet.fleet.records.metrics.intervals import CONFIDENCE
 from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.roofline import Roofline
 from specfleet.fleet.times.step_time import StepTime
 
 DATA = (FILE,)
@@ -154,6 +156,19 @@ def engine_of(fitted: Fitted, requests: dict[str, Walked]) -> Arms:
     return Arms(profiles, fitted.matching)
 
 
+def padded(roofline: Roofline, sizes: Sequence[int]) -> Roofline:
+    """Return the same passes, each padded to the next of these rising sizes, for which graphs were captured.
+
+    Attention ignores the padding; passes beyond the last size are unchanged.
+    """
+    starts = [1, *(size + 1 for size in sizes[:-1])]
+    edges = sorted({edge for pair in zip(starts, sizes, strict=True) for edge in pair})
+    within = {edge: roofline.products_s(sizes[bisect.bisect_left(sizes, edge)]) for edge in edges}
+    beyond = {fed: roofline.products_s(fed) for fed in (sizes[-1] + 1, *roofline.tokens) if fed > sizes[-1]}
+    pass_s = within | dict(sorted(beyond.items()))
+    return msgspec.structs.replace(roofline, tokens=tuple(pass_s), pass_s=tuple(pass_s.values()))
+
+
 def _passes_of(fitted: Fitted) -> dict[str, HardwareProfile]:
     """Return the passes of each arm alone, as rooflines; only the target's sharpness is not the shipped device's."""
     replace = msgspec.structs.replace
@@ -161,7 +176,7 @@ def _passes_of(fitted: Fitted) -> dict[str, HardwareProfile]:
     source = "fitted: figure 1, InstructCoder"
     sharpness = replace(target.device.sharpness, value=fitted.sharpness, source=source)
     sharp = replace(target, device=replace(target.device, sharpness=sharpness))
-    verify = StepTime(roofline=roofline_of(sharp).padded_to(CAPTURED))
+    verify = StepTime(roofline=padded(roofline_of(sharp), CAPTURED))
     verify_prefill = StepTime(roofline=roofline_of(sharp, every_logit=False))
     rooflines = roofline_of(head, in_turn=True), roofline_of(head, every_logit=False)
     draft, draft_prefill = (StepTime(roofline=replace(roofline, host_s=fitted.pass_s)) for roofline in rooflines)

@@ -1,7 +1,6 @@
 """Rooflines: estimated times of passes through a model, from memory, compute and host limits."""
 
 import bisect
-from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -94,18 +93,6 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         low, high = self.tokens[right - 1], self.tokens[right]
         share = max(fed - low, 0.0) / (high - low)
         return self.pass_s[right - 1] + share * (self.pass_s[right] - self.pass_s[right - 1])
-
-    def padded_to(self, sizes: Sequence[int]) -> "Roofline":
-        """Return the same passes, each padded to the next of these rising sizes, for which graphs were captured.
-
-        Attention ignores the padding; passes beyond the last size are unchanged.
-        """
-        starts = [1, *(size + 1 for size in sizes[:-1])]
-        edges = sorted({edge for pair in zip(starts, sizes, strict=True) for edge in pair})
-        padded = {edge: self.products_s(sizes[bisect.bisect_left(sizes, edge)]) for edge in edges}
-        beyond = {fed: self.products_s(fed) for fed in (sizes[-1] + 1, *self.tokens) if fed > sizes[-1]}
-        pass_s = padded | dict(sorted(beyond.items()))
-        return msgspec.structs.replace(self, tokens=tuple(pass_s), pass_s=tuple(pass_s.values()))
 
     def slowed(self, factor: float) -> "Roofline":
         """Return the same passes, `factor` times slower."""

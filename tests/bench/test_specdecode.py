@@ -6,20 +6,25 @@ The recordings are the authors' and not ours: these tests make small ones.
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench import specdecode_fig1 as figure_1
 from bench import specdecode_fig10 as figure_10
 from bench.specdecode import FILE, METHODS, RECORDED, SETS, read_recordings, walks_of
-from bench.specdecode_fig1 import FIGURE_1, specdecode_fig1
+from bench.specdecode_fig1 import FIGURE_1, padded, specdecode_fig1
 from bench.specdecode_fig10 import FIGURE_10, head_draft, profile_with
 from specfleet.experiments.reproduce.rows import PaperRow, Reproduction
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.times.roofline import Roofline
 from specfleet.fleet.times.step_time import StepTime
 from tests.bench.copies import copies, played, taken_s
+from tests.fleet.test_roofline import rooflines
 
 Answer = tuple[str, int, int, list[int], list[int]]
 """Data set, tokens of prompt and answer, entries of n-gram and of EAGLE-3."""
@@ -158,3 +163,17 @@ def test_answers_that_did_not_stop_are_not_in_figure_1(recordings: Path, measure
     endless = {curve: each._replace(texts=[(1,) * 8191], prompts=[9]) for curve, each in read.items()}
     with pytest.raises(InputError, match=r"every answer of InstructCoder by EAGLE-3 has 8192 tokens"):
         specdecode_fig1(endless)
+
+
+@given(rooflines(), st.sets(st.integers(1, 200), min_size=1, max_size=6), st.integers(1, 600), st.integers(0, 2000))
+def test_a_padded_pass_takes_what_the_next_size_takes(
+    roofline: Roofline, sizes: set[int], tokens: int, context: int
+) -> None:
+    one_pass = msgspec.structs.replace(roofline, in_turn=False)
+    captured = sorted(sizes)
+    full = padded(one_pass, captured)
+    filled = min((size for size in captured if size >= tokens), default=tokens)
+    alone = msgspec.structs.replace(one_pass, attention=())
+    assert msgspec.structs.replace(full, attention=()).mean_s(tokens) == pytest.approx(alone.mean_s(filled), abs=1e-9)
+    assert full.attention == one_pass.attention
+    assert full.mean_s(tokens, context) >= one_pass.mean_s(tokens, context) - 1e-9

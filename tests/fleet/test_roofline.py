@@ -61,20 +61,6 @@ def test_passes_are_no_shorter_than_their_launch() -> None:
     assert msgspec.structs.replace(FLAT_THEN_STEEP, host_s=7.0).mean_s(128) == 10.0
 
 
-@given(rooflines(), st.sets(st.integers(1, 200), min_size=1, max_size=6), st.integers(1, 600), st.integers(0, 2000))
-def test_a_padded_pass_takes_what_the_next_size_takes(
-    roofline: Roofline, sizes: set[int], tokens: int, context: int
-) -> None:
-    one_pass = msgspec.structs.replace(roofline, in_turn=False)
-    captured = sorted(sizes)
-    padded = one_pass.padded_to(captured)
-    filled = min((size for size in captured if size >= tokens), default=tokens)
-    alone = msgspec.structs.replace(one_pass, attention=())
-    assert msgspec.structs.replace(padded, attention=()).mean_s(tokens) == pytest.approx(alone.mean_s(filled), abs=1e-9)
-    assert padded.attention == one_pass.attention
-    assert padded.mean_s(tokens, context) >= one_pass.mean_s(tokens, context) - 1e-9
-
-
 @given(rooflines(), st.integers(1, 200), st.integers(1, 20), st.lists(st.integers(0, 2000), min_size=1, max_size=5))
 def test_an_array_of_contexts_takes_what_each_of_them_takes(
     roofline: Roofline, tokens: int, rows: int, contexts: list[int]
