@@ -82,8 +82,7 @@ class Kept(msgspec.Struct, frozen=True):
     def forget(self, stages: Iterable[str]) -> None:
         """Remove the results of stages, which the next try measures anew."""
         if self.folder is not None:
-            for stage in stages:
-                stage_file(self.folder, stage).unlink(missing_ok=True)
+            remove_files(self.folder, *(stage_file(self.folder, stage).name for stage in stages))
 
     def _sealed(self, stage: str) -> Sealed | None:
         if self.folder is None:

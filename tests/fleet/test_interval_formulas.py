@@ -14,7 +14,7 @@ from specfleet.fleet.records.metrics.intervals import (
     student_t_interval,
     variance_of_mean,
 )
-from specfleet.fleet.records.metrics.steady import CELLS, _of_number_inside_s, of_device_s
+from specfleet.fleet.records.metrics.steady import CELLS, _inside, _of_number_inside_s, of_device_s
 from specfleet.fleet.records.metrics.window import Window
 
 
@@ -114,8 +114,8 @@ def test_the_memory_of_a_crowd_is_that_of_exponential_stays() -> None:
     for stay_s in (4.0, 16.0):
         for _ in range(20):
             opened_s = np.sort(rng.uniform(0.0, 1200.0, 12000))
-            rows, commits = requests_inside(opened_s, opened_s + rng.exponential(stay_s, 12000))
-            relaxations.append(_of_number_inside_s(rows, commits, Window(np.linspace(200.0, 1200.0, 11))) / stay_s)
+            inside = _inside(*requests_inside(opened_s, opened_s + rng.exponential(stay_s, 12000)))
+            relaxations.append(_of_number_inside_s(inside, Window(np.linspace(200.0, 1200.0, 11))) / stay_s)
     assert np.mean(relaxations[:20]) == pytest.approx(
         2.0, rel=0.25
     )  # sums that stop where they fall to zero err upwards
@@ -140,16 +140,16 @@ def test_relaxation_of_number_inside_is_geyers_sum() -> None:
             integral += 2 * pair
         expected_s = max(integral / covariance[0], 1.0) * 800.0 / CELLS
         window = Window(np.linspace(100.0, 900.0, 11))
-        assert _of_number_inside_s(*requests_inside(opened_s, closed_s), window) == pytest.approx(expected_s)
+        assert _of_number_inside_s(_inside(*requests_inside(opened_s, closed_s)), window) == pytest.approx(expected_s)
 
 
 def test_constant_or_alternating_number_inside_relaxes_in_one_cell() -> None:
     window = Window(np.linspace(0.0, 512.0, 11))
     nobody = requests_inside(np.array([600.0]), np.array([700.0]))
-    assert _of_number_inside_s(*nobody, window) == 512.0 / CELLS
+    assert _of_number_inside_s(_inside(*nobody), window) == 512.0 / CELLS
     opened_s = np.arange(0.0, 512.0, 2 * 512 / 511)  # in at every other cell
     flicker = requests_inside(opened_s - 0.1, opened_s + 0.1)
-    assert _of_number_inside_s(*flicker, window) == 512.0 / CELLS
+    assert _of_number_inside_s(_inside(*flicker), window) == 512.0 / CELLS
 
 
 def test_batches_include_their_end_not_their_beginning() -> None:

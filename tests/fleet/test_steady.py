@@ -14,6 +14,7 @@ from specfleet.fleet.records.metrics.measure import measure, window_of
 from specfleet.fleet.records.metrics.steady import (
     LONG,
     _expected_work_s,
+    _inside,
     _of_number_inside_s,
     expected_rounds,
     places_of,
@@ -140,7 +141,7 @@ def test_shared_steps_use_the_number_of_requests_inside(tmp_path: Path) -> None:
     findings = findings_of(run)
     window = window_of(findings)
     assert run.frame().query("event == 'done'").duplicated(["station", "step"]).any()
-    assert relaxation_s(findings, window) == _of_number_inside_s(run.columns(), findings.commits, window)
+    assert relaxation_s(findings, window) == _of_number_inside_s(_inside(run.columns(), findings.commits), window)
 
 
 def test_places_are_streams_or_rows_or_targets(tmp_path: Path) -> None:
