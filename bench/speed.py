@@ -1,22 +1,27 @@
-"""Speed of the simulator beside a bare SimPy loop, and what every user waits for: help, a small run, its metrics.
+"""Speed of the simulator: stars beside bare SimPy, serving targets, growth, a queue beside peers, a trace, small runs.
 
-The bare loop has the same network, and neither records nor computes anything. All times are processor times.
+The bare loop has the same network, and neither records nor computes anything. All times are processor times. "Metrics
+only" is one simulation; `simulate` also simulates the same load without drafts, for `speedup`.
 """
 
 import argparse
 import gc
+import gzip
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import simpy
 
 import specfleet
-from bench.harness import Aim, Options, Report, Row, compared, run
+from bench.growth import LOADS, QUEUES, TOKENS, costs, draw, metrics_of, rows_of, served
+from bench.harness import Aim, Options, Report, Row, compared, data_file, data_option, run
+from specfleet.figures.style import save
 from specfleet.fleet.records.columns import Series
 from specfleet.fleet.records.metrics.intervals import student_t_interval
 from specfleet.fleet.records.metrics.measure import assess, measure
@@ -28,24 +33,83 @@ from specfleet.sim.run import observe, simulate
 BARE, SIMPY = "bare SimPy loop", "specfleet, full records"
 FAST, METRICS = "specfleet compiled, full records", "specfleet compiled, metrics only"
 # Requests by targets: of the SimPy path, of the compiled loop with records, and without.
-REQUESTS = {8: (400, 2000, 8000), 64: (400, 2000, 8000), 1000: (1000, 8000, 32_000)}
+REQUESTS = {8: (400, 2000, 16_000), 64: (400, 2000, 16_000)}
 BARE_ROUNDS = 20_000
 RATE = "rounds/s"
 FEW = 60  # requests of a small run
-AIMS_S = {"specfleet --help": 0.3, f"specfleet simulate star, {FEW} requests": 1.0, f"metrics of {FEW} requests": 0.015}
+AIMS_S = {"specfleet --help": 0.3, f"specfleet simulate star, {FEW} requests": 0.7, f"metrics of {FEW} requests": 0.015}
+ANSWER = 64  # tokens of a closed loop's answers
+CLOSED: dict[str, tuple[float, int, Callable[[Scenario], object]]] = {  # most us a token; requests
+    "metrics only": (0.1, 100_000, metrics_of),
+    "full records": (0.5, 10_000, partial(simulate, path="fast")),
+}
+TIMES_BARE, GROWTH, MEMORY_MB, TRACE_S = 20, 1.3, 1000, 5.0  # aims
+TRACE = "mooncake-conversation-first-4000.jsonl.gz"
+TRACED = """name = "trace"
+profile = "profile.json"
+drafters = {count = 0}
+verifiers = {max_num_seqs = 256, max_num_batched_tokens = 2048}
+workload = {requests = 4000, arrivals = {process = "trace", file = "trace.jsonl"}}
+"""
 
 OPTIONS: Options = {
     "--repetitions": {"type": int, "default": 8, "help": "runs of each contestant"},
+    "--most": {"type": int, "default": 10**6, "help": "requests of the largest simulation, a power of ten"},
+    **data_option(TRACE),
 }
 
 
 def study(options: argparse.Namespace) -> Report:
-    """Compare the simulator's paths with the bare loop, then measure what every user waits for."""
-    tables = {
-        f"one star of {targets} targets": compared(run(contestants(targets), options.repetitions, 1), RATE, BARE)
-        for targets in REQUESTS
-    }
-    return Report(tables, waits(options.repetitions))
+    """Hold the figures of the simulator against their aims; draw time and memory against requests."""
+    repetitions, tables, aims = options.repetitions, dict[str, list[Row]](), closed(options.repetitions)
+    for targets in REQUESTS:
+        rows = tables[f"one star of {targets} targets"] = compared(
+            run(contestants(targets), repetitions, 1), RATE, BARE
+        )
+        share, low, high = (1 / rows[-1][name] for name in (f"times {BARE}", "ratio to", "ratio from"))
+        aims.append(
+            Aim(f"star of {targets}, metrics only, share of bare SimPy's time", share, 1 / TIMES_BARE, low, high)
+        )
+    sizes = [10**power for power in range(4, len(str(options.most)))]
+    grown = costs(list(LOADS), sizes)
+    save(
+        draw(grown, sizes), options.out / "growth.png", "A serving target of 64 rows; answers of 8 tokens; no records."
+    )
+    rows = tables["loads of a target: us a token, MB"] = rows_of(grown, sizes, TOKENS)
+    aims += [Aim(f"{row['work']}, growth of time by ten times the requests", row["growth"], GROWTH) for row in rows]
+    aims += [Aim(f"{name}, peak memory, MB", own[-1].memory_mb, MEMORY_MB) for name, own in grown.items()]
+    tables["M/M/1 at load 0.9: us a request, MB"] = rows_of(costs(list(QUEUES), sizes[:2]), sizes[:2], 1)
+    if options.data is not None:
+        aims += traced(data_file(options.data, TRACE), options.out)
+    return Report(tables, aims + waits(repetitions))
+
+
+def closed(repetitions: int) -> list[Aim]:
+    """Measure a closed loop of 64 rows with drafts on the target's device."""
+    scenarios = {name: served(requests, ANSWER) for name, (_, requests, _) in CLOSED.items()}
+    works = {name: partial(_used_s, partial(CLOSED[name][2], scenario)) for name, scenario in scenarios.items()}
+    aims = []
+    for name, times_s in run(works, repetitions, cold=1).items():
+        most_us, requests, _ = CLOSED[name]
+        us = [used_s / requests / ANSWER * 1e6 for used_s in times_s]
+        aims.append(
+            Aim(f"64 rows with drafts, {name}, us a token", float(np.mean(us)), most_us, *student_t_interval(us))
+        )
+    return aims
+
+
+def traced(file: Path, folder: Path) -> list[Aim]:
+    """Simulate a trace on one and on eight targets by the command line."""
+    (folder / "trace.jsonl").write_bytes(gzip.decompress(file.read_bytes()))
+    (folder / "trace.toml").write_text(TRACED)
+    estimated = "profile estimate --target llama-3.1-8b@h100 --engine vllm -o"
+    _specfleet(*estimated.split(), str(folder / "profile.json"))
+    aims = []
+    for targets in (1, 8):
+        words = ("simulate", str(folder / "trace.toml"), "--path", "fast", "--set", f"verifiers.count={targets}")
+        used_s = _used_s(partial(_specfleet, *words))
+        aims.append(Aim(f"Mooncake's 4,000 rows on {targets} of 8B on H100, start included, s", used_s, TRACE_S))
+    return aims
 
 
 def contestants(targets: int) -> dict[str, Callable[[], Row]]:

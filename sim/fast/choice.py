@@ -58,6 +58,14 @@ def reason_against(fleet: Fleet, played: bool = False) -> str:
     return "" if is_there else "needs numba: pip install 'specfleet[fast]'"
 
 
+def path_text(taken: str, fleet: Fleet, played: bool = False) -> str:
+    """Say in one line which path a simulation took, and why it did not take the compiled loop."""
+    if taken == "fast":
+        return "path: fast, the compiled loop"
+    reason = reason_against(fleet, played) or f"is loaded from {WORTH_LOADING_TOKENS:,.0f} tokens on, or by --path fast"
+    return f"path: simpy, for the compiled loop {reason}"
+
+
 @cache
 def import_failure() -> str:
     """Import numba; return why that fails, "" if it works. It may not support this Python or numpy."""

@@ -54,9 +54,11 @@ def simulate(
     by: By = None,
     as_json: AsJson = False,
     out: RunFile = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say which path it took, and why.")] = False,
 ) -> None:
     """Run a scenario in simulated time."""
     from specfleet import simulate
+    from specfleet.sim.fast.choice import path_text
 
     _one_output(by, as_json)
     with keeping(out):
@@ -64,6 +66,9 @@ def simulate(
             result = _played_back(scenario, of, play_back, settings(changes), path)
         else:
             result = simulate(scenario, settings(changes), path=path, records=True if out is not None else None)
+        if verbose:
+            header = result.run.header
+            remark(path_text(header.path, header.fleet, bool(header.played)))
         show_run(result, as_json, out, everything, by)
 
 

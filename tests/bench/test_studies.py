@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import specfleet
-from bench import replayed, serving, shipped, speed, tiers
+from bench import growth, replayed, serving, shipped, speed, tiers
 from bench.decoding import contest, ours, theirs, timed
 from bench.replayed import RATIOS, SMALL_FLEETS, WORST_AIM, Host, aims, compared, fleet, hosts_of, small_fleets
 from bench.shipped import MECHANISM_AIM, REPLAYED, lasting
@@ -169,6 +169,17 @@ def test_all_ways_to_decode_take_their_turn() -> None:
     rows = contest(timed(ways, large.device), 1, "ours, chain")
     assert len(rows) == 11
     assert all(row["tokens/s"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("load", growth.LOADS)
+def test_loads_of_the_growth_study_run_in_the_loop(load: str) -> None:
+    pytest.importorskip("numba")
+    assert growth.loaded(load, 50) > 0
+
+
+def test_growth_is_the_worst_from_one_size_to_the_next() -> None:
+    (row,) = growth.rows_of({"x": [growth.Cost(used_s, 9.0, 1.0) for used_s in (1.0, 15.0, 60.0)]}, [10, 100, 1000], 2)
+    assert (row["growth"], row["us, 1000"], row["MB, 10"]) == (1.5, 30_000, 9)
 
 
 @pytest.mark.parametrize("work", [lambda: speed.bare_rounds(2, 20), lambda: speed.measured_rounds(speed.star(2, 2))])

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -14,14 +15,16 @@ import pytest
 
 numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip install 'specfleet[fast]'")
 
+from specfleet.fleet.data.shipped import shipped_scenarios
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.scenario.reading import change_scenario, scenario_of
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.sim.fast import choice, layout
 from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.fast.compiled import COMPILING, compiled_loop
 from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
+from tests.helpers.processes import ROOT
 from tests.helpers.stars import star
 from tests.helpers.values import keys_below, values_of
 from tests.sim.test_keys import CORNERS, EXAMPLES, corner
@@ -95,6 +98,15 @@ def test_unsupported_fleets_are_refused_by_name(changes: dict[str, Any], named: 
     assert named in text
     assert "simpy" in text
     assert "\n" not in text
+
+
+def test_the_page_lists_shipped_scenarios_that_leave_the_loop() -> None:
+    page = (ROOT / "docs" / "compiled-loop.md").read_text()
+    (counts,) = re.findall(r"^\| (\d+) shipped \| (\d+) \| (.*) \|$", page, re.MULTILINE)
+    names = shipped_scenarios()
+    left = {name for name in names if unsupported_in(resolve(scenario_of(name)))}
+    assert (int(counts[0]), int(counts[1])) == (len(names), len(names) - len(left))
+    assert left == {name for name in re.findall(r"`(.*?)`", counts[2]) if name in names}
 
 
 def test_unknown_paths_are_refused() -> None:

@@ -185,3 +185,14 @@ def test_the_options_of_plan_are_in_panels(say: Say) -> None:
     _, out, _ = say("plan", "--help")
     panels = [line[:-1] for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert panels == ["Arguments", "Models and devices", "Load", "Goals and costs", "Search and output", "Options"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ([], "simpy, for the compiled loop is loaded from"),
+        (["--set", "verifiers.patience_s=9"], "simpy, for the compiled loop does not know verifiers.patience_s = 9.0"),
+    ],
+)
+def test_a_verbose_simulation_names_its_path_and_the_reason(changes: list[str], path: str, say: Say) -> None:
+    assert f"path: {path}" in say("simulate", "star", "--set", "workload.requests=9", *changes, "-v").err
