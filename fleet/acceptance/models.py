@@ -23,6 +23,7 @@ Shape = Annotated[float, Meta(gt=0, le=1e12)]  # beyond this a + b, Beta(a, b) e
 Rounds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 
 COUNTED_DEPTH = 16  # up to this depth, counting is faster than searching
+HALVINGS = 60  # of the interval from 0 to 1, to the last digit
 FIRST_BLOCK = DECK = 64  # numbers in a request's first block, and requests that share a draw of first blocks
 
 
@@ -205,6 +206,16 @@ def committed_closed_form(beta: float, depth: int) -> float:
         return float(depth + 1)
     power = -math.expm1((depth + 1) * math.log(beta)) if beta > 0 else 1.0  # without cancellation near beta = 1
     return power / (1 - beta)
+
+
+def rate_of_mean(tokens: float, depth: int) -> float:
+    """Return the constant rate by which a round of so many draft tokens adds 1 to depth + 1 tokens, the target's own
+    included: the inverse of `committed_closed_form`."""
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if committed_closed_form(middle, depth) < tokens else (low, middle)
+    return high
 
 
 class Sampler:
