@@ -61,6 +61,8 @@ def profile_of_target(
     laws: dict[str, Any] = fitted.laws
     depths = [drafts.depth * min(drafts.count, 1) for drafts in (run.header.fleet.drafters for run in runs)]
     accepted = tuple(accepted_in([recorded] if recorded else runs))
+    finds = seen and scenario.drafters.kind == "lookup"
+    drafted = tuple(accepted_in([recorded] if recorded else runs, "tokens")) if finds else ()
     longest = max((length for session in accepted for length in session), default=0)
     if longest > scenario.drafters.depth:
         raise InputError(
@@ -72,7 +74,7 @@ def profile_of_target(
         overhead=Overheads(StationOverheads(target=overhead_of(delays_of(runs, drafters=False))))
         if seen
         else Overheads(),
-        acceptance=Recorded(scenario.drafters.depth, accepted) if accepted else None,
+        acceptance=Recorded(scenario.drafters.depth, accepted, drafted) if accepted else None,
         positions=runs[0].header.fleet.drafters.positions,
         provenance=facts | ({"engine": runs[0].header.engine} if runs[0].header.engine else {}),
         measured={"steps": fitted.fits, "passes_differ": fitted.apart}
@@ -82,14 +84,14 @@ def profile_of_target(
     )
 
 
-def accepted_in(runs: Sequence[Run]) -> Iterator[tuple[int, ...]]:
-    """Yield the accepted tokens of each request's rounds, of the deepest drafts."""
+def accepted_in(runs: Sequence[Run], column: str = "accepted") -> Iterator[tuple[int, ...]]:
+    """Yield the accepted tokens of each request's rounds, of the deepest drafts. `column`: tokens, for the drafted."""
     deepest = max(run.header.fleet.drafters.depth for run in runs)
     for run in runs:
         if run.header.fleet.drafters.depth < deepest:
             continue
         rounds = run.frame().query("event == 'done' and kind == 'verify'")
-        yield from (tuple(session.accepted.tolist()) for _, session in rounds.groupby("request"))
+        yield from (tuple(session[column].tolist()) for _, session in rounds.groupby("request"))
 
 
 def profile_of_pair(target: HardwareProfile, measured: Measurements, scenario: Scenario) -> HardwareProfile:

@@ -5,10 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from operator import mul
 
-from scipy.optimize import brentq
-
 from specfleet.calibration.readers.recording import Counts
-from specfleet.fleet.acceptance.models import Geometric, PerPosition, Recorded, committed_closed_form
+from specfleet.fleet.acceptance.models import Geometric, PerPosition, Recorded, rate_of_mean
 from specfleet.fleet.errors import InputError
 
 MAX_DEPTH = 4096  # tokens of a draft
@@ -147,7 +145,7 @@ def counts_of_mean(
     if depth > MAX_DEPTH or not 1 <= mean <= depth + 1:
         raise InputError(f"{origin}: {key} = {mean:.4g}, {depth_key} = {depth}; needs 1 to {depth + 1}")
     return Counts(
-        acceptance=Geometric(brentq(lambda beta: committed_closed_form(beta, depth) - mean, 0.0, 1.0, xtol=1e-15)),
+        acceptance=Geometric(rate_of_mean(mean, depth)),
         depth=depth,
         rounds=rounds,
         accepted=round(rounds * (mean - 1)),

@@ -12,12 +12,13 @@ import msgspec
 
 from specfleet.experiments.plan.prices import FREE, read_prices
 from specfleet.experiments.plan.texts import LOOKUP, MTP, SYNONYMS, acceptance_by_drafter, acceptance_notes, read_link
-from specfleet.fleet.acceptance.models import AcceptanceModel, deepest
+from specfleet.fleet.acceptance.models import PerPosition, deepest
+from specfleet.fleet.acceptance.published import Stated, Wanted, find_published
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, precisions_of
 from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
 from specfleet.fleet.hardware.shape import ModelShape, mtp_of
-from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_name
 from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.scenario.conflicts import unused_keys
@@ -52,6 +53,7 @@ class Candidate(msgspec.Struct, frozen=True):
     - `target`, `place`: MODEL@DEVICE of target and drafter elsewhere; of a scenario's own stations their role alone.
     - `drafter`: the model that drafts; `placed`: where.
     - `stated`: limits of a server that the user states.
+    - `accepted`: what a published acceptance is, and its source.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Candidate(msgspec.Struct, frozen=True):
     drafter: str = ""
     placed: Placed | None = None
     stated: frozenset[str] = frozenset()
+    accepted: str = ""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -106,6 +109,7 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     else:
         placed, unit, left_out = _of_scenario(asked, accepted.get("")), _cost(asked.scenario).unit, []
     made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
+    notes += dict.fromkeys(candidate.accepted for candidate in made if candidate.accepted)
     apart = [candidate for candidate in made if candidate.method == "apart"]
     if asked.link and not apart:
         raise InputError(f"--link {asked.link}: no drafter is elsewhere; give --draft MODEL@DEVICE, or leave it out")
@@ -149,7 +153,7 @@ def _link_note(asked: Asked, apart: Candidate) -> str:
     return f"link: {said} to drafters elsewhere, {source}; --link states another"
 
 
-def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list[Candidate], str, list[str]]:
+def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidate], str, list[str]]:
     """Return the candidates on named devices, the unit of their prices, and notes on places that are left out."""
     drafts, targets, reasons = tuple(_draft_places(asked)), dict[str, Placed](), dict[str, InputError]()
     for place in _target_places(asked):
@@ -172,7 +176,7 @@ def _placed(asked: Asked, accepted: Mapping[str, AcceptanceModel]) -> tuple[list
 
 def _at(
     asked: Asked, place: str, target: Placed, drafts: Sequence[str], prices: Mapping[str, float],
-    accepted: Mapping[str, AcceptanceModel],
+    accepted: Mapping[str, Stated],
 ) -> Iterator[Candidate]:  # fmt: skip
     """Yield the candidates for a target at its place; InputError for drafters that do not fit there."""
 
@@ -180,7 +184,9 @@ def _at(
         profile = estimated_profile(target, drafter)
         if method == "lookup":  # on the host, while the device works
             profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
-        of_drafts = None if method == "none" else _known(model or LOOKUP, accepted, asked)
+        of_drafts, source = None if method == "none" else _known(model or LOOKUP, accepted, asked), ""
+        if isinstance(of_drafts, Wanted):
+            of_drafts, source = _published(of_drafts, target, drafter)
         base = _base(asked, method, profile, target, of_drafts)
         if not asked.serving and not KV_KEYS & asked.given and succeeds(resolve, base):
             # For one request, which is all: the loop of stars knows no cache.
@@ -188,7 +194,7 @@ def _at(
         depths = _depths(asked, method, of_drafts)
         stated = frozenset(key.removeprefix("verifiers.") for key in asked.given)
         costs = prices[place], prices.get(where, 0.0)
-        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated)
+        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, source)
 
     yield made("no speculation", "none")
     on_target = set[str]()
@@ -203,6 +209,14 @@ def _at(
             yield made(placed.named, "head" if placed.shape.head else "beside", placed, model)
         if where and not placed.shape.head:
             yield made(text, "apart", placed_of(text), model, text)
+
+
+def _published(wanted: Wanted, target: Placed, drafter: Placed | None) -> tuple[PerPosition, str]:
+    """Return the acceptance that somebody published of a pair, and what it is."""
+    word = LOOKUP if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
+    row = find_published(wanted, shipped_name(target.shape.name), word)
+    said = f"{row.name}{'' if row.temperature is None else f', temperature {row.temperature:g}'}; {row.source}"
+    return row.model(), f"acceptance of {row.drafter}: {row.shares} by position, {row.basis}: {said}"
 
 
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:
@@ -221,9 +235,11 @@ def _on_target(text: str, place: str, target: Placed) -> Placed | None:
     return beside(target, shape, _precision(text, target, shape), shared)
 
 
-def _of_scenario(asked: Asked, accepted: AcceptanceModel | None) -> list[Candidate]:
+def _of_scenario(asked: Asked, accepted: Stated | None) -> list[Candidate]:
     """Return the candidates of a scenario's own stations: its fleet, and the same without speculation."""
     scenario, cost = asked.scenario, _cost(asked.scenario)
+    if isinstance(accepted, Wanted):
+        raise InputError(f"{accepted.said}: rows are of models, and no station has a name here; give --target")
     if asked.cost:
         raise InputError("--cost: no device has a name here; give the scenario [cost], or --target")
     if not isinstance(scenario.profile, HardwareProfile):
@@ -387,7 +403,7 @@ def _precision(text: str, target: Placed, shape: ModelShape) -> str:
     return asked if asked in precisions_of(target.device) else usual
 
 
-def _known(model: str, accepted: Mapping[str, AcceptanceModel], asked: Asked) -> Any:
+def _known(model: str, accepted: Mapping[str, Stated], asked: Asked) -> Any:
     acceptance = accepted.get(model, accepted.get("", asked.scenario.acceptance))
     if acceptance is None:
         raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")

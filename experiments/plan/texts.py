@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from specfleet.experiments.plan.goals import number_of
-from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, committed_closed_form
+from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, rate_of_mean
+from specfleet.fleet.acceptance.published import Stated, Wanted
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_case
 from specfleet.fleet.inputs.nearest import nearest
@@ -16,22 +17,22 @@ from specfleet.fleet.scenario.sides import acceptance_of
 from specfleet.fleet.times.profile import read_profile
 from specfleet.fleet.times.step_time import LinkTime
 
-LOOKUP, MTP = "lookup", "mtp"
+LOOKUP, MTP, PUBLISHED = "lookup", "mtp", "published"
 SYNONYMS = {"ngram": LOOKUP, "lookup": LOOKUP, "mtp": MTP, "nextn": MTP}  # words of vLLM and SGLang
 LINK_LIMITS = {"latency_s": (0.0, 1e9), "bandwidth_bytes_per_s": (1.0, 1e18)}
 BUDGET = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
 FILES = (".toml", ".json")
 MOST_DRAFTED = 4096  # tokens of a draft, as drafters.depth
-HALVINGS = 60  # of the interval from 0 to 1, to the last digit
 
 
-def read_acceptances(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
+def read_acceptances(texts: Sequence[str]) -> dict[str, Stated]:
     """Read acceptance by drafter, "" for all others: `MODEL=` before it limits it to one.
 
     `0.8` is one probability for every token, `.82,.68,.57` the share of drafts that reach each position, `2.5@5` a mean
-    accepted length at a depth, and `FILE.toml` a scenario or a profile. InputError for anything else.
+    accepted length at a depth, `published` or `published:DATASET` a row that ships, and `FILE.toml` a scenario or a
+    profile. InputError for anything else.
     """
-    models: dict[str, AcceptanceModel] = {}
+    models: dict[str, Stated] = {}
     for text in texts:
         name, _, values = (part.strip() for part in text.rpartition("="))
         if name in models:
@@ -40,7 +41,10 @@ def read_acceptances(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
     return models
 
 
-def _acceptance(said: str, values: str) -> AcceptanceModel:
+def _acceptance(said: str, values: str) -> Stated:
+    first, *words = values.casefold().split(":")
+    if first == PUBLISHED:
+        return Wanted(said, tuple(filter(None, words)))
     if Path(values).suffix in FILES:
         return read_acceptance(Path(values))
     mean, at, depth = values.partition("@")
@@ -55,14 +59,14 @@ def _acceptance(said: str, values: str) -> AcceptanceModel:
         return Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
     except ValueError as error:
         raise InputError(
-            f"{said}: write a share, falling shares by position, a mean accepted length and its depth, or a file: 0.8, "
-            ".8,.65,.5, 2.5@5 or FILE.toml; with a name before it of one drafter alone, MODEL=.8,.65"
+            f"{said}: write a share, falling shares by position, a mean accepted length and its depth, a published "
+            "row, or a file: 0.8, .8,.65,.5, 2.5@5, published:DATASET or FILE.toml; with a name before it of one "
+            "drafter alone, MODEL=.8,.65"
         ) from error
 
 
 def _rate(said: str, mean: str, depth: str) -> float:
     """Return the probability a of a token by which a round adds 1 + a + a^2 + ... + a^depth tokens on average."""
-    low, high = 0.0, 1.0
     try:
         tokens, drafted = float(mean), int(depth)
         if not (1 <= drafted <= MOST_DRAFTED and 1 <= tokens <= drafted + 1):
@@ -72,20 +76,17 @@ def _rate(said: str, mean: str, depth: str) -> float:
             f"{said}: write MEAN@DEPTH, 2.5@5: a depth from 1 to {MOST_DRAFTED}, and a mean accepted length from 1 to "
             "depth + 1, which counts the target's own token (bonus), as vLLM does"
         ) from error
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if committed_closed_form(middle, drafted) < tokens else (low, middle)
-    return high
+    return rate_of_mean(tokens, drafted)
 
 
-def acceptance_by_drafter(texts: Sequence[str], drafts: Sequence[str]) -> dict[str, AcceptanceModel]:
+def acceptance_by_drafter(texts: Sequence[str], drafts: Sequence[str]) -> dict[str, Stated]:
     """Return acceptance by model of `drafts`, each named by its path, folder or hub name; or InputError."""
     names: dict[str, set[str]] = {}  # of each model
     for draft in drafts:
         model = draft.rpartition("@")[0] or draft
         own_name = model if model in (LOOKUP, MTP) else shape_of(model).name  # of a file, its folder's
         names[model] = {draft, Path(model).name, own_name, *(word for word, own in SYNONYMS.items() if own == model)}
-    accepted: dict[str, AcceptanceModel] = {}
+    accepted: dict[str, Stated] = {}
     for name, acceptance in read_acceptances(texts).items():
         typed = name.casefold(), name.rpartition("/")[2].casefold()  # a shipped model has no owner's name before it
         meant = [model for model, own in names.items() if typed["/" not in model] in map(str.casefold, own)]
@@ -103,7 +104,7 @@ def acceptance_notes(texts: Sequence[str]) -> Iterator[str]:
     for text in texts:
         name, _, values = (part.strip() for part in text.rpartition("="))
         mean, at, depth = values.partition("@")
-        if "," in values or Path(values).suffix in FILES:
+        if "," in values or Path(values).suffix in FILES or values.casefold().startswith(PUBLISHED):
             continue
         of, what = f" of {name}" if name else "", values
         if at:

@@ -7,7 +7,7 @@ target accepts. The target adds one token: the correction after a mismatch, else
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from itertools import chain, pairwise
+from itertools import chain, pairwise, repeat
 from typing import Annotated
 
 import msgspec
@@ -23,6 +23,7 @@ Shape = Annotated[float, Meta(gt=0, le=1e12)]  # beyond this a + b, Beta(a, b) e
 Rounds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 
 COUNTED_DEPTH = 16  # up to this depth, counting is faster than searching
+HALVINGS = 60  # of the interval from 0 to 1, to the last digit
 FIRST_BLOCK = DECK = 64  # numbers in a request's first block, and requests that share a draw of first blocks
 
 
@@ -97,7 +98,9 @@ class PerPosition(
         return reached
 
 
-class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", forbid_unknown_fields=True):
+class Recorded(
+    msgspec.Struct, frozen=True, tag="recorded", tag_field="model", forbid_unknown_fields=True, omit_defaults=True
+):
     """Measured acceptance lengths, round by round, of each recorded session.
 
     At a smaller depth the rounds are walked anew over the recorded text, since shorter drafts begin at other places of
@@ -109,45 +112,58 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", f
             of the longest, and a shorter draft cuts its rounds: it accepts less than by a walk of
             its own if good drafts come in runs.
         sessions (tokens): For each session, the accepted draft tokens of its rounds in order, each from 0 to `depth`.
+        drafted (tokens): What prompt lookup found for each of these rounds, from 0 to `depth`; it alone plays that.
+            Without it each round has a whole draft.
     """
 
     depth: Annotated[int, Meta(ge=1)]
     sessions: Annotated[tuple[Rounds, ...], Meta(min_length=1)]
+    drafted: tuple[Rounds, ...] = ()
 
     def __post_init__(self) -> None:
         for number, session in enumerate(self.sessions):
             longest = max(session)
             if longest > self.depth:
                 raise ValueError(f"sessions[{number}] holds {longest}; allowed: 0 to depth = {self.depth}")
+        if self.drafted and [*map(len, self.drafted)] != [*map(len, self.sessions)]:
+            raise ValueError("drafted needs a number for each round of sessions")
+        for found, accepted in zip(chain(*self.drafted), chain(*self.sessions), strict=False):
+            if not accepted <= found <= self.depth:
+                raise ValueError(f"drafted holds {found} beside {accepted} accepted; allowed: up to {self.depth}")
 
     def at(self, depth: int) -> tuple[Rounds, ...]:
         """Return the rounds of each session with drafts of that depth, at most the recorded one."""
-        if depth == self.depth:
-            return self.sessions
-        return _walked_anew(self, depth)
+        return self.sessions if depth == self.depth else _walked_anew(self, depth)[0]
+
+    def drafted_at(self, depth: int) -> tuple[Rounds, ...]:
+        """Return what prompt lookup finds for each round of `at`; () if it is not recorded."""
+        return self.drafted if depth == self.depth or not self.drafted else _walked_anew(self, depth)[1]
 
 
 @lru_cache(maxsize=16)
-def _walked_anew(model: Recorded, depth: int) -> tuple[Rounds, ...]:
+def _walked_anew(model: Recorded, depth: int) -> tuple[tuple[Rounds, ...], tuple[Rounds, ...]]:
     lengths = np.concatenate(model.sessions)
     whole, rng = lengths >= model.depth, np.random.default_rng(depth)
     rate = whole.sum() / max((lengths >= model.depth - 1).sum(), 1)
-    walked = []
-    for session in model.sessions:
+    walked, found = list[Rounds](), list[Rounds]()
+    for session, drafted in zip(model.sessions, model.drafted or repeat(()), strict=False):
         agrees: list[bool] = []  # whether the draft has the text's token, place by place
-        for length in session:
+        left: list[int] = []  # how long a draft from there is; the match of one that is cut short ends with it
+        for length, tokens in zip(session, drafted or repeat(model.depth), strict=False):
             agrees += [True] * length
             agrees.append(length == model.depth and bool(rng.random() < rate))
-        rounds, place = list[int](), 0
+            left += [depth if tokens == model.depth else min(tokens - place, depth) for place in range(length + 1)]
+        rounds, place = list[tuple[int, int]](), 0
         while place < len(agrees):
-            draft = agrees[place : place + depth]
+            draft = agrees[place : place + left[place]]
             accepted = draft.index(False) if False in draft else len(draft)
-            if accepted == len(draft) < depth and rounds:
+            if accepted == len(draft) < left[place] and rounds:
                 break  # the recording ends within this draft
-            rounds.append(accepted)
+            rounds.append((accepted, left[place]))
             place += accepted + 1
-        walked.append(tuple(rounds))
-    return tuple(walked)
+        for kept, values in zip((walked, found), zip(*rounds, strict=True), strict=True):
+            kept.append(values)
+    return tuple(walked), tuple(found)
 
 
 AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded
@@ -207,6 +223,16 @@ def committed_closed_form(beta: float, depth: int) -> float:
     return power / (1 - beta)
 
 
+def rate_of_mean(tokens: float, depth: int) -> float:
+    """Return the constant rate by which a round of so many draft tokens adds 1 to depth + 1 tokens, the target's own
+    included: the inverse of `committed_closed_form`."""
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if committed_closed_form(middle, depth) < tokens else (low, middle)
+    return high
+
+
 class Sampler:
     """Draws the acceptance lengths of a run's sessions; a request's lengths do not depend on the order of draws.
 
@@ -221,12 +247,20 @@ class Sampler:
     def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
         check_depth(model, depth)
         self.depth = depth
-        self.blocks, self.deck = _blocks_of(model, depth, int(rng.integers(1 << 62)))
+        root = int(rng.integers(1 << 62))
+        self.blocks, self.deck = _blocks_of(model, depth, root)
         self._lengths: dict[int, Iterator[int]] = {}
+        drafted = model.drafted_at(depth) if isinstance(model, Recorded) else ()
+        self._drafted = _blocks_of_rounds(drafted, root) if drafted else None
+        self._finds: dict[int, Iterator[int]] = {}
+        self.found: dict[int, int] = {}  # tokens that prompt lookup has for each session's next round, if recorded
 
     def begin_session(self, tag: int, request: int) -> None:
         """Start the session of a request; it replaces an earlier session with this tag."""
         self._lengths[tag] = chain.from_iterable(block.tolist() for block in self.blocks(request))
+        if self._drafted:
+            self._finds[tag] = chain.from_iterable(block.tolist() for block in self._drafted(request))
+            self.found[tag] = next(self._finds[tag])
 
     def draw(self, tag: int, drafted: int) -> int:
         """Return the acceptance length of this session's next round, with `drafted` tokens of at most `depth`.
@@ -235,6 +269,8 @@ class Sampler:
         """
         assert drafted <= self.depth
         length = next(self._lengths[tag])
+        if self._drafted:
+            self.found[tag] = next(self._finds[tag])
         return length if length < drafted else drafted
 
 
@@ -246,11 +282,7 @@ def _blocks_of(
 ) -> tuple[Callable[[int], Iterator[Lengths]], Callable[[int], Lengths] | None]:
     """Return the functions `blocks` and `deck` of a sampler."""
     if isinstance(model, Recorded):
-        deal, sessions = _dealer(model.sessions, root), [np.array(session, np.int16) for session in model.at(depth)]
-        return (
-            lambda request: _play_back(deal(request), sessions, partial(np.random.default_rng, [root, request])),
-            None,
-        )
+        return _blocks_of_rounds(model.at(depth), root), None
 
     reaching = survival(model, depth)
 
@@ -275,6 +307,12 @@ def _blocks_of(
             yield lengths(block)
 
     return session_of_deck, first_blocks
+
+
+def _blocks_of_rounds(rounds: tuple[Rounds, ...], root: int) -> Callable[[int], Iterator[Lengths]]:
+    """Return the function `blocks` for recorded rounds: whatever was recorded of a session, its order is the same."""
+    deal, sessions = _dealer(rounds, root), [np.array(session, np.int16) for session in rounds]
+    return lambda request: _play_back(deal(request), sessions, partial(np.random.default_rng, [root, request]))
 
 
 def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:

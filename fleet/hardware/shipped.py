@@ -60,16 +60,26 @@ def _with_precisions(path: Path) -> Any:
     return {**content, KEY: stated.get("quantization", stated) if isinstance(stated, dict) else stated}
 
 
+def shipped_name(name: str) -> str:
+    """Return the shipped name of a model by its name at a hub; of others their own in small letters, plain."""
+    return _named_at_hub(name)[0]
+
+
+def _named_at_hub(name: str) -> tuple[str, str, str]:
+    """Return a model's shipped name, its own, and the end that says its precision, by its name at a hub."""
+    tables = shipped_tables("published")["hub"]
+    own = name.rpartition("/")[2].lower()
+    end = max((end for end in tables["quantised"] if own.endswith(end)), key=len, default="")
+    plain = own = own.removesuffix(end)
+    for part in tables["same"]["parts"]:
+        plain = plain.replace(part, "")
+    return tables["names"].get(plain, plain), own, end
+
+
 def _at_hub(name: str) -> dict[str, Any] | None:
     """Return the config.json of a model by its name at a hub; None if no shipped shape is that model's."""
     tables, models = shipped_tables("published")["hub"], shipped_models()
-    own = name.rpartition("/")[2].lower()
-    end = max((end for end in tables["quantised"] if own.endswith(end)), key=len, default="")
-    own = own.removesuffix(end)
-    plain = own
-    for part in tables["same"]["parts"]:
-        plain = plain.replace(part, "")
-    shipped = tables["names"].get(plain, plain)
+    shipped, own, end = _named_at_hub(name)
     if shipped not in models:
         return None
     return {**models[shipped], **tables["changes"].get(own, {}), **tables["quantised"].get(end, {})}

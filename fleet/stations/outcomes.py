@@ -39,6 +39,7 @@ class Outcomes:
         by_token = isinstance(fleet.drafters.overlap, Ahead) or fleet.needs == "ratios"
         self.tokens: TokenSampler | None = None
         self.lengths: Sampler | None = None
+        self.looks_up = fleet.drafters.kind == "lookup"
         self.drafts: dict[str, list[int]] = {}  # draft tokens of the rows of a running draft step, by station
         self.prompts: dict[tuple[int, int], int] = {}  # tokens of prompts, by tag and request
         if not fleet.drafters.count:
@@ -67,7 +68,8 @@ class Outcomes:
         return partial(self._of, station, rule)
 
     def drafting(self, station: AlignedStation | VerifierStation) -> Callable[[Step], list[int]]:
-        """Return the function that draws the draft length of each row; a stop rule may cut it."""
+        """Return the function that draws the draft length of each row; a stop rule may cut it, and prompt lookup
+        may find less."""
 
         def drafted(step: Step) -> list[int]:
             drafts = self.drafts[station.name] = [self._draft(member, station) for member in step.members]
@@ -76,6 +78,8 @@ class Outcomes:
         return drafted
 
     def _draft(self, member: Member, station: AlignedStation | VerifierStation) -> int:
+        if self.looks_up and self.lengths is not None:
+            return min(self.lengths.found.get(member.tag, member.tokens), member.tokens)
         if self.tokens is None or station.grants is None:
             return member.tokens
         for drafted in range(1, member.tokens):

@@ -86,6 +86,9 @@ def _acceptance(model: AcceptanceModel | None) -> Iterator[tuple[str, str, str]]
         what = f"acceptance, mean of {sum(map(len, model.sessions))} rounds"
         wider = f"an interval {alike:.1f} times that of rounds that do not depend on their request"
         yield what, f"{mean:.3g} ({low:.3g} to {high:.3g}) draft tokens a round", wider
+    if drafted := [tokens for session in model.drafted for tokens in session]:
+        share, tokens = sum(map(bool, drafted)) / len(drafted), sum(drafted) / len(drafted)
+        yield "prompt lookup finds a draft for", f"{share:.0%} of rounds; {tokens:.3g} tokens a round", ""
     for name, fit in ("geometric", fits.fit_geometric(model)), ("beta-geometric", fits.fit_beta_geometric(model)):
         parameters = ", ".join(f"{key} = {value:.3g}" for key, value in asdict(fit).items())
         ours, recorded = (expected_committed(either, model.depth) for either in (fit, model))

@@ -88,6 +88,8 @@ def _unsupported(fleet: Fleet) -> Iterator[str]:
         value = value_of(fleet, key)
         if value is not None and not (key == "acceptance" and (isinstance(value, LENGTH_MODELS) or not drafters.count)):
             yield f"{key} = {_format(value)}"
+    if drafters.kind == "lookup" and isinstance(fleet.acceptance, Recorded) and fleet.acceptance.drafted:
+        yield "recorded lengths of prompt lookup's drafts"
     if drafters.stations and verifiers.batching.kv_blocks:
         yield "kv_tokens with drafters elsewhere"
     if not (verifiers.times and fleet.links and (drafters.times or not drafters.count)):

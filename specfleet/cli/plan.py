@@ -61,7 +61,7 @@ def plan(
             metavar="SHARES",
             rich_help_panel=MODELS,
             help="Probability that a draft token passes: 0.8; by position .82,.68,.57; mean accepted length at a depth "
-            "2.5@5; of a file (TOML); by drafter MODEL=.82,.68,.57.",
+            "2.5@5; of a file (TOML); published:DATASET; by drafter MODEL=.82,.68,.57.",
         ),
     ] = None,
     arrivals: Annotated[
@@ -117,7 +117,10 @@ def plan(
     listed: Annotated[
         str | None,
         typer.Option(
-            "--list", metavar="WHAT", rich_help_panel=MODELS, help="Print what ships: models, devices, engines."
+            "--list",
+            metavar="WHAT",
+            rich_help_panel=MODELS,
+            help="What ships: models, devices, engines, acceptance.",
         ),
     ] = None,
 ) -> None:

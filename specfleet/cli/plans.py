@@ -35,7 +35,8 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
 
 
 def print_shipped(what: str, as_json: bool = False) -> None:
-    """Print the models, devices or engines that ship, as a table or as JSON by name."""
+    """Print the models, devices, engines or published acceptances that ship, as a table or as JSON by name."""
+    from specfleet.fleet.acceptance.published import published_rows
     from specfleet.fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
     from specfleet.fleet.errors import InputError
     from specfleet.fleet.hardware.passes import precisions_of
@@ -43,6 +44,7 @@ def print_shipped(what: str, as_json: bool = False) -> None:
     from specfleet.fleet.inputs.nearest import nearest
 
     of_models, of_devices = ("published in", "10^9 parameters", "positions"), ("weights in", "GB", "GB/s")
+    rows = published_rows()
     tables: dict[str, tuple[Any, ...]] = {
         "models": (shipped_models(), shape_of, of_models, lambda shape: (
             shape.quantised or None, shape.parameters() / 1e9, shape.positions or None)),
@@ -50,6 +52,8 @@ def print_shipped(what: str, as_json: bool = False) -> None:
             ", ".join(precisions_of(device)), *(
                 figure.value / 1e9 for figure in (device.memory_bytes, device.bandwidth_bytes_per_s)))),
         "engines": (shipped_engines(), engine_of, ("name",), lambda engine: (engine.title,)),
+        "acceptance": (rows, rows.get, ("by position", "temperature", "basis", "source"), lambda row: (
+            row.shares, row.temperature, row.basis, row.source)),
     }  # fmt: skip
     if what not in tables:
         raise InputError(f"--list {what}: {nearest(what, tables)}")
@@ -57,7 +61,7 @@ def print_shipped(what: str, as_json: bool = False) -> None:
     if as_json:
         print_json({name: dict(zip(columns, cells(read(name)), strict=True)) for name in names})
     else:
-        print_values("", (what[:-1], *columns), [(name, *cells(read(name))) for name in names], texts=2)
+        print_values("", (what.removesuffix("s"), *columns), [(name, *cells(read(name))) for name in names], texts=2)
 
 
 def print_answer(answer: "Plan") -> None:

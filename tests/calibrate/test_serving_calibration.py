@@ -17,6 +17,7 @@ from specfleet.calibration.loops import covering, depths_of, loop_of, rows_of
 from specfleet.calibration.run import pair_of
 from specfleet.calibration.steadiness import unsteady
 from specfleet.cli.entry import app
+from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.policies.shapes import CHAIN
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario
@@ -74,6 +75,18 @@ def test_loops_give_back_the_laws_of_their_steps(drafters: dict[str, Any]) -> No
             ours, theirs = (measure(simulate(one)) for one in (change_scenario(cell, {"profile": profile}), cell))
             for name in ("throughput", "tpot_s", "ttft_s"):
                 assert ours[name].value == pytest.approx(theirs[name].value, rel=0.01), (rows, depth, name)
+
+
+@pytest.mark.parametrize("kind", ["lookup", "model"])
+def test_a_calibration_keeps_what_prompt_lookup_found(kind: str) -> None:
+    accepted, found = (2, 0, 4, 0) * 40, (3, 0, 4, 1) * 40
+    record = msgspec.to_builtins(Recorded(4, (accepted,), (found,)))
+    scenario = change_scenario(scenario_of(kind=kind), {"acceptance": record})
+    runs = [simulate(loop_of(scenario, 2, depth, 0)) for depth in depths_of(scenario)]
+    kept = profile_of_target(scenario, runs).acceptance
+    assert isinstance(kept, Recorded)
+    pairs = {pair for two in zip(kept.drafted, kept.sessions, strict=False) for pair in zip(*two, strict=True)}
+    assert pairs == (set(zip(found, accepted, strict=True)) if kind == "lookup" else set())
 
 
 @pytest.mark.parametrize("rule", ["realign", "same-length"])

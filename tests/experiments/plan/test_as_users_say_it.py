@@ -203,5 +203,5 @@ def test_what_ships_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in capsys.readouterr().out
         print_shipped(what, as_json=True)
         assert name in json.loads(capsys.readouterr().out)
-    with pytest.raises(InputError, match="--list model: allowed: models, devices, engines"):
+    with pytest.raises(InputError, match="--list model: nearest: models, devices, engines"):
         print_shipped("model")
