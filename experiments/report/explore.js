@@ -95,10 +95,11 @@ function drawTimeline(svg, width, { S_s: S, Z_s: Z, iteration_s: T }) {
     text(left, bottom + 32, `ms; an iteration takes T_gamma = ${shown(1e3 * T)} ms${more}`)].join("");
 }
 
-/** The depth that is best at this N: the shallowest of those within 0.1 % of the best. */
+/** The depth that is best at this N, the shallowest of those within 0.1 % of the best, and its words. */
 function bestDepth(isBlock) {
   const found = upTo(state.depths, (i) => O(at({ d: i + 1 }, isBlock))), most = Math.max(...found);
-  return 1 + found.findIndex((value) => value >= 0.999 * most);
+  const best = 1 + found.findIndex((value) => value >= 0.999 * most);
+  return [best, `${best}${best === state.depths ? " or more" : ""}`];
 }
 
 const quoted = (word) => /^[\w.,:=\/+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
@@ -114,18 +115,18 @@ function command() {
 function draw() {
   const [byN, byDepth, timeline] = ["by-N", "by-d", "timeline"].map((id) => [byId(id), byId(id).clientWidth]);
   for (const key of ["beta", "a", "b"]) byId(`of-${key}`).hidden = (state.model === "geometric") !== (key === "beta");
-  const [[of, best], [block, bestBlock]] = [false, true].map((isBlock) => [compute(state, isBlock), bestDepth(isBlock)]);
+  const [[of, best], [block, bestOfBlock]] = [false, true].map((isBlock) => [compute(state, isBlock), bestDepth(isBlock)]);
   if (!(block.S_s > 0)) return byId("answer").replaceChildren("S(d) = 0: the equations need drafts that take time.");
   const each = O(of) / of.N, gain = each * state.plain_s;
   byId("answer").innerHTML = `<p>N = ${of.N}, d = ${state.d}: <b>${shown(O(of))} tokens/s</b>, ${shown(each)} a target`
-    + `${gain > 0 ? `, ${shown(gain)} times the speed without the drafter` : ""}. The best depth here is ${best}.</p>`
+    + `${gain > 0 ? `, ${shown(gain)} times the speed without the drafter` : ""}. The best depth at this N is ${best[1]}.</p>`
     + `<p><b>N_full = ${of.N_full}</b>: so many targets keep the drafter busy, and more raise no throughput. `
     + `Its load is ${shown(100 * of.load)} %.</p><p><b>N_max = ${of.N_max}</b>: `
     + `${of.N_max ? "up to so many targets, each is at least" : "no target is"} as fast as without the drafter.</p>`;
   plot(...byN, "N", mostN, "N, targets", [[of.N_full, `N_full = ${of.N_full}`], [of.N_max, `N_max = ${of.N_max}`],
     [block.N_full, `block: N_full = ${block.N_full}`]]);
-  plot(...byDepth, "d", state.depths, `d, draft tokens a round, at N = ${state.N}`, [[best, `best d = ${best}`],
-    [bestBlock, `block: best d = ${bestBlock}${bestBlock === state.depths ? " or more" : ""}`]]);
+  plot(...byDepth, "d", state.depths, `d, draft tokens a round, at N = ${state.N}`, [
+    [best[0], `best d = ${best[1]}`], [bestOfBlock[0], `block: best d = ${bestOfBlock[1]}`]]);
   drawTimeline(...timeline, of);
   byId("numbers").innerHTML = ROWS.map(([words, unit, value]) => `<tr><td>${words}</td>`
     + `<td class="n">${shown(value(of))}</td><td class="n">${shown(value(block))}</td><td>${unit}</td></tr>`).join("");

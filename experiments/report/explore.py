@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from specfleet.experiments.notes import notes_on_prediction
 from specfleet.fleet.acceptance.fits import fit_beta_geometric
-from specfleet.fleet.acceptance.models import BetaGeometric, Geometric
+from specfleet.fleet.acceptance.models import BetaGeometric, Geometric, expected_accepted
 from specfleet.fleet.data.shipped import shipped_profiles
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
@@ -99,7 +99,7 @@ def settings_of(fleet: Fleet, model: Geometric | BetaGeometric) -> dict[str, Any
     verify = _law("verify", [star_inputs(of).verify_s + overhead_s for of in fleets])
     size_of = sizes_of(fleet)
     one, two = (size_of(Draft(0, 0, 0, 0, d), 0) for d in (1, 2))
-    beta = model.beta if isinstance(model, Geometric) else model.a / (model.a + model.b)
+    beta = expected_accepted(model, 1)
     return {
         "N": fleet.verifiers.count, "d": depth, "depths": len(depths), "requests": fleet.workload.requests,
         "draft_least_s": times.overhead.queued.mean_s + times.overhead.after.mean_s,
