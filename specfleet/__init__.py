@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the same names stand in HOME
     from specfleet.experiments.compare.loads import compare_load as compare_load
     from specfleet.experiments.plan.answer import Plan as Plan
     from specfleet.experiments.plan.ask import plan as plan
+    from specfleet.experiments.report.explore import explore as explore
     from specfleet.experiments.report.pages import report as report
     from specfleet.experiments.reproduce.every import reproduce as reproduce
     from specfleet.experiments.reproduce.rows import Reproduction as Reproduction
@@ -63,6 +64,7 @@ HOMES = {
     "specfleet.experiments.compare.loads": "LoadComparison compare_load",
     "specfleet.experiments.plan.answer": "Plan",
     "specfleet.experiments.plan.ask": "plan",
+    "specfleet.experiments.report.explore": "explore",
     "specfleet.experiments.report.pages": "report",
     "specfleet.experiments.reproduce.every": "reproduce",
     "specfleet.experiments.reproduce.rows": "Reproduction",

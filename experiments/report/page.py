@@ -1,4 +1,4 @@
-"""A page as HTML: answer, figures, tables. `page.html` is its template; all text is escaped here."""
+"""A page as HTML: answer, figures, tables. `page.html` and `style.css` are its template; all text is escaped here."""
 
 import base64
 import io
@@ -54,6 +54,7 @@ def html_of(page: ReportPage) -> str:
     """Return the whole page: the same text for the same results."""
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(page.title),
+        style=TEMPLATE.with_name("style.css").read_text(encoding="utf-8"),
         kind=escape(page.kind),
         answer=_definitions((escape(name), text) for name, text in page.answer),
         sources=escape(page.sources),

@@ -13,11 +13,11 @@ from specfleet.cli.meaning import explain, init, profiles, scenarios
 from specfleet.cli.nodes import join, keys, node
 from specfleet.cli.plan import plan
 from specfleet.cli.run import analytic, run, show, simulate
-from specfleet.cli.study import compare, figure, report, reproduce, sweep
+from specfleet.cli.study import compare, explore, figure, report, reproduce, sweep
 from specfleet.fleet.errors import InputError, OtherFormatError
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Plan and simulate": (plan, scenarios, init, show, analytic, simulate, sweep),
+    "Plan and simulate": (plan, scenarios, init, show, analytic, explore, simulate, sweep),
     "Measure": (calibrate, run, import_, export, keys, node, join),
     "Results": (compare, figure, report),
     "Other": (explain, profiles, demo, reproduce),

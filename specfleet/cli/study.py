@@ -1,4 +1,4 @@
-"""sweep, compare, reproduce, figure, report: several runs, papers, pictures, one page of results."""
+"""sweep, compare, reproduce, figure, report, explore: several runs, papers, pictures, pages."""
 
 import os
 from pathlib import Path
@@ -259,3 +259,19 @@ def report(
     with keeping(out):
         page = report(results, out)
     remark(f"report: {out}, {len(page.encode()) / 1000:.0f} kB")
+
+
+def explore(
+    out: Annotated[Path, file_option("-o", "--out", metavar="FILE", help="The page (HTML).")],
+    scenario: ScenarioFile = Path("star"),
+    changes: Changes = None,
+) -> None:
+    """Write one page with sliders for the equations: S, Z, acceptance, d and N move throughput and N_full.
+
+    It prints the command that simulates the same. A profile may stand in place of SCENARIO, for a star of its machines.
+    """
+    from specfleet import explore
+
+    with keeping(out):
+        page = explore(scenario, out, settings(changes))
+    remark(f"page: {out}, {len(page.encode()) / 1000:.0f} kB")

@@ -1,25 +1,13 @@
 """A report in a real browser: sorting, and that no request leaves; skipped where there is no browser."""
 
-import html
-import json
-import os
-import re
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import specfleet
+from tests.helpers.browser import NEEDS_ONE, value_in
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-COMMAND = os.environ.get("SPECFLEET_BROWSER") or next(filter(shutil.which, NAMES), None)
-OPTIONS = ("--headless", "--no-sandbox", "--dump-dom", "--virtual-time-budget=2000", "--window-size=500,844")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(COMMAND is None, reason="no Chromium; SPECFLEET_BROWSER may name one"),
-]
+pytestmark = NEEDS_ONE
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +17,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     specfleet.sweep("star", ["verifiers.count=1,2,4", "drafters.depth=2,5"], small, out=folder, seeds=2, jobs=1)
     specfleet.report(folder, folder / "page.html")
     return folder / "page.html"
-
-
-def value_in(page: Path, script: str, media: str = "screen") -> Any:
-    """The value of a script at the end of the page; styles of that medium count on the screen, too."""
-    watching = '<script>errors = []; addEventListener("error", (event) => errors.push(event.message));</script>'
-    said = f"<script>(async () => document.title = JSON.stringify(await ({script})))();</script>"
-    text = page.read_text().replace("<style>", f"{watching}<style>").replace(f"@media {media}", "@media screen")
-    changed = page.with_name("changed.html")
-    changed.write_text(text + said)
-    command = [COMMAND, *OPTIONS, f"--user-data-dir={page.parent / 'browser'}", changed.as_uri()]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    (title,) = re.findall("<title>(.*?)</title>", shown)
-    return json.loads(html.unescape(title))
 
 
 def test_a_page_loads_nothing_else_and_its_script_runs(page: Path) -> None:

@@ -1,0 +1,203 @@
+"""The page of the equations: its script says what `analytic` says, by Node, and the whole page in a browser."""
+
+import json
+import math
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import specfleet
+from specfleet.experiments.report.explore import HERE, settings_of
+from specfleet.fleet.acceptance.models import Geometric, Recorded
+from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.effects import IdleEffect
+from specfleet.fleet.times.overhead import Delay, Overhead, Overheads, StationOverheads
+from specfleet.fleet.times.profile import HardwareProfile, read_profile
+from specfleet.fleet.times.roofline import AttentionTime, Roofline
+from specfleet.fleet.times.step_time import LinkTime, StepTime
+from tests.helpers.browser import NEEDS_ONE, value_in
+from tests.helpers.cli import Say
+
+NODE = shutil.which("node")
+ANSWER = "{}.map(([of, moved]) => [compute(of), changesOf(of, new Set(moved))])"
+
+
+def in_node(script: str) -> Any:
+    program = f"{(HERE / 'equations.js').read_text()}\nconsole.log(JSON.stringify({script}));"
+    assert NODE is not None
+    said = subprocess.run([NODE, "-"], input=program, capture_output=True, text=True, check=True, timeout=60)
+    return json.loads(said.stdout)
+
+
+def drawn_profile(rng: np.random.Generator) -> HardwareProfile:
+    """A random machine with every time that the equations read; some of its laws are bent."""
+
+    def step(in_turn: bool = False) -> StepTime:
+        bent = Roofline((1, 8, 64), (1e-3, 2e-3, 4e-2), (AttentionTime(1e-6, 1e-6),), in_turn=in_turn)
+        terms = rng.uniform(0, (3e-2, 5e-3, 1e-5, 1e-6)).tolist()
+        return StepTime(*terms, roofline=bent if rng.random() < 0.3 else None)
+
+    def overhead() -> Overhead:
+        return Overhead(*(Delay(mean_s) for mean_s in rng.uniform(0, 1e-3, 3).tolist()))
+
+    return HardwareProfile(
+        "drawn", draft=step(in_turn=True), verify=step(), decode=step(), catch_up_s=rng.uniform(0, 1e-3),
+        overhead=Overheads(StationOverheads(overhead(), overhead())), idle=IdleEffect(slowdowns=(rng.uniform(1, 1.5),)),
+        link=LinkTime(rng.uniform(0, 2e-2), rng.uniform(1e4, 1e6)),
+    )  # fmt: skip
+
+
+def drawn_case(rng: np.random.Generator) -> tuple[Scenario, tuple[dict[str, Any], list[str]]]:
+    """A star on a random machine, and what the page holds of it after random moves of all that moves."""
+    scenario = scenario_of("star", {"profile": drawn_profile(rng), "workload.requests": 40})
+    of = settings_of(resolve(scenario), Geometric(0.5))
+    of |= {
+        "N": int(rng.integers(1, 40)),
+        "d": int(rng.integers(1, 17)),
+        "model": rng.choice(["geometric", "beta-geometric"]),
+    }
+    of |= {"beta": rng.random(), "a": rng.uniform(0.05, 20), "b": rng.uniform(0.05, 20)}
+    moved = [group for group in ("draft", "verify", "latency") if rng.random() < 0.5]
+    if "draft" in moved:
+        of |= {
+            "draft_a_s": of["draft_least_s"] + rng.uniform(0, 0.05),
+            "draft_b_s": rng.uniform(0, 0.01),
+            "draft_rest_s": None,
+        }
+    if "verify" in moved:
+        of |= {"verify_a_s": of["verify_least_s"] + rng.uniform(0, 0.2), "verify_rest_s": None}
+    if "latency" in moved:
+        of["latency_s"] = rng.uniform(0, 0.1)
+    return scenario, (of, moved)
+
+
+def numbers_of(prediction: specfleet.Prediction) -> dict[str, Any]:
+    numbers = msgspec.to_builtins(prediction)
+    return {name: value for name, value in numbers.items() if name not in ("targets", "notes")}
+
+
+def is_near(ours: Any, theirs: Any) -> bool:
+    if isinstance(ours, dict):
+        return ours.keys() == theirs.keys() and all(is_near(value, theirs[key]) for key, value in ours.items())
+    return ours == theirs if isinstance(ours, str) else math.isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def wrong_ones(answer: Callable[[str], Any], count: int = 200) -> list[Any]:
+    """What the script says of random settings, where it is not what `analytic` says after the script's changes."""
+    rng = np.random.default_rng(58)
+    cases = [drawn_case(rng) for _ in range(count)]
+    said = answer(ANSWER.format(json.dumps([case for _, case in cases])))
+    texts = ([f"{key}={value}" for key, value in changes.items()] for _, changes in said)
+    expected = [
+        numbers_of(specfleet.analytic(scenario, text)) for (scenario, _), text in zip(cases, texts, strict=True)
+    ]
+    return [pair for pair in zip([numbers for numbers, _ in said], expected, strict=True) if not is_near(*pair)]
+
+
+@pytest.mark.skipif(NODE is None, reason="no Node")
+def test_the_script_says_what_analytic_says() -> None:
+    assert wrong_ones(in_node) == []
+
+
+@pytest.mark.parametrize("scenario", ["star", "intra-node", "edge-server", "a100"])
+def test_the_page_opens_with_the_scenario_as_it_stands(scenario: str, tmp_path: Path) -> None:
+    page = specfleet.explore(scenario, tmp_path / "page.html")
+    assert page == (tmp_path / "page.html").read_text()
+    base = {"profile": scenario} if scenario == "a100" else {}
+    own = specfleet.analytic("star" if base else scenario, base | ({"acceptance": None} if base else {}))
+    assert is_near(in_node(f"compute({settings_in(page)})"), numbers_of(own))
+
+
+def settings_in(page: str) -> str:
+    (settings,) = re.findall(r"^start\((.*)\);$", page, re.MULTILINE)
+    return settings
+
+
+def test_recorded_acceptance_is_fitted_and_said_to_be() -> None:
+    sessions = Recorded(4, ((0, 4, 4, 1, 0, 2, 4, 4), (4, 4, 0, 0, 3, 4, 4, 4)))
+    page = specfleet.explore("star", acceptance=sessions, drafters={"depth": 3})
+    assert json.loads(settings_in(page))["model"] == "beta-geometric"
+    assert "fitted to what was recorded" in page
+
+
+@pytest.mark.parametrize(
+    ("scenario", "key", "value"),
+    [
+        ("inter-node", "verifiers.tiers", None),
+        ("tree", "drafters.shape", None),
+        ("amusd", "drafters.overlap", None),
+        ("star", "drafters.admit", "at-most"),
+        ("star", "verifiers.patience_s", 5.0),
+        ("star", "drafters.tiers", [{"first": 1, "link": {"latency_s": 0.1}}]),
+    ],
+)
+def test_what_is_no_star_at_all_settings_is_refused(scenario: str, key: str, value: Any) -> None:
+    with pytest.raises(specfleet.InputError, match=key):
+        specfleet.explore(scenario, changes={key: value} if value else None)
+
+
+@pytest.mark.skipif(NODE is None, reason="no Node")
+@pytest.mark.parametrize(
+    "moves", [{}, {"N": 3, "d": 4, "latency_s": 0.01}, {"draft_a_s": 0.02, "verify_a_s": 0.05, "beta": 0.5}]
+)
+def test_its_changes_simulate_the_same_but_for_what_is_left_out(moves: dict[str, Any]) -> None:
+    """Here texts are long beside prefills, and idle gaps slow nothing."""
+    machine = msgspec.structs.replace(read_profile("rtx-4090", Path()), idle=IdleEffect())
+    star = scenario_of("star", {"profile": machine, "workload.new_tokens": 4000, "workload.requests": 80})
+    of = settings_of(resolve(star), Geometric(0.74)) | moves
+    ((numbers, changes),) = in_node(ANSWER.format(json.dumps([[of, [key.split("_")[0] for key in moves]]])))
+    changes["workload.requests"] = of["N"]
+    simulated = specfleet.simulate(star, [f"{key}={value}" for key, value in changes.items()]).metrics
+    assert simulated["throughput"].value == pytest.approx(numbers["throughput"]["with_bonus"], rel=0.03)
+
+
+class TestInABrowser:
+    pytestmark = NEEDS_ONE
+
+    @pytest.fixture
+    def page(self, tmp_path: Path) -> Path:
+        specfleet.explore("star", tmp_path / "page.html")
+        return tmp_path / "page.html"
+
+    def test_the_page_says_what_analytic_says(self, page: Path) -> None:
+        assert wrong_ones(lambda script: value_in(page, script)) == []
+
+    def test_it_loads_nothing_and_its_script_runs(self, page: Path) -> None:
+        assert value_in(page, "[errors, performance.getEntriesByType('resource').length]") == [[], 0]
+
+    def test_the_command_that_it_shows_runs(self, page: Path, say: Say) -> None:
+        moves = "; ".join(move("input[type=range]", *key) for key in (("N", 6), ("draft_b_s", 2), ("latency_s", 5)))
+        shown = "document.getElementById('command').textContent, O(compute(state))"
+        command, throughput = value_in(page, f"(() => {{ {moves}; return [{shown}]; }})()")
+        said = say(*shlex.split(command)[1:], "--json")
+        simulated = json.loads(said.out)["metrics"]["throughput"]["value"]
+        assert simulated == pytest.approx(throughput, rel=0.1)
+        assert "drafters.tiers" in command
+        assert "link.latency_s=0.005" in command
+
+    def test_on_a_phone_nothing_is_wider_than_the_window(self, page: Path) -> None:
+        narrow = "document.body.style.width = '390px'; dispatchEvent(new Event('resize'))"
+        assert value_in(page, f"(() => {{ {narrow}; return document.querySelector('main').scrollWidth; }})()") <= 390
+
+    def test_a_move_takes_no_longer_than_a_frame(self, page: Path) -> None:
+        """The fastest of thirty, for the host may be busy."""
+        moved = f"{move('input[type=range]', 'N', '1 + i % 16')}; document.body.offsetHeight"
+        timed = f"const began = performance.now(); {moved}"
+        every = f"Array.from({{length: 30}}, (_, i) => {{ {timed}; return performance.now() - began; }})"
+        assert 0 < min(value_in(page, every, clock="--no-first-run")) < 16
+
+
+def move(kind: str, key: str, value: object) -> str:
+    """The script that moves a control by hand."""
+    found = f"document.querySelector('#of-{key} {kind}')"
+    return f"{found}.value = {value}; {found}.dispatchEvent(new Event('input', {{bubbles: true}}))"
