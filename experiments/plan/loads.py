@@ -1,35 +1,32 @@
 """The answer for several loads in words: the best method by load, and from which load on speculation loses."""
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from specfleet.experiments.plan.answer import Row
 from specfleet.experiments.plan.commands import server_commands
+from specfleet.experiments.plan.depths import depths_at, schedule_of
+from specfleet.experiments.plan.ranges import LOWER, errors_of, ranges_of
 from specfleet.experiments.plan.search import Simulations
+from specfleet.experiments.plan.turns import turns
 
 Best = tuple[Simulations, list[Row]]
 """What was found for a load, and its rows: the best fleet of each method, the best of all first."""
 
 
 def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
-    """Say the best fleet by load, the speed-up of speculation, where to turn it off, and how to start the servers."""
-    runs = [list(run) for _, run in groupby(by_load, key=lambda pair: _named(pair[1][0]))]  # of neighbouring loads
-    spans = [f"{_span([rows[0].load for _, rows in run])}: {_named(run[0][1][0])}{_level(run)}" for run in runs]
+    """Say the best fleet by load, what may turn that, how deep to draft, and how to start the servers."""
+    runs = [list(run) for _, run in groupby(by_load, key=lambda pair: _method(pair[1][0]))]  # of neighbouring loads
+    spans = [f"{_span([rows[0].load for _, rows in run])}: {_method(run[0][1][0])}{_level(run)}" for run in runs]
     yield "best: " + "; ".join(spans)
-    depths = [rows[0].depth for _, rows in by_load]
-    if any(row.depth for _, rows in by_load for row in rows):
-        if gains := [f"x{gain:.2f} at {_short(rows[0].load)}" for _, rows in by_load if (gain := _speed_up(rows))]:
-            yield f"speed-up: {', '.join(gains)}"
-        off = [_short(rows[0].load) for (_, rows), depth in zip(by_load, depths, strict=True) if not depth]
-        says = ", ".join(
-            f"{depth} at {_short(rows[0].load)}" for (_, rows), depth in zip(by_load, depths, strict=True) if depth
-        )
-        end = "it pays at each of these loads"
-        if off:
-            end = f"off from {off[0]} on" if not any(depths[-len(off) :]) else f"off at {', '.join(off)}"
-        yield f"speculate: {f'depth {says}' if says else 'never'}; {end}"
-    for run in runs:
-        search, rows = run[-1]
+    yield f"ranges: {_ranges(by_load)}"
+    if gains := [f"x{gain:.2f} at {_short(rows[0].load)}" for _, rows in by_load if (gain := _speed_up(rows))]:
+        yield f"speed-up: {', '.join(gains)}"
+    yield from _depths(by_load)
+    yield from turns([search for search, _ in by_load])
+    for search, rows in {_method(rows[0]): (search, rows) for search, rows in by_load}.values():
         best = search.best[0]
         yield f"serve: {server_commands(best.candidate, best.depth, rows_at_once(search, rows[0]))[0]}"
     full = [row for _, rows in by_load for row in rows if (row.kv_share or 0.0) > 1]
@@ -37,6 +34,37 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         first = min(full, key=lambda row: row.in_flight)
         need = f"{first.in_flight:.3g} in flight of {first.method} need {first.kv_share:.0%} of it; requests wait"
         yield f"KV cache: {need}"
+
+
+def _ranges(by_load: Sequence[Best]) -> str:
+    """Say by which shares what the best fleets give may be off, at most, over the loads."""
+    metrics, ends = {"tokens/s": "throughput", "TPOT": "tpot_s", "TTFT": "ttft_s"}, dict[str, tuple[float, float]]()
+    for search, rows in by_load:
+        ranges = ranges_of(search, search.best[0])
+        for what, name in metrics.items():
+            one = ranges.around(name, rows[0].metrics[name])
+            (low, high), value = ends.get(what, (1.0, 1.0)), one.value
+            ends[what] = min(low, one.low / value), max(high, one.high / value)
+    if by_load[0][0].question.load.per_s:
+        del ends["tokens/s"]
+    said = [
+        f"{what} {f'{low - 1:+.0%} to {high - 1:+.0%}' if high < math.inf else 'not known'}"
+        for what, (low, high) in ends.items()
+    ]
+    return f"{', '.join(said)} ({errors_of(by_load[0][0].best[0].candidate).of}; acceptance {LOWER:g} lower)"
+
+
+def _depths(by_load: Sequence[Best]) -> Iterator[str]:
+    """Say how deep the best way to draft goes at each load, with servers' options for it."""
+    drafted = Counter(row.method for _, rows in by_load for row in rows[:1] if row.depth)
+    drafted = drafted or Counter(row.method for _, rows in by_load for row in rows if row.depth)
+    method = drafted.most_common(1)[0][0] if drafted else ""
+    found = [(search, one) for search, _ in by_load for one in search.best if one.candidate.name == method]
+    if found and not found[0][1].is_slow:
+        known = [depths_at(search, one, search.question.load) for search, one in found]
+        loads = [at for at in known if at is not None]
+        yield f"depths: {method}: {'; '.join(f'{_short(at.load.text)}: {at.text}' for at in loads)}"
+        yield from schedule_of(found[0][1], loads)
 
 
 def rows_at_once(search: Simulations, row: Row) -> int:
@@ -52,10 +80,8 @@ def _speed_up(rows: Sequence[Row]) -> float:
     return max(drafted) / max(plain) if plain and drafted and "/s" not in rows[0].load else 0.0
 
 
-def _named(row: Row) -> str:
-    if "/s" in row.load:
-        return row.fleet
-    return f"{row.method}, depth {row.depth}" if row.depth else row.method
+def _method(row: Row) -> str:
+    return row.fleet if "/s" in row.load else row.method
 
 
 def _short(load: str) -> str:
