@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -41,6 +42,29 @@ class Depths(NamedTuple):
         others = [depth for depth in (1, 0) if depth in self.times and depth not in self.level]
         lost = [f"{'depth 1' if depth else 'off'} {1 / self.times[depth] - 1:.0%}" for depth in others]
         return f"{best} {'level' if len(self.level) > 1 else 'best'}" + (f" ({', '.join(lost)})" if lost else "")
+
+
+def speculate(search: Simulations) -> Iterator[str]:
+    """Say how deep to draft under the load, and at other loads on these devices, with a server's options for them."""
+    fleet = next((made for made in search.best if made.depth), None)
+    here = depths_at(search, fleet, search.question.load) if fleet else None
+    if fleet is None or here is None:
+        return
+    line = f"depths: {'' if fleet == search.best[0] else f'{fleet.candidate.name}: '}{here.text}"
+    if fleet.candidate.base.verifiers.max_num_seqs == 1:
+        yield line
+        return
+    known = [depths_at(search, fleet, load) for load in other_loads(search, fleet)]
+    loads = [at for at in known if at is not None]
+    pairs = groupby(zip(chosen(loads), loads, strict=True), key=lambda pair: pair[0])
+    spans = [f"{depth or 'off'} {_span([at.load.text for _, at in run])}" for depth, run in pairs]
+    yield f"{line}; {', '.join(spans)}{' (equations)' if fleet.is_slow else ''}"
+    yield from schedule_of(fleet, loads)
+
+
+def _span(loads: Sequence[str]) -> str:
+    first = loads[0].partition("/s")[0].partition(" ")[0]
+    return f"at {loads[0]}" if len(loads) == 1 else f"from {first} to {loads[-1]}"
 
 
 def options_of(search: Simulations, fleet: Deployment) -> dict[int, Estimate]:

@@ -5,21 +5,12 @@ Limits are found twice: by equations, which name the resource, and by simulation
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
 import msgspec
 
 from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb
 from specfleet.experiments.plan.deployments import MARGIN, Load
-from specfleet.experiments.plan.depths import (
-    LOOK,
-    MAX_IN_FLIGHT,
-    chosen,
-    depths_at,
-    other_loads,
-    schedule_of,
-    tokens_per_s,
-)  # fmt: skip
+from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, speculate, tokens_per_s
 from specfleet.experiments.plan.ranges import LOWER, Ranges, carries, errors_of, missed, ranges_of, slowest
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.trials import Interval, Values, simulated
@@ -49,7 +40,7 @@ def lines_of(
         yield line
     else:
         yield _limit(search)
-    yield from _speculate(search)
+    yield from speculate(search)
     yield from turns([search])
     yield from _risks(search, ranges)
 
@@ -166,29 +157,6 @@ def _edge(search: Simulations) -> str:
     return f"up to {load.times(low).text}"
 
 
-def _speculate(search: Simulations) -> Iterator[str]:
-    """Say how deep to draft under the load, and at other loads on these devices, with a server's options for them."""
-    fleet = next((made for made in search.best if made.depth), None)
-    here = depths_at(search, fleet, search.question.load) if fleet else None
-    if fleet is None or here is None:
-        return
-    line = f"depths: {'' if fleet == search.best[0] else f'{fleet.candidate.name}: '}{here.text}"
-    if fleet.candidate.base.verifiers.max_num_seqs == 1:
-        yield line
-        return
-    known = [depths_at(search, fleet, load) for load in other_loads(search, fleet)]
-    loads = [at for at in known if at is not None]
-    pairs = groupby(zip(chosen(loads), loads, strict=True), key=lambda pair: pair[0])
-    spans = [f"{depth or 'off'} {_span([at.load.text for _, at in run])}" for depth, run in pairs]
-    yield f"{line}; {', '.join(spans)}{' (equations)' if fleet.is_slow else ''}"
-    yield from schedule_of(fleet, loads)
-
-
-def _span(loads: Sequence[str]) -> str:
-    first = loads[0].partition("/s")[0].partition(" ")[0]
-    return f"at {loads[0]}" if len(loads) == 1 else f"from {first} to {loads[-1]}"
-
-
 def _risks(search: Simulations, ranges: Ranges) -> Iterator[str]:
     """Say what ranges rest on, what the fleet misses at their ends, and what it gives where arrivals come in bursts."""
     question, best = search.question, search.best[0]
@@ -207,4 +175,4 @@ def _outcome(search: Simulations, *ends: Values) -> str:
     if any(values["overload"] for values in ends):
         return "more than it carries"
     lost = dict.fromkeys(text for values in ends for text in missed(search, values))
-    return f"misses {', '.join(lost)}" if lost else "meets the goals" if search.question.goals else "in the ranges"
+    return f"misses {', '.join(lost)}" if lost else "meets the goals" if search.question.goals else "ranges end there"

@@ -1,13 +1,14 @@
 """The answer for several loads in words: the best method by load, and from which load on speculation loses."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from statistics import mode
 
 from specfleet.experiments.plan.answer import Row
 from specfleet.experiments.plan.commands import server_commands
-from specfleet.experiments.plan.depths import depths_at, schedule_of
+from specfleet.experiments.plan.deployments import Deployment
+from specfleet.experiments.plan.depths import Depths, chosen, depths_at, schedule_of
 from specfleet.experiments.plan.ranges import LOWER, errors_of, ranges_of
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.turns import turns
@@ -22,13 +23,17 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     spans = [f"{_span([rows[0].load for _, rows in run])}: {_method(run[0][1][0])}{_level(run)}" for run in runs]
     yield "best: " + "; ".join(spans)
     yield f"ranges: {_ranges(by_load)}"
-    if gains := [f"x{gain:.2f} at {_short(rows[0].load)}" for _, rows in by_load if (gain := _speed_up(rows))]:
-        yield f"speed-up: {', '.join(gains)}"
-    yield from _depths(by_load)
+    fleet, depths = _depths(by_load)
+    if fleet is not None and depths:
+        said = "; ".join(f"{_short(at.load.text)}: {at.text}" for at in depths)
+        yield f"depths: {fleet.candidate.name}: {said}"
+        yield from schedule_of(fleet, depths)
     yield from turns([search for search, _ in by_load])
     for search, rows in {_method(rows[0]): (search, rows) for search, rows in by_load}.values():
         best = search.best[0]
-        yield f"serve: {server_commands(best.candidate, best.depth, rows_at_once(search, rows[0]))[0]}"
+        is_shown = fleet is not None and best.candidate.name == fleet.candidate.name and not search.question.load.per_s
+        depth = max(chosen(depths)) if is_shown and depths else best.depth
+        yield f"serve: {server_commands(best.candidate, depth, rows_at_once(search, rows[0]))[0]}"
     full = [row for _, rows in by_load for row in rows if (row.kv_share or 0.0) > 1]
     if full:
         first = min(full, key=lambda row: row.in_flight)
@@ -54,30 +59,21 @@ def _ranges(by_load: Sequence[Best]) -> str:
     return f"{', '.join(said)} ({errors_of(by_load[0][0].best[0].candidate).of}; acceptance {LOWER:g} lower)"
 
 
-def _depths(by_load: Sequence[Best]) -> Iterator[str]:
-    """Say how deep the best way to draft goes at each load, with servers' options for it."""
-    drafted = Counter(row.method for _, rows in by_load for row in rows[:1] if row.depth)
-    drafted = drafted or Counter(row.method for _, rows in by_load for row in rows if row.depth)
-    method = drafted.most_common(1)[0][0] if drafted else ""
-    found = [(search, one) for search, _ in by_load for one in search.best if one.candidate.name == method]
-    if found and not found[0][1].is_slow:
-        known = [depths_at(search, one, search.question.load) for search, one in found]
-        loads = [at for at in known if at is not None]
-        yield f"depths: {method}: {'; '.join(f'{_short(at.load.text)}: {at.text}' for at in loads)}"
-        yield from schedule_of(found[0][1], loads)
+def _depths(by_load: Sequence[Best]) -> tuple[Deployment | None, list[Depths]]:
+    """Return the best way to draft at most loads, and how deep it goes at each; nothing of slow simulations."""
+    drafted = [row.method for _, rows in by_load for row in rows if row.depth and row.is_best]
+    leading = mode([row.method for _, (row, *_) in by_load if row.depth] or drafted or [""])
+    found = [(search, one) for search, _ in by_load for one in search.best if one.candidate.name == leading]
+    if not found or found[0][1].is_slow:
+        return None, []
+    known = [depths_at(search, one, search.question.load) for search, one in found]
+    return found[0][1], [at for at in known if at is not None]
 
 
 def rows_at_once(search: Simulations, row: Row) -> int:
     """Return the limit of a server's requests: as simulated, and in a closed loop the requests at a target."""
     limit = search.best[0].candidate.base.verifiers.max_num_seqs
     return limit if search.question.load.per_s else max(round(row.in_flight), 1)
-
-
-def _speed_up(rows: Sequence[Row]) -> float:
-    """Return the tokens a second of the best speculation over those without; 0 where arrivals give both as many."""
-    plain = [row.tokens_per_s / row.targets for row in rows if not row.depth]
-    drafted = [row.tokens_per_s / row.targets for row in rows if row.depth]
-    return max(drafted) / max(plain) if plain and drafted and "/s" not in rows[0].load else 0.0
 
 
 def _method(row: Row) -> str:

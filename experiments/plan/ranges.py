@@ -117,12 +117,11 @@ def carries(fleet: Deployment, scenario: Scenario, load: Load) -> bool:
 
 
 class Ranges(NamedTuple):
-    """The metrics of a fleet at their ends: steps as fast and as slow as they may be, acceptance 0.1 lower; TTFT's."""
+    """The metrics of a fleet with steps as slow as they may be, and with acceptance 0.1 lower."""
 
-    fast: Values
     slow: Values
     poor: Values
-    ttft: Range
+    errors: Errors
 
     def around(self, name: str, of: Interval) -> Interval:
         """Return the range of a metric; infinite where it is not known. Slow steps and poor drafts are independent."""
@@ -131,9 +130,9 @@ class Ranges(NamedTuple):
         def worse(values: Values) -> float:
             return (of.value / values[name] if more else values[name] / of.value) - 1
 
-        best, slow, poor = 1 + worse(self.fast), worse(self.slow), max(worse(self.poor), 0.0)
+        best, slow, poor = self.errors.steps[0], worse(self.slow), max(worse(self.poor), 0.0)
         if name.startswith("ttft"):
-            best, slow = self.ttft[0], max(slow, self.ttft[1] - 1)
+            best, slow = self.errors.ttft[0], max(slow, self.errors.ttft[1] - 1)
         worst = math.inf if self.slow["overload"] else 1 + math.hypot(slow, poor)
         if not worst <= WIDEST * best:
             return Interval(of.value, 0.0, math.inf)
@@ -143,14 +142,11 @@ class Ranges(NamedTuple):
 
 def ranges_of(search: Simulations, fleet: Deployment) -> Ranges:
     """Simulate a fleet at the ends of what is not known of it."""
-    scenario, errors = search.scenario(fleet), errors_of(fleet.candidate)
-    slow = slowest(fleet, scenario)[0]
-    values = simulated(slow)
-    if not carries(fleet, slow, search.question.load):
-        values = {**values, "overload": 1.0}
-    usual = search.values[fleet.title][0]
-    poor = simulated(accepting(scenario, -LOWER)) if fleet.depth else usual
-    return Ranges(simulated(slowed(scenario, errors.steps[0])), values, poor, errors.ttft)
+    scenario = search.scenario(fleet)
+    slow, _, _ = slowest(fleet, scenario)
+    values = simulated(slow) | ({} if carries(fleet, slow, search.question.load) else {"overload": 1.0})
+    poor = simulated(accepting(scenario, -LOWER)) if fleet.depth else search.values[fleet.title][0]
+    return Ranges(values, poor, errors_of(fleet.candidate))
 
 
 def missed(search: Simulations, values: Mapping[str, float]) -> list[str]:

@@ -157,10 +157,10 @@ def find(question: Question, jobs: int = 1, done: Nothing = lambda _what: None) 
 
 
 def able(question: Question, family: Sequence[Estimate]) -> Sequence[Estimate]:
-    """Return the fleets that meet the goals of TPOT by equations, or nearly; all if none does."""
-    _, answer = mean_lengths(family[0].fleet.candidate.base.workload)
+    """Return the fleets that meet the goals of TPOT by equations, or nearly."""
+    _, answer = mean_lengths(question.candidates[0].base.workload)
     goals = [goal for goal in question.goals if goal.metric[:4] == "tpot"]
-    return [made for made in family if all(goal.miss(made.request_s / answer) <= SLACK for goal in goals)] or family
+    return [made for made in family if all(goal.miss(made.request_s / answer) <= SLACK for goal in goals)]
 
 
 def _first(question: Question, family: Sequence[Estimate]) -> list[Estimate]:
@@ -169,7 +169,7 @@ def _first(question: Question, family: Sequence[Estimate]) -> list[Estimate]:
     Equations know mean times of tokens, and no other goals.
     """
     base = family[0].fleet.candidate.base
-    ways = _first_of_each(able(question, family))
+    ways = _first_of_each(able(question, family) or family)
     if base.verifiers.max_num_seqs == 1:  # a star, whose simulations are fast
         return [made for made in ways if made.per_million <= DEARER * ways[0].per_million]
     return ways[: SLOW_FEW if family[0].fleet.is_slow else FIRST]

@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
 import msgspec
@@ -17,10 +18,7 @@ from specfleet.fleet.times.profile import HardwareProfile
 
 HALVINGS = 6  # of the span of acceptance
 LATENCIES_S, LINK_HALVINGS = (1e-5, 1.0), 8  # of links, and of the decades of their span: to 5 %
-
-
-Turn = tuple[str, str]
-"""What happens, and where: numbers that differ by load."""
+Turn = tuple[str, str]  # what happens, and where: a number that differs by load
 
 
 def turns(by_load: Sequence[Simulations]) -> Iterator[str]:
@@ -28,11 +26,12 @@ def turns(by_load: Sequence[Simulations]) -> Iterator[str]:
     for head, say in {"turns": by_acceptance, "a drafter elsewhere pays": by_link}.items():
         said = [(turn, search.question.load.text.partition(" ")[0]) for search in by_load if (turn := say(search))]
         runs = [(text, list(run)) for text, run in groupby(said, key=lambda pair: pair[0][0])]
-        spans = [f"{run[0][1]} to {run[-1][1]}: " if len(run) > 1 else f"{run[0][1]}: " for _, run in runs]
-        texts = [f"{text}{', '.join(dict.fromkeys(turn[1] for turn, _ in run))}" for text, run in runs]
-        if texts:
-            at = spans if len(texts) > 1 or len(said) < len(by_load) else [""]
-            yield f"{head}: {'; '.join(map(''.join, zip(at, texts, strict=True)))}"
+        is_whole = len(runs) == 1 and len(said) == len(by_load)
+        texts = [
+            ("" if is_whole else f"{', '.join(load for _, load in run)}: ") + text + ", ".join(at for (_, at), _ in run)
+            for text, run in runs
+        ]
+        yield from [f"{head}: {'; '.join(texts)}"] if texts else []
 
 
 def by_acceptance(search: Simulations) -> Turn | None:
@@ -63,14 +62,23 @@ def by_acceptance(search: Simulations) -> Turn | None:
 def by_link(search: Simulations) -> Turn | None:
     """Return from how many targets on, and up to which link, a drafter elsewhere pays; None where none was asked for.
 
-    Equations find the edge, and one simulation there checks them.
+    Equations, by as much as simulations correct them here, find the edge, and one simulation there checks it.
     """
     question = search.question
     candidates = tuple(one for one in question.candidates if one.method == "apart")
     others = [fleet for fleet in search.best if not fleet.drafters]
     if not candidates or not others:
         return None
-    least = min(_score(question, one) for one in search.estimates.values() if not one.fleet.drafters)
+    known = list(search.estimates.values())
+    kept = able(question, known)
+    if not any(one.fleet.drafters for one in kept):  # equations cannot tell who meets the goals: the simulation will
+        question, kept = msgspec.structs.replace(question, goals=()), known
+    score = partial(_score, question)
+    least = min((score(one) for one in kept if not one.fleet.drafters), default=math.inf)
+    apart = next((fleet for fleet in search.best if fleet.drafters), None)
+    if apart and not question.load.per_s:  # by as much as equations are off for the two best
+        expected = score(search.estimates[apart.title]) / score(search.estimates[others[0].title])
+        least *= expected / (1 + search.gap(apart, others[0]).value)
 
     def on_link(latency_s: float) -> list[Estimate]:
         moved = tuple(msgspec.structs.replace(one, base=_with_link(one.base, latency_s)) for one in candidates)
@@ -78,22 +86,20 @@ def by_link(search: Simulations) -> Turn | None:
             made, _ = estimates(msgspec.structs.replace(question, candidates=moved))
         except InputError:  # none carries the load
             return []
-        return sorted(able(question, made), key=lambda one: _score(question, one))
+        return sorted(able(question, made), key=score)
 
     def loses(decades: float) -> bool:
-        made = on_link(10**decades)
-        return not made or _score(question, made[0]) > least
+        return not any(score(one) <= least for one in on_link(10**decades)[:1])
 
     shortest, longest = map(math.log10, LATENCIES_S)
-    never, always = loses(shortest), not loses(longest)
-    edge = shortest if never else longest if always else _edge(loses, shortest, longest, LINK_HALVINGS)
-    at_edge, planned = on_link(10**edge), [one for one in search.estimates.values() if one.fleet.drafters]
+    never = loses(shortest)
+    edge = shortest if never else _edge(loses, shortest, longest, LINK_HALVINGS)
+    at_edge = on_link(10**edge)
     if not at_edge:
         return "never", ""
-    paying = [one for one in (*planned, *at_edge) if _score(question, one) <= least]
-    few = f"from {min(one.fleet.sharing for one in paying)} targets a drafter on, " if paying else ""
-    link = "on any link" if always else f"up to a link of {1e3 * 10**edge:.2g} ms"
-    says = "never, even on a link of 0 ms" if never else f"{few}{link}"
+    paying = [one.fleet.sharing for one in (*kept, *at_edge) if one.fleet.drafters and score(one) <= least]
+    few = f"from {min(paying)} target{'s' * (min(paying) > 1)} a drafter on, " if paying else ""
+    says = "never, even on a link of 0 ms" if never else f"{few}up to a link of {1e3 * 10**edge:.2g} ms"
     return f"{says} (equations); simulated there ", _checked(search, at_edge[0].fleet, others[0])
 
 
