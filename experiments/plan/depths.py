@@ -1,6 +1,7 @@
 """How deep to draft at which load: depths that are level with the best, what others lose, and schedules of servers."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -57,14 +58,14 @@ def speculate(search: Simulations) -> Iterator[str]:
     known = [depths_at(search, fleet, load) for load in other_loads(search, fleet)]
     loads = [at for at in known if at is not None]
     pairs = groupby(zip(chosen(loads), loads, strict=True), key=lambda pair: pair[0])
-    spans = [f"{depth or 'off'} {_span([at.load.text for _, at in run])}" for depth, run in pairs]
+    spans = [f"{depth or 'off'} at {span([at.load.text for _, at in run])}" for depth, run in pairs]
     yield f"{line}; {', '.join(spans)}{' (equations)' if fleet.is_slow else ''}"
     yield from schedule_of(fleet, loads)
 
 
-def _span(loads: Sequence[str]) -> str:
-    first = loads[0].partition("/s")[0].partition(" ")[0]
-    return f"at {loads[0]}" if len(loads) == 1 else f"from {first} to {loads[-1]}"
+def span(loads: Sequence[str]) -> str:
+    """Say a run of loads."""
+    return loads[0] if len(loads) == 1 else f"{re.split('[ /]', loads[0])[0]} to {loads[-1]}"
 
 
 def options_of(search: Simulations, fleet: Deployment) -> dict[int, Estimate]:

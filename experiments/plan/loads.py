@@ -8,7 +8,7 @@ from statistics import mode
 from specfleet.experiments.plan.answer import Row
 from specfleet.experiments.plan.commands import server_commands
 from specfleet.experiments.plan.deployments import Deployment
-from specfleet.experiments.plan.depths import Depths, chosen, depths_at, schedule_of
+from specfleet.experiments.plan.depths import Depths, chosen, depths_at, schedule_of, span
 from specfleet.experiments.plan.ranges import LOWER, errors_of, ranges_of
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.turns import turns
@@ -20,7 +20,7 @@ Best = tuple[Simulations, list[Row]]
 def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     """Say the best fleet by load, what may turn that, how deep to draft, and how to start the servers."""
     runs = [list(run) for _, run in groupby(by_load, key=lambda pair: _method(pair[1][0]))]  # of neighbouring loads
-    spans = [f"{_span([rows[0].load for _, rows in run])}: {_method(run[0][1][0])}{_level(run)}" for run in runs]
+    spans = [f"{span([rows[0].load for _, rows in run])}: {_method(run[0][1][0])}{_level(run)}" for run in runs]
     yield "best: " + "; ".join(spans)
     yield f"ranges: {_ranges(by_load)}"
     fleet, depths = _depths(by_load)
@@ -82,10 +82,6 @@ def _method(row: Row) -> str:
 
 def _short(load: str) -> str:
     return load.partition(" ")[0]
-
-
-def _span(loads: Sequence[str]) -> str:
-    return loads[0] if len(loads) == 1 else f"{_short(loads[0])} to {loads[-1]}"
 
 
 def _level(run: Sequence[Best]) -> str:

@@ -17,7 +17,8 @@ import specfleet
 from specfleet.cli.plans import write_answer
 from specfleet.experiments.plan.answer import Plan
 from specfleet.experiments.plan.deployments import EACH, Deployment, Estimate, Load, Question, estimates, mean_request_s
-from specfleet.experiments.plan.lines import _limit, _risks, _speculate
+from specfleet.experiments.plan.depths import speculate
+from specfleet.experiments.plan.lines import _limit, _risks
 from specfleet.experiments.plan.ranges import ranges_of
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.serving import load_curve
@@ -158,10 +159,10 @@ def test_a_fleet_that_meets_the_goals_follows_those_that_met_them_by_luck(found:
 
 
 def test_speculation_pays_only_beside_the_same_fleet_without(found: Simulations) -> None:
-    (line,) = _speculate(found)
-    assert line.startswith("depths: prompt lookup: 1 to 12 level (off -29%); 1 from 2 to 64 in flight")
+    (line,) = speculate(found)
+    assert line.startswith("depths: prompt lookup: 1 to 12 level (off -29%); 1 at 2 to 64 in flight")
     found.estimates = {title: one for title, one in found.estimates.items() if one.fleet.depth}
-    (line,) = _speculate(found)
+    (line,) = speculate(found)
     assert "off" not in line
 
 
@@ -261,7 +262,7 @@ def test_drafts_that_never_pass_are_not_chosen() -> None:
     assert plain.method == "no speculation"
     assert lookup.standing == "level" or lookup.standing.endswith("% time")
     (line,) = [line for line in found.lines if line.startswith("depths")]
-    assert line.endswith("; off from 1 to 8 in flight")
+    assert line.endswith("; off at 1 to 8 in flight")
 
 
 @pytest.mark.slow
