@@ -3,7 +3,8 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from functools import partial
+from itertools import groupby, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -123,11 +124,17 @@ def tokens_per_s(fleet: Deployment, load: Load) -> float:
 
 
 def chosen(by_load: Sequence[Depths]) -> list[int]:
-    """Return a depth for each load: that of the load before as long as it is level, else the shortest that is."""
+    """Return a depth for each load: that of the load before as long as it is level, else one that stays so longest."""
     depths = list[int]()
-    for at in by_load:
-        depths.append(depths[-1] if depths and depths[-1] in at.level else min(at.level))
+    for place, at in enumerate(by_load):
+        longest = max(at.level, key=partial(_lasts, by_load[place:]))  # of equals the shortest comes first
+        depths.append(depths[-1] if depths and depths[-1] in at.level else longest)
     return depths
+
+
+def _lasts(by_load: Sequence[Depths], depth: int) -> int:
+    """Count the loads up to the first one at which a depth is not level."""
+    return sum(1 for _ in takewhile(lambda at: depth in at.level, by_load))
 
 
 def schedule_of(fleet: Deployment, by_load: Sequence[Depths]) -> Iterator[str]:

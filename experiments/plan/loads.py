@@ -34,11 +34,6 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         is_shown = fleet is not None and best.candidate.name == fleet.candidate.name and not search.question.load.per_s
         depth = max(chosen(depths)) if is_shown and depths else best.depth
         yield f"serve: {server_commands(best.candidate, depth, rows_at_once(search, rows[0]))[0]}"
-    full = [row for _, rows in by_load for row in rows if (row.kv_share or 0.0) > 1]
-    if full:
-        first = min(full, key=lambda row: row.in_flight)
-        need = f"{first.in_flight:.3g} in flight of {first.method} need {first.kv_share:.0%} of it; requests wait"
-        yield f"KV cache: {need}"
 
 
 def _ranges(by_load: Sequence[Best]) -> str:

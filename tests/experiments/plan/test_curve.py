@@ -34,7 +34,7 @@ def test_level_depths_stand_beside_what_others_lose(times: dict[int, float], sai
 
 
 def test_a_depth_is_kept_as_long_as_it_is_level() -> None:
-    times = [{3: 1.0, 4: 1.0}, {2: 1.0, 3: 1.005, 4: 1.1}, {1: 1.0, 2: 1.2, 3: 1.3}]
+    times = [{2: 1.0, 3: 1.0}, {2: 1.1, 3: 1.005, 4: 1.0}, {1: 1.0, 2: 1.0, 3: 1.3}]
     assert chosen([Depths(Load(each=8), 8.0, of_load) for of_load in times]) == [3, 3, 1]
 
 
