@@ -13,8 +13,9 @@ from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, ru
 from specfleet.experiments.plan.candidates import Asked, make_candidates
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import Load, Question, requests_for
+from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT
 from specfleet.experiments.plan.goals import read_goals
-from specfleet.experiments.plan.lines import FACTORS, MAX_IN_FLIGHT, lines_of
+from specfleet.experiments.plan.lines import lines_of
 from specfleet.experiments.plan.loads import lines_by_load, rows_at_once
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates

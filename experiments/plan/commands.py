@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -22,6 +23,7 @@ NAMES = {  # of methods, at vLLM and at SGLang
     "lookup": ("ngram", "NGRAM"), "beside": ("draft_model", "STANDALONE"), "eagle": ("eagle", "EAGLE"),
     "eagle3": ("eagle3", "EAGLE3"), "mtp": ("mtp", "EAGLE"),
 }  # fmt: skip
+ADAPTIVE = ("EAGLE", "EAGLE3")  # algorithms of SGLang that change depth
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
 LIMITS = {  # of servers, where a user states them: options of vLLM, of SGLang
     "gpu_memory_utilization": ("--gpu-memory-utilization {}", "--mem-fraction-static {}"),
@@ -64,16 +66,42 @@ def server_commands(candidate: Candidate, depth: int, in_flight: int) -> tuple[s
     sglang += _stated_limits(candidate, 1)
     if depth:
         method, drafts = _drafting(candidate)
-        config: dict[str, Any] = {"method": NAMES[method][0], "num_speculative_tokens": depth}
-        config |= {"model": drafts} if drafts else {}
-        if method == "beside" and drafter and drafter.shape.vocabulary != shape_of(model).vocabulary:
-            config["use_heterogeneous_vocab"] = True  # one tokenizer, padded to two sizes, which vLLM else refuses
-        vllm.append(f"--speculative-config {quote(json.dumps(config))}")
+        vllm.append(_speculative_config(candidate, {"num_speculative_tokens": depth}))
         sglang.append(f"--speculative-algorithm {NAMES[method][1]} --speculative-num-draft-tokens {depth + 1}")
         if method != "lookup":
             sglang += [f"--speculative-draft-model-path {quote(drafts)}"] if drafts else []
             sglang.append(f"--speculative-num-steps {depth} --speculative-eagle-topk 1")
     return " ".join((*vllm, names)), " ".join((*sglang, names))
+
+
+def _speculative_config(candidate: Candidate, tokens: dict[str, Any]) -> str:
+    """Return vLLM's option; `tokens`: how many it drafts."""
+    (method, drafts), drafter = _drafting(candidate), candidate.placed
+    config: dict[str, Any] = {"method": NAMES[method][0], **tokens}
+    config |= {"model": drafts} if drafts else {}
+    vocabulary = shape_of(candidate.target.rpartition("@")[0]).vocabulary
+    if method == "beside" and drafter and drafter.shape.vocabulary != vocabulary:
+        config["use_heterogeneous_vocab"] = True  # one tokenizer, padded to two sizes, which vLLM else refuses
+    return f"--speculative-config {quote(json.dumps(config))}"
+
+
+def schedule_options(candidate: Candidate, depths: Sequence[tuple[float, int]]) -> Iterator[str]:
+    """Yield vLLM's option for depths by requests at once at a target, rising, and SGLang's, which has it for heads.
+
+    Between two loads the depth changes at their geometric mean. Nothing where one depth serves all.
+    """
+    runs = [next(run) for _, run in groupby(depths, key=lambda pair: pair[1])]
+    lasts = [list(run)[-1][0] for _, run in groupby(depths, key=lambda pair: pair[1])]
+    if len(runs) < 2 or "@" not in candidate.target or candidate.method == "apart":
+        return
+    ends = [max(int(math.sqrt(last * first)), 1) for last, (first, _) in zip(lasts, runs[1:], strict=False)]
+    firsts, ends = [1, *(end + 1 for end in ends)], [*ends, candidate.base.verifiers.max_num_seqs]
+    table = [[first, end, depth] for first, end, (_, depth) in zip(firsts, ends, runs, strict=True) if first <= end]
+    tokens = {"num_speculative_tokens": max(depth for *_, depth in table)}
+    yield _speculative_config(candidate, tokens | {"num_speculative_tokens_per_batch_size": table})
+    if NAMES[_drafting(candidate)[0]][1] in ADAPTIVE:
+        steps = {str(first): {"candidate_steps": [depth]} for first, _, depth in table}
+        yield f"echo {quote(json.dumps(steps))} > k.json  # --speculative-adaptive --speculative-adaptive-config k.json"
 
 
 def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:

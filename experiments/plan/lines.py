@@ -5,58 +5,44 @@ Limits are found twice: by equations, which name the resource, and by simulation
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
 import msgspec
 
 from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb
-from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load, mean_request_s, requests_for
+from specfleet.experiments.plan.deployments import MARGIN, Load
+from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, speculate, tokens_per_s
+from specfleet.experiments.plan.ranges import LOWER, Ranges, carries, errors_of, missed, ranges_of, slowest
 from specfleet.experiments.plan.search import Simulations
-from specfleet.experiments.plan.serving import load_curve
-from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
-from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.experiments.plan.trials import Interval, Values, simulated
+from specfleet.experiments.plan.turns import turns
 from specfleet.fleet.scenario.workload import mean_lengths
-from specfleet.fleet.times.labels import ASSUMED_RANGE, basis_of, rests_on_assumed
-from specfleet.fleet.times.profile import HardwareProfile
 
-SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the largest load that is carried, to say how deep to draft
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # the same of closed loops, of the planned load
 HALVINGS = 4  # of the gap between a load that is carried and one that is not
 MAX_LOAD = 16.0  # times the planned load
-LOOK = 1500  # requests of a simulation of another load, at most
-MAX_IN_FLIGHT = 2048  # requests at once that are simulated to see a limit
+NOT_KNOWN = " (range not known)"
+BURSTS = 0.25  # burstiness of arrivals that come in bursts
 BUSY = 0.85  # the load from which a station is called the bottleneck
 GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}  # times that are said
-
-STEP_ERROR = {
-    "measured": 0.17, "estimated": 0.26, "stated": 0.26, "measured on an unsteady host": 0.50, "assumed": 0.50,
-}  # fmt: skip
-"""By which share step times are taken to be off, at 95 %, by what they rest on.
-
-Measured: what blind predictions of a whole demo missed by at worst, on a quiet host. Estimated: of 107 step times
-that others measured, our estimates miss 95 % by less (`bench/estimates.py`). Stated ones are taken for no better; for
-the others the error is a guess.
-"""
-STEPS = ("draft", "draft_prefill", "verify", "verify_prefill", "decode")
 
 
 def lines_of(
     search: Simulations, rows: Sequence[Row], goals: Sequence[Reached], rule: RuleOfThumb | None
 ) -> Iterator[str]:
     """Say the answer for one load; `rows`: the best fleet of each method."""
+    ranges = ranges_of(search, search.best[0])
     yield from _fleet(search, rows)
-    yield from _gives(search, rows[0], goals)
+    yield from _gives(search, rows[0], ranges, goals)
     if search.best[0].candidate.base.verifiers.max_num_seqs == 1:
         line = f"limit: {_bottleneck(search)}"
         if rule is not None:
             line += f"; {rule.drafter} has {rule.planned} targets, where N_full = {rule.N_full}, "
-            line += f"the knee is at {rule.knee:.3g} and N_max = {rule.N_max}"
+            line += f"the knee is at {rule.knee:.3g} and N_max = {rule.N_max}, for one request at a time at each target"
         yield line
     else:
         yield _limit(search)
-        yield from _speculate(search)
-    yield _risk(search)
+    yield from speculate(search)
+    yield from turns([search])
+    yield from _risks(search, ranges)
 
 
 def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
@@ -81,21 +67,36 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
         yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out"
 
 
-def _gives(search: Simulations, row: Row, goals: Sequence[Reached]) -> Iterator[str]:
+def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reached]) -> Iterator[str]:
     """Say what the best fleet gives, and at which concurrency its targets run."""
-    times = [ranged(what, row.metrics[name], "ms", 1e3) for what, name in GIVEN.items() if name in row.metrics]
-    rate = [] if search.question.load.per_s else [ranged("", row.metrics["throughput"], "tokens/s")]
+    times = [
+        ranged(what, ranges.around(name, row.metrics[name]), "ms", 1e3)
+        for what, name in GIVEN.items()
+        if name in row.metrics
+    ]
+    rate = [] if search.question.load.per_s else list(_rate(row, ranges))
     said = [f"{goal.text}: {goal.state}" for goal in goals]
     yield f"gives: {'; '.join([*rate, *times, *said])}"
     cache = "" if row.kv_share is None else f", in {row.kv_share:.0%} of its KV cache"
     yield f"runs: {row.in_flight:.3g} requests at once at each target{cache}"
 
 
+def _rate(row: Row, ranges: Ranges) -> Iterator[str]:
+    """Say the tokens a second of a closed loop, and what a million of them costs."""
+    rate = ranges.around("throughput", row.metrics["throughput"])
+    yield ranged("", rate, "tokens/s")
+    high = row.per_million * rate.value / rate.low if rate.low else math.inf
+    yield ranged("10^6 tokens cost", Interval(row.per_million, row.per_million * rate.value / rate.high, high), "")
+
+
 def ranged(what: str, interval: Interval, unit: str, factor: float = 1.0) -> str:
-    """Say a value and its interval, the value alone where they are the same in print."""
-    numbers = (factor * number for number in (interval.value, interval.low, interval.high))
-    value, low, high = (f"{number:.0f}" if number >= 1e4 else f"{number:.4g}" for number in numbers)
-    return f"{what} {value} {unit}".strip() + (f" ({low} .. {high})" if low != high else "")
+    """Say a value and its range, the value alone where they are the same in print."""
+    value, low, high = (
+        f"{factor * number:.0f}" if factor * number >= 1e4 else f"{factor * number:.{digits}g}"
+        for number, digits in ((interval.value, 4), (interval.low, 3), (interval.high, 3))
+    )
+    ends = "" if interval.low == interval.high else f" ({low} .. {high})" if interval.high < math.inf else NOT_KNOWN
+    return " ".join(filter(None, (what, value, unit))) + ends
 
 
 def _bottleneck(search: Simulations) -> str:
@@ -126,30 +127,12 @@ def _limit(search: Simulations) -> str:
     if question.load.per_s:
         line += f"; a plan asks for {1 - MARGIN:.0%} of its {estimate.per_s:.3g}/s at most"
     if not best.drafters and best.replicas * rows <= MAX_IN_FLIGHT:
-        once, twice = (_tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
+        once, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
         line += f"; simulated at that number: {once / answer:.3g}/s, at twice as many {twice / once - 1:+.0%}"
         if question.load.per_s and search.winner is not None and question.goals:
             line += f"; the goals hold {_edge(search)}"
     return line
-
-
-def _tokens_per_s(fleet: Deployment, load: Load) -> float:
-    in_flight = load.at_once(fleet.replicas)
-    return simulated(fleet.scenario(load, max(min(requests_for(in_flight), LOOK), 3 * in_flight)))["throughput"]
-
-
-def _missed(search: Simulations, values: Values) -> list[str]:
-    """Return what one simulation misses."""
-    return [goal.text for goal in search.question.goals if goal.miss(values[goal.metric]) > 0]
-
-
-def _carries(fleet: Deployment, scenario: Scenario, load: Load) -> bool:
-    """Whether a fleet with a scenario's step times carries a load, by equations.
-
-    Simulations find an overload in full steps alone, which a full KV cache prevents.
-    """
-    return mean_request_s(load_curve(resolve(scenario), fleet.sharing), load, fleet.replicas) < math.inf
 
 
 def _edge(search: Simulations) -> str:
@@ -158,10 +141,10 @@ def _edge(search: Simulations) -> str:
 
     def at(factor: float) -> bool:
         scenario = search.scenario(best, load.times(factor), LOOK)
-        if not _carries(best, scenario, load.times(factor)):
+        if not carries(best, scenario, load.times(factor)):
             return False
         values = simulated(scenario)
-        return not values["overload"] and not _missed(search, values)
+        return not values["overload"] and not missed(search, values)
 
     low, high = 1.0, 2.0
     while high <= MAX_LOAD and at(high):
@@ -174,93 +157,22 @@ def _edge(search: Simulations) -> str:
     return f"up to {load.times(low).text}"
 
 
-def _speculate(search: Simulations) -> Iterator[str]:
-    """Say how deep to draft at which load, on the devices of the best speculating fleet, and from where on not to."""
-    fleet = next((made for made in search.best if made.depth), None)
-    if fleet is None:
-        return
-    load, by_equations = search.question.load, bool(fleet.drafters)
-    plain = search.estimates.get(f"{fleet.replicas} x {fleet.candidate.target}, no speculation")
-    options = {
-        estimate.fleet.depth: estimate
-        for estimate in search.estimates.values()
-        if msgspec.structs.replace(estimate.fleet, depth=0).title == msgspec.structs.replace(fleet, depth=0).title
-    } | ({0: plain} if plain else {})
-    loads = [at for at in map(load.times, FACTORS) if 0 < at.at_once(fleet.replicas) <= MAX_IN_FLIGHT]
-    if load.per_s:
-        most = max(estimate.per_s for estimate in options.values())
-        loads = [load.times(share * (1 - MARGIN) * most / load.per_s) for share in SHARES]
-    chosen: list[tuple[Load, int]] = []
-    for at in loads:
-        times_s = {depth: mean_request_s(estimate.curve, at, fleet.replicas) for depth, estimate in options.items()}
-        if not by_equations:
-            expected = min(times_s, key=lambda depth: times_s[depth])
-            tried = {0, expected - 1, expected, expected + 1, fleet.depth} & options.keys()
-            times_s = {depth: _simulated_s(search, options[depth].fleet, at) for depth in sorted(tried)}
-        best_s = min(times_s.values())
-        if not math.isinf(best_s):
-            as_good = [depth for depth, time_s in times_s.items() if time_s <= (1 + INDIFFERENT) * best_s]
-            chosen.append((at, min(as_good)))
-    runs = [(depth, [at for at, _ in run]) for depth, run in groupby(chosen, key=lambda pair: pair[1])]
-    spans = [f"{f'depth {depth}' if depth else 'off'} {_span([at.text for at in loads])}" for depth, loads in runs]
-    never = "" if plain is None or any(not depth for depth, _ in runs) else "; it pays at each of these loads"
-    how = "equations" if by_equations else "simulated at these loads"
-    yield f"speculate: {fleet.candidate.name}: {', '.join(spans)}{never} ({how})"
-
-
-def _span(loads: Sequence[str]) -> str:
-    first = loads[0].partition("/s")[0].partition(" ")[0]
-    return f"at {loads[0]}" if len(loads) == 1 else f"from {first} to {loads[-1]}"
-
-
-def _simulated_s(search: Simulations, fleet: Deployment, load: Load) -> float:
-    """Return the mean time of a request, in a closed loop that of a token of all; infinite if overloaded."""
-    if not load.per_s:
-        return 1 / _tokens_per_s(fleet, load)
-    values = simulated(search.scenario(fleet, load, LOOK))
-    return math.inf if values["overload"] else values["latency_s"]
-
-
-def slowed(scenario: Scenario, factor: float, of_drafts: float = 1.0) -> Scenario:
-    """Return the scenario with all steps `factor` times slower, and drafts `of_drafts` times that."""
-    replace, profile, verifiers = msgspec.structs.replace, scenario.profile, scenario.verifiers
-    assert isinstance(profile, HardwareProfile)
-    times = {name: getattr(profile, name).slowed(factor) for name in STEPS}
-    times["draft"] = times["draft"].slowed(of_drafts)
-    if verifiers.verify is not None:
-        verifiers = replace(verifiers, verify=verifiers.verify.slowed(factor))
-    return replace(scenario, profile=replace(profile, **times), verifiers=verifiers)
-
-
-def _risk(search: Simulations) -> str:
-    """Say what the fleet gives where all steps take longer by the error of step times of their kind.
-
-    An engine's versions launch drafting passes faster and slower: their spread adds to the error, as independent ones.
-    """
+def _risks(search: Simulations, ranges: Ranges) -> Iterator[str]:
+    """Say what ranges rest on, what the fleet misses at their ends, and what it gives where arrivals come in bursts."""
     question, best = search.question, search.best[0]
-    profile = best.candidate.base.profile
-    assert isinstance(profile, HardwareProfile)
-    basis = basis_of(profile)
-    error, of_drafts = (
-        ASSUMED_RANGE[1] - 1 if rests_on_assumed(profile, role) else STEP_ERROR[basis] for role in ("target", "drafter")
-    )
-    placed = best.candidate.placed if best.depth else None
-    spread = placed.engine.spread if placed else 0.0
-    of_drafts = math.hypot(of_drafts, spread)
-    scenario = slowed(search.scenario(best), 1 + error, (1 + of_drafts) / (1 + error))
-    values = simulated(scenario)
-    missed = _missed(search, values)
-    says = f", misses {', '.join(missed)}" if missed else ", meets the goals" if question.goals else ""
-    if values["overload"] or not _carries(best, scenario, question.load):
-        says = ", more than it carries"
-    why = f"the error at 95 % of times that are {basis}"
-    if rests_on_assumed(profile, "target"):
-        low, high = ASSUMED_RANGE
-        why = (
-            f"for measured ones took {low:.2g} to {high:.2g} times those that were estimated with assumed efficiencies"
-        )
-    drafts = f", drafts {of_drafts:.0%} by the engine's versions, too" if spread else ""
-    return (
-        f"risk: with steps {error:.0%} slower, {why}{drafts}, TPOT is "
-        f"{1e3 * values['tpot_s']:.4g} ms{says}; acceptance is taken as given"
-    )
+    errors, (_, steps, of_drafts) = errors_of(best.candidate), slowest(best, search.scenario(best))
+    drafts = f", drafts {of_drafts:.0%}, or acceptance {LOWER:g} lower" if best.depth else ""
+    yield f"risk: steps {steps:.0%} slower ({errors.of}){drafts}: {_outcome(search, ranges.slow, ranges.poor)}"
+    if question.load.per_s and question.load.burstiness > BURSTS:
+        bursts = msgspec.structs.replace(question.load, burstiness=BURSTS)
+        values = simulated(search.scenario(best, bursts))
+        times = [f"{what} {1e3 * values[name]:.4g} ms" for what, name in GIVEN.items() if name in values]
+        yield f"risk: in bursts (burstiness {BURSTS:g}): {', '.join(times)}; {_outcome(search, values)}"
+
+
+def _outcome(search: Simulations, *ends: Values) -> str:
+    """Say whether the goals hold at all of these ends."""
+    if any(values["overload"] for values in ends):
+        return "more than it carries"
+    lost = dict.fromkeys(text for values in ends for text in missed(search, values))
+    return f"misses {', '.join(lost)}" if lost else "meets the goals" if search.question.goals else "ranges end there"

@@ -1,42 +1,68 @@
 """The answer for several loads in words: the best method by load, and from which load on speculation loses."""
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from statistics import mode
 
 from specfleet.experiments.plan.answer import Row
 from specfleet.experiments.plan.commands import server_commands
+from specfleet.experiments.plan.deployments import Deployment
+from specfleet.experiments.plan.depths import Depths, chosen, depths_at, schedule_of, span
+from specfleet.experiments.plan.ranges import LOWER, errors_of, ranges_of
 from specfleet.experiments.plan.search import Simulations
+from specfleet.experiments.plan.turns import turns
 
 Best = tuple[Simulations, list[Row]]
 """What was found for a load, and its rows: the best fleet of each method, the best of all first."""
 
 
 def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
-    """Say the best fleet by load, the speed-up of speculation, where to turn it off, and how to start the servers."""
-    runs = [list(run) for _, run in groupby(by_load, key=lambda pair: _named(pair[1][0]))]  # of neighbouring loads
-    spans = [f"{_span([rows[0].load for _, rows in run])}: {_named(run[0][1][0])}{_level(run)}" for run in runs]
+    """Say the best fleet by load, what may turn that, how deep to draft, and how to start the servers."""
+    runs = [list(run) for _, run in groupby(by_load, key=lambda pair: _method(pair[1][0]))]  # of neighbouring loads
+    spans = [f"{span([rows[0].load for _, rows in run])}: {_method(run[0][1][0])}{_level(run)}" for run in runs]
     yield "best: " + "; ".join(spans)
-    depths = [rows[0].depth for _, rows in by_load]
-    if any(row.depth for _, rows in by_load for row in rows):
-        if gains := [f"x{gain:.2f} at {_short(rows[0].load)}" for _, rows in by_load if (gain := _speed_up(rows))]:
-            yield f"speed-up: {', '.join(gains)}"
-        off = [_short(rows[0].load) for (_, rows), depth in zip(by_load, depths, strict=True) if not depth]
-        says = ", ".join(
-            f"{depth} at {_short(rows[0].load)}" for (_, rows), depth in zip(by_load, depths, strict=True) if depth
-        )
-        end = "it pays at each of these loads"
-        if off:
-            end = f"off from {off[0]} on" if not any(depths[-len(off) :]) else f"off at {', '.join(off)}"
-        yield f"speculate: {f'depth {says}' if says else 'never'}; {end}"
-    for run in runs:
-        search, rows = run[-1]
+    yield f"ranges: {_ranges(by_load)}"
+    fleet, depths = _depths(by_load)
+    if fleet is not None and depths:
+        said = "; ".join(f"{_short(at.load.text)}: {at.text}" for at in depths)
+        yield f"depths: {fleet.candidate.name}: {said}"
+        yield from schedule_of(fleet, depths)
+    yield from turns([search for search, _ in by_load])
+    for search, rows in {_method(rows[0]): (search, rows) for search, rows in by_load}.values():
         best = search.best[0]
-        yield f"serve: {server_commands(best.candidate, best.depth, rows_at_once(search, rows[0]))[0]}"
-    full = [row for _, rows in by_load for row in rows if (row.kv_share or 0.0) > 1]
-    if full:
-        first = min(full, key=lambda row: row.in_flight)
-        need = f"{first.in_flight:.3g} in flight of {first.method} need {first.kv_share:.0%} of it; requests wait"
-        yield f"KV cache: {need}"
+        is_shown = fleet is not None and best.candidate.name == fleet.candidate.name and not search.question.load.per_s
+        depth = max(chosen(depths)) if is_shown and depths else best.depth
+        yield f"serve: {server_commands(best.candidate, depth, rows_at_once(search, rows[0]))[0]}"
+
+
+def _ranges(by_load: Sequence[Best]) -> str:
+    """Say by which shares what the best fleets give may be off, at most, over the loads."""
+    metrics, ends = {"tokens/s": "throughput", "TPOT": "tpot_s", "TTFT": "ttft_s"}, dict[str, tuple[float, float]]()
+    for search, rows in by_load:
+        ranges = ranges_of(search, search.best[0])
+        for what, name in metrics.items():
+            one = ranges.around(name, rows[0].metrics[name])
+            (low, high), value = ends.get(what, (1.0, 1.0)), one.value
+            ends[what] = min(low, one.low / value), max(high, one.high / value)
+    if by_load[0][0].question.load.per_s:
+        del ends["tokens/s"]
+    said = [
+        f"{what} {f'{low - 1:+.0%} to {high - 1:+.0%}' if high < math.inf else 'not known'}"
+        for what, (low, high) in ends.items()
+    ]
+    return f"{', '.join(said)} ({errors_of(by_load[0][0].best[0].candidate).of}; acceptance {LOWER:g} lower)"
+
+
+def _depths(by_load: Sequence[Best]) -> tuple[Deployment | None, list[Depths]]:
+    """Return the best way to draft at most loads, and how deep it goes at each; nothing of slow simulations."""
+    drafted = [row.method for _, rows in by_load for row in rows if row.depth and row.is_best]
+    leading = mode([row.method for _, (row, *_) in by_load if row.depth] or drafted or [""])
+    found = [(search, one) for search, _ in by_load for one in search.best if one.candidate.name == leading]
+    if not found or found[0][1].is_slow:
+        return None, []
+    known = [depths_at(search, one, search.question.load) for search, one in found]
+    return found[0][1], [at for at in known if at is not None]
 
 
 def rows_at_once(search: Simulations, row: Row) -> int:
@@ -45,25 +71,12 @@ def rows_at_once(search: Simulations, row: Row) -> int:
     return limit if search.question.load.per_s else max(round(row.in_flight), 1)
 
 
-def _speed_up(rows: Sequence[Row]) -> float:
-    """Return the tokens a second of the best speculation over those without; 0 where arrivals give both as many."""
-    plain = [row.tokens_per_s / row.targets for row in rows if not row.depth]
-    drafted = [row.tokens_per_s / row.targets for row in rows if row.depth]
-    return max(drafted) / max(plain) if plain and drafted and "/s" not in rows[0].load else 0.0
-
-
-def _named(row: Row) -> str:
-    if "/s" in row.load:
-        return row.fleet
-    return f"{row.method}, depth {row.depth}" if row.depth else row.method
+def _method(row: Row) -> str:
+    return row.fleet if "/s" in row.load else row.method
 
 
 def _short(load: str) -> str:
     return load.partition(" ")[0]
-
-
-def _span(loads: Sequence[str]) -> str:
-    return loads[0] if len(loads) == 1 else f"{_short(loads[0])} to {loads[-1]}"
 
 
 def _level(run: Sequence[Best]) -> str:

@@ -156,16 +156,20 @@ def find(question: Question, jobs: int = 1, done: Nothing = lambda _what: None) 
     return simulations
 
 
+def able(question: Question, family: Sequence[Estimate]) -> Sequence[Estimate]:
+    """Return the fleets that meet the goals of TPOT by equations, or nearly."""
+    _, answer = mean_lengths(question.candidates[0].base.workload)
+    goals = [goal for goal in question.goals if goal.metric[:4] == "tpot"]
+    return [made for made in family if all(goal.miss(made.request_s / answer) <= SLACK for goal in goals)]
+
+
 def _first(question: Question, family: Sequence[Estimate]) -> list[Estimate]:
     """Return the best fleets by equations: the best depth of each way to use the devices.
 
     Equations know mean times of tokens, and no other goals.
     """
     base = family[0].fleet.candidate.base
-    _, answer = mean_lengths(base.workload)
-    goals = [goal for goal in question.goals if goal.metric[:4] == "tpot"]
-    able = [made for made in family if all(goal.miss(made.request_s / answer) <= SLACK for goal in goals)] or family
-    ways = _first_of_each(able)
+    ways = _first_of_each(able(question, family) or family)
     if base.verifiers.max_num_seqs == 1:  # a star, whose simulations are fast
         return [made for made in ways if made.per_million <= DEARER * ways[0].per_million]
     return ways[: SLOW_FEW if family[0].fleet.is_slow else FIRST]

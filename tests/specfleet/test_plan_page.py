@@ -21,6 +21,7 @@ COMMANDS = [
 ]
 (SHOWN,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 LIMIT_S = 500
+TURNS = "depths, turns, a drafter elsewhere pays"
 DISAGREE = 1  # what a busy host makes of a comparison
 
 
@@ -39,7 +40,7 @@ def answer(words: list[str], folder: Path, heads: str) -> Plan:
     assert {path.name for path in kept.iterdir()} == {"plan.json", "plan.png", "profile.json", "chosen.toml"}
     plan = read_plan(kept / "plan.json")
     assert out.splitlines()[1 : 1 + len(plan.lines)] == list(plan.lines)
-    assert [line.partition(":")[0] for line in plan.lines] == heads.split()
+    assert [line.partition(":")[0] for line in plan.lines] == heads.split(", ")
     assert f"step times {plan.basis}" in out
     assert all(command in out for command in plan.commands)
     assert plan.chosen.standing == "best"
@@ -58,7 +59,7 @@ def test_the_page_has_commands_for_questions_and_answers() -> None:
 @pytest.mark.slow
 def test_plan_of_targets_for_one_busy_drafter(tmp_path: Path) -> None:
     """And its fleet runs on this host, with the rounds that the scenario asks for, whatever their pace."""
-    plan = answer(COMMANDS[0], tmp_path, "fleet gives runs limit risk")
+    plan = answer(COMMANDS[0], tmp_path, f"fleet, gives, runs, limit, {TURNS}, risk")
     assert plan.rule is not None
     assert 1 < plan.chosen.targets <= plan.rule.N_max
     assert run(COMMANDS[1], tmp_path)[0] == 0
@@ -71,7 +72,7 @@ def test_plan_of_targets_for_one_busy_drafter(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_requests_that_come_by_themselves_which_fleet_is_cheapest(tmp_path: Path) -> None:
-    plan = answer(COMMANDS[3], tmp_path, "fleet gives runs limit speculate risk")
+    plan = answer(COMMANDS[3], tmp_path, f"fleet, gives, runs, limit, {TURNS}, risk, risk")
     (goal,) = plan.goals
     assert goal.state in ("met", "at its edge")
     assert goal.value >= goal.limit == 30
@@ -82,7 +83,7 @@ def test_requests_that_come_by_themselves_which_fleet_is_cheapest(tmp_path: Path
 @pytest.mark.slow
 def test_which_device_should_draft_and_which_serves_the_target(tmp_path: Path) -> None:
     """And the page shows what the command prints."""
-    plan = answer(COMMANDS[4], tmp_path, "fleet gives runs limit risk")
+    plan = answer(COMMANDS[4], tmp_path, f"fleet, gives, runs, limit, {TURNS}, risk")
     assert len({(row.method, row.target) for row in plan.best()}) == 2 * 3 + 2 + 2
     printed = " ".join(run(COMMANDS[4], tmp_path)[1].split())
     parts = [" ".join(part.split()) for part in SHOWN.split("\n...\n")]
@@ -92,6 +93,6 @@ def test_which_device_should_draft_and_which_serves_the_target(tmp_path: Path) -
 @pytest.mark.slow
 def test_what_to_run_on_a_budget_of_devices(tmp_path: Path) -> None:
     pytest.importorskip("numba")
-    plan = answer(COMMANDS[5], tmp_path, "fleet precision gives runs limit speculate risk")
+    plan = answer(COMMANDS[5], tmp_path, f"fleet, precision, gives, runs, limit, {TURNS}, risk, risk")
     assert len(plan.best()) == 4  # no speculation, a head, a small model on the targets' devices and elsewhere
     assert len(plan.commands) == 3

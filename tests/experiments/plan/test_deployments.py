@@ -17,7 +17,9 @@ import specfleet
 from specfleet.cli.plans import write_answer
 from specfleet.experiments.plan.answer import Plan
 from specfleet.experiments.plan.deployments import EACH, Deployment, Estimate, Load, Question, estimates, mean_request_s
-from specfleet.experiments.plan.lines import _limit, _risk, _speculate
+from specfleet.experiments.plan.depths import speculate
+from specfleet.experiments.plan.lines import _limit, _risks
+from specfleet.experiments.plan.ranges import ranges_of
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.serving import load_curve
 from specfleet.experiments.plan.trials import Values, simulated
@@ -145,7 +147,7 @@ def made_up(scenario: Scenario, seed: int = 0) -> Values:
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Simulations:
-    for module in ("search", "lines"):
+    for module in ("search", "depths"):
         monkeypatch.setattr(f"specfleet.experiments.plan.{module}.simulated", made_up)
     return find(question("1xh100", "llama-3.1-8b@h100", Load(in_flight=8), *DRAFTS, slo="tpot_mean=15ms"))
 
@@ -157,12 +159,11 @@ def test_a_fleet_that_meets_the_goals_follows_those_that_met_them_by_luck(found:
 
 
 def test_speculation_pays_only_beside_the_same_fleet_without(found: Simulations) -> None:
-    (line,) = _speculate(found)
-    assert "it pays at each of these loads" in line
+    (line,) = speculate(found)
+    assert line.startswith("depths: prompt lookup: 1 to 12 level (off -29%); 1 at 2 to 64 in flight")
     found.estimates = {title: one for title, one in found.estimates.items() if one.fleet.depth}
-    (line,) = _speculate(found)
-    assert line.startswith("speculate: prompt lookup: depth")
-    assert "it pays" not in line
+    (line,) = speculate(found)
+    assert "off" not in line
 
 
 def test_a_short_kv_cache_limits_the_load() -> None:
@@ -181,11 +182,12 @@ def test_no_more_is_promised_than_a_short_kv_cache_carries() -> None:
     found = Simulations(msgspec.structs.replace(asked, load=Load(per_s=0.8 * most)), 1, lambda _what: None)
     found.best = [one.fleet for one in found.estimates.values()]
     found.run(found.best, 1)
-    limit, risk = _limit(found), _risk(found)
+    limit, (risk, bursts) = _limit(found), _risks(found, ranges_of(found, found.best[0]))
     said = re.search(r"the goals hold up to ([\d.]+)/s", limit)
     assert said is not None, limit
     assert 0.8 * most <= 1.01 * float(said[1]) <= 0.92 * most
     assert "more than it carries" in risk
+    assert "burstiness 0.25" in bursts
 
 
 def test_equations_are_near_simulations() -> None:
@@ -237,8 +239,8 @@ def test_unmet_goals_are_said_with_the_closest_fleet() -> None:
 def test_every_question_of_the_reader_has_a_line(fastest: Plan, cheapest: Plan) -> None:
     for plan in (fastest, cheapest):
         heads = [line.partition(":")[0] for line in plan.lines]
-        assert [head for head in heads if head != "precision"] == [
-            "fleet", "gives", "runs", "limit", "speculate", "risk"
+        assert [head for head in heads if head not in ("precision", "vLLM by load", "SGLang by load", "turns")] == [
+            "fleet", "gives", "runs", "limit", "depths", "risk", "risk"
         ]  # fmt: skip
     assert "precision" in fastest.lines[1]
     assert not any(line.startswith("precision") for line in cheapest.lines)
@@ -259,9 +261,8 @@ def test_drafts_that_never_pass_are_not_chosen() -> None:
     plain, lookup = found.best()
     assert plain.method == "no speculation"
     assert lookup.standing == "level" or lookup.standing.endswith("% time")
-    (line,) = [line for line in found.lines if line.startswith("speculate")]
-    assert "off from 1 to 8 in flight" in line
-    assert "depth" not in line
+    (line,) = [line for line in found.lines if line.startswith("depths")]
+    assert line.endswith("; off at 1 to 8 in flight")
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Answers: a star by its targets, methods by load, fleets for arrivals; and what is kept of them."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from specfleet.cli.plans import print_answer, write_answer
 from specfleet.experiments.draw import draw, read_plan
 from specfleet.experiments.plan.answer import Plan
 from specfleet.experiments.plan.deployments import Deployment, Load, Question
-from specfleet.experiments.plan.lines import ranged, slowed
+from specfleet.experiments.plan.lines import ranged
+from specfleet.experiments.plan.ranges import slowed
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.trials import INDIFFERENT, Sample, simulated
 from specfleet.fleet.errors import InputError
@@ -90,14 +92,30 @@ def test_a_dominated_device_is_never_chosen(change: str) -> None:
 
 
 def test_a_star_is_answered_by_its_targets(star: Plan) -> None:
-    assert [line.partition(":")[0] for line in star.lines] == ["fleet", "gives", "runs", "limit", "risk"]
+    assert [line.partition(":")[0] for line in star.lines] == [
+        "fleet", "gives", "runs", "limit", "depths", "turns", "a drafter elsewhere pays", "risk"
+    ]  # fmt: skip
     assert star.chosen.fleet in star.lines[0]
     assert {row.targets for row in star.rows if row.drafters} == {1, 2, 3, 4}
     assert star.rule is not None
     assert f"N_full = {star.rule.N_full}" in star.lines[3]
+    assert "for one request at a time at each target" in star.lines[3]
     assert star.chosen.per_million == min(
         row.per_million for row in star.best() if not row.standing.startswith("misses")
     )
+
+
+def test_a_drafter_elsewhere_pays_up_to_the_link_where_others_cost_as_little() -> None:
+    found = specfleet.plan("star", SMALL, vary=["verifiers.count=1:4", "drafters.depth=4"], jobs=1)
+    (line,) = [line for line in found.lines if line.startswith("a drafter elsewhere pays")]
+    pays = re.search(r"from (\d) targets? .*to a link of ([\d.]+) ms \(equations\); simulated there (.*)", line)
+    assert pays is not None, line
+    gap = re.sub(r"\+(\d+)% cost", r"\1", pays[3])
+    assert gap == "level" or int(gap) <= 10  # none by equations
+    apart = [row for row in found.rows if row.drafters and row.targets == int(pays[1]) * row.drafters]
+    plain = next(row for row in found.rows if not row.depth)
+    assert min(row.per_million for row in apart) <= 1.05 * plain.per_million
+    assert found.chosen.drafters
 
 
 def test_a_range_without_width_is_its_value_alone() -> None:
@@ -214,7 +232,8 @@ def test_the_best_method_costs_least_and_has_a_command(
 def test_hopeless_drafts_are_turned_off() -> None:
     changes = {"workload.new_tokens": 40, "workload.prompt_tokens": 64}
     found = specfleet.plan(None, changes, target=TARGET, draft="lookup", acceptance="0", in_flight=[1, 2], jobs=1)
-    assert "speculate: never; off from 1 on" in found.lines
+    (line,) = [line for line in found.lines if line.startswith("depths: prompt lookup: ")]
+    assert line.count("off level") + line.count("off best") == 2
     assert "no speculation" in found.lines[0]
 
 

@@ -1,0 +1,59 @@
+"""How often the ranges that plans print hold what vLLM took: TPOT and TTFT of measured runs without speculation.
+
+One random half of the runs sets the ranges: the middle SHARE of measured over predicted. The other half counts.
+"""
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from bench.harness import Aim, Options, Report, Row, data_option
+from bench.serving_rows import FILE, MeasuredRun, fits, predicted, read_runs
+from specfleet.experiments.plan.ranges import WIDEST, errors_of_runs
+
+SHARE = 0.86
+INSIDE = (80.0, 95.0)  # % of the other half
+LARGE = 1 << 19  # tokens of a wave of answers, from which on a run takes long to simulate
+OPTIONS: Options = {
+    **data_option(FILE), "--rows": {"type": int, "default": 10_000, "help": "runs at most, at random"},
+}  # fmt: skip
+Ratios = dict[str, list[tuple[MeasuredRun, float, float]]]
+
+
+def study(options: argparse.Namespace) -> Report:
+    """Count, by the group of a range, the runs inside."""
+    folder: Path = options.data or Path()
+    runs = [run for run in read_runs(folder / FILE)[0] if not run.lacks and not run.doubt and run.backend == "vllm"]
+    runs = [run for run in runs if run.concurrency * run.new_tokens <= LARGE]
+    ratios: Ratios = defaultdict(list)
+    for run in sorted(runs, key=lambda run: crc32(run.name[::-1].encode()))[: options.rows]:
+        if (errors := errors_of_runs(run.model, run.device)) is not None:
+            ours = predicted(run)
+            ratios[errors.of].append((run, run.tpot_ms / ours.tpot_ms, run.ttft_ms / ours.ttft_ms))
+    rows = [row for of_group in ratios.values() for row in covered(of_group)]
+    outside = sum(not INSIDE[0] <= row["inside, % of the other half"] <= INSIDE[1] for row in rows)
+    return Report({"measured over predicted": rows}, [Aim("ranges beyond 80 to 95 %", outside, 0)])
+
+
+def covered(of_group: list[tuple[MeasuredRun, float, float]]) -> list[Row]:
+    """Return the rows of a group, of TPOT and TTFT."""
+    run = of_group[0][0]
+    errors = errors_of_runs(run.model, run.device)
+    assert errors is not None
+    rows: list[Row] = []
+    for place, name, (low, high) in ((1, "TPOT", errors.steps), (2, "TTFT", errors.ttft)):
+        first, other = (
+            np.array([one[place] for one in of_group if fits(one[0].name) is is_first]) for is_first in (True, False)
+        )
+        ends = np.quantile(first, [(1 - SHARE) / 2, (1 + SHARE) / 2])
+        width = high / low
+        rows.append({
+            "group": errors.of, "of": name, "first half": len(first), "other half": len(other),
+            "its middle": f"{ends[0]:.2f} .. {ends[1]:.2f}", "printed": f"{low:g} .. {high:g}", "width": width,
+            "says": "range" if width <= WIDEST else "not known",
+            "inside, % of the other half": 100 * float(np.mean((other >= low) & (other <= high))),
+        })  # fmt: skip
+    return rows

@@ -1,0 +1,144 @@
+"""How deep to draft at which load: depths that are level with the best, what others lose, and schedules of servers."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby, takewhile
+from typing import NamedTuple
+
+import msgspec
+
+from specfleet.experiments.plan.commands import schedule_options
+from specfleet.experiments.plan.deployments import MARGIN, Deployment, Estimate, Load, mean_request_s, requests_for
+from specfleet.experiments.plan.search import Simulations
+from specfleet.experiments.plan.trials import INDIFFERENT, simulated
+
+SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the largest load that is carried, to say how deep to draft
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # the same of closed loops, of the planned load
+LOOK = 1500  # requests of a simulation of another load, at most
+MAX_IN_FLIGHT = 2048  # requests at once that are simulated to see a limit
+
+
+class Depths(NamedTuple):
+    """Depths under a load, 0 for none, by their time over that of the best one.
+
+    - `rows`: requests at once at a target.
+    """
+
+    load: Load
+    rows: float
+    times: Mapping[int, float]
+
+    @property
+    def level(self) -> list[int]:
+        """The depths that are as good as the best one."""
+        return [depth for depth, time in sorted(self.times.items()) if time <= 1 + INDIFFERENT]
+
+    @property
+    def text(self) -> str:
+        """The depths in words: those that are level, and what one token and none lose of the speed."""
+        drafts = [depth for depth in self.level if depth]
+        span = f"{drafts[0]} to {drafts[-1]}" if len(drafts) > 2 else " and ".join(map(str, drafts))
+        best = " and ".join(filter(None, (span, "off" if 0 in self.level else "")))
+        others = [depth for depth in (1, 0) if depth in self.times and depth not in self.level]
+        lost = [f"{'depth 1' if depth else 'off'} {1 / self.times[depth] - 1:.0%}" for depth in others]
+        return f"{best} {'level' if len(self.level) > 1 else 'best'}" + (f" ({', '.join(lost)})" if lost else "")
+
+
+def speculate(search: Simulations) -> Iterator[str]:
+    """Say how deep to draft under the load, and at other loads on these devices, with a server's options for them."""
+    fleet = next((made for made in search.best if made.depth), None)
+    here = depths_at(search, fleet, search.question.load) if fleet else None
+    if fleet is None or here is None:
+        return
+    line = f"depths: {'' if fleet == search.best[0] else f'{fleet.candidate.name}: '}{here.text}"
+    if fleet.candidate.base.verifiers.max_num_seqs == 1:
+        yield line
+        return
+    known = [depths_at(search, fleet, load) for load in other_loads(search, fleet)]
+    loads = [at for at in known if at is not None]
+    pairs = groupby(zip(chosen(loads), loads, strict=True), key=lambda pair: pair[0])
+    spans = [f"{depth or 'off'} at {span([at.load.text for _, at in run])}" for depth, run in pairs]
+    yield f"{line}; {', '.join(spans)}{' (equations)' if fleet.is_slow else ''}"
+    yield from schedule_of(fleet, loads)
+
+
+def span(loads: Sequence[str]) -> str:
+    """Say a run of loads."""
+    return loads[0] if len(loads) == 1 else f"{re.split('[ /]', loads[0])[0]} to {loads[-1]}"
+
+
+def options_of(search: Simulations, fleet: Deployment) -> dict[int, Estimate]:
+    """Return the fleets that differ from a speculating one by depth alone, by depth; 0 is the same without drafts."""
+    usual = msgspec.structs.replace(fleet, depth=0).title
+    plain = f"{fleet.replicas} x {fleet.candidate.target}, no speculation"
+    return {
+        one.fleet.depth: one
+        for one in search.estimates.values()
+        if one.fleet.title == plain or msgspec.structs.replace(one.fleet, depth=0).title == usual
+    }
+
+
+def depths_at(search: Simulations, fleet: Deployment, load: Load) -> Depths | None:
+    """Return the depths of a speculating fleet at a load; None if it does not carry that.
+
+    Equations say where to look. Simulations decide, but of slow ones; all neighbours of level depths are looked at.
+    """
+    options = options_of(search, fleet)
+    times_s = {depth: mean_request_s(one.curve, load, fleet.replicas) for depth, one in options.items()}
+    if not fleet.is_slow:
+        expected = min(times_s, key=lambda depth: times_s[depth])
+        look, times_s = {0, 1, expected - 1, expected, expected + 1, fleet.depth} & options.keys(), {}
+        while look:
+            times_s |= {depth: _simulated_s(search, options[depth].fleet, load) for depth in look}
+            level = [depth for depth, time_s in times_s.items() if time_s <= (1 + INDIFFERENT) * min(times_s.values())]
+            look = {depth + step for depth in level for step in (-1, 1)} & options.keys() - times_s.keys()
+    best_s = min(times_s.values())
+    rows = (load.per_s * best_s or load.at_once(fleet.replicas)) / fleet.replicas
+    over = {depth: time_s / best_s for depth, time_s in times_s.items()}
+    return Depths(load, rows, over) if best_s < math.inf else None
+
+
+def other_loads(search: Simulations, fleet: Deployment) -> list[Load]:
+    """Return lower and higher loads than the planned one, for the devices of a fleet."""
+    load = search.question.load
+    if not load.per_s:
+        return [at for at in map(load.times, FACTORS) if 0 < at.at_once(fleet.replicas) <= MAX_IN_FLIGHT]
+    most = max(one.per_s for one in options_of(search, fleet).values())
+    return [load.times(share * (1 - MARGIN) * most / load.per_s) for share in SHARES]
+
+
+def _simulated_s(search: Simulations, fleet: Deployment, load: Load) -> float:
+    """Return the mean time of a request, in a closed loop that of a token of all; infinite if overloaded."""
+    if not load.per_s:
+        return 1 / tokens_per_s(fleet, load)
+    values = simulated(search.scenario(fleet, load, LOOK))
+    return math.inf if values["overload"] else values["latency_s"]
+
+
+def tokens_per_s(fleet: Deployment, load: Load) -> float:
+    """Simulate a closed loop."""
+    in_flight = load.at_once(fleet.replicas)
+    return simulated(fleet.scenario(load, max(min(requests_for(in_flight), LOOK), 3 * in_flight)))["throughput"]
+
+
+def chosen(by_load: Sequence[Depths]) -> list[int]:
+    """Return a depth for each load: that of the load before as long as it is level, else one that stays so longest."""
+    depths = list[int]()
+    for place, at in enumerate(by_load):
+        longest = max(at.level, key=partial(_lasts, by_load[place:]))  # of equals the shortest comes first
+        depths.append(depths[-1] if depths and depths[-1] in at.level else longest)
+    return depths
+
+
+def _lasts(by_load: Sequence[Depths], depth: int) -> int:
+    """Count the loads up to the first one at which a depth is not level."""
+    return sum(1 for _ in takewhile(lambda at: depth in at.level, by_load))
+
+
+def schedule_of(fleet: Deployment, by_load: Sequence[Depths]) -> Iterator[str]:
+    """Yield lines for servers that change depth by load, where more than one depth wins."""
+    pairs = zip((at.rows for at in by_load), chosen(by_load), strict=True)
+    for server, option in zip(("vLLM", "SGLang"), schedule_options(fleet.candidate, list(pairs)), strict=False):
+        yield f"{server} by load: {option}"

@@ -1,0 +1,130 @@
+"""What would turn the advice: other acceptance; for a drafter elsewhere the targets that share it, and the link."""
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+
+import msgspec
+
+from specfleet.experiments.plan.deployments import Deployment, Estimate, Question, estimates
+from specfleet.experiments.plan.ranges import accepting
+from specfleet.experiments.plan.search import Simulations, able
+from specfleet.experiments.plan.trials import simulated
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.profile import HardwareProfile
+
+HALVINGS = 6  # of the span of acceptance
+LATENCIES_S, LINK_HALVINGS = (1e-5, 1.0), 8  # of links, and of the decades of their span: to 5 %
+Turn = tuple[str, str]  # what happens, and where: a number that differs by load
+
+
+def turns(by_load: Sequence[Simulations]) -> Iterator[str]:
+    """Say what would turn the advice for each load."""
+    for head, say in {"turns": by_acceptance, "a drafter elsewhere pays": by_link}.items():
+        said = [(turn, search.question.load.text.partition(" ")[0]) for search in by_load if (turn := say(search))]
+        runs = [(text, list(run)) for text, run in groupby(said, key=lambda pair: pair[0][0])]
+        is_whole = len(runs) == 1 and len(said) == len(by_load)
+        texts = [
+            ("" if is_whole else f"{', '.join(load for _, load in run)}: ") + text + ", ".join(at for (_, at), _ in run)
+            for text, run in runs
+        ]
+        yield from [f"{head}: {'; '.join(texts)}"] if texts else []
+
+
+def by_acceptance(search: Simulations) -> Turn | None:
+    """Return which other method wins, or that a goal is missed, and from which acceptance on; None where none does.
+
+    The best fleet's drafts pass less often; where it has none, the next fleet's pass more often.
+    """
+    best, others = search.best[0], [fleet for fleet in search.best[1:] if search.miss(fleet) <= 0]
+    rival = next((fleet for fleet in others if best.depth or fleet.depth), None)
+    changed = best if best.depth else rival
+    if changed is None or changed.is_slow or search.winner is None:
+        return None
+    first_seed = {fleet.title: search.values[fleet.title][:1] for fleet in (best, rival or best)}
+
+    def turned(by: float) -> bool:
+        varied, more = copy.copy(search), -by if best.depth else by
+        varied.values = {**first_seed, changed.title: [simulated(accepting(search.scenario(changed), more))]}
+        return varied.rank(rival) < varied.rank(best) if rival else varied.miss(best) > 0
+
+    if not turned(1.0):
+        return None
+    by = _edge(turned, 0.0, 1.0, HALVINGS)
+    elsewhere = f" at {rival.candidate.target}" if rival and rival.candidate.target != best.candidate.target else ""
+    wins = f"{rival.candidate.name}{elsewhere} wins" if rival else "a goal is missed"
+    return f"{wins} at acceptance ", f"{-by if best.depth else by:+.2f}"
+
+
+def by_link(search: Simulations) -> Turn | None:
+    """Return from how many targets on, and up to which link, a drafter elsewhere pays; None where none was asked for.
+
+    Equations, by as much as simulations correct them here, find the edge, and one simulation there checks it.
+    """
+    question = search.question
+    candidates = tuple(one for one in question.candidates if one.method == "apart")
+    others = [fleet for fleet in search.best if not fleet.drafters]
+    if not candidates or not others:
+        return None
+    known = list(search.estimates.values())
+    kept = able(question, known)
+    if not any(one.fleet.drafters for one in kept):  # equations cannot tell who meets the goals: the simulation will
+        question, kept = msgspec.structs.replace(question, goals=()), known
+    score = partial(_score, question)
+    least = min((score(one) for one in kept if not one.fleet.drafters), default=math.inf)
+    apart = next((fleet for fleet in search.best if fleet.drafters), None)
+    if apart and not question.load.per_s:  # by as much as equations are off for the two best
+        expected = score(search.estimates[apart.title]) / score(search.estimates[others[0].title])
+        least *= expected / (1 + search.gap(apart, others[0]).value)
+
+    def on_link(latency_s: float) -> list[Estimate]:
+        moved = tuple(msgspec.structs.replace(one, base=_with_link(one.base, latency_s)) for one in candidates)
+        try:
+            made, _ = estimates(msgspec.structs.replace(question, candidates=moved))
+        except InputError:  # none carries the load
+            return []
+        return sorted(able(question, made), key=score)
+
+    def loses(decades: float) -> bool:
+        return not any(score(one) <= least for one in on_link(10**decades)[:1])
+
+    shortest, longest = map(math.log10, LATENCIES_S)
+    never = loses(shortest)
+    edge = shortest if never else _edge(loses, shortest, longest, LINK_HALVINGS)
+    at_edge = on_link(10**edge)
+    if not at_edge:
+        return "never", ""
+    paying = [one.fleet.sharing for one in (*kept, *at_edge) if one.fleet.drafters and score(one) <= least]
+    few = f"from {min(paying)} target{'s' * (min(paying) > 1)} a drafter on, " if paying else ""
+    says = "never, even on a link of 0 ms" if never else f"{few}up to a link of {1e3 * 10**edge:.2g} ms"
+    return f"{says} (equations); simulated there ", _checked(search, at_edge[0].fleet, others[0])
+
+
+def _checked(search: Simulations, fleet: Deployment, other: Deployment) -> str:
+    """Simulate a fleet once, beside the best one without drafters elsewhere."""
+    varied = copy.copy(search)
+    varied.values, varied.best = {other.title: search.values[other.title][:1], fleet.title: []}, [other]
+    varied.values[fleet.title].append(simulated(varied.scenario(fleet)))
+    return varied.standing(fleet)
+
+
+def _with_link(base: Scenario, latency_s: float) -> Scenario:
+    assert isinstance(base.profile, HardwareProfile)
+    link = msgspec.structs.replace(base.link or base.profile.link, latency_s=latency_s)
+    return msgspec.structs.replace(base, link=link)
+
+
+def _score(question: Question, one: Estimate) -> float:
+    """What is to be small by equations."""
+    return one.request_s if question.aim == "time" else one.per_million if one.may_win else math.inf
+
+
+def _edge(holds: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
+    """Return the first number, by halving, from which on something holds, as it does at `high`."""
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

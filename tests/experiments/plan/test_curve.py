@@ -1,0 +1,78 @@
+"""The curve of an answer: level depths, schedules of servers, ranges, and what turns the advice."""
+
+import json
+import math
+import shlex
+
+import numpy as np
+import pytest
+
+from specfleet.experiments.plan.commands import schedule_options
+from specfleet.experiments.plan.deployments import Load
+from specfleet.experiments.plan.depths import Depths, chosen
+from specfleet.experiments.plan.ranges import ANY, RUNS, WIDEST, Errors, Ranges, accepting, errors_of
+from specfleet.experiments.plan.trials import Interval
+from specfleet.fleet.acceptance.models import Geometric, PerPosition, survival
+from specfleet.fleet.scenario.reading import scenario_of
+from tests.helpers.plans import candidates
+
+TARGET, HEAD = "llama-3.1-8b@h100", "eagle3-llama-3.1-8b"
+BY_LOAD = [(1.0, 5), (8.0, 5), (32.0, 3), (128.0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ({0: 2.0, 1: 1.25, 3: 1.009, 4: 1.0, 5: 1.002}, "3 to 5 level (depth 1 -20%, off -50%)"),
+        ({0: math.inf, 4: 1.0, 5: 1.02}, "4 best (off -100%)"),
+        ({0: 1.0, 1: 1.005}, "1 and off level"),
+        ({1: 1.0, 2: 1.5}, "1 best"),
+    ],
+)
+def test_level_depths_stand_beside_what_others_lose(times: dict[int, float], said: str) -> None:
+    assert Depths(Load(each=8), 8.0, times).text == said
+
+
+def test_a_depth_is_kept_as_long_as_it_is_level() -> None:
+    times = [{2: 1.0, 3: 1.0}, {2: 1.1, 3: 1.005, 4: 1.0}, {1: 1.0, 2: 1.0, 3: 1.3}]
+    assert chosen([Depths(Load(each=8), 8.0, of_load) for of_load in times]) == [3, 3, 1]
+
+
+def test_a_schedule_has_one_depth_for_every_batch() -> None:
+    (_, head), (_, small) = candidates(TARGET, HEAD), candidates(TARGET, "llama-3.2-1b")
+    vllm, sglang = (shlex.split(option, comments=True) for option in schedule_options(head, BY_LOAD))
+    config = json.loads(vllm[1])
+    table = config["num_speculative_tokens_per_batch_size"]
+    assert table == [[1, 16, 5], [17, 64, 3], [65, 1024, 0]]
+    assert config["num_speculative_tokens"] == 5
+    assert json.loads(sglang[1]) == {str(first): {"candidate_steps": [depth]} for first, _, depth in table}
+    assert len(list(schedule_options(small, BY_LOAD))) == 1  # SGLang changes the depth of heads alone
+    assert list(schedule_options(head, BY_LOAD[:2])) == []
+
+
+def test_acceptance_falls_at_every_position() -> None:
+    star = scenario_of("star", {"drafters.depth": 3, "acceptance": {"model": "geometric", "beta": 0.7}})
+    lower = accepting(star, -0.1).acceptance
+    assert isinstance(lower, PerPosition)
+    assert np.allclose(survival(lower, 3), survival(Geometric(0.6), 3))
+    assert np.allclose(survival(accepting(star, 1.0).acceptance, 3), 1.0)  # type: ignore[arg-type]
+
+
+def test_a_range_holds_slow_steps_and_poor_drafts_or_is_not_known() -> None:
+    value, slow, poor = Interval(10.0, 9.9, 10.1), {"tpot_s": 13.0, "overload": 0.0}, {"tpot_s": 14.0}
+    one = Ranges(slow, poor, Errors((0.9, 1.3), ANY, "steps")).around("tpot_s", value)
+    assert (one.low, one.high) == pytest.approx((9.0, 15.0))
+    for ranges in (
+        Ranges(slow, poor, Errors((0.7, 1.3), ANY, "steps")),  # wider than a factor of two
+        Ranges(slow | {"overload": 1.0}, poor, Errors((0.9, 1.3), ANY, "steps")),
+    ):
+        assert ranges.around("tpot_s", value).high == math.inf
+
+
+def test_errors_are_those_of_measured_runs_where_there_are_some() -> None:
+    places = (TARGET, "gpt-oss-20b@h200", "llama-3.1-8b@a100-80gb", "llama-3.1-8b@l4")
+    of = [errors_of(candidates(place)[0]) for place in places]
+    assert of[:2] == [RUNS["dense", "h100", "h200"], RUNS["mixture", "h100", "h200", "b200", "b300"]]
+    assert [one.of for one in of[2:]] == ["estimated steps", "steps on devices with assumed efficiencies"]
+    assert of[2].ttft == of[3].ttft == ANY
+    assert of[3].steps[1] > WIDEST * of[3].steps[0]
