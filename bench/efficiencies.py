@@ -119,8 +119,8 @@ def fitted_sums(folder: Path, device: str) -> tuple[dict[str, float], dict[str, 
     Errors: at the sizes left out, by these efficiencies, by those that are stated, and by tables of the fitted sizes.
     """
     dense = by_operator(folder / "dense.csv")
-    tokens = dense["o_proj"][0]
-    measured_s = sum(NORMS.get(name, 1) * times_s for name, (_, times_s) in dense.items() if name not in ONCE)
+    tokens = np.array(dense["o_proj"].tokens)
+    measured_s = sum(NORMS.get(name, 1) * table.at(tokens) for name, table in dense.items() if name not in ONCE)
     model, fitting = placed_of(f"{TABLED}@{device}"), np.arange(len(tokens)) % 2 == 0
 
     def errors(values: dict[str, float], which: np.ndarray) -> float:

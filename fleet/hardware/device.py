@@ -31,6 +31,7 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `link_bytes_per_s`: bandwidth to the other devices of the host, each way.
     - `link_latency_s`: latency of an all-reduce.
     - `bridge_bytes_per_s`: bandwidth that more than two devices share, if they meet at one host bridge (PCIe).
+    - `tables`: its name among the systems of aiconfigurator-core; empty where none of its tables was tested.
     """
 
     title: str
@@ -47,6 +48,7 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link_share: Figure
     link_latency_s: Figure
     bridge_bytes_per_s: Figure | None = None
+    tables: str = ""
 
     def __post_init__(self) -> None:
         shares = (self.bandwidth_share, self.compute_share, self.kernel_share, self.link_share)
@@ -77,6 +79,9 @@ class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
       it comes, and the delay of asynchronous results.
     - `mixture_row_s`, `mixture_request_s`: `row_s` and `request_s` of mixtures of experts.
     - `prefill_first`: whether its scheduler reads waiting prompts before requests decode.
+    - `kernels`: its name in aiconfigurator-core.
+    - `tabled_experts`: precisions of experts, with their names there, whose tables were nearer to measured runs than
+      rooflines.
     """
 
     title: str
@@ -90,6 +95,8 @@ class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mixture_row_s: Figure | None = None
     mixture_request_s: Figure | None = None
     prefill_first: bool = False
+    kernels: str = ""
+    tabled_experts: dict[str, str] = {}
 
     def of_mixtures(self) -> "HostOverhead":
         """Return the same engine with its times of mixtures of experts."""

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, all_reduce_s, distinct_experts
+from specfleet.fleet.hardware.tables import Floats, Measured
 from specfleet.fleet.inputs.text import read_text
 from specfleet.fleet.times.roofline import AttentionTime, Roofline
 
-Floats = NDArray[np.float64]
 NORMS = {"layernorm": 2}  # operators of a layer that a table has once
 ONCE = ("embedding", "final_layernorm")  # operators of a step
 SIZES = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
@@ -52,16 +51,16 @@ def passes_of(placed: Placed) -> tuple[Roofline, Roofline]:
     if absent := {"qkv_proj", "o_proj", *(() if shape.experts else ("gate_up_proj", "down_proj"))} - dense.keys():
         raise InputError(f"{folder / 'dense.csv'}: has no {', '.join(sorted(absent))}")
     attention = attention_of(folder / "attention.csv")
-    fed = dense["o_proj"][0]
-    layer_s = sum(NORMS.get(name, 1) * np.interp(fed, *table) for name, table in dense.items() if name not in ONCE)
+    fed = np.array(dense["o_proj"].tokens)
+    layer_s = sum(NORMS.get(name, 1) * table.at(fed) for name, table in dense.items() if name not in ONCE)
     reduced_s = np.array([2 * all_reduce_s(placed, tokens * shape.hidden) for tokens in fed])
-    experts_s = experts_of(folder / "moe.csv", placed, fed) if shape.experts else 0.0
+    experts_s = experts_in(folder / "moe.csv", placed).at(fed) if shape.experts else 0.0
     pass_s = shape.layers * (layer_s + attention.launch_s + reduced_s + experts_s)
-    pass_s += sum(np.interp(fed, *table) for name, table in dense.items() if name in ONCE)
+    pass_s += sum(table.at(fed) for name, table in dense.items() if name in ONCE)
 
     def roofline(logits: Floats) -> Roofline:
         gathered_s = np.array([all_reduce_s(placed, rows * shape.head_outputs / placed.parallel) for rows in logits])
-        scored_s = sum(_beyond(logits, *table) for table in scored.values())
+        scored_s = sum(table.at(logits) for table in scored.values())
         rows_s = shape.layers * attention.row_s * logits
         times_s = np.maximum.accumulate(pass_s + scored_s + gathered_s + rows_s)
         knots = (*fed.astype(int).tolist(), BEYOND * int(fed[-1]))
@@ -85,32 +84,28 @@ def attention_of(file: Path) -> Attention:
     return Attention(*(max(float(time_us), 0.0) / 1e6 for time_us in found))
 
 
-def experts_of(file: Path, placed: Placed, fed: Floats) -> Floats:
-    """Return the times of a layer's experts by tokens fed, each of which uses its experts at random."""
+def experts_in(file: Path, placed: Placed) -> Measured:
+    """Return the times of a layer's experts by tokens, each of which uses its experts at random."""
     tokens, activated, time_us = _columns(file, ("tokens", "activated_experts", "time_us")).values()
-    shape, measured = placed.shape, np.unique(tokens)
-    times_s = []
+    shape, measured, times_s = placed.shape, np.unique(tokens), []
     for count in measured:
         own = tokens == count
         distinct = distinct_experts(shape.experts, shape.experts_used, float(count))
         times_s.append(float(np.interp(distinct, activated[own], time_us[own])) / 1e6)
-    found: Floats = np.interp(np.log(fed), np.log(measured), times_s)
-    return found
+    return Measured(tuple(measured.tolist()), tuple(times_s))
 
 
-def _beyond(at: Floats, sizes: Floats, times_s: Floats) -> Floats:
-    """Interpolate a table, and go on in proportion beyond it."""
-    grown: Floats = np.interp(at, sizes, times_s) * np.maximum(at / sizes[-1], 1.0)
-    return grown
-
-
-def by_operator(file: Path) -> dict[str, tuple[Floats, Floats]]:
-    """Return the sizes and times in seconds of each operator of a table."""
+def by_operator(file: Path) -> dict[str, Measured]:
+    """Return the times of each operator of a table by tokens, or by sequences."""
     rows = list(csv.reader(StringIO(read_text(file))))
     size = rows[0][1] if rows and len(rows[0]) == 3 else "tokens"
     table = _columns(file, (size, "time_us"))
     names = np.array([row[0] for row in rows[1:] if row])
-    return {str(name): (table[size][names == name], table["time_us"][names == name] / 1e6) for name in np.unique(names)}
+    sizes, times_s = table[size], table["time_us"] / 1e6
+    return {
+        str(name): Measured(tuple(sizes[names == name].tolist()), tuple(times_s[names == name].tolist()))
+        for name in np.unique(names)
+    }
 
 
 def _columns(file: Path, names: tuple[str, ...]) -> dict[str, Floats]:

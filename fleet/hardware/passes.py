@@ -12,6 +12,7 @@ import msgspec
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import Accelerator, HostOverhead
 from specfleet.fleet.hardware.shape import CACHE_BYTES, ModelShape
+from specfleet.fleet.hardware.tables import Measured
 from specfleet.fleet.times.roofline import AttentionTime, Roofline
 
 ACTIVATION_BYTES = 2
@@ -41,7 +42,7 @@ class Placed(msgspec.Struct, frozen=True):
     """A model on devices: `parallel` of them share each tensor. `named`: the user's text.
 
     `cache`: precision of the key-value cache, a key of CACHE_NUMBER_BYTES. `mlp`, `experts`: precisions of all MLPs and
-    of the experts alone, if they differ from that of the rest.
+    of the experts alone, if they differ from that of the rest. `tabled`: measured times of a layer's experts.
     """
 
     shape: ModelShape
@@ -54,6 +55,7 @@ class Placed(msgspec.Struct, frozen=True):
     mlp: str = ""
     experts: str = ""
     operators: str = ""
+    tabled: Measured | None = None
 
     @property
     def mlp_precision(self) -> str:
@@ -148,6 +150,8 @@ def roofline_of(placed: Placed, *, every_logit: bool = True, in_turn: bool = Fal
     - `in_turn`: a draft, of which the host launches every pass.
     - `alike`: all rows are copies of one request, as benchmarks send them, and use the same experts.
     """
+    if alike:
+        placed = msgspec.structs.replace(placed, tabled=None)  # measured rows were unlike
     engine, knots = placed.engine, range(int(math.log2(MAX_TOKENS)) * KNOTS_A_DOUBLING + 1)
     tokens = tuple(sorted({round(2 ** (knot / KNOTS_A_DOUBLING)) for knot in knots}))
     return Roofline(
@@ -258,18 +262,20 @@ def distinct_experts(experts: int, used: int, fed: float) -> float:
 
 
 def _experts_s(placed: Placed, fed: float, unlike: float) -> float:
-    """Return the time of a layer's experts; only the experts of `unlike` tokens are read."""
+    """Return the time of a layer's experts, measured or by rooflines; only the experts of `unlike` tokens are read."""
     shape, precision = placed.shape, placed.expert_precision
     width, served = shape.intermediate / placed.parallel, fed * shape.experts_used
     read = distinct_experts(shape.experts, shape.experts_used, unlike) * shape.hidden * width
     router_s = product_s(placed, fed, shape.hidden, shape.experts, precision="bf16") + kernel_s(
         placed.device, 2 * fed * shape.experts
     )
-    up_s = product_s(placed, served, shape.hidden, 2 * width, weights=2 * read, precision=precision, quantised=fed)
-    down_s = product_s(placed, served, width, shape.hidden, weights=read, precision=precision)
     shared_s = 0.0
     if shape.shared_intermediate:
         shared_s = mlp_s(placed, fed, shape.shared_intermediate / placed.parallel, placed.mlp_precision)
+    if placed.tabled is not None:
+        return router_s + float(placed.tabled.at(fed)) + shared_s
+    up_s = product_s(placed, served, shape.hidden, 2 * width, weights=2 * read, precision=precision, quantised=fed)
+    down_s = product_s(placed, served, width, shape.hidden, weights=read, precision=precision)
     return router_s + up_s + kernel_s(placed.device, 3 * served * width) + down_s + shared_s
 
 

@@ -12,6 +12,7 @@ from specfleet.fleet.hardware.operators import passes_of
 from specfleet.fleet.hardware.passes import Placed, check, precisions_of, rewrite_s, roofline_of, runs_as
 from specfleet.fleet.hardware.shape import ModelShape
 from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of, shipped_case
+from specfleet.fleet.hardware.tables import BRINGS, experts_of, tables_at
 from specfleet.fleet.times.profile import POSITIONS, HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
@@ -76,9 +77,15 @@ def placed_of(text: str, engine: str = "graphs") -> Placed:
     named = f"{shape.name} on {f'{parallel} x ' if parallel > 1 else ''}{device}, {written}, {host.title}"
     cache = f"kv-{parts.get('kv', 'bf16')}"
     mlp, experts = parts.get("mlp", ""), parts.get("experts", "")
-    made = Placed(shape, accelerator, host, precision, parallel, named, cache, mlp, experts)
+    made = _tabled(Placed(shape, accelerator, host, precision, parallel, named, cache, mlp, experts))
     check(made)
     return made
+
+
+def _tabled(placed: Placed) -> Placed:
+    """Return a model with the measured times of its experts, where tables have them."""
+    of_experts = (placed.expert_precision, placed.device, placed.engine)
+    return msgspec.structs.replace(placed, tabled=experts_of(placed.shape, placed.parallel, *of_experts))
 
 
 def _check_stated(text: str, shape: ModelShape, stated: dict[str, str]) -> None:
@@ -100,6 +107,14 @@ def devices_in(place: str) -> tuple[str, int]:
     return shipped_case(device), parallel
 
 
+def _experts_rest_on(placed: Placed) -> str:
+    """Return what the times of a model's experts rest on; empty where no table is asked."""
+    if placed.tabled is not None:
+        return f"measured: {placed.tabled.source}"
+    asked = placed.shape.experts and placed.device.tables and placed.expert_precision in placed.engine.tabled_experts
+    return BRINGS if asked and tables_at() is None else ""
+
+
 def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int = 0) -> Placed:
     """Place a drafter on a target's device: split as the target where its heads allow, as vLLM splits it.
 
@@ -114,7 +129,7 @@ def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int 
             f"{shape.name}: its checkpoint in {precision} does not run on {target.device.title}; allowed: "
             f"{', '.join(allowed)}"
         )
-    return msgspec.structs.replace(
+    made = msgspec.structs.replace(
         target,
         shape=shape,
         engine=msgspec.structs.replace(engine, step_s=engine.draft_s or engine.step_s),
@@ -124,6 +139,7 @@ def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int 
         mlp=runs_as(shape.mlp_in, target.device),
         experts=runs_as(shape.experts_in, target.device),
     )
+    return _tabled(made)
 
 
 def check_tokenizer(draft: str, drafter: ModelShape, target: ModelShape) -> None:
@@ -193,7 +209,10 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
 
 def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
     """Label every number of the profile, and list its input figures."""
-    of_target, of_drafter = (f"estimated: roofline of {placed.named}" for placed in (target, drafter))
+    of_target, of_drafter = (
+        f"estimated: roofline of {placed.named}{', experts measured' if placed.tabled else ''}"
+        for placed in (target, drafter)
+    )
     if target.operators:
         of_target = f"estimated: measured operators in {target.operators}, summed for {target.named}"
     labels = {
@@ -213,6 +232,8 @@ def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
     }
     figures: dict[str, Figure] = {}
     for role, placed in (("target", target), ("drafter", drafter)):
+        if says := _experts_rest_on(placed):
+            labels[f"{role}.experts"] = says
         figures |= {f"{role}.device.{name}": figure for name, figure in placed.device.figures().items()}
         figures |= {f"{role}.engine.{name}": figure for name, figure in placed.engine.figures().items()}
     return labels | {name: f"{figure.source} ({figure.value:g})" for name, figure in figures.items()}

@@ -1,0 +1,94 @@
+"""Measured times of experts, from NVIDIA's aiconfigurator-core where that package is installed.
+
+`systems/data/SYSTEM/moe/ENGINE/VERSION/moe_perf.parquet` has the experts of a layer on one of the devices that share a
+model, in milliseconds, by the shape of the layer, the precision of its experts and the tokens of a step.
+"""
+
+import re
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from specfleet.fleet.hardware.device import Accelerator, HostOverhead
+from specfleet.fleet.hardware.shape import ModelShape
+from specfleet.fleet.inputs.parquet import read_table
+
+Floats = NDArray[np.float64]
+PACKAGE, MODULE, FILE = "aiconfigurator-core", "aiconfigurator_core", "moe_perf.parquet"
+COUNTS = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
+SPREAD = "power_law_1.01"  # of tokens over experts: the package's own choice for these models
+SCHEMA = pa.schema(
+    [(name, pa.int64()) for name in (*COUNTS, "num_tokens")]
+    + [("moe_dtype", pa.string()), ("distribution", pa.string()), ("latency", pa.float64())]
+)
+BRINGS = "estimated: rooflines; `pip install 'specfleet[tables]'` brings measured ones, on Python 3.11 to 3.13"
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """Measured times of an operator in seconds by tokens: linear in between, and in proportion beyond the largest."""
+
+    tokens: tuple[float, ...]
+    times_s: tuple[float, ...]
+    source: str = ""
+
+    def at(self, fed: Floats | float) -> Floats:
+        """Return the times of steps with so many tokens."""
+        times_s: Floats = np.interp(fed, self.tokens, self.times_s) * np.maximum(np.divide(fed, self.tokens[-1]), 1.0)
+        return times_s
+
+
+def experts_of(
+    shape: ModelShape, parallel: int, precision: str, device: Accelerator, engine: HostOverhead
+) -> Measured | None:
+    """Return the measured times of a layer's experts on each of `parallel` devices, of the newest version with them.
+
+    None where the engine takes such experts from no table, the package is not there, or lacks them.
+    """
+    root, dtype = tables_at(), engine.tabled_experts.get(precision)
+    if not (shape.experts and device.tables and dtype and root):
+        return None
+    sizes = (shape.hidden, shape.intermediate, shape.experts_used, shape.experts, parallel, 1)
+    folder = root / device.tables / "moe" / engine.kernels
+    for file in sorted(folder.glob(f"*/{FILE}"), key=_version, reverse=True):
+        table = _columns(file)
+        own = (table["moe_dtype"] == dtype) & (table["distribution"] == SPREAD)
+        for name, size in zip(COUNTS, sizes, strict=True):
+            own &= table[name] == size
+        if own.any():
+            tokens = np.unique(table["num_tokens"][own])
+            least_s = [table["latency"][own & (table["num_tokens"] == count)].min() / 1e3 for count in tokens]
+            rising_s = np.minimum.accumulate(least_s[::-1])[::-1]  # more tokens take no less: a higher time is noise
+            source = f"{PACKAGE} {_package()}, {engine.kernels} {file.parent.name} on {device.title}"
+            return Measured(tuple(tokens.astype(float).tolist()), tuple(rising_s.tolist()), source)
+    return None
+
+
+def tables_at() -> Path | None:
+    """Return the folder of tables of the installed package; None without it."""
+    found = find_spec(MODULE)
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(found.submodule_search_locations[0]) / "systems" / "data"
+
+
+def _package() -> str:
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:  # a copy without metadata
+        return "of unknown version"
+
+
+def _version(file: Path) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", file.parent.name)))
+
+
+@cache
+def _columns(file: Path) -> dict[str, NDArray[np.generic]]:
+    table = read_table(file, SCHEMA)
+    return {name: np.asarray(table.column(name).to_pylist()) for name in SCHEMA.names}
