@@ -158,7 +158,7 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
         while drafter.first >= 0 and drafter.running < limits.group:
             stream = drafter.first
             row = streams[stream]
-            drafter.first, row.waits_there, row.wait_s = row.behind_there, False, now_s - row.asked_s
+            drafter.first, row.waits_there, row.wait_s = row.behind_there, False, -1.0
             slots.running[start + drafter.running] = stream
             drafter.running += 1
             if row.cold:
@@ -174,6 +174,8 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
                 tokens = max(min(tokens, limits.positions - context), 0)
         elif not row.cold:
             continue
+        if row.wait_s < 0:  # it is in a step of its group for the first time
+            row.wait_s = now_s - row.asked_s
         slots.members[place], slots.kinds[place], slots.tokens[place] = stream, drafter.step, tokens
         slots.fed[place], slots.context[place] = tokens, context
         drafter.members += 1

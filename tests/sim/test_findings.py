@@ -134,6 +134,18 @@ def test_sums_of_the_loop_are_those_of_its_rows(fleets: Any, data: st.DataObject
         assert values_of(found[name]) == pytest.approx(values_of(metrics[name]), rel=1e-6, abs=1e-9, nan_ok=True), name
 
 
+def test_drafts_beside_prompts_of_their_group_wait_for_these() -> None:
+    """A draft begins after the prefills of others in its group, whether rows or sums say so."""
+    profile = {"draft_prefill": {"base_s": 0.5}}
+    drafters, verifiers = {"group": {"policy": "batch", "most": 8}}, {"count": 1, "max_num_seqs": 8}
+    workload = {"requests": 60, "streams": 8, "new_tokens": {"low": 5, "high": 30}}
+    fleet = resolve(star(profile=profile, drafters=drafters, verifiers=verifiers, workload=workload))
+    logs = list[StepLog]()
+    arrays = run.served(fleet, 1 << 16, lambda _arrays, log: logs.append(log), recorded=True)
+    summed = measure(streamed_findings(fleet, arrays, rows_of(fleet, arrays, logs[0], logs[0].blocks)))
+    assert summed["wait_s"].value == pytest.approx(measure(simulate_findings(fleet))["wait_s"].value)
+
+
 def test_long_simulations_measure_what_their_rows_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of sums and samples that were halved are off by a few of their rows."""
     changes = {"drafters": {"place": "target", "depth": 3}, "workload": {"streams": 8, "requests": 300}}
