@@ -15,14 +15,9 @@ function survive({ model, beta, a, b }, d) {
   return [accepted, reached];
 }
 
-/** Equation (7): the drafter never waits. */
+/** Equation (7), the drafter never waits, and (12), the least N for which it holds. */
 const isFull = (N, S, Z) => Z <= (N - 1) * S * (1 + ROUNDING);
-
-/** Equation (12). */
-function fullFrom(S, Z) {
-  const N = Math.ceil(Z / S) + 1;
-  return isFull(N - 1, S, Z) ? N - 1 : N;
-}
+const fullFrom = (S, Z, N = Math.ceil(Z / S) + 1) => isFull(N - 1, S, Z) ? N - 1 : N;
 
 /** The largest N at which each target is as fast as without the drafter. Section 4.2. */
 function gainsUpTo(S, Z, tokensPerRound, plain_s) {

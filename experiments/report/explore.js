@@ -21,8 +21,7 @@ const ROWS = [  // quantity, unit, value
   ["T_gamma, an iteration", "ms", (of) => 1e3 * of.iteration_s], ["load of the drafter", "%", (of) => 100 * of.load],
   ["T_idle, drafter's gap", "ms", (of) => 1e3 * of.idle_s], ["T_wait, of a request", "ms", (of) => 1e3 * of.wait_s],
 ];
-const moved = new Set();
-let state, mostN;
+let state, mostN, moved = new Set();
 
 /** Add a number and its slider; a law that is moved becomes a straight line. */
 function addControl([key, words, low, high, step = "any"]) {

@@ -266,10 +266,7 @@ def explore(
     scenario: ScenarioFile = Path("star"),
     changes: Changes = None,
 ) -> None:
-    """Write one page with sliders for the equations: S, Z, acceptance, d and N move throughput and N_full.
-
-    It prints the command that simulates the same. A profile may stand in place of SCENARIO, for a star of its machines.
-    """
+    """Write one page with sliders for the equations of a scenario, or of a star with a profile."""
     from specfleet import explore
 
     with keeping(out):

@@ -18,6 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = PROJECT["tool"]["setuptools"]["packages"]
 ROOMS = PROJECT["tool"]["setuptools"]["package-dir"]  # where the source of a package stands, by its import name
 DATA = {".py", ".json", ".toml", ".safetensors", ".typed", ".md"}  # what packages hold beside their modules
+PAGES = ("page.html", "style.css", "explore.html", "explore.css", "equations.js", "explore.js")
 PAPERS = ("amusd", "batch", "dsde", "goodspeed", "starsd")
 NOBODY = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost")
 
@@ -76,11 +77,11 @@ def files_of(package: str) -> set[str]:
 def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) -> None:
     names = set(names_in(wheel))
     modules = {name for package in PACKAGES for name in files_of(package) if name.endswith(".py")}
-    assert modules <= names
+    assert modules | {f"specfleet/experiments/report/{file}" for file in PAGES} <= names
     others = names - modules
     allowed = (
         "specfleet/fleet/data/",
-        "specfleet/experiments/report/page.html",
+        *(f"specfleet/experiments/report/{file}" for file in PAGES),
         *(f"specfleet/experiments/reproduce/{paper}.toml" for paper in PAPERS),
         "specfleet/engine/demo_pair/",
         "specfleet/calibration/readers/signatures.toml",
