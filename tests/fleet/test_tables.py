@@ -120,7 +120,7 @@ def test_estimates_and_runs_name_the_tables() -> None:
     assert profile.sources["verify"].endswith("experts measured, one pass")
     assert profile.sources["target.experts"].startswith("measured: aiconfigurator-core")
     scenario = make_scenario({"name": "t", "profile": msgspec.to_builtins(profile), "drafters": {"count": 0}})
-    assert any("experts of the target: measured: aiconfigurator-core" in note for note in notes_of(scenario))
+    assert any("experts of the target are measured: aiconfigurator-core" in note for note in notes_of(scenario))
 
 
 def test_without_the_package_an_estimate_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
