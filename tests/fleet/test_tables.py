@@ -150,7 +150,8 @@ def test_rows_left_out_of_tables_are_found_again(place: str, engine: str) -> Non
     errors = []
     for number in range(1, len(table.tokens) - 1):
         fed = round(table.tokens[number])
-        others = Measured(*(values[:number] + values[number + 1 :] for values in (table.tokens, table.times_s)))
+        tokens, times_s = (kept[:number] + kept[number + 1 :] for kept in (table.tokens, table.times_s))
+        others = Measured(tokens, times_s)
         rest_s = roofline_of(msgspec.structs.replace(placed, tabled=Measured((1.0, 2.0), (0.0, 0.0)))).products_s(fed)
         found_s, true_s = (rest_s + placed.shape.expert_layers * float(times.at(fed)) for times in (others, table))
         errors.append(abs(found_s / true_s - 1))
