@@ -120,7 +120,8 @@ def fitted_sums(folder: Path, device: str) -> tuple[dict[str, float], dict[str, 
     """
     dense = by_operator(folder / "dense.csv")
     tokens = np.array(dense["o_proj"].tokens)
-    measured_s = sum(NORMS.get(name, 1) * table.at(tokens) for name, table in dense.items() if name not in ONCE)
+    times_s = [NORMS.get(name, 1) * table.at(tokens) for name, table in dense.items() if name not in ONCE]
+    measured_s = np.sum(times_s, axis=0)
     model, fitting = placed_of(f"{TABLED}@{device}"), np.arange(len(tokens)) % 2 == 0
 
     def errors(values: dict[str, float], which: np.ndarray) -> float:

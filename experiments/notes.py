@@ -111,9 +111,8 @@ def _estimated(scenario: Scenario) -> Iterator[str]:
                 "steps and links are none unless the scenario gives them. docs/results.md says how far "
                 f"such estimates are off{far if is_assumed else ''}"
             )
-        for role in ("target", "drafter"):
-            if experts := profile.sources.get(f"{role}.experts"):
-                yield f"profile {name}: experts of the {role}: {experts}"
+        if experts := profile.sources.get("target.experts"):
+            yield f"profile {name}: experts of the target are {experts}"
 
 
 def _left_out(scenario: Scenario) -> Iterator[str]:

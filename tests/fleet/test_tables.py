@@ -120,7 +120,7 @@ def test_estimates_and_runs_name_the_tables() -> None:
     assert profile.sources["verify"].endswith("experts measured, one pass")
     assert profile.sources["target.experts"].startswith("measured: aiconfigurator-core")
     scenario = make_scenario({"name": "t", "profile": msgspec.to_builtins(profile), "drafters": {"count": 0}})
-    assert any("experts of the target: measured: aiconfigurator-core" in note for note in notes_of(scenario))
+    assert any("experts of the target are measured: aiconfigurator-core" in note for note in notes_of(scenario))
 
 
 def test_without_the_package_an_estimate_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,8 @@ def test_rows_left_out_of_tables_are_found_again(place: str, engine: str) -> Non
     errors = []
     for number in range(1, len(table.tokens) - 1):
         fed = round(table.tokens[number])
-        others = Measured(*(values[:number] + values[number + 1 :] for values in (table.tokens, table.times_s)))
+        tokens, times_s = (kept[:number] + kept[number + 1 :] for kept in (table.tokens, table.times_s))
+        others = Measured(tokens, times_s)
         rest_s = roofline_of(msgspec.structs.replace(placed, tabled=Measured((1.0, 2.0), (0.0, 0.0)))).products_s(fed)
         found_s, true_s = (rest_s + placed.shape.expert_layers * float(times.at(fed)) for times in (others, table))
         errors.append(abs(found_s / true_s - 1))
