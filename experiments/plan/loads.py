@@ -51,7 +51,8 @@ def _ranges(by_load: Sequence[Best]) -> str:
         f"{what} {f'{low - 1:+.0%} to {high - 1:+.0%}' if high < math.inf else 'not known'}"
         for what, (low, high) in ends.items()
     ]
-    return f"{', '.join(said)} ({errors_of(by_load[0][0].best[0].candidate).of}; acceptance {LOWER:g} lower)"
+    drafts = f"; acceptance {LOWER:g} lower" if any(rows[0].depth for _, rows in by_load) else ""
+    return f"{', '.join(said)} ({errors_of(by_load[0][0].best[0].candidate).of}{drafts})"
 
 
 def _depths(by_load: Sequence[Best]) -> tuple[Deployment | None, list[Depths]]:

@@ -100,7 +100,8 @@ def by_link(search: Simulations) -> Turn | None:
     paying = [one.fleet.sharing for one in (*kept, *at_edge) if one.fleet.drafters and score(one) <= least]
     few = f"from {min(paying)} target{'s' * (min(paying) > 1)} a drafter on, " if paying else ""
     says = "never, even on a link of 0 ms" if never else f"{few}up to a link of {1e3 * 10**edge:.2g} ms"
-    return f"{says} (equations); simulated there ", _checked(search, at_edge[0].fleet, others[0])
+    best = [one.fleet for one in at_edge if apart and apart.is_slow and one.fleet.title == apart.title]
+    return f"{says} (equations); simulated there ", _checked(search, [*best, at_edge[0].fleet][0], others[0])
 
 
 def _checked(search: Simulations, fleet: Deployment, other: Deployment) -> str:
