@@ -210,8 +210,7 @@ def predicted(run: MeasuredRun) -> Predicted:
 def _predicted(run: MeasuredRun) -> Predicted:
     concurrency = run.concurrency
     requests = (FEW_WAVES if concurrency * run.new_tokens > MANY_TOKENS else WAVES) * concurrency
-    profile, request_s = _profile(run), _profile(run).request_s
-    profile = msgspec.structs.replace(profile, request_s=0.0)  # added to the mean
+    profile = _profile(run)
     low, high = RANGE if run.inferencex else (1.0, 1.0) if (run.backend, run.device) == IN_STEP else OUTPUTS
     prompt: int | dict[str, int] = run.prompt_tokens
     longest = int(high * run.new_tokens)
@@ -238,17 +237,20 @@ def _predicted(run: MeasuredRun) -> Predicted:
             },
         }
     )
-    ttft_s, tpot_s = _means_s(observe(scenario).requests)
-    return Predicted(1000 * (ttft_s + request_s), 1000 * tpot_s, requests)
+    ttft_s, tpot_s = _means_s(observe(scenario).requests, profile.request_s)
+    return Predicted(1000 * ttft_s, 1000 * tpot_s, requests)
 
 
-def _means_s(answers: Table) -> tuple[float, float]:
-    """Return the mean TTFT and TPOT of all answers, from their table or, of a long run, from its sums."""
+def _means_s(answers: Table, outside_s: float) -> tuple[float, float]:
+    """Return the mean TTFT and TPOT of all answers, from their table or, of a long run, from its sums.
+
+    `outside_s`: time of a request outside its target's steps.
+    """
     if "ttft_s" in answers.names:
         ttft_s, tpot_s = (float(of.sums.sum() / of.counts.sum()) for of in (answers.ttft_s, answers.tpot_s))
         return ttft_s, tpot_s
     decoded_s = (answers.last_s - answers.first_s) / np.maximum(answers.tokens - 1, 1)
-    return float((answers.first_s - answers.joined_s).mean()), float(decoded_s.mean())
+    return float((answers.first_s - answers.joined_s).mean()) + outside_s, float(decoded_s.mean())
 
 
 def _profile(run: MeasuredRun) -> HardwareProfile:

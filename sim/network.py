@@ -213,7 +213,7 @@ class Network:
             self.views[sender].send(instruction, 0)
         elif isinstance(instruction, Finished):
             del self.open[instruction.tag]
-            self._next_request(instruction.tag)
+            self._next_request(instruction.tag, self.fleet.request_s)
         else:
             assert isinstance(instruction, Released | Ignored)
 
@@ -226,13 +226,17 @@ class Network:
         _, up = self.wires[self.fleet.target_of(message.tag), drafter]
         up.send(message, self.size_of(message, states))
 
-    def _next_request(self, tag: int) -> None:
-        """Schedule the arrival of the next request of a stream, after all other events at this time."""
+    def _next_request(self, tag: int, after_s: float = 0.0) -> None:
+        """Schedule the arrival of the next request of a stream, after all other events at this time.
+
+        `after_s`: what the stream's last request, and this one, take outside the target's steps.
+        """
         request = next(self.requests[tag], None)
         if request is not None:
             self.scheduled += 1
-            late_s = self.playback.joins_s.get((tag, request.number), 0.0) if "overhead" in self.playback.parts else 0.0
-            arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now) + max(0.0, late_s))
+            if "overhead" in self.playback.parts:
+                after_s = max(0.0, self.playback.joins_s.get((tag, request.number), 0.0))
+            arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now) + after_s)
             arrival.callbacks.append(partial(self._join, tag, request))
 
     def _join(self, tag: int, request: Request, _arrival: Event) -> None:

@@ -158,10 +158,10 @@ class Node(Stations):
         if self.socket_thread is not None:
             self.socket_thread.end()
 
-    def _next_request(self, tag: int) -> None:
+    def _next_request(self, tag: int, after_s: float = 0.0) -> None:
         request = next(self.requests[tag], None)
         if request is not None:
-            opens_s = max(now_s(), self.worker.zero_s + request.not_before_s)
+            opens_s = max(now_s() + after_s, self.worker.zero_s + request.not_before_s)
             self.worker.inbox.put((opens_s, Deliver(join_of(self.fleet, tag, request))))
             return
         del self.requests[tag]
@@ -171,7 +171,7 @@ class Node(Stations):
     def _post(self, instruction: Instruction, content: Content) -> None:
         if isinstance(instruction, Finished):
             note_finished(self.worker.recorded.log, instruction.request, self.outputs.get(instruction.request, ()))
-            self._next_request(instruction.tag)
+            self._next_request(instruction.tag, self.fleet.request_s)
         elif not isinstance(instruction, Ignored) and self.socket_thread is not None:
             self.socket_thread.post(instruction, content, self.worker.event_s)
 

@@ -175,12 +175,12 @@ class ReplayedTarget:
             for event in self.recorded.station.due(time_s - self.zero_s):
                 self.deliver(event, NOTHING, time_s)
 
-    def _next_request(self, tag: int) -> None:
+    def _next_request(self, tag: int, after_s: float = 0.0) -> None:
         request = next(self.requests[tag], None)
         if request is None:
             del self.requests[tag]
         else:
-            opens_s = max(now_s(), self.zero_s + request.not_before_s)
+            opens_s = max(now_s() + after_s, self.zero_s + request.not_before_s)
             self.home.deliver_later(Deliver(join_of(self.home.fleet, tag, request)), opens_s)
 
     def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
@@ -213,7 +213,7 @@ class ReplayedTarget:
                 self.home.post(instruction, NOTHING, time_s)
             case Finished():
                 note_finished(self.recorded.log, instruction.request)
-                self._next_request(instruction.tag)
+                self._next_request(instruction.tag, self.home.fleet.request_s)
             case _:
                 assert isinstance(instruction, Released | Ignored), instruction
 

@@ -28,13 +28,14 @@ class LoadCurve(NamedTuple):
     """A target by requests in flight.
 
     - `rows`: numbers of requests in flight, up to the first limit of its rows; `request_s`: time of a request with so
-      many, its prefill included.
+      many at its target, its prefill included; `outside_s`: what it takes beside that.
     - `full`: requests in flight at which each resource is exhausted, the first one first.
     """
 
     rows: Floats
     request_s: Floats
     full: dict[str, float]
+    outside_s: float
 
     @property
     def per_s(self) -> Floats:
@@ -51,13 +52,13 @@ class LoadCurve(NamedTuple):
         """Time of a request at a load, by Little's law; infinite for a load that the target cannot carry."""
         if per_s > self.capacity_per_s:
             return math.inf
-        return float(np.interp(per_s, [0.0, *self.per_s], [0.0, *self.rows])) / per_s
+        return float(np.interp(per_s, [0.0, *self.per_s], [0.0, *self.rows])) / per_s + self.outside_s
 
     def request_with(self, in_flight: float) -> float:
         """Time of a request with so many in flight; those beyond the last row wait for their turn."""
-        last = float(self.rows[-1])
-        time_s = float(np.interp(in_flight, self.rows, self.request_s))
-        return time_s * max(1.0, in_flight / last)
+        all_s = self.request_s + self.outside_s
+        at_once = self.per_s * all_s
+        return float(np.interp(in_flight, at_once, all_s)) * max(1.0, in_flight / float(at_once[-1]))
 
     def load_of(self, resource: str) -> float:
         """Requests a second at which a resource is exhausted."""
@@ -81,7 +82,7 @@ def load_curve(fleet: Fleet, targets: int = 1) -> LoadCurve:
         full["the drafters' time"] = float(behind[0]) if behind else math.inf
     carried = rows <= most
     ordered = dict(sorted(full.items(), key=lambda item: item[1]))
-    return LoadCurve(rows[carried].astype(float), times_s[carried], ordered)
+    return LoadCurve(rows[carried].astype(float), times_s[carried], ordered, fleet.request_s)
 
 
 class Rounds:

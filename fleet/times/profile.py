@@ -54,7 +54,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         hidden (numbers): Length of the target's hidden states of one token, which EAGLE heads receive: for EAGLE-3 of
             three layers.
         request_s: Time of a request outside its target's steps: HTTP, tokenisation, the way of its first token. TTFT
-            and latency contain it; in a closed loop the next request does not wait for it.
+            and latency contain it, and in a closed loop the next request comes so much later.
         kv: Memory of the KV cache of a target's device. Left out, it has no limit.
         positions (tokens): Number of learned positions of the models; a draft is shortened rather than exceed it. 0
             is no limit.

@@ -250,7 +250,7 @@ def _limits(fleet: Fleet) -> Limits:
         **named, drafts=int(drafts is not None), depth=by.depth, positions=by.positions,
         reads_prompts=int(drafts is not None and drafts.reads_prompts), late=LATE[fleet.verifiers.late],
         group=1 if isinstance(group, One) else group.most, streams=fleet.streams,
-        targets=fleet.verifiers.count,
+        after_s=fleet.request_s, targets=fleet.verifiers.count,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ def next_request(texts: Array, streams: Array, slots: Slots, limits: Limits, clo
     row = streams[stream]
     if row.request + limits.streams < len(texts):
         row.request += limits.streams
-        row.arrives_s = clock.now_s
+        row.arrives_s = clock.now_s + limits.after_s
         row.order = clock.scheduled
         clock.scheduled += 1
         slots.arrivals[(clock.oldest + clock.arriving) % len(streams)] = stream

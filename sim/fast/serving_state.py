@@ -13,7 +13,8 @@ class Limits(NamedTuple):
 
     - `prefill_first`, and `drafts`, `reads_prompts` of targets that draft themselves: 0 or 1.
     - `late`: a value of LATE; `group`: most sessions in a step of a drafter elsewhere.
-    - `streams`: of a closed loop; 0 for arrivals, which are dealt to so many `targets` in turn.
+    - `streams`: of a closed loop, whose next requests arrive `after_s` seconds after the last ones are complete; 0 for
+      arrivals, which are dealt to so many `targets` in turn.
     """
 
     max_num_seqs: int
@@ -29,6 +30,7 @@ class Limits(NamedTuple):
     late: int
     group: int
     streams: int
+    after_s: float
     targets: int
 
 

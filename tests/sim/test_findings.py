@@ -194,10 +194,10 @@ def test_long_simulations_keep_records_only_if_asked(monkeypatch: pytest.MonkeyP
 
 
 def test_time_outside_steps_is_in_ttft_and_latency_of_both_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And in goals: 60 ms are met without it, and missed by all requests with it."""
+    """And in goals: 45 ms are met without it, and missed with it. Closed loops wait for it."""
     verifiers, workload = {"max_num_seqs": 8}, {"requests": 200, "streams": 8, "prompt_tokens": 9, "new_tokens": 20}
     profile = msgspec.structs.replace(estimate("llama-3.1-8b@h100"), request_s=0.0)
-    tables = {"drafters": {"count": 0}, "verifiers": verifiers, "slo": {"ttft_s": 0.06}, "workload": workload}
+    tables = {"drafters": {"count": 0}, "verifiers": verifiers, "slo": {"ttft_s": 0.045}, "workload": workload}
     within, outside = (
         make_scenario({"name": "x", "profile": msgspec.structs.replace(profile, request_s=time_s)} | tables)
         for time_s in (0.0, 0.05)
@@ -205,7 +205,9 @@ def test_time_outside_steps_is_in_ttft_and_latency_of_both_tables(monkeypatch: p
     for kept in (run.KEPT, 100):  # rows of a table, beyond which it is summed
         monkeypatch.setattr(run, "KEPT", kept)
         without, with_it = (measure(observe(scenario, "fast")) for scenario in (within, outside))
-        for name in ("ttft_s", "latency_s"):
-            assert with_it[name].value == pytest.approx(without[name].value + 0.05)
+        for metrics in (without, with_it):  # Little's law
+            in_flight = metrics["throughput"].value / 20 * metrics["latency_s"].value
+            assert in_flight == pytest.approx(8, rel=0.02)
+        assert with_it["ttft_s"].value > without["ttft_s"].value + 0.04
         assert (without["slo_attainment"].value, with_it["slo_attainment"].value) == (1, 0)
-        assert with_it["tpot_s"].value == without["tpot_s"].value
+    assert simulate(outside, path="simpy").digest() == simulate(outside, path="fast").digest()

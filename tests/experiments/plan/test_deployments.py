@@ -96,7 +96,7 @@ def test_no_target_is_without_a_request() -> None:
         assert max(one.fleet.replicas for one in fleets(asked)) == in_flight
     (one,) = fleets(question("8xh100", "llama-3.1-8b@h100", Load(in_flight=4)))
     assert one.fleet.replicas == 4
-    assert mean_request_s(one.curve, Load(in_flight=2), 4) == one.curve.request_s[0]  # two targets are idle
+    assert mean_request_s(one.curve, Load(in_flight=2), 4) == one.curve.request_with(1)  # two targets are idle
 
 
 @pytest.mark.slow
@@ -212,7 +212,7 @@ def test_littles_law_holds_on_a_curve() -> None:
         rows = per_s * curve.request_at(per_s)
         assert curve.request_with(rows) == pytest.approx(curve.request_at(per_s), rel=0.05)
     assert math.isinf(curve.request_at(2 * curve.per_s[-1]))
-    assert curve.request_at(1e-3 * curve.per_s[0]) == pytest.approx(curve.request_s[0])  # a request alone, not 1 / rate
+    assert curve.request_at(1e-3 * curve.per_s[0]) == pytest.approx(curve.request_with(1))  # not 1 / rate
 
 
 @pytest.mark.slow
