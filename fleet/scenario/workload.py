@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from specfleet.fleet.acceptance.sources import LARGEST, uniform_blocks
+from specfleet.fleet.acceptance.sources import LARGEST
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
 from specfleet.fleet.scenario.lengths import TEXTS, Between, Lengths, mean_tokens
@@ -21,7 +21,6 @@ MAX_TOKENS = 5 * 10**7  # tokens of a run: its records need some hundred bytes f
 
 What = Literal["prompts", "answers", "arrivals"]  # parts of a workload with their own random numbers
 SOURCES: dict[What, int] = {"prompts": 1, "answers": 2, "arrivals": 4}  # keys of random sources, one for each part
-Texts = tuple[int, int]
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -51,9 +50,8 @@ def requests_of(fleet: Fleet) -> Requests:
     """
     seed = fleet.seed if fleet.workload.seed is None else fleet.workload.seed
     rng = np.random.default_rng([seed, 1])
-    texts = np.fromiter(chain.from_iterable(_texts(fleet.workload, seed, rng)), dtype=np.int32).reshape(-1, 2)
-    prompts, answers = texts[:, 0].copy(), texts[:, 1].copy()
-    if not len(texts):
+    prompts, answers = _texts(fleet.workload, seed, rng)
+    if not len(prompts):
         raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
     positions = fleet.drafters.positions
     for number in np.flatnonzero(prompts + answers > positions)[:1].tolist() if positions else ():
@@ -62,10 +60,10 @@ def requests_of(fleet: Fleet) -> Requests:
             f"models have learned {positions} positions; lower workload.prompt_tokens or workload.new_tokens"
         )
     if fleet.streams or fleet.workload.arrivals is None:
-        return Requests(prompts, answers, np.zeros(len(texts)))
-    openings_s = islice(_openings_s(fleet, rng, part_source(seed, "arrivals")), len(texts))
+        return Requests(prompts, answers, np.zeros(len(prompts)))
+    openings_s = islice(_openings_s(fleet, rng, part_source(seed, "arrivals")), len(prompts))
     opens_s = np.fromiter(openings_s, dtype=np.float64)
-    if len(opens_s) < len(texts):
+    if len(opens_s) < len(prompts):
         raise InputError(f"scenario {fleet.name!r}: workload.arrivals has {len(opens_s)} arrivals only")
     return Requests(prompts, answers, opens_s)
 
@@ -130,12 +128,13 @@ def has_file(workload: Workload) -> bool:
     return workload.lengths not in ("", *TEXTS) or isinstance(workload.arrivals, Trace)
 
 
-def _texts(workload: Workload, seed: int, rng: np.random.Generator) -> Iterator[Texts]:
-    """Return the tokens of prompt and answer of each request; rows of lengths begin again, a trace ends."""
+def _texts(workload: Workload, seed: int, rng: np.random.Generator) -> NDArray[np.int32]:
+    """Return the tokens of prompts and of answers, shape (2, requests); rows of lengths begin again, a trace ends."""
     if not has_file(workload):
         return _drawn(workload, seed, rng)
     rows = recorded_of(workload).texts
-    return islice(rows if isinstance(workload.arrivals, Trace) else cycle(rows), workload.requests)
+    chosen = islice(rows if isinstance(workload.arrivals, Trace) else cycle(rows), workload.requests)
+    return np.fromiter(chain.from_iterable(chosen), dtype=np.int32).reshape(-1, 2).T
 
 
 def recorded_of(workload: Workload) -> Recorded:
@@ -145,21 +144,25 @@ def recorded_of(workload: Workload) -> Recorded:
     return read_recorded(Path(workload.lengths), timed=False)
 
 
-def _drawn(workload: Workload, seed: int, rng: np.random.Generator) -> Iterator[Texts]:
-    """Yield the tokens of prompt and answer of each request: uniform ones from `rng`, lognormal ones from own numbers.
+def _drawn(workload: Workload, seed: int, rng: np.random.Generator) -> NDArray[np.int32]:
+    """Draw the tokens of prompts and of answers: uniform ones from `rng`, in turn, lognormal ones from own numbers.
 
     Draws of one key therefore leave those of other keys and of arrivals unchanged.
     """
-
-    def lengths(what: What, tokens: int | Between) -> Iterator[int]:
+    parts: dict[What, int | Between] = {"prompts": workload.prompt_tokens, "answers": workload.new_tokens}
+    texts = np.empty((len(parts), workload.requests), dtype=np.int32)
+    uniform: dict[int, Between] = {}
+    for place, (what, tokens) in enumerate(parts.items()):
         if isinstance(tokens, int):
-            return repeat(tokens)
-        if tokens.mean is None:
-            return (int(rng.integers(tokens.low, tokens.high + 1)) for _ in repeat(None))
-        return chain.from_iterable(tokens.at(block).tolist() for block in uniform_blocks(part_source(seed, what)))
-
-    prompts, answers = lengths("prompts", workload.prompt_tokens), lengths("answers", workload.new_tokens)
-    return islice(zip(prompts, answers, strict=False), workload.requests)
+            texts[place] = tokens
+        elif tokens.mean is None:
+            uniform[place] = tokens
+        else:
+            texts[place] = tokens.at(part_source(seed, what).random(workload.requests))
+    if uniform:
+        low, high = np.array([(tokens.low, tokens.high) for tokens in uniform.values()]).T
+        texts[list(uniform)] = rng.integers(low, high + 1, size=(workload.requests, len(uniform))).T
+    return texts
 
 
 def part_source(seed: int, what: What) -> np.random.Generator:

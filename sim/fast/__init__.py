@@ -4,7 +4,9 @@
 2. `serving_arrays.py` lays a fleet out in arrays of the records of `layout.py`, with the links of `arrays.py`;
    `numbers.py` draws random numbers.
 3. `serving.py` is the loop, compiled by numba (`pip install 'specfleet[fast]'`). It calls `serving_rows.py`,
-   `serving_drafters.py` and `serving_times.py`; `events.py` has its heap and its messages. `run.py` drives it.
-4. `serving_findings.py` makes rows and tables of metrics from its log; `table.py` makes the event table.
+   `serving_ends.py`, `serving_drafters.py` and `serving_times.py`; `events.py` has its heap and its messages. `run.py`
+   drives it.
+4. `logged.py`, compiled, makes columns from its log; `table.py` makes the event table from them, and
+   `serving_findings.py` tables of metrics.
 5. `sums.py` sums in the loop what metrics need; `streamed.py` makes the tables of long simulations from that.
 """

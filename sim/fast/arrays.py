@@ -30,9 +30,9 @@ def set_sizes(fleet: Fleet, requests: Array, tags: Array, numbers: Array) -> Non
     requests["opening_bytes"] = _of_each(
         lambda prompt: size_of(DraftRequest(0, 0, 1, prompt + 1, opening=True), prompt), requests["prompt"]
     )
-    # The size of a message is the sum of its parts.
-    of_tag = _of_each(lambda tag: size_of(Leave(tag, 0), 0), tags)
-    of_number = _of_each(lambda number: size_of(Leave(0, number), 0), numbers)
+    # The size of a message is the sum of its parts; that of a number depends on its bits.
+    of_tag = _of_each(lambda bits: size_of(Leave((1 << bits) - 1, 0), 0), np.frexp(tags)[1])
+    of_number = _of_each(lambda bits: size_of(Leave(0, (1 << bits) - 1), 0), np.frexp(numbers)[1])
     requests["leave_bytes"] = of_tag + of_number - size_of(Leave(0, 0), 0)
 
 

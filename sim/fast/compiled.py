@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -56,6 +57,7 @@ def code_of(folder: Path) -> Any:
 
 
 CODE = code_of(Path(__file__).parent)
+CODES: dict[Any, Any] = {}  # of compiled functions
 
 
 def is_cached(function: Function) -> bool:
@@ -67,16 +69,24 @@ def is_cached(function: Function) -> bool:
     return folder is not None and any(Path(folder).glob(names))
 
 
-def ready(function: Function, *arguments: object) -> Function:
-    """Compile a function for these arguments, or load it from disk, and return it.
+@cache
+def announce() -> None:
+    """Say once that functions are compiled."""
+    sys.stderr.write(COMPILING)
 
-    All calls have the same argument types; checking them takes as long as 3,000 rounds. Signals are deferred, because
-    an exception in a callback of the compiler is lost.
+
+def ready(function: Function, *arguments: object) -> Function:
+    """Compile a function for these arguments, or load it from disk, and return its code for their types.
+
+    All calls have the same argument types; checking them takes as long as 100 rounds. Signals are deferred, because an
+    exception in a callback of the compiler is lost.
     """
     made: Any = function
-    if not made.overloads:
-        if not is_cached(function):
-            sys.stderr.write(COMPILING)
+    if made not in CODES:
+        if not made.overloads and not is_cached(function):
+            announce()
         with deferred():
             made.compile(tuple(map(made.typeof_pyval, arguments)))
-    return function
+        (overload,) = made.overloads.values()
+        CODES[made] = overload.entry_point
+    return cast("Function", CODES[made])

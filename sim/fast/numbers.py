@@ -63,14 +63,16 @@ class MultiplierSources:
 
     def refill(self, source: int, numbers: Numbers) -> Numbers:
         """Draw the next block of a source, behind the ratios that are left; return the updated numbers."""
-        left = numbers.pool[numbers.at[source] : numbers.to[source]]
-        block, (start, room) = np.concatenate([left, next(self.blocks[source])]), self.places[source]
+        block, (start, room) = next(self.blocks[source]), self.places[source]
+        if numbers.at[source] < numbers.to[source]:
+            block = np.concatenate([numbers.pool[numbers.at[source] : numbers.to[source]], block])
         if len(block) > room:
-            start, room = self.pool.append(block), len(block)
-            self.places[source] = start, room
-        self.pool.array[start : start + len(block)] = block
+            start = self.pool.append(block)
+            self.places[source] = start, len(block)
+        else:
+            self.pool.array[start : start + len(block)] = block
         numbers.at[source], numbers.to[source] = start, start + len(block)
-        return numbers._replace(pool=self.pool.array)
+        return numbers if numbers.pool is self.pool.array else numbers._replace(pool=self.pool.array)
 
 
 class DealtLengths:

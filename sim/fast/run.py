@@ -8,14 +8,14 @@ import pyarrow as pa
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.compiled import CODE, ready
-from specfleet.sim.fast.events import LENGTHS, OVER, PLACES, RATIOS, ROWS, WAYS
+from specfleet.sim.fast.events import LENGTHS, OVER, PLACES, RATIOS, ROWS, WAYS, Array
 from specfleet.sim.fast.layout import A_BLOCK, A_PART
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.fast.serving_arrays import ServingArrays, serving_of, with_messages, with_rows
-from specfleet.sim.fast.serving_findings import columns_of, findings_of_log, rows_of
+from specfleet.sim.fast.serving_findings import findings_of_log, rows_of
 from specfleet.sim.fast.serving_state import StepLog
 from specfleet.sim.fast.streamed import streamed_findings
-from specfleet.sim.fast.table import RowBatches
+from specfleet.sim.fast.table import RowBatches, columns_of
 
 FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # blocks of the smallest log, and rows of a batch
 KEPT = 1 << 18  # rows up to which metrics come from a whole log
@@ -28,11 +28,7 @@ def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
     Raises InputError as the SimPy path does.
     """
     table = RowBatches(fleet)
-
-    def take(arrays: ServingArrays, log: StepLog) -> None:
-        table.take(columns_of(fleet, arrays, log), int(log.blocks["parts"].sum()))
-
-    arrays = served(fleet, ROOM, take, recorded=True)
+    arrays = served(fleet, ROOM, lambda arrays, log: table.take(columns_of(arrays, log, log.blocks)), recorded=True)
     return table.whole(), table.counts(arrays.stations["written"])
 
 
@@ -50,9 +46,11 @@ def simulate_findings(fleet: Fleet) -> Findings:
 
 def _advance(arrays: ServingArrays, log: StepLog) -> tuple[ServingArrays, int]:
     """Run the loop until its log is full or it is over. Draw the random numbers that it needs, and make room for it."""
+    code = None
     while True:
         arguments = (CODE, *arrays[:-2], log)  # without the sources of random numbers
-        need, subject = ready(run_serving, *arguments)(*arguments)
+        code = code or ready(run_serving, *arguments)
+        need, subject = code(*arguments)
         if need == RATIOS:
             arrays = arrays._replace(numbers=arrays.sources.refill(subject, arrays.numbers))
         elif need == LENGTHS and arrays.lengths is not None:
@@ -68,7 +66,7 @@ def _advance(arrays: ServingArrays, log: StepLog) -> tuple[ServingArrays, int]:
 def served(fleet: Fleet, rows: int, take: Callable[[ServingArrays, StepLog], None], recorded: bool) -> ServingArrays:
     """Run the loop of serving targets to its end; give its log to `take` whenever so many rows are full.
 
-    - `recorded`: whether it goes on to log rows when they are full for the first time.
+    - `recorded`: whether it goes on to log rows when they are full for the first time, in the same log.
     """
     arrays, need = serving_of(fleet, KEPT, recorded), ROWS
     most = len(arrays.slots.running) + 2  # parts of one step
@@ -77,23 +75,24 @@ def served(fleet: Fleet, rows: int, take: Callable[[ServingArrays, StepLog], Non
         arrays, need = _advance(arrays, log)
         clock = arrays.clocks[0]
         if clock["logs"]:
-            take(arrays, StepLog(log.parts[: clock["parts"]].copy(), log.blocks[: clock["blocks"]].copy()))
-        _begin_anew(arrays, log)
-        if need == ROWS and not recorded:
-            clock["logs"], log = 0, StepLog(log.parts[: 2 * most + SILENT], log.blocks[:FIRST_ROOM])
+            take(arrays, StepLog(log.parts[: clock["parts"]], log.blocks[: clock["blocks"]]))
+        running = _running_parts(arrays, log)
+        if need == ROWS and not recorded and clock["logs"]:
+            clock["logs"], log = 0, allocate_parts(2 * most + SILENT)
+        log.parts[: len(running)] = running
+        clock["parts"], clock["blocks"] = len(running), 0
     return arrays
 
 
-def _begin_anew(arrays: ServingArrays, log: StepLog) -> None:
-    """Empty a log, except for the parts of steps that run."""
+def _running_parts(arrays: ServingArrays, log: StepLog) -> Array:
+    """Return the parts of steps that run, which will be the first in the next log."""
     stations = arrays.stations
     busy = np.flatnonzero(stations["is_busy"])
     counts, starts = stations["members"][busy], stations["logged"][busy]
     ends = np.cumsum(counts)
     parts = log.parts[np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)]
-    log.parts[: len(parts)] = parts
     stations["logged"][busy] = ends - counts
-    arrays.clocks["parts"], arrays.clocks["blocks"] = len(parts), 0
+    return parts
 
 
 def allocate_parts(parts: int) -> StepLog:

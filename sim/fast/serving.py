@@ -11,7 +11,8 @@
 5. Before a step's ratios are drawn, and before an event that sends messages, the loop checks the blocks of random
    numbers. If one lacks numbers, the loop returns and continues at the next call.
 
-`serving_rows.py` has the rows of targets, `serving_drafters.py` the drafters elsewhere, `serving_times.py` step times.
+`serving_rows.py` has the rows of targets, `serving_ends.py` ends of their steps, `serving_drafters.py` the drafters
+elsewhere, `serving_times.py` step times.
 `serving_arrays.py` fills the arrays of the records of `layout.py`.
 """
 
@@ -19,7 +20,6 @@ from specfleet.sim.fast.compiled import compiled, compiled_inline, compiled_loop
 from specfleet.sim.fast.events import (
     ARRIVES,
     CHUNK,
-    DECODE,
     DONE,
     DRAFT,
     DRAFT_PREFILL,
@@ -50,20 +50,15 @@ from specfleet.sim.fast.events import (
     take,
 )
 from specfleet.sim.fast.serving_drafters import (
-    decode_late,
     end_group_step,
     plan_group,
     receive_draft,
     receive_leave,
     receive_request,
-    request_draft,
-    send_leave,
 )
+from specfleet.sim.fast.serving_ends import end_draft_step, end_target_step
 from specfleet.sim.fast.serving_rows import (
-    add_work,
     admits,
-    drop_work,
-    free_row,
     open_row,
     plan_draft_step,
     plan_target_step,
@@ -74,17 +69,12 @@ from specfleet.sim.fast.serving_rows import (
 from specfleet.sim.fast.serving_state import DECODE_LATE, WAIT, Laws, Limits, Slots, StepLog
 from specfleet.sim.fast.serving_times import draft_s, draft_step_s, group_step_s, target_step_s
 from specfleet.sim.fast.sums import (
-    CLOSED,
     DRAFTS,
     JOINED,
     OTHERS,
     PROMPTS,
     Sums,
-    add_commit,
-    add_request,
-    add_round,
     add_step,
-    add_verified,
     row_at,
 )
 
@@ -129,21 +119,6 @@ def log_block(
     block.station, block.seq, block.event, block.first, block.parts = here, station.written, event, first, parts
     block.step = station.steps_started if event in (START, DONE) else 0
     station.written += parts
-
-
-@compiled_inline
-def next_request(texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, stream: int) -> None:
-    """Schedule the arrival of the next request of a stream, if any is left."""
-    row = streams[stream]
-    if row.request + limits.streams < len(texts):
-        row.request += limits.streams
-        row.arrives_s = clock.now_s + limits.after_s
-        row.order = clock.scheduled
-        clock.scheduled += 1
-        slots.arrivals[(clock.oldest + clock.arriving) % len(streams)] = stream
-        clock.arriving += 1
-    else:
-        clock.first_done_s = min(clock.first_done_s, clock.now_s)
 
 
 @compiled_inline
@@ -209,131 +184,6 @@ def missing(  # noqa: PLR0911 (one for each reason)
             if lacks(numbers, way.jitter, station.members):
                 return RATIOS, way.jitter
     return OVER, 0
-
-
-@compiled
-def drop_finished(target: Record, streams: Array, slots: Slots) -> None:
-    """Remove the rows of complete texts, which have no blocks."""
-    left = 0
-    for place in range(target.start, target.start + target.running):
-        stream = slots.running[place]
-        if streams[stream].blocks >= 0:
-            slots.running[target.start + left] = stream
-            left += 1
-    target.running = left
-
-
-@compiled_inline
-def send_results(
-    texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, clock: Record, sums: Sums
-) -> None:  # fmt: skip
-    """Let the results of complete requests leave, and their streams send the next ones."""
-    for place in range(target.start, target.start + target.ended):
-        stream = slots.ended[place]
-        row = streams[stream]
-        if row.epoch == 1:
-            row.first_s = clock.now_s
-        times = slots.times[row.request % len(slots.times)]
-        times.joined_s, times.first_s, times.last_s = row.joined_s, row.first_s, clock.now_s
-        add_request(sums, row, texts[row.request], clock.now_s, limits.streams)
-        if limits.streams > 0:
-            next_request(texts, streams, slots, limits, clock, stream)
-        elif row.drafter < 0 or row.epoch == 1:  # else its leave frees it
-            free_row(streams, clock, stream)
-    target.ended = 0
-
-
-@compiled_inline
-def commit(row: Record, request: Record, target: Record, accepted: int, clock: Record, sums: Sums) -> bool:
-    """Commit the tokens of a row, and begin its next epoch; return whether its request is complete."""
-    if row.epoch == 0:
-        row.first_s = clock.now_s
-    tokens = min(accepted + 1, request.goal - row.committed)
-    add_commit(sums, clock.now_s, tokens, request.goal - request.prompt)
-    row.committed += tokens
-    row.epoch += 1
-    row.drafts, row.passed, row.work = 0, 0, NO_STEP
-    if row.committed < request.goal:
-        return False
-    target.free_blocks += row.blocks
-    row.blocks = -1
-    sums.totals[row_at(sums.totals, sums.states[0], clock.now_s), CLOSED] += 1
-    return True
-
-
-@compiled_inline
-def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for each row, are slow)
-    texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, wires: Wires, numbers: Numbers,
-    heap: Array, clock: Record, log: StepLog, sums: Sums,
-) -> None:  # fmt: skip
-    """Commit the outcomes of a step; request the next drafts, or plan the draft that follows."""
-    start, drafting, kept = target.start, False, 0
-    verify_s = target.duration_s - target.ending_s
-    for place in range(start, start + target.members):
-        stream, kind = slots.members[place], slots.kinds[place]
-        row, accepted, finished = streams[stream], 0, False
-        request = texts[row.request]
-        if kind == VERIFY:  # of a late draft, the text has passed the first tokens
-            accepted = max(min(numbers.lengths[stream, row.length], row.share_drafts + row.passed) - row.passed, 0)
-            row.length += 1
-            part = log.parts[target.logged + place - start]
-            part.accepted, part.round = accepted, row.round
-            row.at_target_s = clock.now_s - row.arrived_s
-            gained = min(accepted + 1, request.goal - row.committed)
-            add_verified(sums, clock.now_s, row.share_drafts, accepted, gained, verify_s)
-        row.computed += row.share - row.share_drafts + accepted
-        if kind == DECODE and row.drafter >= 0 and row.committed + 1 < request.goal:
-            add_commit(sums, clock.now_s, 1, request.goal - request.prompt)
-            decode_late(texts, streams, target, slots, wires, numbers, heap, clock, stream)
-        elif kind != CHUNK:
-            if kind == DECODE and row.work == VERIFY:  # the draft came too late
-                drop_work(target, slots, stream)
-            finished = commit(row, request, target, accepted, clock, sums)
-            if finished:
-                if row.drafter >= 0 and row.epoch > 1:
-                    send_leave(texts, streams, wires, numbers, heap, clock, stream)
-                slots.ended[start + target.ended] = stream
-                target.ended += 1
-                if not limits.drafts:
-                    send_results(texts, streams, target, slots, limits, clock, sums)
-            elif limits.drafts:
-                row.granted = drafting = True
-            elif row.drafter >= 0:
-                request_draft(texts, streams, wires, numbers, heap, clock, stream)
-            else:
-                add_work(target, streams, slots, stream, DECODE)
-        if not finished and (limits.reads_prompts or kind != CHUNK):
-            slots.members[start + kept] = stream
-            kept += 1
-    target.members = kept
-    if limits.drafts and kept:
-        target.follows = DRAFTING if drafting else DRAFT_PREFILL
-    else:
-        send_results(texts, streams, target, slots, limits, clock, sums)
-    drop_finished(target, streams, slots)
-
-
-@compiled_inline
-def end_draft_step(
-    texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, clock: Record, log: StepLog,
-    sums: Sums,
-) -> None:  # fmt: skip
-    """Let drafts wait for their verification, and the results of the step before leave."""
-    service_s = target.duration_s - target.ending_s
-    for place in range(target.start, target.start + target.members):
-        stream, tokens = slots.members[place], slots.tokens[place]
-        row = streams[stream]
-        if target.step == DRAFTING and row.epoch != row.drafted_epoch:  # parts of a prompt may draft again
-            log.parts[target.logged + place - target.start].round = row.round = clock.rounds
-            row.drafted_epoch = row.epoch
-            clock.rounds += 1
-            add_round(sums, clock.now_s, tokens, service_s, target.idle_gap_s, -1.0)
-        if row.granted:
-            if row.epoch == 1:
-                row.first_s = clock.now_s
-            row.granted, row.drafts = False, tokens
-            add_work(target, streams, slots, stream, VERIFY)
-    send_results(texts, streams, target, slots, limits, clock, sums)
 
 
 @compiled_loop

@@ -9,70 +9,11 @@ from specfleet.fleet.records.metrics.findings import Findings, end_of
 from specfleet.fleet.records.metrics.tables import COMMITTING, at_drafter, with_differences
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.sim.fast.events import DONE, DRAFT, DRAFTING, JOIN, REQUEST, START, Array
+from specfleet.sim.fast.events import DONE, DRAFT, DRAFTING, REQUEST, START, Array
+from specfleet.sim.fast.logged import FURTHER
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
-from specfleet.sim.fast.table import EVENTS, KINDS, station_names, words_of
-
-SOURCES = {  # of each column: a part of the log or of the arrays, and its field
-    **{name: ("blocks", name) for name in ("time_s", "duration_s", "begun_s", "gap_s")},
-    **{name: ("blocks", name) for name in ("station", "seq", "event", "step")}, "idle_gap_s": ("blocks", "gap_s"),
-    "payload_bytes": ("blocks", "bytes"),
-    **{name: ("parts", name) for name in ("base", "kind", "epoch", "tokens", "accepted", "round", "request")},
-    "flag": ("parts", "epoch"), "tag": ("parts", "request"), "priority": ("parts", "request"),
-    "goal": ("texts", "goal"), "left": ("texts", "goal"),
-}  # fmt: skip
-ONLY_OF = {  # events
-    "duration_s": (DONE,), "accepted": (DONE,), "idle_gap_s": (START,), "goal": (JOIN,), "priority": (JOIN, REQUEST),
-    "flag": (REQUEST,),
-}  # fmt: skip
-FURTHER = ("begun_s", "gap_s", "round", "left")  # not of the event table; `left`: tokens from the base to the goal
-
-
-class LoggedRows:
-    """Rows of the event table, column by column: those of some blocks of a log."""
-
-    def __init__(self, fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array) -> None:
-        targets = range(fleet.verifiers.count)
-        self.priorities: Array = np.array([fleet.verifiers.priority(target) for target in targets])
-        self.serving, self.parts, self.blocks = serving, log.parts, blocks
-        counts = blocks["parts"]
-        self.block: Array = np.repeat(np.arange(len(blocks)), counts)
-        self.within: Array = np.arange(len(self.block)) - np.repeat(np.cumsum(counts) - counts, counts)
-        self.part: Array = blocks["first"][self.block] + self.within
-
-    def column(self, name: str) -> Array | None:
-        """Return a column of numbers; None if the log has none of this name."""
-        if name not in SOURCES:
-            return None
-        where, field = SOURCES[name]
-        match where:
-            case "blocks":
-                values = self.blocks[field][self.block]
-            case "parts":
-                values = self.parts[field][self.part]
-            case _:
-                values = self.serving.texts[field][self.parts["request"][self.part]]
-        if name in ("tag", "priority"):
-            values = self.serving.tags(values)
-        if name == "priority":
-            values = self.priorities[values % len(self.priorities)]
-        if name == "seq":
-            values = values + self.within
-        if name == "left":
-            values = values - self.parts["base"][self.part]
-        if name == "flag":
-            values = values == 1
-        if name not in ONLY_OF:
-            return values
-        return np.where(np.isin(self.blocks["event"], ONLY_OF[name])[self.block], values, 0)
-
-
-def columns_of(fleet: Fleet, serving: ServingArrays, log: StepLog) -> dict[str, Array]:
-    """Return the columns of the event table that the loop writes."""
-    rows = LoggedRows(fleet, serving, log, log.blocks)
-    columns = {name: rows.column(name) for name in SCHEMA.names}
-    return {name: column for name, column in columns.items() if column is not None}
+from specfleet.sim.fast.table import KINDS, columns_of, names_of, station_names, words_of
 
 
 def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findings:
@@ -100,23 +41,23 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
 
 def rows_of(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, further: tuple[str, ...] = ()) -> Table:
     """Return the rows of some blocks of a log as a table, with further columns."""
-    rows = LoggedRows(fleet, serving, log, blocks)
-    named = {"station": station_names(fleet), "event": EVENTS.to_pylist(), "kind": KINDS}
+    columns, named = columns_of(serving, log, blocks), names_of(fleet)
+    count = len(columns["time_s"])
 
     def column(name: str) -> Column:
-        values = rows.column(name)
-        if values is not None and name in named:
-            return words_of(values, named[name])
-        if values is not None:
-            return np.asarray(values, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
+        if name in named:
+            return words_of(columns[name], named[name])
+        if name in columns:
+            numbers: Column = columns[name]
+            return numbers
         value = "simulated" if name == "origin" else Row._field_defaults[name]
         if isinstance(value, str):
-            return Words(np.zeros(len(rows.block), dtype=np.int32), [value])
+            return Words(np.zeros(count, dtype=np.int32), [value])
         if isinstance(value, tuple):
-            return np.fromiter(repeat((), len(rows.block)), dtype=object)
-        return np.full(len(rows.block), value)
+            return np.fromiter(repeat((), count), dtype=object)
+        return np.full(count, value)
 
-    return Table(len(rows.block), (*SCHEMA.names, *further), column)
+    return Table(count, (*SCHEMA.names, *further), column)
 
 
 def _rounds(fleet: Fleet, serving: ServingArrays, log: StepLog, ended: Table, verified: Table) -> Table:
@@ -145,14 +86,14 @@ def _at_drafters(fleet: Fleet, serving: ServingArrays, log: StepLog) -> dict[str
     blocks, parts, count = log.blocks, log.parts, int(serving.clocks["rounds"][0])
     asking, coming = (blocks[blocks["event"] == event] for event in (REQUEST, DRAFT))  # requests number the rounds
     drafting = (blocks["event"] == START) & (blocks["station"] >= fleet.verifiers.count)
-    begun = LoggedRows(fleet, serving, log, blocks[drafting])
+    begun = columns_of(serving, log, blocks[drafting])
     of, returned_s = parts["request"][asking["first"]], np.full(count, np.nan)
     order = np.argsort(of, kind="stable")
     follows = of[order[1:]] == of[order[:-1]]
     returned_s[order[:-1][follows]] = asking["time_s"][order[1:][follows]]
     return {
         "asked_s": asking["time_s"],
-        "begun_s": _by_round(count, begun.parts["round"][begun.part], begun.blocks["time_s"][begun.block]),
+        "begun_s": _by_round(count, begun["round"], begun["time_s"]),
         "arrived_s": _by_round(count, parts["round"][coming["first"]], coming["time_s"]),
         "returned_s": returned_s,
     }

@@ -5,13 +5,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from specfleet.fleet.records.columns import Integers, Words
+from specfleet.fleet.records.columns import Integers, Words, array_of
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.sim.fast.compiled import CODE, ready
 from specfleet.sim.fast.events import Array
+from specfleet.sim.fast.logged import REALS, WHOLES, expand, spell
+from specfleet.sim.fast.serving_arrays import ServingArrays
+from specfleet.sim.fast.serving_state import StepLog
 
-EVENTS = pa.array(["join", "draft-request", "draft", "leave", "start", "done"])  # by their numbers in `events.py`
+EVENTS = ["join", "draft-request", "draft", "leave", "start", "done"]  # by their numbers in `events.py`
 KINDS = ["", "prefill", "draft", "verify", "decode", "chunk", "draft_prefill"]
 
 
@@ -21,26 +25,50 @@ def station_names(fleet: Fleet) -> list[str]:
     return targets + fleet.drafter_names
 
 
+def names_of(fleet: Fleet) -> dict[str, list[str]]:
+    """Return the words of each column of words, by their numbers in the loop."""
+    return {"station": station_names(fleet), "event": EVENTS, "kind": KINDS}
+
+
+def columns_of(serving: ServingArrays, log: StepLog, blocks: Array) -> dict[str, Array]:
+    """Return the rows of some blocks of a log, column by column; words as numbers."""
+    rows = int(blocks["parts"].sum())
+    room = (-(-rows // 8) | 1) * 8  # an odd number of cache lines: columns do not displace each other
+    reals, wholes = np.empty((len(REALS), room)), np.empty((len(WHOLES), room), dtype=np.int64)
+    arguments = CODE, serving.texts, serving.limits.streams, log.parts, blocks, reals, wholes
+    ready(expand, *arguments)(*arguments)
+    return {name: column[:rows] for name, column in zip((*REALS, *WHOLES), (*reals, *wholes), strict=True)}
+
+
+def spelled(codes: Array, words: Sequence[str]) -> pa.Array:
+    """Return a column of words from their places among `words`."""
+    encoded = [word.encode() for word in words]
+    starts = np.cumsum([0, *map(len, encoded)])
+    ends = np.empty(len(codes) + 1, dtype=np.int32)
+    text = np.empty(np.bincount(codes, minlength=len(words)) @ np.diff(starts), dtype=np.uint8)
+    arguments = CODE, codes, np.array(list(b"".join(encoded)), dtype=np.uint8), starts, ends, text
+    ready(spell, *arguments)(*arguments)
+    return pa.Array.from_buffers(pa.string(), len(codes), [None, pa.py_buffer(ends), pa.py_buffer(text)])
+
+
 class RowBatches:
     """Batches of the event table. Constant columns share their memory."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self.named = {"station": pa.array(station_names(fleet)), "event": EVENTS, "kind": pa.array(KINDS)}
+        self.named = names_of(fleet)
         self.constants: dict[str, Array] = {}
         self.batches: list[pa.RecordBatch] = []
 
-    def take(self, written: Mapping[str, Array], count: int) -> None:
-        """Append a row for each place of the columns that the loop has written. The table takes ownership of them."""
+    def take(self, written: Mapping[str, Array]) -> None:
+        """Append a row for each place of the columns that the loop has written, without copies."""
         columns = []
         for field in SCHEMA:
             if field.name not in written:
-                columns.append(self._constant(field, count))
+                columns.append(self._constant(field, len(written["time_s"])))
             elif field.name in self.named:
-                columns.append(self.named[field.name].take(pa.array(written[field.name])))
-            elif field.type == pa.bool_():
-                columns.append(pa.array(written[field.name].astype(np.bool_)))
+                columns.append(spelled(written[field.name], self.named[field.name]))
             else:
-                columns.append(pa.array(written[field.name].astype(field.type.to_pandas_dtype(), copy=False)))
+                columns.append(array_of(written[field.name], field.type))
         self.batches.append(pa.record_batch(columns, schema=SCHEMA))
 
     def _constant(self, field: pa.Field, count: int) -> Array:
@@ -56,8 +84,7 @@ class RowBatches:
 
     def counts(self, written: Array) -> dict[str, int]:
         """Return the number of rows by station, without stations that wrote none."""
-        names = self.named["station"].to_pylist()
-        return {name: count for name, count in zip(names, written.tolist(), strict=True) if count}
+        return {name: count for name, count in zip(self.named["station"], written.tolist(), strict=True) if count}
 
 
 def words_of(numbers: Integers, names: Sequence[str]) -> Words:

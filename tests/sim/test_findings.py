@@ -25,8 +25,9 @@ from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim import run as runs
-from specfleet.sim.fast import run, serving_arrays
+from specfleet.sim.fast import run, serving_arrays, table
 from specfleet.sim.fast.choice import unsupported_in
+from specfleet.sim.fast.logged import expand, spell
 from specfleet.sim.fast.run import simulate_findings, simulate_records
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.fast.serving_findings import rows_of
@@ -170,14 +171,17 @@ def test_records_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert simulate(scenario, path="fast").digest() == expected
 
 
-def test_the_loop_is_compiled_for_one_set_of_types() -> None:
-    """Types are checked before the first call only."""
+def test_the_loop_is_compiled_for_one_set_of_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Types are checked before the first call only; here before each."""
+    for module in (run, table):
+        monkeypatch.setattr(module, "ready", lambda function, *_: function)
     simulate_findings(resolve(star()))
     simulate(star(drafters={"count": 0}), path="fast")
     for drafters in ({"count": 0}, {"place": "target"}):
         simulate(star(drafters=drafters, workload={"streams": 8}), path="fast")
         simulate_findings(resolve(star(drafters=drafters, workload={"streams": 8})))
-    assert len(run_serving.overloads) == 1  # type: ignore[attr-defined]
+    loops: tuple[Any, ...] = (run_serving, expand, spell)
+    assert [len(loop.overloads) for loop in loops] == [1, 1, 1]
 
 
 def test_sweep_cells_of_the_loop_keep_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
