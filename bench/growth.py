@@ -138,8 +138,12 @@ def draw(grown: Mapping[str, Sequence[Cost]], sizes: Sequence[int]) -> Figure:
         for place, label in enumerate(("processor time, s", "peak memory, MB")):
             axes = figure.add_subplot(1, 2, 1 + place)
             for (name, own), colour in zip(grown.items(), LINE_COLOURS, strict=False):
-                axes.loglog(sizes, [cost[place] for cost in own], "o-", color=colour, label=name, markersize=3)
-            axes.set(xlabel="requests", ylabel=label)
+                axes.plot(sizes, [cost[place] for cost in own], "o-", color=colour, label=name, markersize=3)
+            axes.set(xlabel="requests", ylabel=label, xscale="log", xticks=sizes)
+            axes.xaxis.set_major_formatter("{x:g}")
+        figure.axes[0].set_yscale("log")
+        figure.axes[0].yaxis.set_major_formatter("{x:g}")
+        figure.axes[1].set_ylim(bottom=0)
         figure.axes[0].legend()
     return figure
 
