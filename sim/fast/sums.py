@@ -55,8 +55,10 @@ def row_at(table: Array, state: Record, now_s: float) -> int:
                 table[row, 0] = table[2 * row + 1, 0]
                 for column in range(1, table.shape[1]):
                     table[row, column] = table[2 * row, column] + table[2 * row + 1, column]
+            for row in range(half, len(table)):
+                for column in range(table.shape[1]):
+                    table[row, column] = 0.0
             state.row, state.most = half, 2 * state.most
-        table[state.row] = 0.0
     state.now_s, state.moments = now_s, state.moments + 1
     table[state.row, 0] = now_s
     return int(state.row)
