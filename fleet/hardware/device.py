@@ -58,6 +58,8 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a device needs compute of 16 bits (bf16 or fp16), and peaks and shares above 0")
         if any(figure.value > 1 for figure in shares) or self.sharpness.value < 1:
             raise ValueError("shares of peaks are 1 at most, and the sharpness 1 at least")
+        if max(self.product_s.value, self.kernel_s.value, self.link_latency_s.value) > 1:
+            raise ValueError("times of products, kernels and links are 1 s at most")
 
     def figures(self) -> dict[str, Figure]:
         """All figures by name; compute rates as compute.PRECISION."""

@@ -18,10 +18,8 @@ from specfleet.fleet.scenario.names import SimPath
 from specfleet.fleet.scenario.readers import unread, value_of
 from specfleet.fleet.scenario.resolved import Fleet
 
-# Tokens that SimPy decodes in the time of loading the compiled loop, about half a second. The first compilation on a
-# machine takes six seconds more.
+# Tokens that SimPy decodes in the time of loading the compiled loop, about half a second.
 WORTH_LOADING_TOKENS: float = 50_000
-
 
 # Tokens that SimPy decoded in this process although the loop supports the fleet; infinite once the loop is loaded.
 spent = {"tokens": 0.0}

@@ -1,4 +1,4 @@
-"""The event table from the log of the compiled loop, column by column, and its words letter by letter."""
+"""The event table from the log of the compiled loop, column by column."""
 
 from specfleet.sim.fast.compiled import compiled_loop
 from specfleet.sim.fast.events import DONE, JOIN, REQUEST, START, Array
@@ -44,15 +44,3 @@ def expand(_code: Array, texts: Array, streams: int, parts: Array, blocks: Array
             wholes[14, row] = part.round
             wholes[15, row] = goal - part.base
             row += 1
-
-
-@compiled_loop
-def spell(_code: Array, codes: Array, letters: Array, starts: Array, ends: Array, text: Array) -> None:
-    """Write the words of a column one after the other; `starts`: of the letters of each word, and their end."""
-    to = 0
-    ends[0] = 0
-    for row in range(len(codes)):
-        for place in range(starts[codes[row]], starts[codes[row] + 1]):
-            text[to] = letters[place]
-            to += 1
-        ends[row + 1] = to

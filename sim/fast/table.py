@@ -11,7 +11,7 @@ from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.compiled import CODE, ready
 from specfleet.sim.fast.events import Array
-from specfleet.sim.fast.logged import REALS, WHOLES, expand, spell
+from specfleet.sim.fast.logged import REALS, WHOLES, expand
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
 
@@ -40,22 +40,11 @@ def columns_of(serving: ServingArrays, log: StepLog, blocks: Array) -> dict[str,
     return {name: column[:rows] for name, column in zip((*REALS, *WHOLES), (*reals, *wholes), strict=True)}
 
 
-def spelled(codes: Array, words: Sequence[str]) -> pa.Array:
-    """Return a column of words from their places among `words`."""
-    encoded = [word.encode() for word in words]
-    starts = np.cumsum([0, *map(len, encoded)])
-    ends = np.empty(len(codes) + 1, dtype=np.int32)
-    text = np.empty(np.bincount(codes, minlength=len(words)) @ np.diff(starts), dtype=np.uint8)
-    arguments = CODE, codes, np.array(list(b"".join(encoded)), dtype=np.uint8), starts, ends, text
-    ready(spell, *arguments)(*arguments)
-    return pa.Array.from_buffers(pa.string(), len(codes), [None, pa.py_buffer(ends), pa.py_buffer(text)])
-
-
 class RowBatches:
     """Batches of the event table. Constant columns share their memory."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self.named = names_of(fleet)
+        self.words = {name: pa.array(words) for name, words in names_of(fleet).items()}
         self.constants: dict[str, Array] = {}
         self.batches: list[pa.RecordBatch] = []
 
@@ -65,8 +54,8 @@ class RowBatches:
         for field in SCHEMA:
             if field.name not in written:
                 columns.append(self._constant(field, len(written["time_s"])))
-            elif field.name in self.named:
-                columns.append(spelled(written[field.name], self.named[field.name]))
+            elif field.name in self.words:
+                columns.append(self.words[field.name].take(pa.array(written[field.name])))
             else:
                 columns.append(array_of(written[field.name], field.type))
         self.batches.append(pa.record_batch(columns, schema=SCHEMA))
@@ -84,7 +73,8 @@ class RowBatches:
 
     def counts(self, written: Array) -> dict[str, int]:
         """Return the number of rows by station, without stations that wrote none."""
-        return {name: count for name, count in zip(self.named["station"], written.tolist(), strict=True) if count}
+        counts = zip(self.words["station"].to_pylist(), written.tolist(), strict=True)
+        return {name: count for name, count in counts if count}
 
 
 def words_of(numbers: Integers, names: Sequence[str]) -> Words:

@@ -7,6 +7,7 @@ import pytest
 
 from specfleet.experiments.console.printing import print_table
 from specfleet.fleet.records.run import write_run
+from specfleet.sim.fast import choice
 from specfleet.sim.run import simulate
 from tests.helpers.cli import Say, all_commands
 from tests.helpers.stars import star
@@ -194,5 +195,8 @@ def test_the_options_of_plan_are_in_panels(say: Say) -> None:
         (["--set", "verifiers.patience_s=9"], "simpy, for the compiled loop does not know verifiers.patience_s = 9.0"),
     ],
 )
-def test_a_verbose_simulation_names_its_path_and_the_reason(changes: list[str], path: str, say: Say) -> None:
+def test_a_verbose_simulation_names_its_path_and_the_reason(
+    changes: list[str], path: str, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(choice.spent, "tokens", 0.0)  # as in a fresh process
     assert f"path: {path}" in say("simulate", "star", "--set", "workload.requests=9", *changes, "-v").err

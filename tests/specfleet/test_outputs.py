@@ -43,7 +43,7 @@ def test_every_path_option_is_classified_as_read_or_written() -> None:
     assert {option for _, param in of_paths() for option in param.opts} >= READ
     assert {name for name, _ in WRITERS} == {
         "simulate", "run", "sweep", "calibrate", "demo", "figure", "node", "join", "keys",
-        "init", "profile estimate", "import", "plan", "report",
+        "init", "profile estimate", "import", "plan", "report", "explore",
     }  # fmt: skip
 
 
