@@ -181,4 +181,5 @@ def _names(candidate: Candidate) -> str:
     """Say, in a comment of the shell, which a line break would end, for which checkpoints the names stand."""
     model, precisions = _checkpoint(candidate.target.rpartition("@")[0]), _published_in(candidate)
     names = [f"{model} in {precisions}" if precisions else model, _drafting(candidate)[1]]
-    return f"# names stand for folders or hub names of checkpoints: {' '.join(', '.join(filter(None, names)).split())}"
+    said = " ".join(", ".join(filter(None, names)).split())
+    return f"# limits fit the planned load; names stand for folders or hub names of checkpoints: {said}"

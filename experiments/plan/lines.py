@@ -77,7 +77,8 @@ def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reache
     rate = [] if search.question.load.per_s else list(_rate(row, ranges))
     said = [f"{goal.text}: {goal.state}" for goal in goals]
     yield f"gives: {'; '.join([*rate, *times, *said])}"
-    cache = "" if row.kv_share is None else f", in {row.kv_share:.0%} of its KV cache"
+    share = "" if row.kv_share is None else "under 1%" if row.kv_share < 0.01 else f"{row.kv_share:.0%}"
+    cache = f", in {share} of its KV cache" if share else ""
     yield f"runs: {row.in_flight:.3g} requests at once at each target{cache}"
 
 
@@ -129,7 +130,7 @@ def _limit(search: Simulations) -> str:
     if not best.drafters and best.replicas * rows <= MAX_IN_FLIGHT:
         once, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
-        line += f"; simulated at that number: {once / answer:.3g}/s, at twice as many {twice / once - 1:+.0%}"
+        line += f"; simulated with so many: {once / answer:.3g} requests/s, with twice as many {twice / once - 1:+.0%}"
         if question.load.per_s and search.winner is not None and question.goals:
             line += f"; the goals hold {_edge(search)}"
     return line
@@ -175,4 +176,4 @@ def _outcome(search: Simulations, *ends: Values) -> str:
     if any(values["overload"] for values in ends):
         return "more than it carries"
     lost = dict.fromkeys(text for values in ends for text in missed(search, values))
-    return f"misses {', '.join(lost)}" if lost else "meets the goals" if search.question.goals else "ranges end there"
+    return f"misses {', '.join(lost)}" if lost else "meets the goals" if search.question.goals else "what ranges count"

@@ -19,8 +19,8 @@ Best = tuple[Simulations, list[Row]]
 
 def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     """Say the best fleet by load, what may turn that, how deep to draft, and how to start the servers."""
-    runs = [list(run) for _, run in groupby(by_load, key=lambda pair: _method(pair[1][0]))]  # of neighbouring loads
-    spans = [f"{span([rows[0].load for _, rows in run])}: {_method(run[0][1][0])}{_level(run)}" for run in runs]
+    runs = [list(run) for _, run in groupby(by_load, key=_best)]  # of neighbouring loads
+    spans = [f"{span([rows[0].load for _, rows in run])}: {_best(run[0])}{_level(run)}" for run in runs]
     yield "best: " + "; ".join(spans)
     yield f"ranges: {_ranges(by_load)}"
     fleet, depths = _depths(by_load)
@@ -70,6 +70,11 @@ def rows_at_once(search: Simulations, row: Row) -> int:
     """Return the limit of a server's requests: as simulated, and in a closed loop the requests at a target."""
     limit = search.best[0].candidate.base.verifiers.max_num_seqs
     return limit if search.question.load.per_s else max(round(row.in_flight), 1)
+
+
+def _best(of_load: Best) -> str:
+    search, rows = of_load
+    return f"{'none meets the goals; closest: ' if search.winner is None else ''}{_method(rows[0])}"
 
 
 def _method(row: Row) -> str:

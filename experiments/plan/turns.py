@@ -56,7 +56,8 @@ def by_acceptance(search: Simulations) -> Turn | None:
     by = _edge(turned, 0.0, 1.0, HALVINGS)
     elsewhere = f" at {rival.candidate.target}" if rival and rival.candidate.target != best.candidate.target else ""
     wins = f"{rival.candidate.name}{elsewhere} wins" if rival else "a goal is missed"
-    return f"{wins} at acceptance ", f"{-by if best.depth else by:+.2f}"
+    drafter = changed.candidate.name.partition(" on ")[0]
+    return f"{wins} if acceptance of {drafter} is {'lower' if best.depth else 'higher'} by ", f"{by:.2f}"
 
 
 def by_link(search: Simulations) -> Turn | None:
@@ -97,11 +98,13 @@ def by_link(search: Simulations) -> Turn | None:
     at_edge = on_link(10**edge)
     if not at_edge:
         return "never", ""
-    paying = [one.fleet.sharing for one in (*kept, *at_edge) if one.fleet.drafters and score(one) <= least]
+    tried = [search.estimates[title].fleet for title, values in search.values.items() if values]
+    paying = [fleet.sharing for fleet in tried if fleet.drafters and search.gap(fleet, others[0]).value <= 0]
+    paying = paying or [one.fleet.sharing for one in (*kept, *at_edge) if one.fleet.drafters and score(one) <= least]
     few = f"from {min(paying)} target{'s' * (min(paying) > 1)} a drafter on, " if paying else ""
     says = "never, even on a link of 0 ms" if never else f"{few}up to a link of {1e3 * 10**edge:.2g} ms"
     best = [one.fleet for one in at_edge if apart and apart.is_slow and one.fleet.title == apart.title]
-    return f"{says} (equations); simulated there ", _checked(search, [*best, at_edge[0].fleet][0], others[0])
+    return f"{says} (equations); a simulation on that link: ", _checked(search, [*best, at_edge[0].fleet][0], others[0])
 
 
 def _checked(search: Simulations, fleet: Deployment, other: Deployment) -> str:

@@ -108,13 +108,15 @@ def test_a_star_is_answered_by_its_targets(star: Plan) -> None:
 def test_a_drafter_elsewhere_pays_up_to_the_link_where_others_cost_as_little() -> None:
     found = specfleet.plan("star", SMALL, vary=["verifiers.count=1:4", "drafters.depth=4"], jobs=1)
     (line,) = [line for line in found.lines if line.startswith("a drafter elsewhere pays")]
-    pays = re.search(r"from (\d) targets? .*to a link of ([\d.]+) ms \(equations\); simulated there (.*)", line)
+    pays = re.search(
+        r"from (\d) targets? .*to a link of ([\d.]+) ms \(equations\); a simulation on that link: (.*)", line
+    )
     assert pays is not None, line
     gap = re.sub(r"\+(\d+)% cost", r"\1", pays[3])
     assert gap == "level" or int(gap) <= 10  # none by equations
     apart = [row for row in found.rows if row.drafters and row.targets == int(pays[1]) * row.drafters]
     plain = next(row for row in found.rows if not row.depth)
-    assert min(row.per_million for row in apart) <= 1.05 * plain.per_million
+    assert min(row.per_million for row in apart) <= 1.01 * plain.per_million
     assert found.chosen.drafters
 
 
