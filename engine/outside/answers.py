@@ -201,7 +201,7 @@ def run_on_server(scenario: Scenario, url: str, report: Callable[[str], None] = 
     The workload is the scenario's; its other keys describe the server, and are not checked there. `report` is called
     with lines on progress, acceptance, and counts that do not add up. Raises InputError as `ask_all`.
     """
-    fleet = with_positions(resolve(scenario))
+    fleet = msgspec.structs.replace(with_positions(resolve(scenario)), request_s=0.0)  # its answers have that time
     job = job_of(fleet)
     answers = ask_all(url, job, report)
     for line in remarks(answers, {request.number: request.new_tokens for stream in job.streams for request in stream}):

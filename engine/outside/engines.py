@@ -127,7 +127,7 @@ class OutsideEngine(contextlib.AbstractContextManager["OutsideEngine"]):
 
         Raises InputError for a scenario that the engine cannot run, NodeDiedError if its process fails.
         """
-        fleet = with_positions(resolve(scenario))
+        fleet = msgspec.structs.replace(with_positions(resolve(scenario)), request_s=0.0)  # its records have that time
         settings = settings_of(fleet, scenario)
         key = msgspec.json.encode(settings)
         driver = self.drivers.pop(key, None)

@@ -212,7 +212,7 @@ def _at(
 
 
 def _published(wanted: Wanted, target: Placed, drafter: Placed | None) -> tuple[PerPosition, str]:
-    """Return the acceptance that somebody published of a pair, and what it is."""
+    """Return the published acceptance of a pair, and what it is."""
     word = LOOKUP if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
     row = find_published(wanted, shipped_name(target.shape.name), word)
     said = f"{row.name}{'' if row.temperature is None else f', temperature {row.temperature:g}'}; {row.source}"

@@ -28,7 +28,7 @@ ANY: Range = (0.0, math.inf)
 
 
 class Errors(NamedTuple):
-    """What measurements took over predictions: of steps and TPOT, and of TTFT; `of`: whose they are."""
+    """What measurements took over predictions: of steps and TPOT, and of TTFT; `of`: what was measured."""
 
     steps: Range
     ttft: Range

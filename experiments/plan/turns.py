@@ -72,7 +72,7 @@ def by_link(search: Simulations) -> Turn | None:
         return None
     known = list(search.estimates.values())
     kept = able(question, known)
-    if not any(one.fleet.drafters for one in kept):  # equations cannot tell who meets the goals: the simulation will
+    if not any(one.fleet.drafters for one in kept):  # equations cannot say which meet the goals: the simulation will
         question, kept = msgspec.structs.replace(question, goals=()), known
     score = partial(_score, question)
     least = min((score(one) for one in kept if not one.fleet.drafters), default=math.inf)

@@ -30,7 +30,7 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     - `target`, `drafter`: shipped names; heads and modules by kind, prompt lookup as `lookup`.
     - `engine`, `temperature`: where the source states them.
-    - `positions`: shares of all drafts whose tokens up to there passed.
+    - `positions`: shares of all drafts that passed up to there.
     - `means`: depths (tokens), and mean accepted lengths with the bonus token, by depth.
     """
 

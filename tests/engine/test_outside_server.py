@@ -155,6 +155,12 @@ def test_requests_and_metrics_are_those_of_the_answers(url: str) -> None:
     assert said == ["acceptance by /metrics: 2.00 draft tokens a round, without the bonus token"]
 
 
+def test_a_servers_times_have_no_assumed_time_added(url: str) -> None:
+    times = {"draft": {"base_s": 0.01}, "verify": {"base_s": 0.01}, "request_s": 5.0}
+    run = run_on_server(change_scenario(scenario(), {"profile": {"name": "estimated"} | times}), url)
+    assert measure(run)["ttft_s"].value < 1
+
+
 def test_streams_wait_for_their_answers(url: str) -> None:
     rows = run_on_server(scenario(), url).frame()
     for _, own in rows.groupby("tag"):
