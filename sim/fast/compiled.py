@@ -1,7 +1,9 @@
 """Compilation by numba, an optional extra: `pip install 'specfleet[fast]'`."""
 
+import fcntl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -75,6 +77,17 @@ def announce() -> None:
     sys.stderr.write(COMPILING)
 
 
+@contextmanager
+def in_turn(folder: str | None) -> Iterator[None]:
+    """Exclude all other processes that fill this folder; a process that ends, even killed, makes room for the next."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # where nothing can be written, each process compiles
+            if folder is not None:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                fcntl.flock(stack.enter_context((Path(folder) / "compiling.lock").open("w")), fcntl.LOCK_EX)
+        yield
+
+
 def ready(function: Function, *arguments: object) -> Function:
     """Compile a function for these arguments, or load it from disk, and return its code for their types.
 
@@ -85,7 +98,7 @@ def ready(function: Function, *arguments: object) -> Function:
     if made not in CODES:
         if not made.overloads and not is_cached(function):
             announce()
-        with deferred():
+        with in_turn(made.stats.cache_path), deferred():
             made.compile(tuple(map(made.typeof_pyval, arguments)))
         (overload,) = made.overloads.values()
         CODES[made] = overload.entry_point

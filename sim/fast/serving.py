@@ -242,6 +242,8 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
             if station.is_drafter and station.step == DRAFTING:
                 duration_s = draft_s(laws, station, ratio, streams, slots)
             station.duration_s = duration_s + station.ending_s
+            if clock.logs == 0:  # a step without rows has the places of its station
+                clock.parts = station.start
             station.logged = clock.parts
             for place in range(station.start, station.start + station.members):
                 stream, kind = slots.members[place], slots.kinds[place]

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +187,38 @@ def test_loops_are_compiled_anew_after_a_change_of_a_function(tmp_path: Path) ->
         return subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, check=True).stdout
 
     assert [outcome(change) for change in ("x + 1", "x + 1", "x - 1")] == ["11 0\n", "11 1\n", "9 0\n"]
+
+
+def test_processes_that_begin_together_compile_once(tmp_path: Path) -> None:
+    """Two wait for a process that holds the lock; it is killed, and one of them compiles."""
+    (tmp_path / "loop.py").write_text(
+        "import sys, time\n"
+        "from specfleet.sim.fast.compiled import compiled_loop, in_turn, ready\n\n\n"
+        "@compiled_loop\n"
+        "def run(x):\n"
+        "    return x + 1\n\n\n"
+        "print('begun', flush=True)\n"
+        "if sys.argv[1] == 'holds':\n"
+        "    with in_turn(run.stats.cache_path):\n"
+        "        print('holds', flush=True)\n"
+        "        time.sleep(60)\n"
+        "print(ready(run, 10)(10), sum(run.stats.cache_hits.values()))\n"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    begin = partial(subprocess.Popen, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, str(tmp_path / "loop.py")]
+    with begin([*command, "holds"]) as holder:
+        assert [read_line(holder) for _ in range(2)] == ["begun", "holds"]
+        waiting = [begin([*command, "waits"]) for _ in range(2)]
+        assert [read_line(process) for process in waiting] == ["begun", "begun"]
+        holder.kill()
+    outcomes = [process.communicate() for process in waiting]
+    assert sorted(outcomes) == [("11 0\n", COMPILING), ("11 1\n", COMPILING)]
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
 
 
 def test_compiled_code_is_in_one_folder() -> None:
