@@ -22,16 +22,15 @@ COMPILING = "compiling the simulator's fast loop, some seconds, once on this mac
 UNCOUNTED = {"_nrt": False, "error_model": "numpy"}
 
 
-def compiled(function: Function) -> Function:
+def compiled(function: Function, **options: Any) -> Function:
     """Return a function that numba compiles for each loop that calls it. The function must not allocate arrays."""
     njit: Any = numba.njit  # its type stubs lack "_nrt"
-    return cast("Function", njit(**UNCOUNTED)(function))
+    return cast("Function", njit(**options, **UNCOUNTED)(function))
 
 
 def compiled_inline(function: Function) -> Function:
     """Return a function that numba compiles into each of its callers: for calls with many arrays, which are slow."""
-    njit: Any = numba.njit
-    return cast("Function", njit(inline="always", **UNCOUNTED)(function))
+    return compiled(function, inline="always")
 
 
 def compiled_loop(function: Function) -> Function:
@@ -40,12 +39,10 @@ def compiled_loop(function: Function) -> Function:
     Numba caches it in the folder of the source file, in a folder of the user, or in NUMBA_CACHE_DIR. If none is
     writable, each process compiles it.
     """
-    njit: Any = numba.njit
     try:
-        made = njit(cache=True, **UNCOUNTED)(function)
+        return compiled(function, cache=True)
     except RuntimeError:  # no writable folder
-        made = compiled(function)
-    return cast("Function", made)
+        return compiled(function)
 
 
 def code_of(folder: Path) -> Any:

@@ -13,7 +13,7 @@ FURTHER = ("begun_s", "gap_s", "round", "left")  # behind those of the event tab
 
 @compiled_loop
 def expand(_code: Array, texts: Array, streams: int, parts: Array, blocks: Array, reals: Array, wholes: Array) -> None:
-    """Write the rows of some blocks of a log, shapes (REALS, rows) and (WHOLES, rows), with or without the last two.
+    """Write the rows of some blocks of a log, shapes (REALS, rows) and (WHOLES, rows), or without the last two of each.
 
     - `streams`: of a closed loop.
     """

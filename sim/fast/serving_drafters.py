@@ -182,7 +182,7 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
 
 
 @compiled_inline
-def end_group_step(
+def end_group(
     streams: Array, drafter: Record, wires: Wires, numbers: Numbers, heap: Array, clock: Record, log: StepLog,
     sums: Sums,
 ) -> None:  # fmt: skip

@@ -84,7 +84,7 @@ def _spelled(numbers: Array, names: Sequence[str]) -> pa.Array:
     words = [name.encode() for name in names]
     starts, letters = np.cumsum([0, *map(len, words)], dtype=np.int32), np.frombuffer(b"".join(words), dtype=np.uint8)
     ends = np.zeros(len(numbers) + 1, dtype=np.int32)
-    text = np.empty(int(np.diff(starts)[numbers].sum()), dtype=np.uint8)
+    text = np.empty(len(numbers) * max(map(len, words)), dtype=np.uint8)  # more than is used, thus never in memory
     arguments = CODE, numbers, letters, starts, ends, text
     ready(spell, *arguments)(*arguments)
     return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(ends), pa.py_buffer(text))
