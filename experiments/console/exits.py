@@ -49,7 +49,6 @@ def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoR
     `name` begins the line.
     """
     keep_freed_memory()
-    gc.set_threshold(50_000)  # collections during imports would take a twentieth of a small simulation
     nowhere = Path(os.devnull)
     sys.stdout, sys.stderr = (stream or nowhere.open("w") for stream in (sys.stdout, sys.stderr))  # None if closed
     status: int | str | None
