@@ -30,7 +30,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     """Bring links that leave docs/ to the pages that stand for them; brackets of options are no links."""
     up = "../" * page.file.src_uri.count("/")
     for source, name in PAGES.items():
@@ -49,4 +49,6 @@ class Examples(Extension):
     def on_object(self, *, obj: Object, **kwargs: Any) -> None:
         """Fence the examples of a docstring."""
         if obj.docstring is not None:
-            obj.docstring.value = EXAMPLE.sub(lambda lines: f"```python\n{lines[0].rstrip()}\n```\n", obj.docstring.value)
+            obj.docstring.value = EXAMPLE.sub(
+                lambda lines: f"```python\n{lines[0].rstrip()}\n```\n", obj.docstring.value
+            )
