@@ -25,6 +25,7 @@ from specfleet.fleet.hardware.passes import (
 )
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
+from specfleet.fleet.hardware.tables import Measured
 from specfleet.fleet.policies.continuous import ContinuousBatching
 from specfleet.fleet.policies.shapes import CHAIN
 from specfleet.fleet.scenario.resolve import resolve
@@ -271,6 +272,21 @@ def test_mixtures_have_host_times_of_their_own() -> None:
     assert engine.mixture_row_s is not None
     assert (dense.request_s, dense.verify.per_row_s) == (engine.request_s.value, engine.row_s.value)
     assert (mixture.request_s, mixture.verify.per_row_s) == (engine.mixture_request_s.value, engine.mixture_row_s.value)
+    assert engine.mixture_step_s is not None
+    assert dense.verify.base_s == engine.step_s.value + engine.row_s.value
+    assert mixture.verify.base_s == engine.mixture_step_s.value + engine.mixture_row_s.value
+
+
+@pytest.mark.parametrize("tabled", [None, Measured((1.0, 2.0), (0.0, 0.0))])
+def test_layers_with_experts_take_longer_on_several_devices(tabled: Measured | None) -> None:
+    """TensorRT-LLM's tables hold what rooflines lack."""
+    for count in (1, 8):
+        placed = msgspec.structs.replace(placed_of(f"glm-4.5-air@{count}xb200:fp8", "trtllm"), tabled=tabled)
+        none = msgspec.structs.replace(placed.engine, mixture_layer_s=Figure(0.0, "assumed: none"))
+        without = roofline_of(msgspec.structs.replace(placed, engine=none))
+        added_s = (count > 1 and tabled is None) * placed.engine.mixture_layer_s.value
+        longer_s = roofline_of(placed).products_s(16) - without.products_s(16)
+        assert longer_s == pytest.approx(placed.shape.expert_layers * added_s)
 
 
 def _default(name: str) -> Any:
