@@ -24,6 +24,7 @@ NAMES = {  # of methods, at vLLM and at SGLang
     "eagle3": ("eagle3", "EAGLE3"), "mtp": ("mtp", "EAGLE"),
 }  # fmt: skip
 ADAPTIVE = ("EAGLE", "EAGLE3")  # algorithms of SGLang that change depth
+SINCE = {"vllm": "0.24", "sglang": "0.5.13", "depth 0": "0.5.14"}  # versions that change depth by requests at once
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
 LIMITS = {  # of servers, where a user states them: options of vLLM, of SGLang
     "gpu_memory_utilization": ("--gpu-memory-utilization {}", "--mem-fraction-static {}"),
@@ -98,10 +99,13 @@ def schedule_options(candidate: Candidate, depths: Sequence[tuple[float, int]]) 
     firsts, ends = [1, *(end + 1 for end in ends)], [*ends, candidate.base.verifiers.max_num_seqs]
     table = [[first, end, depth] for first, end, (_, depth) in zip(firsts, ends, runs, strict=True) if first <= end]
     tokens = {"num_speculative_tokens": max(depth for *_, depth in table)}
-    yield _speculative_config(candidate, tokens | {"num_speculative_tokens_per_batch_size": table})
+    config = _speculative_config(candidate, tokens | {"num_speculative_tokens_per_batch_size": table})
+    yield f"{config}  # vLLM {SINCE['vllm']} or newer"
     if NAMES[_drafting(candidate)[0]][1] in ADAPTIVE:
         steps = {str(first): {"candidate_steps": [depth]} for first, _, depth in table}
-        yield f"echo {quote(json.dumps(steps))} > k.json  # --speculative-adaptive --speculative-adaptive-config k.json"
+        since = SINCE["depth 0" if any(depth == 0 for *_, depth in table) else "sglang"]
+        options = f"--speculative-adaptive --speculative-adaptive-config k.json, SGLang {since} or newer"
+        yield f"echo {quote(json.dumps(steps))} > k.json  # {options}"
 
 
 def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:

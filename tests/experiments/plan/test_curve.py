@@ -46,6 +46,10 @@ def test_a_schedule_has_one_depth_for_every_batch() -> None:
     assert table == [[1, 16, 5], [17, 64, 3], [65, 1024, 0]]
     assert config["num_speculative_tokens"] == 5
     assert json.loads(sglang[1]) == {str(first): {"candidate_steps": [depth]} for first, _, depth in table}
+    assert [option.partition(" or newer")[0].rpartition(" ")[2] for option in schedule_options(head, BY_LOAD)] == [
+        "0.24",
+        "0.5.14",
+    ]
     assert len(list(schedule_options(small, BY_LOAD))) == 1  # SGLang changes the depth of heads alone
     assert list(schedule_options(head, BY_LOAD[:2])) == []
 
