@@ -24,7 +24,7 @@ from specfleet.fleet.policies.order import rate_limits
 from specfleet.fleet.records.columns import Bools, Integers, Series, Table
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
-from specfleet.fleet.records.metrics.tables import at_drafter, requests_of
+from specfleet.fleet.records.metrics.tables import at_drafter
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson
 from specfleet.fleet.scenario.names import DRAFTER, ROUTER
 from specfleet.fleet.scenario.resolved import Fleet
