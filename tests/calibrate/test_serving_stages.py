@@ -11,9 +11,8 @@ pytest.importorskip("transformers")
 from specfleet.calibration.host import calibrate
 from specfleet.calibration.loops import Elsewhere, run_loops
 from specfleet.calibration.measurements import Effort
-from specfleet.calibration.run import bench_of
+from specfleet.calibration.run import bench_of, loops_name
 from specfleet.calibration.run import calibrate as calibrate_scenario
-from specfleet.calibration.run import loops_name
 from specfleet.calibration.stages import Asked
 from specfleet.engine.launch.bodies import LESS_MEMORY
 from specfleet.experiments.notes import notes_of
