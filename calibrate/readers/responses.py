@@ -4,12 +4,11 @@
   answer, of the final usage chunk.
 - SGLang: `meta_info` of /generate, or of the choices of its OpenAI API with `return_spec_tokens_details: true`.
 - AIPerf: `spec_decode_acceptance` in the lines of profile_export.jsonl (`--export-level records`), beside the request's
-  own metrics; or one histogram of all requests in its JSON export.
+  own metrics.
 
 A file is one response, a list of them, or one a line.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import compress
@@ -21,9 +20,7 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from specfleet.calibration.readers.clients import asking, is_warm_up, make_load, read_record
-from specfleet.calibration.readers.counts import counts_of, rounds_of
 from specfleet.calibration.readers.entries import found_in, read_entries, table_of
-from specfleet.calibration.readers.laws import at_most, rounds_to
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.requests import (
     ByLength,
@@ -37,12 +34,10 @@ from specfleet.calibration.readers.requests import (
     Tokens,
     make_recording,
 )
-from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
 
 HISTOGRAM, PROPOSED, CORRECT = "spec_correct_drafts_histogram", "spec_num_proposed_drafts", "spec_num_correct_drafts"
 OLDER = {HISTOGRAM: "spec_accept_histogram", PROPOSED: "spec_draft_token_num", CORRECT: "spec_accept_token_num"}
-POOLED = "pooled_spec_decode_acceptance_histogram"
 
 
 class VllmCounts(RequestCounts, frozen=True, kw_only=True):
@@ -154,23 +149,8 @@ def _counts(format_: Format, origin: str, content: dict[str, Any]) -> RequestCou
 read_vllm, read_sglang = partial(read_responses, VLLM), partial(read_responses, SGLANG)
 
 
-class Total(msgspec.Struct, frozen=True):
-    """A metric of the whole run."""
-
-    avg: Annotated[float, Meta(ge=0, le=1e12)]
-
-
-class Pooled(msgspec.Struct, frozen=True):
-    """Acceptance in AIPerf's aggregate export."""
-
-    pooled_spec_decode_acceptance_histogram: Sparse
-    total_spec_decode_steps: Total | Annotated[float, Meta(ge=0, le=1e12)] | None = None
-    total_accepted_draft_tokens: Total | None = None
-    total_draft_tokens: Total | None = None
-
-
 def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recording:
-    """Read records, or the histogram of all requests, which has to be given alone; requests to warm up are left out.
+    """Read records; requests to warm up are left out.
 
     - `in_flight`: requests that the client kept in flight, 0 if they arrived by themselves.
 
@@ -178,10 +158,6 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
     """
     entries = []
     for origin, entry in read_entries(files):
-        if isinstance(entry, dict) and POOLED in entry:
-            if len(files) > 1:
-                raise InputError(f"{origin}: holds all requests together; give it alone")
-            return _pooled(origin, convert(entry, Pooled, origin))
         if not is_warm_up(table_of(entry, origin)):
             entries.append((origin, entry))
     records = [read_record(origin, entry) for origin, entry in entries]
@@ -206,24 +182,3 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
     )
     is_known = all(map(min, lengths)) and not (load and load.arrivals)
     return replace(recording, load=load, lengths=tuple(lengths) if is_known else (), notes=(note,) if by_client else ())
-
-
-def _pooled(origin: str, pooled: Pooled) -> Recording:
-    histogram = {int(j): count for j, count in pooled.pooled_spec_decode_acceptance_histogram.items()}
-    counted, count = sum(j * count for j, count in histogram.items()), sum(histogram.values())
-    total = pooled.total_spec_decode_steps
-    steps = total.avg if isinstance(total, Total) else total
-    rounds_to(origin, "total_spec_decode_steps", steps, f"the sum of {POOLED}", count)
-    accepted, drafted = pooled.total_accepted_draft_tokens, pooled.total_draft_tokens
-    if accepted is not None:
-        rounds_to(origin, "total_accepted_draft_tokens", accepted.avg, f"the tokens of {POOLED}", counted)
-    longest = max((j for j, count in histogram.items() if count), default=0)
-    note = f"the export does not say how many tokens were drafted: {longest}, the most that were accepted"
-    if drafted is not None:
-        at_most(origin, "the tokens accepted", counted, "total_draft_tokens", drafted.avg)
-        mean = drafted.avg / max(count, 1)
-        longest = max(longest, math.ceil(mean))
-        note = f"drafts had {mean:.3g} tokens on average: all are taken to have had {longest}" if mean < longest else ""
-    notes = (note,) if note else ()
-    counts = counts_of(origin, "rounds of all requests together", rounds_of(longest, histogram), notes=notes)
-    return Recording(source="AIPerf's pooled histogram", counts=counts)
