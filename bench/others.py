@@ -81,7 +81,7 @@ class OtherEngine(OutsideEngine):
         if facts.url:
             return run_on_server(scenario, facts.url, self.report)
         fleet = with_cache(fleet, facts)
-        served = driver.ask(job_of(fleet), CountedServed, self.progress(scenario))
+        served = driver.ask(job_of(fleet), CountedServed)
         if facts.answers:
             return run_of(scenario, fleet, answers_of(served), "")
         return make_run(scenario, "engine", log_of(fleet, served, counts_differ), fleet)
