@@ -34,7 +34,7 @@ test-all: lint
 	$(PYTEST)
 
 outside: install
-	$(BIN)/python -m $(if $(filter-out vllm,$(ENGINE)),bench.others $(ENGINE),specfleet.engine.outside.install vllm)
+	$(BIN)/python -m bench.others $(or $(ENGINE),vllm)
 	$(BIN)/python -m bench outside --engine $(or $(ENGINE),vllm)
 
 gpu:

@@ -34,13 +34,13 @@ def folder_of_engines() -> Path:
     return Path(os.environ.get(FOLDER) or Path.home() / ".cache" / "specfleet" / "engines")
 
 
-def environment_of(engine: str, installer: str = "specfleet.engine.outside.install") -> Path:
-    """Return the environment of an engine; InputError if it is not installed. `installer`: the module that does it."""
+def environment_of(engine: str) -> Path:
+    """Return the environment of an engine; InputError if it is not installed."""
     folder = folder_of_engines() / engine
     if not (folder / "bin" / "python").exists():
         raise InputError(
-            f"engine {engine}: not installed in {folder}; `python -m {installer} {engine}` does it, "
-            f"or set {FOLDER} to the folder that has it"
+            f"engine {engine}: not installed in {folder}; `python -m venv {folder}` and its pip do it, in a checkout "
+            f"`make outside ENGINE={engine}`, or set {FOLDER} to the folder that has it"
         )
     return folder
 

@@ -186,7 +186,7 @@ def test_a_dead_engine_is_an_error_with_its_last_lines() -> None:
 
 def test_a_missing_engine_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(engines.FOLDER, str(tmp_path))
-    with pytest.raises(InputError, match=r"python -m specfleet.engine.outside.install vllm"):
+    with pytest.raises(InputError, match=r"make outside ENGINE=vllm"):
         environment_of("vllm")
 
 
