@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from specfleet.calibration.readers.entries import found_in
+from specfleet.calibration.readers.entries import Fields, fields_in, found_in
 from specfleet.calibration.readers.load import Load, spread_of, ways_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
@@ -18,6 +18,15 @@ AT_ONCE = "inf"  # the rate of requests that come as soon as the limit allows
 ASKS = "does not say how requests came; give --in-flight: the most at once, if each follows another, 0 if they arrive"
 LEAST, MOST = 0.67, 1.05  # shares of what a client is said to keep in flight, beyond which that is contradicted
 JOINED = 0.02  # share of the rounds, up to which chunks may be fewer or more
+BY_SERVER = "spec_decode_acceptance.completion_tokens", "metrics.usage_completion_tokens.value"  # tokens of an answer
+AIPERF: Fields = {
+    "start_ns": ("metadata.request_start_ns",),
+    "first_ms": ("metrics.time_to_first_token.value",),
+    "latency_ms": ("metrics.request_latency.value",),
+    "gaps_ms": ("metrics.inter_chunk_latency.value",),
+    "prompt": ("metrics.usage_prompt_tokens.value", "metrics.input_sequence_length.value"),
+    "answer": (*BY_SERVER, "metrics.output_sequence_length.value"),
+}
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Length = Annotated[float, Meta(ge=0, le=1e7)]
 
@@ -49,54 +58,31 @@ class AiperfRecord(msgspec.Struct, frozen=True):
     request that failed or did not stream.
     """
 
-    request_start_ns: Annotated[float, Meta(ge=0, le=1e20)] | None = None
-    time_to_first_token: Seconds | None = None
-    request_latency: Seconds | None = None
-    inter_chunk_latency: list[Seconds] = []
-    completion_tokens: Length | None = None
-    usage_completion_tokens: Length | None = None
-    usage_prompt_tokens: Length | None = None
-    input_sequence_length: Length = 0
-    output_sequence_length: Length = 0
-
-    @property
-    def by_server(self) -> bool:
-        """Whether the server counted the answer."""
-        return self.completion_tokens is not None or self.usage_completion_tokens is not None
-
-    @property
-    def answer(self) -> float:
-        """Tokens of the answer."""
-        if self.completion_tokens is not None:
-            return self.completion_tokens
-        return self.output_sequence_length if self.usage_completion_tokens is None else self.usage_completion_tokens
-
-    @property
-    def prompt(self) -> float:
-        """Tokens of the prompt."""
-        return self.input_sequence_length if self.usage_prompt_tokens is None else self.usage_prompt_tokens
+    start_ns: Annotated[float, Meta(ge=0, le=1e20)] | None = None
+    first_ms: Seconds | None = None
+    latency_ms: Seconds | None = None
+    gaps_ms: list[Seconds] = []
+    prompt: Length = 0
+    answer: Length = 0
 
     def timed(self, origin: str) -> Timed | None:
         """Return the times of the request; None without them."""
-        start_ns, first_ms, latency_ms = self.request_start_ns, self.time_to_first_token, self.request_latency
+        start_ns, first_ms, latency_ms = self.start_ns, self.first_ms, self.latency_ms
         if start_ns is None or first_ms is None or latency_ms is None:
             return None
-        start_s, gaps_s = start_ns * 1e-9, [gap_ms / 1000 for gap_ms in self.inter_chunk_latency]
+        start_s, gaps_s = start_ns * 1e-9, [gap_ms / 1000 for gap_ms in self.gaps_ms]
         ends_s = {"start_s": start_s, "first_s": start_s + first_ms * 1e-3, "end_s": start_s + latency_ms * 1e-3}
         return convert(ends_s | {"prompt": self.prompt, "answer": self.answer, "gaps_s": gaps_s}, Timed, origin)
 
 
 def read_record(origin: str, entry: Any) -> AiperfRecord:
     """Read AIPerf's record; InputError for values that none has."""
-    read = {name: found_in(entry, "metrics", name, "value") for name in AiperfRecord.__struct_fields__}
-    read["request_start_ns"] = found_in(entry, "metadata", "request_start_ns")
-    read["completion_tokens"] = found_in(entry, "spec_decode_acceptance", "completion_tokens")
-    return convert({name: value for name, value in read.items() if value is not None}, AiperfRecord, origin)
+    return convert(fields_in(entry, AIPERF), AiperfRecord, origin)
 
 
 def is_warm_up(entry: Any) -> bool:
     """Return whether AIPerf's record is of a request to warm up."""
-    return bool(found_in(entry, "metadata", "benchmark_phase") == "warmup")
+    return bool(found_in(entry, "metadata.benchmark_phase") == "warmup")
 
 
 def read_limit(origin: str, stated: int | None, limit: int | None, rate: float | str | None, count: int) -> int | None:

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from specfleet.calibration.readers.clients import asking, is_warm_up, make_load, read_record
+from specfleet.calibration.readers.clients import BY_SERVER, asking, is_warm_up, make_load, read_record
 from specfleet.calibration.readers.entries import found_in, read_entries, table_of
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.requests import (
@@ -72,10 +72,6 @@ class SglangCounts(RequestCounts, frozen=True, kw_only=True):
     answer: Length | None = field(name="completion_tokens", default=None)
 
 
-Way = tuple[str | int, ...]
-"""Keys and places, one below the other."""
-
-
 class Format(NamedTuple):
     """Where an engine's responses have the counts of a request.
 
@@ -89,21 +85,19 @@ class Format(NamedTuple):
     name: str
     counts: type[RequestCounts]
     mark: str
-    ways: Sequence[Way]
-    lengths: Mapping[str, Way]
+    ways: Sequence[str]
+    lengths: Mapping[str, str]
 
 
-USAGE: dict[str, Way] = {"prompt": ("usage", "prompt_tokens"), "answer": ("usage", "completion_tokens")}
+USAGE = {"prompt": "usage.prompt_tokens", "answer": "usage.completion_tokens"}
 VLLM = Format(
     "vLLM's metrics.speculative_decoding", VllmCounts, "acceptance_histogram",
-    [("metrics", "speculative_decoding")], USAGE,
+    ["metrics.speculative_decoding"], USAGE,
 )  # fmt: skip
-SGLANG = Format(
-    "SGLang's meta_info", SglangCounts, "spec_verify_ct", [("meta_info",), ("choices", 0, "meta_info")], USAGE
-)
+SGLANG = Format("SGLang's meta_info", SglangCounts, "spec_verify_ct", ["meta_info", "choices.0.meta_info"], USAGE)
 AIPERF = Format(
-    "AIPerf's acceptance records", VllmCounts, "acceptance_histogram", [("spec_decode_acceptance",)],
-    {"prompt": ("metrics", "usage_prompt_tokens", "value"), "answer": ("metrics", "usage_completion_tokens", "value")},
+    "AIPerf's acceptance records", VllmCounts, "acceptance_histogram", ["spec_decode_acceptance"],
+    {"prompt": "metrics.usage_prompt_tokens.value", "answer": "metrics.usage_completion_tokens.value"},
 )  # fmt: skip
 
 
@@ -129,17 +123,15 @@ def _recording(format_: Format, files: Sequence[Path], entries: Sequence[tuple[s
 
 def _counts(format_: Format, origin: str, content: dict[str, Any]) -> RequestCounts | None:
     """Return the counts of a response, with its lengths; None where it has no counts."""
-    counted = content if format_.mark in content else None
-    for way in format_.ways:
-        counted = found_in(content, *way) if counted is None else counted
+    counted = content if format_.mark in content else found_in(content, *format_.ways)
     if counted is None or (isinstance(counted, dict) and counted.get(format_.mark) is None):
         return None
     if format_ is SGLANG and isinstance(counted, dict):  # of an older server, or of one that counts no proposed drafts
         counted = counted | {name: counted.get(name) or counted.get(older) or None for name, older in OLDER.items()}
     request = convert(counted, format_.counts, origin)
-    lengths = {name: found_in(content, *way) for name, way in format_.lengths.items() if getattr(request, name) is None}
+    lengths = {name: found_in(content, way) for name, way in format_.lengths.items() if getattr(request, name) is None}
     tokens = {
-        name: round(convert({"value": value}, Number, f"{origin}: {'.'.join(map(str, format_.lengths[name]))}").value)
+        name: round(convert({"value": value}, Number, f"{origin}: {format_.lengths[name]}").value)
         for name, value in lengths.items()
         if value is not None
     }
@@ -164,7 +156,7 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
     timed = [record.timed(origin) for (origin, _), record in zip(entries, records, strict=True)]
     streamed = [request for request in timed if request is not None]
     recording = Recording(source="AIPerf's records")
-    has_counts = [AIPERF.mark in entry or found_in(entry, *AIPERF.ways[0]) for _, entry in entries]
+    has_counts = [AIPERF.mark in entry or found_in(entry, *AIPERF.ways) for _, entry in entries]
     if any(has_counts) or not streamed:
         recording = _recording(AIPERF, files, entries)
     counts = recording.counts
@@ -175,7 +167,7 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
         return replace(recording, load=load)
     counted = list(compress(records, has_counts))
     lengths = [(round(record.prompt), round(record.answer)) for record in counted]
-    by_client = sum(not record.by_server for record in counted)
+    by_client = sum(found_in(entry, *BY_SERVER) is None for _, entry in compress(entries, has_counts))
     note = (
         f"{by_client} answers have no completion_tokens of the server: their lengths are by the client's tokenizer, "
         "and steps without a draft, if there were any, are not known"
