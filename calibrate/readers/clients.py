@@ -3,32 +3,21 @@
 import math
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from specfleet.calibration.readers.entries import Fields, fields_in, found_in
 from specfleet.calibration.readers.load import Load, spread_of, ways_of
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.strict import convert
 
 AT_ONCE = "inf"  # the rate of requests that come as soon as the limit allows
 ASKS = "does not say how requests came; give --in-flight: the most at once, if each follows another, 0 if they arrive"
 LEAST, MOST = 0.67, 1.05  # shares of what a client is said to keep in flight, beyond which that is contradicted
 JOINED = 0.02  # share of the rounds, up to which chunks may be fewer or more
-BY_SERVER = "spec_decode_acceptance.completion_tokens", "metrics.usage_completion_tokens.value"  # tokens of an answer
-AIPERF: Fields = {
-    "start_ns": ("metadata.request_start_ns",),
-    "first_ms": ("metrics.time_to_first_token.value",),
-    "latency_ms": ("metrics.request_latency.value",),
-    "gaps_ms": ("metrics.inter_chunk_latency.value",),
-    "prompt": ("metrics.usage_prompt_tokens.value", "metrics.input_sequence_length.value"),
-    "answer": (*BY_SERVER, "metrics.output_sequence_length.value"),
-}
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
-Length = Annotated[float, Meta(ge=0, le=1e7)]
+RealLength = Annotated[float, Meta(ge=0, le=1e7)]
 
 
 class Timed(msgspec.Struct, frozen=True):
@@ -42,47 +31,13 @@ class Timed(msgspec.Struct, frozen=True):
     start_s: Seconds
     first_s: Seconds
     end_s: Seconds
-    prompt: Length
-    answer: Length
+    prompt: RealLength
+    answer: RealLength
     gaps_s: list[Seconds] = []
 
     def __post_init__(self) -> None:
         if not self.start_s <= self.first_s <= self.end_s:
             raise ValueError(f"start = {self.start_s}, first token = {self.first_s}, end = {self.end_s} do not rise")
-
-
-class AiperfRecord(msgspec.Struct, frozen=True):
-    """What is read of a record of AIPerf, in its units: nanoseconds, milliseconds and tokens.
-
-    Tokens are those that the server counted, if it did, and those of the client's tokenizer. Times are missing of a
-    request that failed or did not stream.
-    """
-
-    start_ns: Annotated[float, Meta(ge=0, le=1e20)] | None = None
-    first_ms: Seconds | None = None
-    latency_ms: Seconds | None = None
-    gaps_ms: list[Seconds] = []
-    prompt: Length = 0
-    answer: Length = 0
-
-    def timed(self, origin: str) -> Timed | None:
-        """Return the times of the request; None without them."""
-        start_ns, first_ms, latency_ms = self.start_ns, self.first_ms, self.latency_ms
-        if start_ns is None or first_ms is None or latency_ms is None:
-            return None
-        start_s, gaps_s = start_ns * 1e-9, [gap_ms / 1000 for gap_ms in self.gaps_ms]
-        ends_s = {"start_s": start_s, "first_s": start_s + first_ms * 1e-3, "end_s": start_s + latency_ms * 1e-3}
-        return convert(ends_s | {"prompt": self.prompt, "answer": self.answer, "gaps_s": gaps_s}, Timed, origin)
-
-
-def read_record(origin: str, entry: Any) -> AiperfRecord:
-    """Read AIPerf's record; InputError for values that none has."""
-    return convert(fields_in(entry, AIPERF), AiperfRecord, origin)
-
-
-def is_warm_up(entry: Any) -> bool:
-    """Return whether AIPerf's record is of a request to warm up."""
-    return bool(found_in(entry, "metadata.benchmark_phase") == "warmup")
 
 
 def read_limit(origin: str, stated: int | None, limit: int | None, rate: float | str | None, count: int) -> int | None:

@@ -19,8 +19,8 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from specfleet.calibration.readers.clients import BY_SERVER, asking, is_warm_up, make_load, read_record
-from specfleet.calibration.readers.entries import found_in, read_entries, table_of
+from specfleet.calibration.readers.clients import RealLength, Seconds, Timed, asking, make_load
+from specfleet.calibration.readers.entries import Fields, fields_in, found_in, read_entries, table_of
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.requests import (
     ByLength,
@@ -89,6 +89,15 @@ class Format(NamedTuple):
     lengths: Mapping[str, str]
 
 
+BY_SERVER = "spec_decode_acceptance.completion_tokens", "metrics.usage_completion_tokens.value"  # tokens of an answer
+RECORD: Fields = {
+    "start_ns": ("metadata.request_start_ns",),
+    "first_ms": ("metrics.time_to_first_token.value",),
+    "latency_ms": ("metrics.request_latency.value",),
+    "gaps_ms": ("metrics.inter_chunk_latency.value",),
+    "prompt": ("metrics.usage_prompt_tokens.value", "metrics.input_sequence_length.value"),
+    "answer": (*BY_SERVER, "metrics.output_sequence_length.value"),
+}
 USAGE = {"prompt": "usage.prompt_tokens", "answer": "usage.completion_tokens"}
 VLLM = Format(
     "vLLM's metrics.speculative_decoding", VllmCounts, "acceptance_histogram",
@@ -101,10 +110,34 @@ AIPERF = Format(
 )  # fmt: skip
 
 
+class AiperfRecord(msgspec.Struct, frozen=True):
+    """What is read of a record of AIPerf, in its units: nanoseconds, milliseconds and tokens.
+
+    Tokens are those that the server counted, if it did, and those of the client's tokenizer. Times are missing of a
+    request that failed or did not stream.
+    """
+
+    start_ns: Annotated[float, Meta(ge=0, le=1e20)] | None = None
+    first_ms: Seconds | None = None
+    latency_ms: Seconds | None = None
+    gaps_ms: list[Seconds] = []
+    prompt: RealLength = 0
+    answer: RealLength = 0
+
+    def timed(self, origin: str) -> Timed | None:
+        """Return the times of the request; None without them."""
+        start_ns, first_ms, latency_ms = self.start_ns, self.first_ms, self.latency_ms
+        if start_ns is None or first_ms is None or latency_ms is None:
+            return None
+        start_s, gaps_s = start_ns * 1e-9, [gap_ms / 1000 for gap_ms in self.gaps_ms]
+        ends_s = {"start_s": start_s, "first_s": start_s + first_ms * 1e-3, "end_s": start_s + latency_ms * 1e-3}
+        return convert(ends_s | {"prompt": self.prompt, "answer": self.answer, "gaps_s": gaps_s}, Timed, origin)
+
+
 class Number(msgspec.Struct, frozen=True):
     """A number of tokens; AIPerf writes it as a real one."""
 
-    value: Annotated[float, Meta(ge=0, le=1e7)]
+    value: RealLength
 
 
 def read_responses(format_: Format, files: Sequence[Path]) -> Recording:
@@ -150,9 +183,9 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
     """
     entries = []
     for origin, entry in read_entries(files):
-        if not is_warm_up(table_of(entry, origin)):
+        if found_in(table_of(entry, origin), "metadata.benchmark_phase") != "warmup":
             entries.append((origin, entry))
-    records = [read_record(origin, entry) for origin, entry in entries]
+    records = [convert(fields_in(entry, RECORD), AiperfRecord, origin) for origin, entry in entries]
     timed = [record.timed(origin) for (origin, _), record in zip(entries, records, strict=True)]
     streamed = [request for request in timed if request is not None]
     recording = Recording(source="AIPerf's records")
