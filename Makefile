@@ -49,7 +49,7 @@ build: install
 	$(BIN)/twine check --strict runs/dist/*
 
 outside: install
-	$(BIN)/python -m $(if $(filter-out vllm,$(ENGINE)),bench.others $(ENGINE),specfleet.engine.outside.install vllm)
+	$(BIN)/python -m bench.others $(or $(ENGINE),vllm)
 	$(BIN)/python -m bench outside --engine $(or $(ENGINE),vllm)
 
 gpu:
