@@ -103,7 +103,9 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     drafts = tuple("".join((SYNONYMS.get(model.casefold(), model), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = acceptance_by_drafter(asked.acceptance, drafts)
-    notes = list(acceptance_notes(asked.acceptance))
+    is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
+    shared = [model for model in dict.fromkeys(draft.partition("@")[0] for draft in drafts) if model not in accepted]
+    notes = list(acceptance_notes(asked.acceptance, shared if is_shared else ()))
     if asked.targets:
         placed, unit, left_out = _placed(asked, accepted)
     else:
@@ -339,7 +341,7 @@ def succeeds(call: Callable[..., Any], *arguments: Any) -> bool:
 def _cost(scenario: Scenario) -> Cost:
     """Return the scenario's prices; without any, each station is a device, and costs a device-hour."""
     cost = scenario.cost or Cost(1.0, 1.0, "device-hours")
-    return msgspec.structs.replace(cost, unit=cost.unit or "cost")
+    return msgspec.structs.replace(cost, unit=cost.unit or "units (as in [cost])")
 
 
 def _prices_by_role(

@@ -82,9 +82,10 @@ def plan_page(plan: Plan) -> ReportPage:
 
 
 def _fleets(plan: Plan) -> Grid:
+    unit = plan.unit.partition(" (")[0]
     headings = (
-        "load", "method", "fleet", "standing", "depth", "in flight at a target", f"{plan.unit} an hour",
-        f"{plan.unit} / 10^6 tokens", "tokens/s", "tokens/s a user", *SHOWN, "seeds", "label",
+        "load", "method", "fleet", "standing", "depth", "in flight at a target", f"{unit} an hour",
+        f"{unit} / 10^6 tokens", "tokens/s", "tokens/s a user", *SHOWN, "seeds", "label",
     )  # fmt: skip
     return Grid("Fleets", headings, [_fleet(row) for row in plan.rows])
 
