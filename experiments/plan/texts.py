@@ -99,7 +99,7 @@ def acceptance_by_drafter(texts: Sequence[str], drafts: Sequence[str]) -> dict[s
     return accepted
 
 
-def acceptance_notes(texts: Sequence[str], unnamed: Sequence[str]) -> Iterator[str]:
+def acceptance_notes(texts: Sequence[str], unnamed: Sequence[str] = ()) -> Iterator[str]:
     """Say what is assumed of an acceptance that is one number, and of one for several drafters."""
     if len(unnamed) > 1:
         yield f"acceptance: one for {' and '.join(unnamed)}, which differ; --acceptance {unnamed[0]}=... states it"

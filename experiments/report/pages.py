@@ -8,7 +8,7 @@ from specfleet.experiments.compare.compare import ComparedQuantity, PredictionEr
 from specfleet.experiments.console.headline import headline
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.draw import Drawn, plan_of, read_plan, timeline_of
-from specfleet.experiments.plan.answer import Plan, Row
+from specfleet.experiments.plan.answer import Plan, Reached, Row
 from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
 from specfleet.experiments.report.tables import (
@@ -34,7 +34,6 @@ from specfleet.fleet.records.metrics.window import with_percentiles
 from specfleet.fleet.records.run import Run, read_run
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.shown import ends
 from specfleet.fleet.times.profile import HardwareProfile
 
 SHOWN = {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
@@ -62,23 +61,61 @@ def plan_page(plan: Plan) -> ReportPage:
     """Return the page of a plan."""
     grids = [_fleets(plan)]
     if plan.goals:
-        headings = ("goal", "value", "low", "high", "limit", "unit", "state", "label")
-        goals = [(goal.text, goal.value, *ends(goal.value, goal.low, goal.high), goal.limit, goal.unit, goal.state,
-                  "simulated") for goal in plan.goals]  # fmt: skip
-        grids.append(Grid("Goals of the chosen fleet", headings, goals))
+        goals = [(goal.text, _reached(goal), goal.state, "simulated") for goal in plan.goals]
+        grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals))
     if plan.rule is not None:
         units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
         rule = [(name, float(getattr(plan.rule, name)), units.get(name, "targets"), "equations")
-                for name in plan.rule.__struct_fields__ if name != "drafter"]  # fmt: skip
-        grids.append(Grid("StarSD's rule of thumb", ("quantity", "value", "unit", "label"), rule))
-    if plan.commands:
-        commands = [(command,) for command in plan.commands]
-        grids.append(Grid("Commands that start and measure the chosen fleet", ("command",), commands))
+                for name in plan.rule.__struct_fields__ if name not in ("drafter", "depth")]  # fmt: skip
+        note = f"For depth {plan.rule.depth}, and one request at a time at each target."
+        grids.append(Grid("StarSD's numbers of targets", ("quantity", "value", "unit", "label"), rule, note))
     if plan.scenario is not None:
         grids += scenario_grids(resolve(plan.scenario), plan.scenario, "The chosen fleet.")
     grids.append(facts_grid({"fleets simulated": str(len(plan.rows)), "step times": plan.basis, "costs in": plan.unit}))
     sources = f"Simulated; step times are {plan.basis}, acceptance as given.{warned(plan.basis)}"
-    return ReportPage(plan.title, "a plan", tuple(answers(plan.lines)), sources, (plan_of(plan),), tuple(grids))
+    lines, served = list(answers(plan.lines)), lambda line: line[0].startswith("serve at ")
+    commands = [line for line in lines if served(line)] or zip(_tasks(plan), plan.commands, strict=False)
+    return ReportPage(
+        plan.title, "a plan", tuple(line for line in lines if not served(line)), sources, (plan_of(plan),),
+        tuple(grids), tuple(_summary(plan)), tuple(commands),
+    )  # fmt: skip
+
+
+def _reached(goal: Reached, is_short: bool = False) -> str:
+    """Say a goal in its unit: what is reached, the range of one more run, and the limit."""
+    unit, factor = ("ms", 1e3) if goal.unit == "s" else (goal.unit, 1.0)
+    value, low, high, limit = (f"{factor * number:.4g}" for number in (goal.value, goal.low, goal.high, goal.limit))
+    return f"{value} {unit}{f' ({low} .. {high})' if low != high and not is_short else ''}, goal {limit}"
+
+
+def _tasks(plan: Plan) -> tuple[str, ...]:
+    """Say what each command does."""
+    engines = ("vLLM", "SGLang") if len(plan.commands) > 2 else ("vLLM",)
+    start = [f"Start a target of this fleet with {engine}" for engine in engines]
+    return *start, f"Measure that target at its share of {plan.loads[0]}"
+
+
+def _summary(plan: Plan) -> Iterator[str]:
+    """Say a plan in three sentences: what to run, what it gives, and what that is worth."""
+    best, unit = plan.chosen, plan.unit.partition(" (")[0]
+
+    def price(cost: float) -> str:
+        return f"${cost:.3g}" if unit == "$" else f"{cost:.3g} {unit}"
+
+    if len(plan.loads) > 1:
+        _, _, text = plan.lines[0].partition(": ")
+        yield f"Best {text}."
+    elif plan.scenario is None:
+        yield f"No fleet that was looked at meets the goals; closest is {best.fleet}."
+    else:
+        yield f"Run {best.fleet}."
+    at = f"At {best.load} " if len(plan.loads) > 1 else "It "
+    gives = f"{at}gives {best.tokens_per_s:.4g} tokens/s in all, {1 / best.metrics['tpot_s'].value:.3g} a user"
+    goals = "".join(f"; {goal.text}: {_reached(goal, True)}, {goal.state}" for goal in plan.goals)
+    yield f"{gives}; an hour costs {price(best.cost_per_hour)}, 10^6 tokens {price(best.per_million)}{goals}."
+    others = [row for row in plan.best(best.load) if row is not best]
+    if others:
+        yield f"Next: {'; '.join(f'{row.method} at {row.target}: {row.standing}' for row in others[:2])}."
 
 
 def _fleets(plan: Plan) -> Grid:
@@ -112,7 +149,8 @@ def run_page(run: Run) -> ReportPage:
     title = f"{header.scenario.name}: {fleet.verifiers.count} targets, {fleet.drafters.count} drafters"
     sources, has_drafts = known_as(label, fleet.basis), bool((steps_of(run.frame()).kind == "draft").any())
     figures = (timeline_of(run, most=MAX_LANES),) if has_drafts else ()
-    return ReportPage(title, f"a {label} run", tuple(answer), sources, figures, tuple(grids))
+    summary = tuple(f"{name}: {text}." for name, text in answer[:3])
+    return ReportPage(title, f"a {label} run", tuple(answer), sources, figures, tuple(grids), summary)
 
 
 def _targets(run: Run, label: str) -> Grid:
@@ -149,7 +187,8 @@ def demo_page(
     grids = (Grid("Every quantity of every cell", headings, rows, note), profile_grid(profile), facts_grid(facts))
     answer = tuple(answers(line.strip() for line in lines))
     sources = "Measured by the engine on this host, and simulated from a profile that was calibrated here."
-    return ReportPage("Demo: one drafter, N targets", "a demo", answer, sources, tuple(figures), grids)
+    summary = tuple(f"{name}: {text}." for name, text in answer[:3])
+    return ReportPage("Demo: one drafter, N targets", "a demo", answer, sources, tuple(figures), grids, summary)
 
 
 def _percent(error: PredictionError | None) -> float | None:
@@ -174,7 +213,9 @@ def sweep_page(name: str, scenario: Scenario, cells: Sequence[CellResult]) -> Re
     over = f" over {seeds} seeds" if seeds > 1 else ""
     sources = f"{known_as(label, basis)} Ranges are 95 % intervals{over}."
     grids = (_cells(cells, keys, label), *scenario_grids(fleet, scenario, note), facts_grid(facts))
-    return ReportPage(f"Sweep {name}", "a sweep", tuple(answers(_answer(cells))), sources, _curves(cells, keys), grids)
+    answer = tuple(answers(_answer(cells)))
+    summary = tuple(f"{name}: {text}." for name, text in answer[:3])
+    return ReportPage(f"Sweep {name}", "a sweep", answer, sources, _curves(cells, keys), grids, summary)
 
 
 def _text(cell: CellResult, key: str) -> str:
