@@ -36,7 +36,8 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         yield from schedule_lines(fleet, schedule, wins and not by_load[0][0].question.load.per_s)
     yield from turns([search for search, _ in by_load])
     for method, (search, rows) in {_method(rows[0]): (search, rows) for search, rows in by_load}.items():
-        best, at = search.best[0], span([rows[0].load for _, rows in by_load if _method(rows[0]) == method])
+        at = ", ".join(span([rows[0].load for _, rows in run]) for run in runs if _method(run[0][1][0]) == method)
+        best = search.best[0]
         is_shown = fleet is not None and best.candidate.name == fleet.candidate.name and not search.question.load.per_s
         depth = max(chosen(depths)) if is_shown and depths else best.depth
         asked = best.candidate, depth, rows_at_once(search, rows[0]), at, schedule if is_shown else None

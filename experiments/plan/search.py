@@ -139,12 +139,8 @@ class Simulations:
                 break
             small = shorter
         if small != best:
-            self.best[:] = [small, *(other for other in self.best if not self.is_kin(other, small))]
-
-    def is_kin(self, *fleets: Deployment) -> bool:
-        """Whether fleets draft alike, at one place where no budget leaves that open."""
-        places = {fleet.candidate.target for fleet in fleets if self.question.devices is None}
-        return len(places) < 2 and len({fleet.candidate.name for fleet in fleets}) == 1
+            kin = [other for other in self.best if family_of(self.question, other) == family_of(self.question, small)]
+            self.best[:] = [small, *(other for other in self.best if other not in kin)]
 
     def standing(self, fleet: Deployment) -> str:
         """Return what a fleet is beside the best one: best, level, by how much it is worse, or what it misses."""
@@ -173,8 +169,7 @@ def find(question: Question, jobs: int = 1, done: Nothing = lambda _what: None) 
     families: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     for estimate in simulations.estimates.values():
         if estimate.may_win:
-            place = estimate.fleet.candidate.target if question.devices is None else ""
-            families[estimate.fleet.candidate.name, place].append(estimate)
+            families[family_of(question, estimate.fleet)].append(estimate)
     best = simulations.best
     for family in families.values():
         near = _cheapest(simulations, family) if question.aim == "hour" else _first(question, family)
@@ -188,6 +183,11 @@ def find(question: Question, jobs: int = 1, done: Nothing = lambda _what: None) 
         best.sort(key=simulations.rank)
     simulations.prefer_smallest()
     return simulations
+
+
+def family_of(question: Question, fleet: Deployment) -> tuple[str, str]:
+    """Return how a fleet drafts, and its targets' place where no budget leaves that open."""
+    return fleet.candidate.name, fleet.candidate.target if question.devices is None else ""
 
 
 def able(question: Question, family: Sequence[Estimate]) -> Sequence[Estimate]:

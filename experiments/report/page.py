@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from specfleet.figures.style import STYLE, resize
 
 TEMPLATE = Path(__file__).with_name("page.html")
+LONG = 24  # characters of a text from which its column is wide
 MAX_ROWS = 1000  # of a table, so that a page stays small
 REPRODUCIBLE = {"svg.hashsalt": "specfleet", "svg.fonttype": "none"}
 NARROW_INCHES = 3.9  # of a figure on a phone, where texts keep their size
@@ -111,15 +112,17 @@ def _svg(figure: Figure, name: str, caption: str) -> str:
 
 
 def _table(grid: Grid) -> str:
-    shown = grid.rows[:MAX_ROWS]
-    columns = [number for number in range(len(grid.headings)) if not all(_is_missing(row[number]) for row in shown)]
-    numeric = {number for number in columns if any(isinstance(row[number], (int, float)) for row in shown)}
+    columns = list(zip(*grid.rows[:MAX_ROWS], strict=True))
+    shown = [
+        (name, cells) for name, cells in zip(grid.headings, columns, strict=False) if not all(map(_is_missing, cells))
+    ]
+    looks = [' class="n"' * any(isinstance(cell, (int, float)) for cell in cells) for _, cells in shown]
     heads = "".join(
-        f'<th scope="col"{_of(number in numeric)}><button type="button">{escape(grid.headings[number])}</button></th>'
-        for number in columns
+        f'<th scope="col"{look}><button type="button">{escape(name)}</button></th>'
+        for look, (name, _) in zip(looks, shown, strict=True)
     )
     rows = "\n".join(
-        f"<tr>{''.join(_cell(row[number], number in numeric) for number in columns)}</tr>" for row in shown
+        f"<tr>{''.join(map(_cell, row, looks))}</tr>" for row in zip(*(cells for _, cells in shown), strict=True)
     )
     note = f"<p>{escape(grid.note)}</p>" if grid.note else ""
     more = len(grid.rows) - MAX_ROWS
@@ -130,17 +133,14 @@ def _table(grid: Grid) -> str:
     )
 
 
-def _of(is_number: bool) -> str:
-    return ' class="n"' if is_number else ""
-
-
 def _is_missing(cell: Cell) -> bool:
     return cell is None or cell == "" or (isinstance(cell, float) and math.isnan(cell))
 
 
-def _cell(cell: Cell, in_numbers: bool) -> str:
+def _cell(cell: Cell, look: str) -> str:
     if _is_missing(cell):
-        return f"<td{_of(in_numbers)}>-</td>"
+        return f"<td{look}>-</td>"
     if isinstance(cell, (int, float)):
         return f'<td class="n" data-v="{cell:.10g}">{cell:.4g}</td>'
-    return f"<td>{_chip(str(cell)) if cell in LABELS else escape(str(cell))}</td>"
+    text = str(cell)
+    return f"<td{' class=t' * (len(text) > LONG)}>{_chip(text) if text in LABELS else escape(text)}</td>"

@@ -12,6 +12,7 @@ from specfleet.experiments.plan.answer import Plan, Reached, Row
 from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
 from specfleet.experiments.report.tables import (
+    clipped,
     facts_grid,
     known_as,
     label_in,
@@ -42,7 +43,8 @@ MAX_LANES = 24  # of the first stations, in a figure of their steps
 MAX_TARGETS = 500
 UNITS = {
     "tag": "target", "throughput": "throughput, tokens/s", "rounds_per_s": "rounds/s", "wait_s": "wait, s",
-    "return_s": "return, s", "acceptance_length": "accepted, tokens/round",
+    "ttft_s": "TTFT, s", "tpot_p50_s": "TPOT P50, s", "tpot_p99_s": "TPOT P99, s", "return_s": "return, s",
+    "acceptance_length": "accepted, tokens/round",
 }  # fmt: skip
 DRAWN = ("throughput", "tpot_p99_s", "load")  # a figure each of a sweep, along its first key
 TABLED = ("throughput", "tpot_p50_s", "tpot_p99_s", "ttft_p99_s", "wait_p99_s", "load", "mean_acceptance_length")
@@ -55,6 +57,11 @@ def answers(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     for line in lines:
         head, _, text = line.partition(": ")
         yield head, text
+
+
+def sentences(answer: Sequence[tuple[str, str]]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the first three lines of an answer as sentences, and the others."""
+    return tuple(f"{head[:1].upper()}{head[1:]}: {text}." for head, text in answer[:3]), tuple(answer[3:])
 
 
 def plan_page(plan: Plan) -> ReportPage:
@@ -74,7 +81,9 @@ def plan_page(plan: Plan) -> ReportPage:
     grids.append(facts_grid({"fleets simulated": str(len(plan.rows)), "step times": plan.basis, "costs in": plan.unit}))
     sources = f"Simulated; step times are {plan.basis}, acceptance as given.{warned(plan.basis)}"
     lines, served = list(answers(plan.lines)), lambda line: line[0].startswith("serve at ")
-    commands = [line for line in lines if served(line)] or zip(_tasks(plan), plan.commands, strict=False)
+    tasks = ("Start a target with vLLM", "Start a target with SGLang")[: len(plan.commands) - 1]
+    named = zip((*tasks, f"Measure that target at its share of {plan.loads[0]}"), plan.commands, strict=False)
+    commands = [line for line in lines if served(line)] or named
     return ReportPage(
         plan.title, "a plan", tuple(line for line in lines if not served(line)), sources, (plan_of(plan),),
         tuple(grids), tuple(_summary(plan)), tuple(commands),
@@ -88,20 +97,9 @@ def _reached(goal: Reached, is_short: bool = False) -> str:
     return f"{value} {unit}{f' ({low} .. {high})' if low != high and not is_short else ''}, goal {limit}"
 
 
-def _tasks(plan: Plan) -> tuple[str, ...]:
-    """Say what each command does."""
-    engines = ("vLLM", "SGLang") if len(plan.commands) > 2 else ("vLLM",)
-    start = [f"Start a target of this fleet with {engine}" for engine in engines]
-    return *start, f"Measure that target at its share of {plan.loads[0]}"
-
-
 def _summary(plan: Plan) -> Iterator[str]:
     """Say a plan in three sentences: what to run, what it gives, and what that is worth."""
     best, unit = plan.chosen, plan.unit.partition(" (")[0]
-
-    def price(cost: float) -> str:
-        return f"${cost:.3g}" if unit == "$" else f"{cost:.3g} {unit}"
-
     if len(plan.loads) > 1:
         _, _, text = plan.lines[0].partition(": ")
         yield f"Best {text}."
@@ -109,10 +107,13 @@ def _summary(plan: Plan) -> Iterator[str]:
         yield f"No fleet that was looked at meets the goals; closest is {best.fleet}."
     else:
         yield f"Run {best.fleet}."
-    at = f"At {best.load} " if len(plan.loads) > 1 else "It "
-    gives = f"{at}gives {best.tokens_per_s:.4g} tokens/s in all, {1 / best.metrics['tpot_s'].value:.3g} a user"
     goals = "".join(f"; {goal.text}: {_reached(goal, True)}, {goal.state}" for goal in plan.goals)
-    yield f"{gives}; an hour costs {price(best.cost_per_hour)}, 10^6 tokens {price(best.per_million)}{goals}."
+    gives = [
+        f"{row.tokens_per_s:.4g} tokens/s in all, {1 / row.metrics['tpot_s'].value:.3g} a user, at {row.load}"
+        for row in (plan.best(load)[0] for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
+    ]
+    costs = f"an hour costs {best.cost_per_hour:.3g} {unit}, 10^6 tokens {best.per_million:.3g} {unit}"
+    yield f"It gives {' and '.join(gives)}; {costs}{f' at {best.load}' * (len(gives) > 1)}{goals}."
     others = [row for row in plan.best(best.load) if row is not best]
     if others:
         yield f"Next: {'; '.join(f'{row.method} at {row.target}: {row.standing}' for row in others[:2])}."
@@ -146,11 +147,13 @@ def run_page(run: Run) -> ReportPage:
         answer.insert(0, ("overload", f"{overload.line()}: no steady state, no intervals"))
     grids = [metrics_grid(metrics, label), _targets(run, label)]
     grids += [*scenario_grids(fleet, header.scenario), run_grid(header, run.digest())]
-    title = f"{header.scenario.name}: {fleet.verifiers.count} targets, {fleet.drafters.count} drafters"
+    targets, drafters = fleet.verifiers.count, fleet.drafters.count
+    counts = f"{targets} target{'s' * (targets != 1)}, {drafters} drafter{'s' * (drafters != 1)}"
+    title = f"{header.scenario.name}: {counts}"
     sources, has_drafts = known_as(label, fleet.basis), bool((steps_of(run.frame()).kind == "draft").any())
     figures = (timeline_of(run, most=MAX_LANES),) if has_drafts else ()
-    summary = tuple(f"{name}: {text}." for name, text in answer[:3])
-    return ReportPage(title, f"a {label} run", tuple(answer), sources, figures, tuple(grids), summary)
+    first, rest = sentences(answer)
+    return ReportPage(title, f"a {label} run", rest, sources, figures, tuple(grids), first)
 
 
 def _targets(run: Run, label: str) -> Grid:
@@ -187,8 +190,8 @@ def demo_page(
     grids = (Grid("Every quantity of every cell", headings, rows, note), profile_grid(profile), facts_grid(facts))
     answer = tuple(answers(line.strip() for line in lines))
     sources = "Measured by the engine on this host, and simulated from a profile that was calibrated here."
-    summary = tuple(f"{name}: {text}." for name, text in answer[:3])
-    return ReportPage("Demo: one drafter, N targets", "a demo", answer, sources, tuple(figures), grids, summary)
+    first, rest = sentences(answer)
+    return ReportPage("Demo: one drafter, N targets", "a demo", rest, sources, tuple(figures), grids, first)
 
 
 def _percent(error: PredictionError | None) -> float | None:
@@ -214,8 +217,8 @@ def sweep_page(name: str, scenario: Scenario, cells: Sequence[CellResult]) -> Re
     sources = f"{known_as(label, basis)} Ranges are 95 % intervals{over}."
     grids = (_cells(cells, keys, label), *scenario_grids(fleet, scenario, note), facts_grid(facts))
     answer = tuple(answers(_answer(cells)))
-    summary = tuple(f"{name}: {text}." for name, text in answer[:3])
-    return ReportPage(f"Sweep {name}", "a sweep", answer, sources, _curves(cells, keys), grids, summary)
+    first, rest = sentences(answer)
+    return ReportPage(f"Sweep {name}", "a sweep", rest, sources, _curves(cells, keys), grids, first)
 
 
 def _text(cell: CellResult, key: str) -> str:
@@ -248,7 +251,7 @@ def _cells(cells: Sequence[CellResult], keys: Sequence[str], label: str) -> Grid
     names = [name for name in TABLED if name in units]
     rows = [
         (*(float(value) if isinstance(value := cell.cell.get(key), (int, float)) else _text(cell, key) for key in keys),
-         *(metrics[name].value if name in metrics else None for name in names), label)
+         *(clipped(metrics[name].value, units[name]) if name in metrics else None for name in names), label)
         for cell, metrics in zip(cells, every, strict=True)
     ]  # fmt: skip
     headings = (*keys, *(f"{name}, {units[name]}" for name in names), "label")

@@ -48,6 +48,14 @@ def test_on_a_phone_nothing_is_wider_than_the_window(page: Path) -> None:
     assert value_in(page, "document.body.style.width = '390px', document.querySelector('main').scrollWidth") <= 390
 
 
+def test_a_phone_sees_small_drawings_in_readable_letters(page: Path) -> None:
+    sizes = "[...document.querySelectorAll('figure svg')].filter(e => e.clientWidth).map(e => e.clientWidth)"
+    letters = "Math.min(...[...document.querySelectorAll('.narrow text')].map(e => e.getBoundingClientRect().height))"
+    wide, (widths, least) = value_in(page, sizes), value_in(page, f"[{sizes}, {letters}]", "(max-width: 560px)")
+    assert len(widths) == len(wide) >= 3
+    assert least > 8
+
+
 def test_on_paper_tables_are_whole(page: Path) -> None:
     cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollHeight > e.clientHeight + 2).length"
     assert value_in(page, cut, "print") == 0 < value_in(page, cut)
