@@ -112,7 +112,8 @@ def _summary(plan: Plan) -> Iterator[str]:
         f"{row.tokens_per_s:.4g} tokens/s in all, {1 / row.metrics['tpot_s'].value:.3g} a user, at {row.load}"
         for row in (plan.best(load)[0] for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
     ]
-    costs = f"an hour costs {best.cost_per_hour:.3g} {unit}, 10^6 tokens {best.per_million:.3g} {unit}"
+    price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
+    costs = f"an hour costs {price.format(best.cost_per_hour)}, 10^6 tokens {price.format(best.per_million)}"
     yield f"It gives {' and '.join(gives)}; {costs}{f' at {best.load}' * (len(gives) > 1)}{goals}."
     others = [row for row in plan.best(best.load) if row is not best]
     if others:

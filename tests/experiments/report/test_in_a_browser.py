@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import specfleet
+from specfleet.experiments.report.page import ReportPage, html_of
 from tests.helpers.browser import NEEDS_ONE, value_in
 
 pytestmark = NEEDS_ONE
@@ -42,6 +43,13 @@ def test_a_heading_sorts_its_column_both_ways(page: Path, column: int) -> None:
     assert [direction for direction, _ in found] == ["ascending", "descending"]
     for direction, shown in found:
         assert shown == sorted(shown, reverse=direction == "descending")
+
+
+def test_a_button_selects_its_command(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(html_of(ReportPage("t", "k", (), "s", (), (), (), (("start", "a 'b' <c>"), ("measure", "d")))))
+    clicked = "(document.querySelector('.command button').click(), getSelection().toString())"
+    assert value_in(page, clicked) == "a 'b' <c>"
 
 
 def test_on_a_phone_nothing_is_wider_than_the_window(page: Path) -> None:
