@@ -92,11 +92,11 @@ def run(
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
     a target's device drafted. `power`: one for samples of the devices' clock, power, load and memory, before each draft
-    and twice a second; the metrics then have the energy a token. `engine`: one of others, such as "vllm", installed by
-    `python -m specfleet.engine.outside.install`. `server`: the address of a running, OpenAI-compatible one, such as
-    "http://localhost:8000". Neither has signals, power or counters. Where a file cannot be written after the
-    run, the OutputError's `result` is the run. `report` is called with lines on crowded cores, and on power that cannot
-    be measured, before the run; `watch`, twice a second, with its progress (`specfleet.fleet.records.progress`).
+    and twice a second; the metrics then have the energy a token. `engine`: one of others, such as "vllm", in an
+    environment of its own. `server`: the address of a running, OpenAI-compatible one, such as "http://localhost:8000".
+    Neither has signals, power or counters. Where a file cannot be written after the run, the OutputError's `result` is
+    the run. `report` is called with lines on crowded cores, and on power that cannot be measured, before the run;
+    `watch`, twice a second, with its progress (`specfleet.fleet.records.progress`).
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})

@@ -81,12 +81,6 @@ class SeenStep(msgspec.Struct, frozen=True):
     drafts: dict[int, int] = {}
 
 
-class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line before the answer to a long workload: requests that are finished."""
-
-    finished: int
-
-
 class Served(msgspec.Struct, frozen=True):
     """A workload as the engine served it: when each request came, all steps in order, the texts."""
 

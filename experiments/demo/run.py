@@ -38,7 +38,7 @@ from specfleet.figures.style import save
 from specfleet.fleet.acceptance.models import BetaGeometric
 from specfleet.fleet.errors import OutputError
 from specfleet.fleet.files import check_folder, write_file, write_json
-from specfleet.fleet.records.delays import delayed_share, late_starts
+from specfleet.fleet.records.delays import late_starts
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, write_run
@@ -99,9 +99,10 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
         rows += compare_metrics(cell, result.metrics, reruns)
         rows_of_fit += compare_metrics(cell, fit.metrics, reruns)
     comparison, every = summarise(rows, profile.digest()), [run for of_cell in runs for run in of_cell]
-    lines = findings(measured, rows, rows_of_fit, every)
+    late = list(map(late_starts, every))
+    lines = findings(measured, rows, rows_of_fit, late)
     result = DemoResult(comparison, [f"report: {folder / PAGE}", *lines])
-    facts = details(profile, every, [line for run in every for line in replay(run)])
+    facts = details(profile, every, [line for run in every for line in replay(run)], late)
     try:
         write_json(with_ends(comparison), folder / TABLE)
         figures = draw_figures(simulated, measured, runs)
@@ -165,18 +166,18 @@ class Errors(NamedTuple):
 
 def findings(
     measured: Sequence[CellResult], rows: Sequence[ComparedQuantity], of_fit: Sequence[ComparedQuantity],
-    runs: Sequence[Run],
+    late: Sequence[float],
 ) -> list[str]:  # fmt: skip
     """Return the lines to print: the knees as measured, throughput in both worlds, errors, a verdict.
 
     - `rows`, `of_fit`: the same quantities, with recorded and with fitted acceptance.
+    - `late`: of each run, the share of its steps that started late.
     """
     errors, fit = errors_of(rows), errors_of(of_fit)
     blind = f"{errors.blind:.1%} from the profile alone (worst {errors.blind_worst:.1%})"
     blind += f", {fit.blind:.1%} with its acceptance beta-geometric (worst {fit.blind_worst:.1%})"
     played = f"{errors.mechanism:.1%} from its own steps and acceptance (mechanism; worst {errors.mechanism_worst:.1%})"
-    lost = float(np.mean([delayed_share(run) for run in runs]))
-    host = f"a run and its rerun differ by {errors.host:.1%}; other work delayed steps by {lost:.1%} of their time"
+    host = f"a run and its rerun differ by {errors.host:.1%}; {np.mean(late):.1%} of their steps started late"
     return [
         *knees(measured),
         *throughput_lines(rows, of_fit),
@@ -214,9 +215,11 @@ def errors_of(rows: Sequence[ComparedQuantity]) -> Errors:
     return Errors(*map(float, (blind.mean(), blind.max(), mechanism.mean(), mechanism.max(), host.mean())))
 
 
-def details(profile: HardwareProfile, runs: Sequence[Run], contradictions: Sequence[str]) -> dict[str, str]:
+def details(
+    profile: HardwareProfile, runs: Sequence[Run], contradictions: Sequence[str], late: Sequence[float]
+) -> dict[str, str]:
     """Return facts for the page, by name; `contradictions`: of replaying the runs' logs on fresh stations."""
-    started, late = [run.header.started_unix_s for run in runs], list(map(late_starts, runs))
+    started = [run.header.started_unix_s for run in runs]
     return {
         "profile": f"{profile.digest()}, written {profile.provenance['written']}",
         "steps of the calibration that the host delayed": f"{profile.measured['delayed_share']:.1%}, left out",

@@ -24,6 +24,7 @@ NAMES = {  # of methods, at vLLM and at SGLang
     "eagle3": ("eagle3", "EAGLE3"), "mtp": ("mtp", "EAGLE"),
 }  # fmt: skip
 ADAPTIVE = ("EAGLE", "EAGLE3")  # algorithms of SGLang that change depth
+SINCE = {"vllm": "0.24", "sglang": "0.5.13", "depth 0": "0.5.14"}  # versions that change depth by requests at once
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
 LIMITS = {  # of servers, where a user states them: options of vLLM, of SGLang
     "gpu_memory_utilization": ("--gpu-memory-utilization {}", "--mem-fraction-static {}"),
@@ -91,9 +92,11 @@ def server_commands(
     sglang.append(f"--context-length {longest} --max-running-requests {rows}")
     vllm += _stated_limits(candidate, 0)
     sglang += _stated_limits(candidate, 1)
+    needs = ["# ", "# "]
     if depth:
         method, drafts = _drafting(candidate)
         vllm.append(speculative_config(candidate, deepest, schedule))
+        needs[0] += f"vLLM {SINCE['vllm']} or newer; " * (schedule is not None)
         sglang.append(f"--speculative-algorithm {NAMES[method][1]} --speculative-num-draft-tokens {depth + 1}")
         if method != "lookup":
             sglang += [f"--speculative-draft-model-path {quote(drafts)}"] if drafts else []
@@ -102,7 +105,10 @@ def server_commands(
             steps = {str(first): {"candidate_steps": [deep]} for first, _, deep in schedule.table}
             sglang.insert(0, f"echo {quote(json.dumps(steps))} > k.json &&")
             sglang.append("--speculative-adaptive --speculative-adaptive-config k.json")
-    return " ".join((*vllm, names)), " ".join((*sglang, names))
+            needs[1] += (
+                f"SGLang {SINCE['sglang' if all(deep for *_, deep in schedule.table) else 'depth 0']} or newer; "
+            )
+    return " ".join((*vllm, needs[0] + names)), " ".join((*sglang, needs[1] + names))
 
 
 def speculative_config(candidate: Candidate, depth: int, schedule: Schedule | None) -> str:
@@ -211,4 +217,4 @@ def _names(candidate: Candidate, load: str) -> str:
     model, precisions = _checkpoint(candidate.target.rpartition("@")[0]), _published_in(candidate)
     names = [f"{model} in {precisions}" if precisions else model, _drafting(candidate)[1]]
     said = " ".join(", ".join(filter(None, names)).split())
-    return f"# limits fit {load}; names stand for folders or hub names of checkpoints: {said}"
+    return f"limits fit {load}; names stand for folders or hub names of checkpoints: {said}"

@@ -1,14 +1,15 @@
 """What options of a plan say: acceptance, a link, a budget of devices, numbers of requests."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from specfleet.experiments.plan.goals import number_of
 from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, rate_of_mean
-from specfleet.fleet.acceptance.published import Stated, Wanted
+from specfleet.fleet.acceptance.published import Stated, Wanted, find_published
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_case
+from specfleet.fleet.hardware.passes import Placed
+from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_case, shipped_name
 from specfleet.fleet.inputs.nearest import nearest
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.scenario.reading import read_scenario
@@ -97,6 +98,29 @@ def acceptance_by_drafter(texts: Sequence[str], drafts: Sequence[str]) -> dict[s
             raise InputError(f"--acceptance {name}=...: {why}; {nearest(name, meant or names)}")
         accepted[meant[0]] = acceptance
     return accepted
+
+
+def acceptance_at(
+    model: str, accepted: Mapping[str, Stated], usual: Acceptance | None, target: Placed, drafter: Placed | None
+) -> tuple[Acceptance | None, str]:
+    """Return the acceptance of a model's drafts at a target, and of a published one what it is.
+
+    - `model`: "" for none.
+    - `accepted`, `usual`: stated by model, and a scenario's.
+
+    Raises InputError where nothing is stated.
+    """
+    if not model:
+        return None, ""
+    stated = accepted.get(model, accepted.get("", usual))
+    if stated is None:
+        raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
+    if not isinstance(stated, Wanted):
+        return stated, ""
+    word = LOOKUP if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
+    row = find_published(stated, shipped_name(target.shape.name), word)
+    said = f"{row.name}{'' if row.temperature is None else f', temperature {row.temperature:g}'}; {row.source}"
+    return row.model(), f"acceptance of {row.drafter}: {row.shares} by position, {row.basis}: {said}"
 
 
 def acceptance_notes(texts: Sequence[str], unnamed: Sequence[str] = ()) -> Iterator[str]:

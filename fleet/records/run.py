@@ -6,7 +6,8 @@ import os
 import platform
 import sys
 import time
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -160,9 +161,13 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
 
 
 def versions_of(world: World) -> dict[str, str]:
-    """Return the versions of Python and of the packages that a run in that world rests on, by name."""
+    """Return the versions of Python and of the installed packages that a run in that world rests on, by name."""
     packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
-    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+    versions = {"python": platform.python_version()}
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def write_run(run: Run, path: Path) -> None:

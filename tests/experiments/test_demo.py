@@ -24,7 +24,7 @@ from specfleet.experiments.report.pages import demo_page
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.sweep import sweep
 from specfleet.fleet.inputs.strict import convert
-from specfleet.fleet.records.delays import delayed_share, not_delayed
+from specfleet.fleet.records.delays import not_delayed
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.times.profile import HardwareProfile
@@ -55,7 +55,7 @@ class Demo(NamedTuple):
     of_fit: list[ComparedQuantity]
 
     def lines(self) -> list[str]:
-        return findings(self.measured, self.rows, self.of_fit, [run for of_cell in self.runs for run in of_cell])
+        return findings(self.measured, self.rows, self.of_fit, [0.0, 0.02])
 
 
 def demo_of(profile: HardwareProfile, *slowness: float) -> Demo:
@@ -106,7 +106,7 @@ def test_the_demo_ends_in_eight_lines_at_most(demo: Demo) -> None:
 
 
 def test_recorded_and_fitted_acceptance_stand_side_by_side(demo: Demo, profile: HardwareProfile) -> None:
-    page = demo_page([], demo.rows, demo.of_fit, [], profile, details(profile, demo.runs[0], []))
+    page = demo_page([], demo.rows, demo.of_fit, [], profile, details(profile, demo.runs[0], [], [0.0, 0.02]))
     shown = {(row[0], row[1]): row for row in page.grids[0].rows}
     assert page.grids[0].headings[4:6] == ("error, %", "beta-geometric, %")
     for row, fit in zip(demo.rows, demo.of_fit, strict=True):
@@ -140,10 +140,9 @@ def test_a_host_that_changed_is_unsteady(profile: HardwareProfile) -> None:
     assert "unsteady host" in demo_of(profile, 1.0, 2.0).lines()[-1]
 
 
-def test_delayed_steps_do_not_count_and_are_said(demo: Demo) -> None:
+def test_delayed_steps_do_not_count() -> None:
     assert not_delayed([1.0, 1.1, 0.9, 1.9, 2.2, 30.0]).tolist() == [1.0, 1.1, 0.9, 1.9, 2.2]
     assert not_delayed([]).tolist() == []
-    assert delayed_share(demo.runs[0][0]) == 0.0
 
 
 def test_the_figures_show_replayed_targets_in_both_worlds(demo: Demo) -> None:

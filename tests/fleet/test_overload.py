@@ -28,9 +28,6 @@ QUEUED = {"queued": {"mean_s": DELAY}}
 ROW = 0.004  # what a further row adds to a verification
 
 STAR: dict[str, Any] = {"verifiers": {"count": 8}}
-ONLINE: dict[str, Any] = {
-    "drafters": {"place": "target"}, "verifiers": {"max_num_seqs": 4, "aligned": {"policy": "realign", "fixed": False}},
-}  # fmt: skip
 GROUPED: dict[str, Any] = {"drafters": {"group": {"policy": "batch", "most": 2}}, "verifiers": {"count": 16}}
 ROUTED: dict[str, Any] = {"drafters": {"count": 2, "route": "shortest-queue"}, "verifiers": {"count": 16}}
 ALONE: dict[str, Any] = {"drafters": {"count": 0}, "verifiers": {"count": 2, "max_num_seqs": 1}}
@@ -44,11 +41,6 @@ TURNS: dict[str, Any] = {
 FLEETS: dict[str, tuple[dict[str, Any], float, str]] = {
     "star": (STAR, DRAFT_PREFILL + DELAY + ROUNDS * (S + DELAY), "the drafter is"),
     "full steps": (FULL, (ROUNDS + 1) * V / 4, "target"),  # a prompt shares the fixed time of its step
-    "aligned rows": (
-        ONLINE,
-        PREFILL + DRAFT_PREFILL + 2 * DELAY + ROUNDS * (S + V + 3 * ROW + 3 * DELAY) / 4,
-        "target",
-    ),
     "no drafter": (ALONE, (PREFILL + ROUNDS * V) / 2, "target"),
     "a host by turns": (TURNS, PREFILL + DRAFT_PREFILL + ROUNDS * (S + V), "is"),
 }
@@ -61,7 +53,7 @@ def arriving(tables: dict[str, Any], per_s: float, requests: int = 300, seed: in
         "name": "p", "draft": {"base_s": S} | random, "verify": {"base_s": V, "per_row_s": ROW} | random,
         "decode": {"base_s": V} | random, "draft_prefill": {"base_s": DRAFT_PREFILL},
         "verify_prefill": {"base_s": PREFILL},
-        "overhead": {"own": {"target" if tables is ONLINE else "drafter": QUEUED}, "time_sliced": {}},
+        "overhead": {"own": {"drafter": QUEUED}, "time_sliced": {}},
     }  # fmt: skip
     content = {
         "seed": seed, "profile": profile, "acceptance": {"model": "geometric", "beta": 0.0},
@@ -93,7 +85,7 @@ def check(name: str, seeds: range, run: Callable[[Scenario], Run]) -> None:
         called = verdict(name, 1.1, seed, run=run)
         assert called is not None, f"seed {seed}"
         assert called.offered_tokens_per_s == pytest.approx(1.1 / demand_s * (ROUNDS + 1), rel=0.03)
-        assert called.load == pytest.approx(1.1, rel=0.07)  # two prefills of aligned rows may share a step
+        assert called.load == pytest.approx(1.1, rel=0.07)
         assert called.load == pytest.approx(called.offered_tokens_per_s / called.carried_tokens_per_s)
         assert bottleneck in called.bottleneck
 

@@ -8,8 +8,8 @@ batches and turns on a shared device, and excludes steps with spare places. A st
 significantly: the false alarm rate at rho = 1 is one run in a thousand (one-sided, over all stations; the variance is
 that of streams' work and of single steps).
 
-No verdict is possible for a station that takes all waiting work (at a barrier, or a batch without a limit), or for
-drafting ahead. The capacity of drafters at a barrier excludes their waits for it.
+No verdict is given for a station that takes all waiting work (at a barrier, or a batch without a limit), for aligned
+rows, or for drafting ahead. The capacity of drafters at a barrier excludes their waits for it.
 """
 
 import math
@@ -24,7 +24,7 @@ from specfleet.fleet.policies.order import rate_limits
 from specfleet.fleet.records.columns import Bools, Integers, Series, Table
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
-from specfleet.fleet.records.metrics.tables import at_drafter, requests_of
+from specfleet.fleet.records.metrics.tables import at_drafter
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson
 from specfleet.fleet.scenario.names import DRAFTER, ROUTER
 from specfleet.fleet.scenario.resolved import Fleet
@@ -100,17 +100,15 @@ def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
 
 def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     """Yield the demand of each station that was saturated at times, and of each target's rate limit."""
-    all_jobs, all_steps = _jobs(rows), _steps(rows)
+    all_jobs, all_steps, aligned = _jobs(rows), _steps(rows), fleet.verifiers.aligned is not None
     for station in all_steps.station.present():
         steps, jobs = (table.where(table.station.among(station)) for table in (all_steps, all_jobs))
         waits = fleet.verifiers.late == "wait"
-        if station == ROUTER or waits or len(steps) < MIN_STEPS or not len(jobs):
+        if station == ROUTER or waits or aligned or len(steps) < MIN_STEPS or not len(jobs):
             continue
         at_station = rows.where(rows.station.among(station))
-        if fleet.verifiers.aligned is not None:
-            jobs = jobs.where(jobs.after.among("join"))  # other sessions wait in the pool
         cycle_s = _cycle_s(fleet, station, steps)
-        saturated = _full(fleet, station, at_station, steps) & (_waiting(jobs, steps.begun_s) > 0) & ~np.isnan(cycle_s)
+        saturated = _full(fleet, station, steps) & (_waiting(jobs, steps.begun_s) > 0) & ~np.isnan(cycle_s)
         singly, of_steps = _singly(fleet, station), steps.plus(cycle_s=cycle_s, saturated=saturated)
         mixed = not (_is_drafter(station) or singly)
         demand = _demand(station, at_station, of_steps, streams, singly=singly, mixed=mixed)
@@ -127,13 +125,11 @@ def _singly(fleet: Fleet, station: str) -> bool:
     """Return whether steps of a station do not grow with the number of waiting sessions."""
     if _is_drafter(station):
         return isinstance(fleet.drafters.group, One)
-    return fleet.verifiers.aligned is not None or fleet.verifiers.batching.max_num_seqs == 1
+    return fleet.verifiers.batching.max_num_seqs == 1
 
 
-def _full(fleet: Fleet, station: str, rows: Table, steps: Table) -> Bools:
-    """Return whether each step of a station is full: one session, the maximum of its group, or a whole pool."""
-    if fleet.verifiers.aligned is not None:
-        return _pool_is_full(fleet, rows, steps)
+def _full(fleet: Fleet, station: str, steps: Table) -> Bools:
+    """Return whether each step of a station is full: one session, or the maximum of its group."""
     if _is_drafter(station) and isinstance(fleet.drafters.group, AllWaiting):  # steps before a draft have its group
         drafts = np.flatnonzero(steps.kind.among("draft"))
         following = np.searchsorted(drafts, np.arange(len(steps)))
@@ -155,7 +151,7 @@ def _cycle_s(fleet: Fleet, station: str, steps: Table) -> Floats:
 
 
 def _jobs(rows: Table) -> Table:
-    """Return the waits: station, asked_s and begun_s of each step of a stream, and `after`, the step before."""
+    """Return the waits: station, asked_s and begun_s of each step of a stream."""
     inputs = rows.where(~rows.event.among("view"))
     before = Groups(inputs.station, inputs.tag).before()
     begun = np.flatnonzero(inputs.event.among("start") & (before >= 0))
@@ -164,7 +160,6 @@ def _jobs(rows: Table) -> Table:
         station=inputs.station[begun],
         asked_s=inputs.time_s[arrivals],
         begun_s=inputs.time_s[begun],
-        after=inputs.event[arrivals],
     )
 
 
@@ -191,23 +186,6 @@ def _waiting(jobs: Table, at_s: Floats) -> Integers:
     arrived = np.searchsorted(np.sort(jobs.asked_s), at_s, side="right")
     begun = np.searchsorted(np.sort(jobs.begun_s), at_s, side="right")
     return arrived - begun
-
-
-def _pool_is_full(fleet: Fleet, rows: Table, steps: Table) -> Bools:
-    """Return whether the pool of aligned rows is full as each step begins; for a batch that ends as a whole, as it
-    began."""
-    rule = fleet.verifiers.aligned
-    assert rule is not None
-    pool = rule.pool(fleet.verifiers.batching.max_num_seqs)
-    if rule.together:
-        prefills = np.flatnonzero(steps.kind.among("prefill"))
-        members = at(steps.members[prefills], np.searchsorted(prefills, np.arange(len(steps)), side="right") - 1)
-        return np.equal(members, pool)
-    served = rows.where(rows.event.among("start", "done"))
-    requests = requests_of(served)
-    taken = np.searchsorted(np.sort(requests.smallest(served.time_s)), steps.begun_s, side="right")
-    left = np.searchsorted(np.sort(requests.largest(served.time_s)), steps.begun_s, side="right")
-    return np.asarray(taken - left >= pool)
 
 
 def _demand(station: str, rows: Table, steps: Table, streams: Integers, singly: bool, mixed: bool) -> _Demand | None:

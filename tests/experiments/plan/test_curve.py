@@ -54,6 +54,7 @@ def test_commands_have_one_depth_for_every_batch() -> None:
     assert sglang[2:6] == [">", "k.json", "&&", "python"]
     assert all("limits fit 8 in flight" in command for command in commands)
     assert "adaptive" not in server_commands(small, 3, 8, "", schedule)[1]  # SGLang changes the depth of heads alone
+    assert [command.partition(" or newer")[0].rpartition(" ")[2] for command in commands] == ["0.24", "0.5.14"]
     assert make_schedule(head, BY_LOAD[:2]) is None
 
 
