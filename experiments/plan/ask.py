@@ -13,7 +13,7 @@ from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, ru
 from specfleet.experiments.plan.candidates import Asked, make_candidates
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import Load, Question, requests_for
-from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT
+from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
 from specfleet.experiments.plan.goals import read_goals
 from specfleet.experiments.plan.lines import lines_of
 from specfleet.experiments.plan.loads import lines_by_load, rows_at_once
@@ -39,6 +39,7 @@ ROWS = requests_for(MOST)  # of a file of lengths, at most: as many as requests 
 BURSTS = "burstiness: the equations that choose what is simulated know the mean rate alone; simulations decide"
 LIMIT = "verifiers.max_num_seqs"
 COUNTS = ("drafters.count", "verifiers.count")
+LENGTHS = ("workload.prompt_tokens", "workload.new_tokens")
 DEPTH, ALLOCATE = "drafters.depth", "verifiers.allocate"
 STATIONS = {  # of a scenario's keys those that a plan cannot keep, and why
     "drafters.device": "a plan places drafters and targets itself", "verifiers.device": "see drafters.device",
@@ -138,13 +139,16 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
         both = list(zip(by_load, ([row for row in table if row.is_best] for table in tables), strict=True))
         lines = tuple(lines_by_load(both))
     else:
-        lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rule))
+        depths, schedule = speculate(first)
+        lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rule, unit, depths))
         if first.winner is not None:
             prices = Cost(best.candidate.target_per_hour, best.candidate.drafter_per_hour, unit)
             chosen = msgspec.structs.replace(first.scenario(best), cost=prices)
             if serving and "@" in best.candidate.target:
                 measure = bench_command(best, first.question.load, chosen)
-                commands = (*server_commands(best.candidate, best.depth, rows_at_once(first, rows[0])), measure)
+                load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
+                asked = best.candidate, best.depth, rows_at_once(first, rows[0]), load, schedule
+                commands = (*server_commands(*asked), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(
@@ -225,6 +229,12 @@ def _title(asked: Asked, loads: Sequence[Load]) -> str:
     prompt, answer = mean_lengths(asked.scenario.workload)
     budget = ", ".join(f"{count} x {kind}" for kind, count in (asked.devices or {}).items())
     what = " or ".join(asked.targets) or f"scenario {asked.scenario.name}"
-    on, at = f" on {budget}" if budget else "", ", ".join(load.text for load in loads)
+    on, at = (
+        f" on {budget}" if budget else "",
+        ", ".join([*(load.text.partition(" ")[0] for load in loads[:-1]), loads[-1].text]),
+    )
     about_answers = f"answers of {'about ' if asked.serving else ''}{answer:.0f}"
-    return f"{what}{on}, {at}: prompts of {prompt:.0f} tokens, {about_answers}"
+    usual = [key for key in LENGTHS if not any(name.startswith((key, "workload.lengths")) for name in asked.given)]
+    has_defaults = usual and not asked.scenario.workload.lengths
+    defaults = f" (defaults: --set {'=N --set '.join(usual)}=N)" if has_defaults else ""
+    return f"{what}{on}, {at}: prompts of {prompt:.0f} tokens, {about_answers}{defaults}"

@@ -110,7 +110,9 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     drafts = tuple("".join((SYNONYMS.get(model.casefold(), model), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = acceptance_by_drafter(asked.acceptance, drafts)
-    notes = list(acceptance_notes(asked.acceptance))
+    is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
+    shared = [model for model in dict.fromkeys(draft.partition("@")[0] for draft in drafts) if model not in accepted]
+    notes = list(acceptance_notes(asked.acceptance, shared if is_shared else ()))
     if asked.targets:
         placed, unit, left_out = _placed(asked, accepted)
     else:

@@ -17,7 +17,7 @@ PER_HOUR = {  # assumed: rounded prices of cloud providers for an hour, in dolla
     "gb300": 7.0, "h20": 2.0, "mi300x": 2.5, "mi355x": 4.0,
 }  # fmt: skip
 FREE = "an hour of a target costs 0, and then fleets without drafters are free; give it a price above 0"
-ASSUMED = "$ (assumed prices)"
+ASSUMED, OF_COST = "$ (assumed prices)", "units (as in --cost)"
 
 
 def read_prices(costs: Sequence[str], places: Sequence[str]) -> tuple[dict[str, float], str]:
@@ -59,13 +59,13 @@ def _stated_prices(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[s
         prices[name] = price
     if len(in_watts) > 1:
         raise InputError("--cost: some prices are in watts and some are not; give all of them in one unit")
-    return prices, "Wh" if in_watts == {True} else "cost"
+    return prices, "Wh" if in_watts == {True} else OF_COST
 
 
 def scenario_cost(scenario: Scenario) -> Cost:
     """Return the scenario's prices; without any, each station is a device, and costs a device-hour."""
     cost = scenario.cost or Cost(1.0, 1.0, "device-hours")
-    return msgspec.structs.replace(cost, unit=cost.unit or "cost")
+    return msgspec.structs.replace(cost, unit=cost.unit or "units (as in [cost])")
 
 
 def prices_by_role(scenario: Scenario, targets: Sequence[str], drafters: Sequence[str]) -> tuple[dict[str, float], str]:

@@ -40,6 +40,7 @@ class Simulations:
     Equal seeds share their requests and what drafts yield, so fleets are compared by the differences of equal seeds.
 
     - `estimates`: all fleets by title. `notes`: on those that have no room. `best`: of each method, the best first.
+    - `fastest`: the best one before smaller ones, as good within 1 %, were preferred.
     - `values`: metrics by title, seed by seed.
     """
 
@@ -49,6 +50,7 @@ class Simulations:
         self.values: dict[str, list[Values]] = defaultdict(list)
         self.estimates = {estimate.fleet.title: estimate for estimate in every}
         self.best: list[Deployment] = []
+        self.fastest: Deployment | None = None
         self.at_once = question.load.per_s * min(estimate.request_s for estimate in every)
         import_failure()  # loads the compiled loop, if it can be
 
@@ -113,6 +115,33 @@ class Simulations:
         """Return by which share a fleet is slower than the best one, or its tokens dearer."""
         return gap_between(self.scores(fleet), self.scores(best))
 
+    def prefer_smallest(self) -> None:
+        """Put the smallest fleet first that is as good as the best: fewest devices, then the shortest depth."""
+        best = self.fastest = self.best[0]
+
+        def size(fleet: Deployment) -> tuple[int, int]:
+            return sum(fleet.devices.values()), fleet.depth
+
+        def is_as_good(fleet: Deployment) -> bool:
+            for seeds in (SEEDS[0], SEEDS[2]):
+                self.run([fleet], seeds)
+                if self.rank(fleet)[:2] != self.rank(best)[:2] or self.gap(fleet, best).value > INDIFFERENT:
+                    return False
+            return True
+
+        if self.winner is None:
+            return
+        tried = [self.estimates[title].fleet for title, values in self.values.items() if values]
+        small = next(fleet for fleet in sorted(tried, key=size) if fleet == best or is_as_good(fleet))
+        while small.depth > 1 and not small.is_slow:
+            shorter = msgspec.structs.replace(small, depth=small.depth - 1)
+            if shorter.title not in self.estimates or not is_as_good(shorter):
+                break
+            small = shorter
+        if small != best:
+            kin = [other for other in self.best if family_of(self.question, other) == family_of(self.question, small)]
+            self.best[:] = [small, *(other for other in self.best if other not in kin)]
+
     def standing(self, fleet: Deployment) -> str:
         """Return what a fleet is beside the best one: best, level, by how much it is worse, or what it misses."""
         best, miss, aim = self.best[0], self.miss(fleet), self.question.aim
@@ -125,10 +154,10 @@ class Simulations:
         if fleet == best:
             return "best"
         if aim == "hour" and fleet.cost_per_hour > best.cost_per_hour * (1 + SAME_COST):
-            return f"costs {fleet.cost_per_hour / best.cost_per_hour - 1:+.0%}"
+            return f"{fleet.cost_per_hour / best.cost_per_hour - 1:.0%} dearer an hour"
         gap = self.gap(fleet, best)
         is_level = gap.value < INDIFFERENT or gap.low <= 0
-        return "level" if is_level else f"{gap.value:+.0%} {'cost' if aim == 'token' else 'time'}"
+        return "level" if is_level else f"{gap.value:.0%} {'dearer a token' if aim == 'token' else 'slower'}"
 
 
 def find(question: Question, jobs: int = 1, done: Nothing = lambda _what: None) -> Simulations:
@@ -140,8 +169,7 @@ def find(question: Question, jobs: int = 1, done: Nothing = lambda _what: None) 
     families: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     for estimate in simulations.estimates.values():
         if estimate.may_win:
-            place = estimate.fleet.candidate.target if question.devices is None else ""
-            families[estimate.fleet.candidate.name, place].append(estimate)
+            families[family_of(question, estimate.fleet)].append(estimate)
     best = simulations.best
     for family in families.values():
         near = _cheapest(simulations, family) if question.aim == "hour" else _first(question, family)
@@ -153,7 +181,13 @@ def find(question: Question, jobs: int = 1, done: Nothing = lambda _what: None) 
     while len(simulations.sample(best[0]).trials) < SEEDS[2]:  # with all seeds another fleet may come first
         simulations.run(best[:1], SEEDS[2])
         best.sort(key=simulations.rank)
+    simulations.prefer_smallest()
     return simulations
+
+
+def family_of(question: Question, fleet: Deployment) -> tuple[str, str]:
+    """Return how a fleet drafts, and its targets' place where no budget leaves that open."""
+    return fleet.candidate.name, fleet.candidate.target if question.devices is None else ""
 
 
 def able(question: Question, family: Sequence[Estimate]) -> Sequence[Estimate]:
