@@ -6,16 +6,18 @@ These are axes with units, times in fitting units, and lines that carry their ow
 import io
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from matplotlib import colormaps, rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator
 from scipy.optimize import isotonic_regression
 
 from specfleet.fleet.errors import InputError
@@ -43,10 +45,14 @@ STYLE = {
     "legend.frameon": False,
     "lines.linewidth": 1.6,
     "figure.facecolor": "white",
+    "pdf.fonttype": 42,  # fonts are embedded whole, as publishers ask
+    "ps.fonttype": 42,
     "text.parse_math": False,  # names are texts; a mark that is a formula says so
 }
 CAPTION_LINE_INCHES = 0.16
-NARROW_INCHES = 4.5  # legends have one column below this width
+LETTER_INCHES, GAP_INCHES = 0.065, 0.09  # of a label: its letters, and around it
+MARK_INCHES = 0.5  # before a legend's label
+MAX_TICKS = 12  # of values that each have a tick
 
 
 class NotebookFigure(Figure):
@@ -59,30 +65,79 @@ class NotebookFigure(Figure):
         return content.getvalue()
 
 
+class Drawn(NamedTuple):
+    """A figure, its caption, what is drawn, in the units of the axes, and what its columns mean, with these units."""
+
+    figure: Figure
+    caption: str
+    rows: pd.DataFrame = pd.DataFrame()
+    labels: Mapping[str, str] = {}
+
+
 def new_figure(width_inches: float, height_inches: float) -> Figure:
     """Return an empty figure in the common style."""
     with rc_context(STYLE):
         return NotebookFigure(figsize=(width_inches, height_inches), layout="constrained")
 
 
-def one_legend(figure: Figure, panels: Iterable[Axes], **look: Any) -> None:
-    """Give all panels one legend, above them, in which each label stands once."""
-    handles: dict[str, object] = {}
-    for axes in panels:
-        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", fontsize=8, **look)
+class Canvas(NamedTuple):
+    """Where to draw: a new figure, as wide as it likes or `width_inches`, or the panel `axes` of a user's layout."""
+
+    width_inches: float | None = None
+    axes: Axes | None = None
+
+    def panels(self, down: int, across: int, width_inches: float, height_inches: float, **look: Any) -> Any:
+        """Return an array of panels; a narrow figure is less high, but not in proportion, since texts keep their size.
+
+        InputError for several panels where a user's layout has one.
+        """
+        if self.axes is not None:
+            if down * across > 1:
+                raise InputError(f"ax: is one panel, and this figure has {down * across}; leave ax out")
+            return np.array([[self.axes]], dtype=object)
+        width = self.width_inches or width_inches
+        figure = new_figure(width, height_inches * max(0.8, min(1.0, width / width_inches)))
+        return figure.subplots(down, across, squeeze=False, **look)
+
+    def legend(self, panels: Sequence[Axes], handles: Sequence[Any] = (), ncols: int = 3, title: str = "") -> None:
+        """Name what is drawn once: above all panels in as many columns as the figure holds, or within a user's."""
+        every = [handle for axes in panels for handle in axes.get_legend_handles_labels()[0]]
+        named = {handle.get_label(): handle for handle in handles or every}
+        if self.axes is not None and named:
+            self.axes.legend(named.values(), named.keys(), fontsize=8, title=title or None)
+        elif named:
+            figure, letters = panels[0].get_figure(root=True), max(map(len, named))
+            fits = int(figure.get_figwidth() / (MARK_INCHES + LETTER_INCHES * letters))
+            columns, place = max(1, min(ncols, fits)), "outside upper center"
+            figure.legend(named.values(), named.keys(), loc=place, ncols=columns, fontsize=8, title=title or None)
 
 
-def resize(figure: Figure, width_inches: float) -> None:
-    """Give the figure that width; a narrower one is less high, but not in proportion, since texts keep their size."""
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width_inches, height * max(0.8, min(1.0, width_inches / width)))
-    if width_inches < NARROW_INCHES:
-        for legend in list(figure.legends):
-            named = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
-            legend.remove()
-            with rc_context(STYLE):
-                figure.legend(*named, loc="outside upper center", ncols=1, fontsize=8, handlelength=1.6)
+class FittingLocator(FixedLocator):
+    """Ticks at the given places of the x axis, as far as their labels do not touch."""
+
+    def __call__(self) -> Any:
+        axes = self.axis.axes
+        at = axes.get_xaxis_transform().transform([(place, 0.0) for place in self.locs])[:, 0] / axes.figure.dpi
+        kept: list[int] = []
+        for number, place in enumerate(self.locs):
+            room = GAP_INCHES + LETTER_INCHES * len(f"{place:g}")
+            if not kept or at[number] - at[kept[-1]] >= room:
+                kept.append(number)
+        return np.asarray(self.locs)[kept]
+
+
+def number_ticks(axes: Axes, values: Sequence[float]) -> None:
+    """Put ticks at values along x, rising, on a log scale if they span more than 30 times the least."""
+    if min(values) > 0 and max(values) > 30 * min(values):
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    if len(values) <= MAX_TICKS:
+        axes.xaxis.set_major_locator(FittingLocator(values))
+    elif axes.get_xscale() == "log":
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=all(float(value).is_integer() for value in values)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def add_caption(figure: Figure, caption: str) -> None:
@@ -131,6 +186,7 @@ def save(figure: Figure, path: Path, caption: str) -> None:
 
 # Distinct for colour-blind readers, too.
 LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444", "#882255")
+MARKERS = "os^DvPX*"  # tell lines apart in grey
 MIN_APART = 0.058  # of two names at the right edge, as a share of the panel's height
 
 
@@ -144,12 +200,11 @@ class Scale(NamedTuple):
 def scale_of(name: str, unit: str, largest: float) -> Scale:
     """Return the label and scale of a quantity; times below a second are shown in ms.
 
-    >>> scale_of("tpot_p99_s", "s", 0.04)
-    Scale(label='tpot_p99, ms', factor=1000.0)
+    >>> scale_of("TPOT P99", "s", 0.04)
+    Scale(label='TPOT P99, ms', factor=1000.0)
     """
-    if unit == "s":
-        bare = name.removesuffix("_s")
-        return Scale(f"{bare}, ms", 1000.0) if largest < 1 else Scale(f"{bare}, s", 1.0)
+    if unit.partition("/")[0] == "s" and largest < 1:
+        return Scale(f"{name}, m{unit}", 1000.0)
     return Scale(f"{name}, {unit}" if unit else name, 1.0)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from specfleet.figures.style import STYLE
+from specfleet.figures.style import STYLE, Drawn
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MAX_ROWS = 1000  # of a table, so that a page stays small
@@ -46,7 +46,7 @@ class ReportPage(msgspec.Struct, frozen=True):
     kind: str
     answer: tuple[tuple[str, str], ...]
     sources: str
-    figures: tuple[tuple[Figure, str], ...]
+    figures: tuple[Drawn, ...]
     grids: tuple[Grid, ...]
 
 
@@ -58,7 +58,7 @@ def html_of(page: ReportPage) -> str:
         kind=escape(page.kind),
         answer=_definitions((escape(name), text) for name, text in page.answer),
         sources=escape(page.sources),
-        figures="\n".join(_figure(figure, caption) for figure, caption in page.figures),
+        figures="\n".join(_figure(figure, caption) for figure, caption, *_ in page.figures),
         tables="\n".join(map(_table, page.grids)),
         labels=_definitions((_chip(label), meaning) for label, meaning in LABELS.items()),
     )

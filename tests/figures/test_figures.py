@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from specfleet.experiments.draw import draw
 from specfleet.figures import timeline
-from specfleet.figures.style import resize, save
+from specfleet.figures.style import Canvas, save
 from specfleet.fleet.errors import InputError
 from specfleet.sim.run import simulate
 from tests.helpers.stars import star
@@ -29,11 +29,10 @@ def test_a_timeline_has_units_a_caption_and_its_legend_within(tmp_path: Path) ->
 
 def test_text_of_a_figure_is_no_formula(tmp_path: Path) -> None:
     """A dollar sign in a name, or in a caption, is itself; so is one in a title or a tick that is set later."""
-    figure = timeline.draw({"cost $x^$": RUN.frame()})
+    figure = timeline.draw({"cost $x^$": RUN.frame()}, canvas=Canvas(3.3))
     figure.axes[0].set_xticks([0.0], ["$x^$"])
     for text in figure.legends[0].get_texts():
         text.set_text("cost $x^$")
-    resize(figure, 3.3)
     save(figure, tmp_path / "figure.png", "Of cost $x^$.")
 
 

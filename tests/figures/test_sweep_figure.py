@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from specfleet.experiments.draw import draw
+from specfleet.experiments.draw import draw as drawn
 from specfleet.experiments.sweep.figure import in_numbers, sweep_figure
 from specfleet.experiments.sweep.sweep import read_table, sweep
 from specfleet.figures.style import scale_of, spread
@@ -40,6 +40,10 @@ def swept(folder: Path) -> pd.DataFrame:
     return read_table(folder)
 
 
+def draw(*given: Any, **keys: Any) -> Figure:
+    return drawn(*given, **keys).figure
+
+
 def texts_of(figure: Figure) -> list[str]:
     return [text.get_text() for axes in figure.axes for text in axes.texts]
 
@@ -53,10 +57,10 @@ def made(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def test_lines_carry_their_names_and_axes_their_units(swept: pd.DataFrame) -> None:
     figure = draw("sweep", swept, metric="tpot_s")
     (axes,) = figure.axes
-    assert {"2", "5", "drafters.depth"} <= set(texts_of(figure))
+    assert {"2", "5", "depth d"} <= set(texts_of(figure))
     assert not figure.legends
     assert not axes.get_legend()
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("verifiers.count", "tpot, s")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("targets N", "TPOT, s")
     assert "time for each token after a request's first one, the mean" in figure.texts[0].get_text().replace("\n", " ")
 
 
@@ -72,7 +76,7 @@ def test_quantities_are_found_and_placed_in_any_unit() -> None:
     texts = made([{"link.latency_s": text, "value": 0.1} for text in ("1ms", "20ms", "100ms")])
     assert in_numbers(texts)["link.latency_s"].tolist() == [0.001, 0.02, 0.1]
     (axes,) = draw("sweep", texts, metric="wait_s").axes
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("link.latency, ms", "wait, ms")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("link.latency, ms", "wait T_wait, ms")
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "20", "100"]
 
 
@@ -85,9 +89,9 @@ def test_a_second_key_may_have_panels_and_N_full_is_marked() -> None:
             rows += [place | {"quantity": "N_full", "world": "analytic", "value": knee}]
     table = made([{"quantity": "throughput"} | row for row in rows])
     figure = draw("sweep", table, panels=True)
-    assert [axes.get_title() for axes in figure.axes] == ["drafters.depth = 3", "drafters.depth = 5"]
-    marks = [[line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"] for axes in figure.axes]
-    assert marks == [[2.0], []]  # 9 lies beyond the sweep
+    assert [axes.get_title() for axes in figure.axes] == ["depth d = 3", "depth d = 5"]
+    marks = [[text.get_text().strip() for text in axes.texts] for axes in figure.axes]
+    assert marks == [["$N_{full}$ = 2"], []]  # 9 lies beyond the sweep
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
 
 
@@ -118,11 +122,14 @@ def test_missing_metrics_are_refused_with_those_allowed(swept: pd.DataFrame) -> 
         draw("sweep", swept, metric="goodness")
 
 
-def test_a_third_key_that_varies_is_refused_without_a_value() -> None:
-    rows = made([{"a.b": a, "c.d": c, "e.f": e} for a in (1, 2) for c in (1, 2) for e in (8, 9)])
-    with pytest.raises(InputError, match=r"e\.f was varied, too"):
+def test_a_third_key_has_panels_and_a_fourth_is_refused() -> None:
+    rows = made([{"a.b": a, "c.d": c, "e.f": e, "g.h": g} for a in (1, 2) for c in (1, 2) for e in (8, 9) for g in "xy"])
+    with pytest.raises(InputError, match=r"g\.h was varied, too"):
         sweep_figure(rows, "wait_s")
-    assert "Cells with e.f = 8." in sweep_figure(rows, "wait_s", {"e.f": "8"})[1]
+    figure, caption, *_ = sweep_figure(rows, "wait_s", {"g.h": "x"})
+    assert "Cells with g.h = x." in caption
+    assert [axes.get_title() for axes in figure.axes] == ["e.f = 8", "e.f = 9"]
+    assert [axes.get_title() for axes in sweep_figure(rows, "wait_s", {"g.h": "x"}, True).figure.axes] == ["c.d = 1", "c.d = 2"]
 
 
 def test_other_figures_show_one_thing_and_say_so() -> None:
