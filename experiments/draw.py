@@ -13,12 +13,14 @@ from specfleet.experiments.plan.goals import PER_USER
 from specfleet.experiments.sweep.figure import devices_figure, sweep_figure
 from specfleet.experiments.sweep.sweep import read_table, with_missing
 from specfleet.figures import pareto, timeline
-from specfleet.figures.style import Canvas, Drawn, add_caption, format_of, write
+from specfleet.figures.style import NEW_FIGURE, Canvas, Drawn, add_caption, format_of, write
 from specfleet.fleet.errors import InputError, OtherFormatError
 from specfleet.fleet.inputs.text import read_json, shortened
 from specfleet.fleet.records.run import Run, read_run
 
 MIN_WIDTH, MAX_WIDTH = 2, 30
+WORLDS = {"sim": "simulation", "engine": "engine"}
+
 
 def draw(
     name: str,
@@ -66,7 +68,7 @@ def draw(
     return drawn
 
 
-def timeline_of(*runs: Run, most: int | None = None, canvas: Canvas = Canvas()) -> Drawn:
+def timeline_of(*runs: Run, most: int | None = None, canvas: Canvas = NEW_FIGURE) -> Drawn:
     """Draw the timelines of runs below each other; InputError for a run without steps.
 
     `most`: stations of a run that are shown, the first ones.
@@ -74,29 +76,28 @@ def timeline_of(*runs: Run, most: int | None = None, canvas: Canvas = Canvas()) 
     for run in runs:
         if not run.header.steps:
             raise InputError(f"a timeline needs steps, and of {run.header.engine} only answers are known")
-    headers = [run.header for run in runs]
-    titles = [f"{header.scenario.name}, N = {header.scenario.verifiers.count}, {header.world}" for header in headers]
-    frames = {title: run.frame() for title, run in zip(titles, runs, strict=True)}
+    frames = {f"{run.header.scenario.name}, N = {run.header.scenario.verifiers.count}, {WORLDS[run.header.world]}":
+              run.frame() for run in runs}  # fmt: skip
     figure = timeline.draw(frames, most=most, canvas=canvas)
     warnings = dict.fromkeys(_sentence(run.warning) for run in runs if run.warning)
     records = f"from the records of {', '.join(run.digest() for run in runs)}"
     steps = f"Steps of drafter and targets, about three iterations each, {records}."
-    rows = [timeline.shown(frame).assign(run=title) for title, frame in frames.items()]
-    units = {"begin_ms": "begin of a step, ms", "end_ms": "its end, ms"}
-    return Drawn(figure, " ".join([steps, *warnings]), pd.concat(rows), units)
+    shown = [timeline.shown(frame, *timeline.middle(frame, 3.0)).assign(run=title) for title, frame in frames.items()]
+    rows = pd.concat(shown)[["run", "station", "kind", "tag", "begin_s", "end_s"]]
+    return Drawn(figure, " ".join([steps, *warnings]), rows, {"begin_s": "begin, s", "end_s": "end, s"})
 
 
 def _sentence(line: str) -> str:
     return f"{line[0].upper()}{line[1:]}."
 
 
-def plan_of(plan: Plan, canvas: Canvas = Canvas()) -> Drawn:
+def plan_of(plan: Plan, canvas: Canvas = NEW_FIGURE) -> Drawn:
     """Draw the fleets of a plan: what a user gets against what a unit of cost gives; of several loads, by method."""
     rows = pd.DataFrame(
         [
             {
                 "method": row.method, "load": row.load.partition(" ")[0], "standing": row.standing,
-                "tokens_per_s_per_user": 1 / row.metrics["tpot_s"].value, "tokens_per_cost": 1e6 / row.per_million,
+                pareto.USER: 1 / row.metrics["tpot_s"].value, pareto.VALUE: 1 / row.per_million,
             }
             for row in (plan.rows if len(plan.loads) == 1 else plan.best())
         ]

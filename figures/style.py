@@ -1,9 +1,11 @@
 """One style for all figures: a colour a source, a caption under every plot, and what several of them label alike.
 
-These are axes with units, times in fitting units, and lines that carry their own names.
+These are axes with units, times in fitting units, and legends.
 """
 
 import io
+import itertools
+import math
 import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -18,22 +20,20 @@ from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator
-from scipy.optimize import isotonic_regression
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
 
 COLOURS = {"analytic": "#444444", "sim": "#0072B2", "engine": "#D55E00"}  # distinct for colour-blind readers too
-LABELS = {"analytic": "analytic, equations (8)-(11)", "sim": "simulation, 95 %", "engine": "engine"}
 STEP_COLOURS = {
-    "draft": "#56B4E9",
-    "verify": "#E69F00",
-    "prefill": "#999999",
+    "draft": "#8CCBF2",  # light, verify darker: distinct in grey, too
+    "verify": "#D55E00",
+    "prefill": "#444444",
     "chunk": "#777777",
     "decode": "#F0E442",
     "warm_up": "#CC79A7",
     "draft_prefill": "#BBBBBB",
-    "realign": "#D55E00",
+    "realign": "#0072B2",
 }
 STYLE = {
     "font.size": 9.0,
@@ -86,44 +86,52 @@ class Canvas(NamedTuple):
     width_inches: float | None = None
     axes: Axes | None = None
 
-    def panels(self, down: int, across: int, width_inches: float, height_inches: float, **look: Any) -> Any:
-        """Return an array of panels; a narrow figure is less high, but not in proportion, since texts keep their size.
+    def panels(self, count: int, across: int, width_inches: float, height_inches: float, **look: Any) -> list[Axes]:
+        """Return so many panels; a narrow figure is less high, but not in proportion, since texts keep their size.
 
         InputError for several panels where a user's layout has one.
         """
         if self.axes is not None:
-            if down * across > 1:
-                raise InputError(f"ax: is one panel, and this figure has {down * across}; leave ax out")
-            return np.array([[self.axes]], dtype=object)
+            if count > 1:
+                raise InputError(f"ax: is one panel, and this figure has {count}; leave ax out")
+            return [self.axes]
         width = self.width_inches or width_inches
         figure = new_figure(width, height_inches * max(0.8, min(1.0, width / width_inches)))
-        return figure.subplots(down, across, squeeze=False, **look)
+        grid = figure.subplots(math.ceil(count / across), across, squeeze=False, **look)
+        for axes in grid.flat[count:]:
+            axes.remove()
+        return list(grid.flat[:count])
 
-    def legend(self, panels: Sequence[Axes], handles: Sequence[Any] = (), ncols: int = 3, title: str = "") -> None:
-        """Name what is drawn once: above all panels in as many columns as the figure holds, or within a user's."""
-        every = [handle for axes in panels for handle in axes.get_legend_handles_labels()[0]]
-        named = {handle.get_label(): handle for handle in handles or every}
-        if self.axes is not None and named:
-            self.axes.legend(named.values(), named.keys(), fontsize=8, title=title or None)
-        elif named:
-            figure, letters = panels[0].get_figure(root=True), max(map(len, named))
-            fits = int(figure.get_figwidth() / (MARK_INCHES + LETTER_INCHES * letters))
-            columns, place = max(1, min(ncols, fits)), "outside upper center"
-            figure.legend(named.values(), named.keys(), loc=place, ncols=columns, fontsize=8, title=title or None)
+    def legend(self, panels: Sequence[Axes], handles: Sequence[Any], title: str = "", **inside: Any) -> None:
+        """Name what is drawn: above all panels, beside them below a title, or in a user's panel (`inside`: where)."""
+        look: dict[str, Any] = {"handles": handles, "fontsize": 8, "title_fontsize": 8, "title": title or None}
+        if self.axes is not None and handles:
+            self.axes.legend(**look, **inside)
+        elif handles:
+            figure, letters = panels[0].get_figure(root=True), max(len(handle.get_label()) for handle in handles)
+            columns = 1 if title else max(1, int(figure.get_figwidth() / (MARK_INCHES + LETTER_INCHES * letters)))
+            figure.legend(**look, loc=f"outside {'right center' if title else 'upper center'}", ncols=columns)
+
+
+NEW_FIGURE = Canvas()
 
 
 class FittingLocator(FixedLocator):
     """Ticks at the given places of the x axis, as far as their labels do not touch."""
 
     def __call__(self) -> Any:
+        """Return where ticks are: at evenly many of even places."""
         axes = self.axis.axes
         at = axes.get_xaxis_transform().transform([(place, 0.0) for place in self.locs])[:, 0] / axes.figure.dpi
-        kept: list[int] = []
-        for number, place in enumerate(self.locs):
-            room = GAP_INCHES + LETTER_INCHES * len(f"{place:g}")
-            if not kept or at[number] - at[kept[-1]] >= room:
+        room = GAP_INCHES + LETTER_INCHES * max(len(f"{place:g}") for place in self.locs)
+        gaps = np.diff(at)
+        if len(gaps) and np.allclose(gaps, gaps[0]):
+            return self.locs[:: math.ceil(room / gaps[0])]
+        kept = [0]
+        for number in range(1, len(at)):
+            if at[number] - at[kept[-1]] >= room:
                 kept.append(number)
-        return np.asarray(self.locs)[kept]
+        return self.locs[kept]
 
 
 def number_ticks(axes: Axes, values: Sequence[float]) -> None:
@@ -187,58 +195,21 @@ def save(figure: Figure, path: Path, caption: str) -> None:
 # Distinct for colour-blind readers, too.
 LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444", "#882255")
 MARKERS = "os^DvPX*"  # tell lines apart in grey
-MIN_APART = 0.058  # of two names at the right edge, as a share of the panel's height
 
 
-class Scale(NamedTuple):
-    """How a quantity stands at an axis: its label with the unit, and what values are multiplied by."""
-
-    label: str
-    factor: float
-
-
-def scale_of(name: str, unit: str, largest: float) -> Scale:
-    """Return the label and scale of a quantity; times below a second are shown in ms.
+def scale_of(name: str, unit: str, largest: float) -> tuple[str, float]:
+    """Return the label of a quantity with its unit, and what values are multiplied by; short times are shown in ms.
 
     >>> scale_of("TPOT P99", "s", 0.04)
-    Scale(label='TPOT P99, ms', factor=1000.0)
+    ('TPOT P99, ms', 1000.0)
     """
     if unit.partition("/")[0] == "s" and largest < 1:
-        return Scale(f"{name}, m{unit}", 1000.0)
-    return Scale(f"{name}, {unit}" if unit else name, 1.0)
+        return f"{name}, m{unit}", 1000.0
+    return f"{name}, {unit}" if unit else name, 1.0
 
 
-def line_colours(count: int) -> list[str]:
-    """Return the colours of so many lines: distinct ones, or shades in order for more than there are."""
-    if count <= len(LINE_COLOURS):
-        return list(LINE_COLOURS[:count])
-    return [to_hex(colormaps["viridis"](share)) for share in np.linspace(0, 0.9, count)]
-
-
-def name_lines(axes: Axes, ends: Sequence[tuple[str, float, str]], heading: str) -> None:
-    """Write each line's name at the right edge, level with its end, or as near as names do not touch.
-
-    `ends`: name, height in data and colour of each line. `heading`: what the names are values of.
-    """
-    low, high = axes.get_ylim()
-    order = sorted(range(len(ends)), key=lambda number: ends[number][1])
-    heights = spread([(ends[number][1] - low) / (high - low) for number in order], MIN_APART)
-    for number, height in zip(order, heights, strict=True):
-        name, _, colour = ends[number]
-        axes.annotate(name, (1.015, height), xycoords="axes fraction", color=colour, va="center", fontsize=8.5,
-                      annotation_clip=False)  # fmt: skip
-    if heights:
-        place = max(max(heights) + MIN_APART, 0.0)
-        axes.annotate(heading, (1.015, place), xycoords="axes fraction", color="#555555", va="center", fontsize=8,
-                      annotation_clip=False)  # fmt: skip
-
-
-def spread(heights: Sequence[float], least: float) -> list[float]:
-    """Move ordered heights as little as needed for at least `least` between neighbours.
-
-    >>> [round(height, 2) for height in spread([0.5, 0.5, 0.9], 0.1)]
-    [0.45, 0.55, 0.9]
-    """
-    steps = least * np.arange(len(heights))
-    rising: list[float] = (isotonic_regression(heights - steps).x + steps).tolist() if len(heights) else []
-    return rising
+def line_looks(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return colour and marker of each line: distinct ones, or shades in order for more than there are."""
+    shades = [to_hex(colormaps["viridis"](share)) for share in np.linspace(0, 0.9, len(names))]
+    colours = LINE_COLOURS if len(names) <= len(LINE_COLOURS) else shades
+    return dict(zip(names, zip(colours, itertools.cycle(MARKERS), strict=False), strict=False))

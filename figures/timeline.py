@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from specfleet.figures.style import STEP_COLOURS, STYLE, Canvas
+from specfleet.figures.style import NEW_FIGURE, STEP_COLOURS, STYLE, Canvas
 from specfleet.fleet.scenario.names import DRAFTER, ROUTER
 
 IDLE = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////"}  # look of a drafter's idle gaps
@@ -20,7 +21,7 @@ Scaled = Callable[[float], float]  # a time as a place along x
 
 
 def draw(
-    frames: dict[str, pd.DataFrame], iterations: float = 3.0, most: int | None = None, canvas: Canvas = Canvas()
+    frames: dict[str, pd.DataFrame], iterations: float = 3.0, most: int | None = None, canvas: Canvas = NEW_FIGURE
 ) -> Figure:
     """Draw a stretch of about `iterations` iterations from the middle of each run; keys become titles.
 
@@ -29,8 +30,8 @@ def draw(
     with rc_context(STYLE):
         stations = [lanes(frame)[:most] for frame in frames.values()]
         counts = list(map(len, stations))
-        height, ratios = sum(0.34 * count + 1.1 for count in counts), [count + 2 for count in counts]
-        panels = list(canvas.panels(len(frames), 1, 9.0, height, height_ratios=ratios).flat)
+        ratios = [count + 2 for count in counts]
+        panels = canvas.panels(len(frames), 1, 9.0, sum(0.34 * count + 1.1 for count in counts), height_ratios=ratios)
         drawn: set[str] = set()
         for axes, (title, frame), shown in zip(panels, frames.items(), stations, strict=True):
             drawn |= draw_lanes(axes, frame, shown, *middle(frame, iterations))
@@ -38,7 +39,8 @@ def draw(
         panels[-1].set_xlabel("time, ms")
         looks = {kind: {"color": colour} for kind, colour in STEP_COLOURS.items()}
         looks |= {IDLE_LABEL: IDLE, WAIT_LABEL: {"color": WAITING}}
-        canvas.legend(panels, [Patch(**look, label=name) for name, look in looks.items() if name in drawn], ncols=10)
+        handles = [Patch(**look, label=name) for name, look in looks.items() if name in drawn]
+        canvas.legend(panels, handles, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return panels[0].get_figure(root=True)
 
 
@@ -77,8 +79,8 @@ def middle(frame: pd.DataFrame, iterations: float) -> tuple[float, float]:
 
 def draw_lanes(axes: Axes, frame: pd.DataFrame, stations: list[str], begin_s: float, end_s: float) -> set[str]:
     """Draw one lane a station between two times; return what appears: kinds of steps, idle gaps, waits."""
-    steps = steps_of(frame)
-    steps = steps[(steps.end_s > begin_s) & (steps.begin_s < end_s) & steps.station.isin(stations)]
+    steps = shown(frame, begin_s, end_s)
+    steps = steps[steps.station.isin(stations)]
     heights = {name: -number for number, name in enumerate(stations)}
 
     def ms(time_s: float) -> float:
@@ -103,13 +105,10 @@ def draw_lanes(axes: Axes, frame: pd.DataFrame, stations: list[str], begin_s: fl
     return drawn
 
 
-def shown(frame: pd.DataFrame, iterations: float = 3.0) -> pd.DataFrame:
-    """Return the steps that `draw` shows, with begin_ms and end_ms since the left edge."""
-    begin_s, end_s = middle(frame, iterations)
+def shown(frame: pd.DataFrame, begin_s: float, end_s: float) -> pd.DataFrame:
+    """Return the steps between two times."""
     steps = steps_of(frame)
-    steps = steps[(steps.end_s > begin_s) & (steps.begin_s < end_s)]
-    times = {f"{end}_ms": 1000 * (steps[f"{end}_s"] - begin_s) for end in ("begin", "end")}
-    return steps.assign(**times)[["station", "kind", "tag", *times]]
+    return steps[(steps.end_s > begin_s) & (steps.begin_s < end_s)]
 
 
 def lanes(frame: pd.DataFrame) -> list[str]:
@@ -120,35 +119,26 @@ def lanes(frame: pd.DataFrame) -> list[str]:
 
 def _draw_idle(
     axes: Axes, drafts: pd.DataFrame, ms: Scaled, height: float, begin_s: float, end_s: float
-) -> set[str]:
+) -> set[str]:  # fmt: skip
     """Hatch the drafter's idle gaps that are long enough to see; return their label if there are any."""
-    gaps, free_s = [], begin_s
-    for step in [*drafts.sort_values("begin_s").itertuples(), None]:
-        until_s = end_s if step is None else step.begin_s
-        if until_s - free_s > 0.008 * (end_s - begin_s):
-            gaps.append((ms(free_s), ms(until_s) - ms(free_s)))
-        free_s = free_s if step is None else max(free_s, step.end_s)
-    axes.broken_barh(gaps, (height - BOX / 2, BOX), **IDLE, lw=0)
-    return {IDLE_LABEL} if gaps else set()
-
-
-def waits_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return when each request that waits in the drafter's buffer was asked and begun, by tag, request and epoch."""
-    drafter = frame[frame.station == DRAFTER]
-    asked_s = drafter[drafter.event == "draft-request"].groupby(ROUND).time_s.min()  # messages may be repeated
-    begun_s = drafter[drafter.event == "start"].groupby(ROUND).time_s.min()
-    waits = pd.DataFrame({"asked_s": asked_s, "begun_s": begun_s}).dropna().sort_values("asked_s")
-    return waits[waits.begun_s > waits.asked_s]
+    steps = drafts.sort_values("begin_s")
+    gaps = zip(np.maximum.accumulate([begin_s, *steps.end_s]), [*steps.begin_s, end_s], strict=True)
+    bars = [(ms(free_s), ms(until_s) - ms(free_s)) for free_s, until_s in gaps
+            if until_s - free_s > 0.008 * (end_s - begin_s)]  # fmt: skip
+    axes.broken_barh(bars, (height - BOX / 2, BOX), **IDLE, lw=0)
+    return {IDLE_LABEL} if bars else set()
 
 
 def _draw_waits(axes: Axes, frame: pd.DataFrame, ms: Scaled, begin_s: float, end_s: float) -> set[str]:
     """Draw a thin bar above the drafter's lane for every request that waits; return their label if there are any."""
-    waits = waits_of(frame)
-    waits = waits[(waits.begun_s > begin_s) & (waits.asked_s < end_s)]
+    drafter = frame[frame.station == DRAFTER]
+    asked_s = drafter[drafter.event == "draft-request"].groupby(ROUND).time_s.min()  # messages may be repeated
+    begun_s = drafter[drafter.event == "start"].groupby(ROUND).time_s.min()
+    waits = pd.DataFrame({"asked_s": asked_s, "begun_s": begun_s}).dropna().sort_values("asked_s")
+    waits = waits[(waits.begun_s > waits.asked_s) & (waits.begun_s > begin_s) & (waits.asked_s < end_s)]
     tags = sorted({key[0] for key in waits.index})
-    least = LEAST * 1000 * (end_s - begin_s)
     for (tag, _, _), wait in waits.iterrows():
         level = BOX / 2 + 0.06 + 0.5 * tags.index(tag) / max(1, len(tags))
-        bar = ms(wait.asked_s), max(least, ms(wait.begun_s) - ms(wait.asked_s))
-        axes.broken_barh([bar], (level, 0.045), facecolors=WAITING)
+        length = max(LEAST * ms(end_s), ms(wait.begun_s) - ms(wait.asked_s))
+        axes.broken_barh([(ms(wait.asked_s), length)], (level, 0.045), facecolors=WAITING)
     return {WAIT_LABEL} if len(waits) else set()

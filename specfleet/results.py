@@ -36,7 +36,6 @@ from specfleet.sim.alone import alone_tokens_per_s, has_targets_alone, plain_tpo
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -154,13 +153,11 @@ class Result(Shown):
                 table.insert(2, "share_of_alone", table.throughput / alone_tokens_per_s(self.scenario))
         return table
 
-    def figure(
-        self, name: Literal["timeline"] = "timeline", out: str | Path | None = None, ax: "Axes | None" = None
-    ) -> "Figure":
-        """Draw the run, in a panel `ax` of your own if given, and write the figure to `out` if given."""
+    def figure(self, name: Literal["timeline"] = "timeline", out: str | Path | None = None) -> "Figure":
+        """Draw the run, and write the figure to `out` if given."""
         from specfleet.experiments.draw import draw
 
-        return draw(name, self.run, out, ax=ax).figure
+        return draw(name, self.run, out).figure
 
     def save(self, path: str | Path) -> None:
         """Write header and records as one Parquet file, which `specfleet.read_run` reads."""
@@ -236,12 +233,9 @@ class Sweep(Shown):
 
         return wide_table(self.cells)
 
-    def figure(
-        self, name: Literal["sweep"] = "sweep", out: str | Path | None = None, metric: str = "",
-        ax: "Axes | None" = None,
-    ) -> "Figure":  # fmt: skip
-        """Draw a metric, throughput by default, along the first varied key; see `specfleet.figure`."""
+    def figure(self, name: Literal["sweep"] = "sweep", out: str | Path | None = None, metric: str = "") -> "Figure":
+        """Draw a metric, throughput by default, along the first varied key; write the figure to `out` if given."""
         from specfleet.experiments.draw import draw
         from specfleet.experiments.sweep.sweep import table
 
-        return draw(name, table(self.cells), out, metric, ax=ax).figure
+        return draw(name, table(self.cells), out, metric).figure

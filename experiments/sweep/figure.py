@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specfleet.experiments.sweep.findings import COUNT
+from specfleet.experiments.sweep.findings import COUNT, STANDALONE
 from specfleet.experiments.sweep.sweep import COLUMNS, NUMBERS
-from specfleet.figures import devices, sweep
-from specfleet.figures.style import Canvas, Drawn, scale_of
+from specfleet.figures import sweep
+from specfleet.figures.style import NEW_FIGURE, Canvas, Drawn, scale_of
 from specfleet.figures.sweep import ANALYTIC, N_FULL, PLAIN
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.quantities import quantity
@@ -19,6 +19,8 @@ from specfleet.fleet.times.labels import warning_of
 from specfleet.meaning.entries import axis_label
 
 PER_TARGET = "throughput_per_target"
+SIDES = {"drafter": "drafters' devices", "target": "targets' devices"}
+COUNTERS = {"clock_mhz": "graphics clock, MHz", "power_w": "power, W", "utilisation": "utilisation, share of time"}
 
 
 def keys_of(table: pd.DataFrame) -> list[str]:
@@ -89,7 +91,7 @@ def _value(key: str, value: Any) -> Any:
 
 def sweep_figure(
     table: pd.DataFrame, metric: str = "throughput", where: Mapping[str, str] | None = None, panels: bool = False,
-    canvas: Canvas = Canvas(),
+    canvas: Canvas = NEW_FIGURE,
 ) -> Drawn:  # fmt: skip
     """Draw a metric along the first varied key, a line for each value of the second, a panel for each of the third.
 
@@ -101,6 +103,9 @@ def sweep_figure(
         table = table[table[key].map(text_of) == value]
     table = in_numbers(table)
     keys = axes_of(table, metric, where, panels)
+    names = {}
+    for part, key in zip(("line", "panel"), keys[1:], strict=True):
+        table, names[part] = _named(table, key)
     points = points_of(table, metric, *keys)
     is_number = pd.api.types.is_numeric_dtype(points.x)
     x = scale_of(*axis_label(keys[0]), points.x.abs().max() if is_number else 1.0)
@@ -111,37 +116,45 @@ def sweep_figure(
         points = pd.concat([points, knees.assign(x=knees.value, value=np.nan)])
     elif keys[0].endswith(".depth"):
         points = pd.concat([points, _plain(table, metric, keys, points)])
-    points[[*NUMBERS]] *= y.factor
+    points[[*NUMBERS]] *= y[1]
     if is_number:
-        points["x"] *= x.factor
-    names = dict(zip(("line", "panel"), (axis_label(key)[0] if key else "" for key in keys[1:]), strict=True))
-    labels = {"x": x.label, "value": y.label} | names
+        points["x"] *= x[1]
+    labels = {"x": x[0], "value": y[0], **names}
     bases = table.basis.dropna().unique() if "basis" in table else []
     warnings = [f"{text[0].upper()}{text[1:]}." for text in {warning_of(str(basis)) for basis in bases} - {""}]
     caption = " ".join([*_caption(points, metric, where), *warnings])
     return Drawn(sweep.draw(points, labels, canvas), caption, points.drop(columns="unit"), labels)
 
 
+def _named(table: pd.DataFrame, key: str) -> tuple[pd.DataFrame, str]:
+    """Return the table with a key's values as texts, in the unit of its label, and that."""
+    if not key or not pd.api.types.is_numeric_dtype(table[key]) or pd.api.types.is_bool_dtype(table[key]):
+        return table, axis_label(key)[0] if key else ""
+    label, factor = scale_of(*axis_label(key), table[key].abs().max())
+    return table.assign(**{key: (table[key] * factor).map(text_of)}), label
+
+
 def _plain(table: pd.DataFrame, metric: str, keys: tuple[str, str, str], points: pd.DataFrame) -> pd.DataFrame:
     """Return what each line has without speculation: its value at depth 0, else plain decoding by the equations."""
-    at_0 = points[(points.x == 0) & (points.world != ANALYTIC)]
-    if at_0.empty and metric in ("throughput", PER_TARGET):
-        at_0, whole, part = (points_of(table, name, *keys) for name in ("standalone_tokens_per_s", metric, PER_TARGET))
-        places = ["x", "line", "panel"]
-        targets = (whole[whole.world == ANALYTIC].set_index(places).value / part[part.world == ANALYTIC].set_index(places).value)
-        at_0 = at_0.assign(value=at_0.value * targets.reindex(pd.MultiIndex.from_frame(at_0[places])).to_numpy())
-    levels = at_0.drop_duplicates(["line", "panel"])
-    return levels.assign(x=np.nan, low=np.nan, high=np.nan, world=PLAIN)
+    levels, places = points[(points.x == 0) & (points.world != ANALYTIC)], ["x", "line", "panel"]
+    if levels.empty and metric in ("throughput", PER_TARGET):
+        rows = table[table.world == ANALYTIC]
+        names = STANDALONE, metric, PER_TARGET
+        alone, whole, part = (points_of(rows, name, *keys).set_index(places).value for name in names)
+        levels = (alone * whole / part).reset_index()
+    nothing = dict.fromkeys(("x", "low", "high"), np.nan)
+    return levels.drop_duplicates(places[1:]).assign(**nothing, world=PLAIN)
 
 
-def devices_figure(table: pd.DataFrame, canvas: Canvas = Canvas()) -> Drawn:
-    """Draw the counters of the drafters' devices and the targets' along the varied key, with the caption.
+def devices_figure(table: pd.DataFrame, canvas: Canvas = NEW_FIGURE) -> Drawn:
+    """Draw counters of the drafters' devices and the targets' along the varied key, a panel each (StarSD, 6 and 7).
 
     InputError where no cell has counters, and for a second varied key.
     """
     table = in_numbers(table)
-    counters = {f"measured_{side}_{name}" for side in devices.SIDES for name in devices.PANELS}
-    measured = [name for name in map(str, table.quantity.unique()) if name in counters]
+    places = {f"measured_{side}_{name}": {"panel": panel, "line": line}
+              for name, panel in COUNTERS.items() for side, line in SIDES.items()}  # fmt: skip
+    measured = [name for name in places if (table.quantity == name).any()]
     if not measured:
         raise InputError(
             "figure devices: no cell has samples; only runs on a device with counters have them: "
@@ -151,14 +164,13 @@ def devices_figure(table: pd.DataFrame, canvas: Canvas = Canvas()) -> Drawn:
     if len(varied) > 1:
         raise InputError(f"figure devices: {varied[1]} was varied, too; sweep one key")
     (along,) = varied or keys_of(table)[:1]
-    points = pd.concat([points_of(table, name, along).assign(quantity=name) for name in measured])
-    x = scale_of(*axis_label(along), 1.0).label
+    points = pd.concat([points_of(table, name, along).assign(**places[name]) for name in measured])
+    labels = {"x": scale_of(*axis_label(along), 1.0)[0], "value": "", "line": "", "panel": ""}
     caption = (
         "By the devices' own counters, sampled twice a second and before drafts, for all users of a device: means over "
         "time and over the devices of a side. Bars: 95 % intervals."
     )
-    columns = ["quantity", "x", *NUMBERS, "unit"]
-    return Drawn(devices.draw(points, x, canvas), caption, points[columns], {"x": x})
+    return Drawn(sweep.draw(points, labels, canvas), caption, points.drop(columns="unit"), labels)
 
 
 def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str]) -> list[str]:
@@ -174,7 +186,7 @@ def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str]) -> lis
         if results.low.isna().any():
             parts.append("Hollow: no interval, since runs are too short for one or more was offered than is carried.")
     if (points.world == ANALYTIC).any():
-        parts.append("Dashed: by the equations, which leave out prefill.")
+        parts.append("Dashed: StarSD's equations, which leave out prefill.")
     if (points.world == PLAIN).any():
         source = "depth 0" if (points.x == 0).any() else "plain decoding, by the equations"
         parts.append(f"Dash-dotted: no speculation ({source}).")
@@ -196,4 +208,4 @@ def what_is(name: str) -> str:
     if meaning is None:
         return ""
     first = meaning.what.partition(". ")[0].rstrip(".").replace("`", "")
-    return f"{name}: {first[0].lower()}{first[1:]}."
+    return f"{axis_label(name)[0]}: {first[0].lower()}{first[1:]}."

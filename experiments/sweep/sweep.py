@@ -251,7 +251,9 @@ def read_table(path: Path) -> pd.DataFrame:
         frame = pd.read_csv(io.StringIO(read_text(path)), keep_default_na=False, na_values=[""])
         return frame.astype({"quantity": str, "world": str} | dict.fromkeys(NUMBERS, float))
     except (ValueError, KeyError) as error:
-        raise InputError(f"{path}: not a sweep's table ({reason(error)}); {TABLE} in a sweep's folder is one") from error
+        raise InputError(
+            f"{path}: not a sweep's table ({reason(error)}); {TABLE} in a sweep's folder is one"
+        ) from error
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:

@@ -250,7 +250,7 @@ def figure(
     with keeping(out):
         drawn = draw(name, results, out, metric, panels=panels, width_inches=width, caption=not no_caption)
     if as_json:
-        rows = drawn.rows.astype(object).where(drawn.rows.notna(), None).to_dict("records")
+        rows = drawn.rows.to_dict("records")
         print_json({"figure": name, "caption": drawn.caption, "labels": drawn.labels, "rows": rows})
     else:
         remark(f"figure: {out}")
