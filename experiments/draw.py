@@ -57,10 +57,8 @@ def draw(
     if width_inches is not None and not MIN_WIDTH <= width_inches <= MAX_WIDTH:
         raise InputError(f"--width {width_inches:g}: needs {MIN_WIDTH} to {MAX_WIDTH} inches")
     canvas = Canvas(width_inches, ax)
-    if name == "sweep":
-        drawn = sweep_figure(content, metric or "throughput", panels=panels, canvas=canvas)
-    else:
-        drawn = chosen.draw(content, canvas=canvas)
+    more = {"metric": metric or "throughput", "panels": panels} if name == "sweep" else {}
+    drawn = chosen.draw(content, canvas=canvas, **more)
     if caption and ax is None:
         add_caption(drawn.figure, drawn.caption)
     if out is not None:

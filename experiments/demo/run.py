@@ -33,7 +33,7 @@ from specfleet.experiments.report.pages import demo_page
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.figure import sweep_figure
 from specfleet.experiments.sweep.findings import COUNT, knees
-from specfleet.experiments.sweep.sweep import sweep, table, write_table
+from specfleet.experiments.sweep.sweep import sweep, table
 from specfleet.figures.style import Drawn, save
 from specfleet.fleet.acceptance.models import BetaGeometric
 from specfleet.fleet.errors import OutputError
@@ -144,7 +144,7 @@ def draw_figures(
     as_run = [msgspec.structs.replace(measured[place], analytic={}) for place in places]
     rows = table([simulated[place] for place in places] + as_run)
     rows = rows[rows.quantity.isin(("throughput", "N_full"))]
-    write_table(rows.copy(), folder / f"{CURVES}.csv")
+    write_file(folder / f"{CURVES}.csv", rows.to_csv(index=False))
     few, many = (chosen(places, key=lambda place: measured[place].cell[COUNT]) for chosen in (min, max))
     return {
         CURVES: sweep_figure(rows, panels=True),

@@ -217,14 +217,10 @@ def _in_order(results: Mapping[int, CellResult]) -> list[CellResult]:
 
 
 def _keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
-    write_table(table(_in_order(results)), folder / TABLE)
-
-
-def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a sweep's table as CSV, which `read_table` reads; ends of no interval are empty."""
-    intervals = [ends(*interval) for interval in frame[[*NUMBERS]].to_numpy(dtype=float)]
-    frame[["low", "high"]] = np.array(intervals).reshape(-1, 2)
-    write_file(path, frame.to_csv(index=False))
+    frame = table(_in_order(results))
+    intervals = frame[[*NUMBERS]].to_numpy(dtype=float)
+    frame[["low", "high"]] = np.array([ends(*interval) for interval in intervals]).reshape(-1, 2)
+    write_file(folder / TABLE, frame.to_csv(index=False))
 
 
 def table(results: Sequence[CellResult]) -> pd.DataFrame:
@@ -251,9 +247,7 @@ def read_table(path: Path) -> pd.DataFrame:
         frame = pd.read_csv(io.StringIO(read_text(path)), keep_default_na=False, na_values=[""])
         return frame.astype({"quantity": str, "world": str} | dict.fromkeys(NUMBERS, float))
     except (ValueError, KeyError) as error:
-        raise InputError(
-            f"{path}: not a sweep's table ({reason(error)}); {TABLE} in a sweep's folder is one"
-        ) from error
+        raise InputError(f"{path}: no table as {TABLE} of a sweep's folder ({reason(error)})") from error
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:

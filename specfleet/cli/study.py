@@ -238,10 +238,7 @@ def figure(
     no_caption: Annotated[bool, typer.Option("--no-caption", help="Leave the caption to the paper.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a figure from results, or print what it draws.
-
-    With --json: rows in the units of the axes, which `labels` names; null where there is no interval.
-    """
+    """Draw a figure from results, or print what it draws: rows in the units that `labels` has."""
     from specfleet.experiments.draw import draw
     from specfleet.fleet.errors import InputError
 

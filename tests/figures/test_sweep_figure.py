@@ -220,5 +220,5 @@ def test_ticks_never_touch(width: float, ticks: int) -> None:
 def test_a_table_in_csv_is_read_as_its_folder(folder: Path, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(drawn("sweep", folder / "sweep.csv").rows, drawn("sweep", folder).rows)
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match=r"x\.csv: not a sweep's table"):
+    with pytest.raises(InputError, match=r"x\.csv: no table as sweep\.csv of"):
         draw("sweep", tmp_path / "x.csv")
