@@ -32,8 +32,11 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
     curves = points[~points.world.isin((PLAIN, N_FULL))]
     names, lines = (list(dict.fromkeys(curves[name])) for name in ("panel", "line"))
     words = None if pd.api.types.is_numeric_dtype(curves.x) else list(dict.fromkeys(map(str, curves.x)))
+    quantity, _, unit = labels["panel"].partition(", ")
+    titles = {name: f"{quantity} = {name} {unit}".rstrip() if quantity else name for name in names}
+    least_inches = max(MIN_PANEL_INCHES, 0.4 + style.LETTER_INCHES * max(map(len, titles.values())))
     room_inches = (canvas.width_inches or 99) - (1 if len(lines) > 1 else 0)  # beside the names of lines
-    across = max(1, min(len(names), MAX_ACROSS, int(room_inches / MIN_PANEL_INCHES)))
+    across = max(1, min(len(names), MAX_ACROSS, int(room_inches / least_inches)))
     size = max(7.2, 2.4 * across), 4.2 if len(names) == 1 else 3.0 * math.ceil(len(names) / across)
     looks = line_looks(lines)
     with rc_context(STYLE):
@@ -43,9 +46,8 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
             for line, look in looks.items():
                 _line(axes, part[part.line == line], words, look, len(lines) == 1)
             _ticks(axes, curves.x[curves.panel == name], words)
-            quantity, _, unit = labels["panel"].partition(", ")
             axes.set(xlabel=labels["x"], ylabel="" if number % across else labels["value"])
-            axes.set_title(f"{quantity} = {name} {unit}".rstrip() if quantity else name, fontsize=9)
+            axes.set_title(titles[name], fontsize=9)
             low, high = axes.get_ylim()
             if low > -0.05 * high:  # begin at zero, so that small differences look small
                 axes.set_ylim(0, 1.03 * high if number == 0 or not labels["panel"] else high)
@@ -118,5 +120,5 @@ def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks) -> None:
         text = f"$N_{{full}}$ = {knee:g}" if number == 0 or len(knees) <= WRITTEN_OUT else f"{knee:g}"
         look = {"ha": "left" if is_left else "right", "fontsize": 8, "parse_math": True}
         look |= {"color": colours[0] if len(lines) == 1 else GREY, "bbox": {"fc": "white", "ec": "none", "pad": 0.6}}
-        axes.annotate(text, (knee, 0.025), (4 if is_left else -4, 10 * (number % LEVELS)), textcoords="offset points",
+        axes.annotate(text, (knee, 0), (4 if is_left else -4, 5 + 10 * (number % LEVELS)), textcoords="offset points",
                       xycoords=("data", "axes fraction"), **look)  # fmt: skip
