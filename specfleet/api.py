@@ -29,6 +29,7 @@ from specfleet.sim.run import simulate as simulate_scenario
 from specfleet.sim.run import simulate_frugally
 
 if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does without
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from specfleet.experiments.compare.compare import Comparison
@@ -291,13 +292,15 @@ def figure(
     panels: bool = False,
     width_inches: float | None = None,
     caption: bool = True,
+    ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
     "sweep" and "devices" are drawn from a sweep or its folder, "timeline" from a run, "plan" from a plan (JSON).
-    "sweep" shows `metric`, throughput by default, along the first varied key, a line for each value of the second, or
-    with `panels` a panel; "devices" the clock, power and load of the devices of a sweep with `power`. `width_inches`:
-    such as that of a paper's column, 3.3. `caption`: whether one is below. Raises InputError for anything else.
+    "sweep" shows `metric`, throughput by default, along the first varied key, a line for each value of the second and a
+    panel for each of the third, or with `panels` the other way round; "devices" the clock, power and load of the
+    devices of a sweep with `power`. `width_inches`: such as that of a paper's column, 3.3. `caption`: whether one is
+    below. `ax`: a panel of your own matplotlib layout to draw in. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
@@ -312,7 +315,7 @@ def figure(
         drawn = results.run
     elif isinstance(results, Sweep):
         drawn = table(results.cells)
-    return draw(name, drawn, out, metric, panels=panels, width_inches=width_inches, caption=caption)
+    return draw(name, drawn, out, metric, panels=panels, width_inches=width_inches, caption=caption, ax=ax).figure
 
 
 def join(runs: Sequence[RunGiven]) -> Result:

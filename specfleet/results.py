@@ -157,7 +157,7 @@ class Result(Shown):
         """Draw the run, and write the figure to `out` if given."""
         from specfleet.experiments.draw import draw
 
-        return draw(name, self.run, out)
+        return draw(name, self.run, out).figure
 
     def save(self, path: str | Path) -> None:
         """Write header and records as one Parquet file, which `specfleet.read_run` reads."""
@@ -238,4 +238,4 @@ class Sweep(Shown):
         from specfleet.experiments.draw import draw
         from specfleet.experiments.sweep.sweep import table
 
-        return draw(name, table(self.cells), out, metric)
+        return draw(name, table(self.cells), out, metric).figure

@@ -1,6 +1,7 @@
 """Sweep any keys of a scenario over values, in either world; one result file a cell, and only missing ones are run."""
 
 import hashlib
+import io
 import itertools
 import math
 import re
@@ -19,7 +20,7 @@ from specfleet.experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cel
 from specfleet.fleet.errors import InputError, OutputError
 from specfleet.fleet.files import write_file, write_json
 from specfleet.fleet.inputs.strict import convert
-from specfleet.fleet.inputs.text import is_file, read_json, shortened
+from specfleet.fleet.inputs.text import is_file, read_json, read_text, reason, shortened
 from specfleet.fleet.interrupts import deferred
 from specfleet.fleet.records.metrics.window import with_percentiles
 from specfleet.fleet.scenario.changes import parse_value, parts_of, plain
@@ -39,6 +40,7 @@ RECORD = "sweep.json"  # what reads the sweep begins here
 COLUMNS = (  # after the varied keys
     "world", "basis", "quantity", "value", "low", "high", "unit", "times_longer", "drifting",
 )  # fmt: skip
+NUMBERS = ("value", "low", "high")
 MISSING = {"value": math.nan, "low": math.nan, "high": math.nan, "times_longer": math.inf}  # null in JSON
 TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
 
@@ -216,7 +218,7 @@ def _in_order(results: Mapping[int, CellResult]) -> list[CellResult]:
 
 def _keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
     frame = table(_in_order(results))
-    intervals = frame[["value", "low", "high"]].to_numpy(dtype=float)
+    intervals = frame[[*NUMBERS]].to_numpy(dtype=float)
     frame[["low", "high"]] = np.array([ends(*interval) for interval in intervals]).reshape(-1, 2)
     write_file(folder / TABLE, frame.to_csv(index=False))
 
@@ -237,9 +239,15 @@ def table(results: Sequence[CellResult]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
 
 
-def read_table(folder: Path) -> pd.DataFrame:
-    """Return the table of the sweep that a folder keeps; InputError as `read_sweep`."""
-    return table(read_sweep(folder)[1])
+def read_table(path: Path) -> pd.DataFrame:
+    """Return the table of a sweep, from its folder or a CSV file; InputError as `read_sweep`, and for another file."""
+    if path.suffix.lower() != ".csv":
+        return table(read_sweep(path)[1])
+    try:
+        frame = pd.read_csv(io.StringIO(read_text(path)), keep_default_na=False, na_values=[""])
+        return frame.astype({"quantity": str, "world": str} | dict.fromkeys(NUMBERS, float))
+    except (ValueError, KeyError) as error:
+        raise InputError(f"{path}: no table as {TABLE} of a sweep's folder ({reason(error)})") from error
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:

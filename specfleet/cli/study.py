@@ -223,8 +223,9 @@ def figure(
         Path, typer.Argument(metavar="RESULTS", help="A sweep's folder, a run (Parquet), a plan (JSON).")
     ],
     out: Annotated[
-        Path, file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png.")
-    ],
+        Path | None,
+        file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png."),
+    ] = None,
     metric: Annotated[
         str, typer.Option("--y", metavar="METRIC", help="sweep: a metric, throughput by default, along the first key.")
     ] = "",
@@ -235,13 +236,21 @@ def figure(
         float | None, typer.Option(metavar="INCHES", help="Width, such as 3.3 for a paper's column.")
     ] = None,
     no_caption: Annotated[bool, typer.Option("--no-caption", help="Leave the caption to the paper.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Draw a figure from results."""
-    from specfleet import figure
+    """Draw a figure from results, or print what it draws: rows in the units that `labels` has."""
+    from specfleet.experiments.draw import draw
+    from specfleet.fleet.errors import InputError
 
+    if out is None and not as_json:
+        raise InputError("figure: name a picture with -o, or print what it would draw with --json")
     with keeping(out):
-        figure(name, results, out, metric, panels=panels, width_inches=width, caption=not no_caption)
-    remark(f"figure: {out}")
+        drawn = draw(name, results, out, metric, panels=panels, width_inches=width, caption=not no_caption)
+    if as_json:
+        rows = drawn.rows.to_dict("records")
+        print_json({"figure": name, "caption": drawn.caption, "labels": drawn.labels, "rows": rows})
+    else:
+        remark(f"figure: {out}")
 
 
 def report(

@@ -1,5 +1,6 @@
 """What the demo makes of its runs: mixed order, other prompts than the calibration's, eight lines, one figure."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,6 +21,7 @@ from specfleet.experiments.demo.run import (
     measured_cell,
     verdict,
 )
+from specfleet.experiments.draw import draw
 from specfleet.experiments.report.pages import demo_page
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.sweep import sweep
@@ -145,12 +147,13 @@ def test_delayed_steps_do_not_count() -> None:
     assert not_delayed([]).tolist() == []
 
 
-def test_the_figures_show_replayed_targets_in_both_worlds(demo: Demo) -> None:
-    figures = draw_figures(demo.simulated, demo.measured, demo.runs)
-    curves, caption = figures["throughput-vs-n"]
+def test_the_figures_show_replayed_targets_in_both_worlds(demo: Demo, tmp_path: Path) -> None:
+    figures = draw_figures(tmp_path, demo.simulated, demo.measured, demo.runs)
+    curves, caption, rows, _ = figures["throughput-vs-n"]
+    assert draw("sweep", tmp_path / "throughput-vs-n.csv", panels=True).rows.round(9).equals(rows.round(9))
     assert [axes.get_title().partition("-")[0] for axes in curves.axes] == ["targets = replayed"] * 2
     assert len(curves.legends[0].get_texts()) == 3
-    assert "median and range of 2 runs" in caption
+    assert "medians and ranges of its runs" in caption
     for axes in curves.axes:
-        assert [text.get_text().strip() for text in axes.texts] == ["$N_{full}$"]
+        assert [text.get_text().partition(" =")[0] for text in axes.texts] == ["$N_{full}$"]
     assert [axes.get_title(loc="left").split(", ")[1] for axes in figures["timeline"][0].axes] == ["N = 1", "N = 6"]

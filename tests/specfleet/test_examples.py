@@ -19,6 +19,7 @@ READ = ("docs", "fleet/data")  # what examples may read beside the installed pac
 PACKAGES = {  # by their folders
     "specfleet": "specfleet", "fleet": "specfleet.fleet", "sim": "specfleet.sim",
     "calibrate": "specfleet.calibration", "experiments": "specfleet.experiments",
+    "figures": "specfleet.figures",
 }  # fmt: skip
 MODULES = [
     ".".join((package, *path.relative_to(ROOT / folder).with_suffix("").parts))
