@@ -35,7 +35,9 @@ STATUSES = {
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 AGAIN_S = 0.05
-PARTS = dict.fromkeys(("torch", "transformers", "zmq", "tokenizers", "safetensors"), "engine")
+PARTS = dict.fromkeys(("torch", "transformers", "zmq", "tokenizers", "safetensors"), "engine") | {
+    "distributed": "cluster"
+}
 
 
 def run_main(module: str) -> NoReturn:

@@ -88,7 +88,7 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
     report("simulation of all cells")
     known = [(cell, msgspec.structs.replace(scenario, profile=profile)) for cell, scenario in planned]
     simulated, of_fit = (
-        sweep(cells, folder / name, seeds=SIM_SEEDS, jobs=os.cpu_count() or 1)
+        sweep(cells, folder / name, seeds=SIM_SEEDS, workers=os.cpu_count() or 1)
         for name, cells in (("simulated", known), ("simulated-beta-geometric", fitted(known)))
     )
     measured, rows, rows_of_fit = [], [], []

@@ -54,6 +54,12 @@ _SCENARIO: Any = typer.Argument(metavar="SCENARIO", help="File (TOML), or name o
 ScenarioFile = Annotated[Path, _SCENARIO]
 ScenarioOrNone = Annotated[Path | None, _SCENARIO]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
+Cluster = Annotated[
+    str, typer.Option(metavar="ADDRESS", help="Run them on a Dask cluster: its scheduler's address, tcp://HOST:8786.")
+]
+Shard = Annotated[
+    str, typer.Option(metavar="I/N", help="Run a share, such as 1/8; without it, a rerun merges what --out holds.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Everything = Annotated[bool, typer.Option("--all", help="Print all metrics, not the five lines that come first.")]
 Part = Literal["target"]

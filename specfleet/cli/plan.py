@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from specfleet.cli.options import AsJson, Changes, folder_option, settings
+from specfleet.cli.options import AsJson, Changes, Cluster, Shard, folder_option, settings
 from specfleet.cli.plans import print_answer, print_shipped, write_answer
 from specfleet.experiments.console.printing import print_json, progress, remark
 
@@ -113,6 +113,8 @@ def plan(
     out: Annotated[
         Path | None, folder_option("-o", "--out", help="Write the answer (JSON), its figure and the chosen scenario.")
     ] = None,
+    cluster: Cluster = "",
+    shard: Shard = "",
     as_json: AsJson = False,
     listed: Annotated[
         str | None,
@@ -135,6 +137,7 @@ def plan(
             scenario, settings(changes), target=target or (), draft=draft or (), devices=devices or "",
             link=link or "", acceptance=acceptance or (), arrivals=arrivals or (), in_flight=in_flight or (),
             slo=slo or (), least=least or (), cost=cost or (), vary=vary, jobs=jobs, done=advance,
+            out=out, cluster=cluster, shard=shard,
         )  # fmt: skip
     if as_json:
         print_json(answer)

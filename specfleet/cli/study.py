@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specfleet.cli.options import AsJson, Changes, PathOption, ScenarioFile, file_option, folder_option, settings
+from specfleet.cli.options import (
+    AsJson,
+    Changes,
+    Cluster,
+    PathOption,
+    ScenarioFile,
+    Shard,
+    file_option,
+    folder_option,
+    settings,
+)
 from specfleet.experiments.console.exits import keeping, printing_anyway
 from specfleet.experiments.console.printing import (
     busy,
@@ -50,13 +60,16 @@ def sweep(
     power: Annotated[
         bool, typer.Option("--power", help="engine: sample the devices' clock, power and load, for figure devices.")
     ] = False,
+    cluster: Cluster = "",
+    shard: Shard = "",
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
     from specfleet import sweep
+    from specfleet.experiments.jobs import read_shard
     from specfleet.experiments.sweep.sweep import cells_of, vary_of
 
     axes = vary_of(vary)
-    cells, finished = len(list(cells_of(axes))), 0
+    cells, finished = len(list(cells_of(axes))[read_shard(shard, out)]), 0
     try:
         with printing_anyway(lambda swept: print_sweep(swept, out)), progress("sweep", cells) as advance:
 
@@ -67,7 +80,7 @@ def sweep(
 
             swept = sweep(
                 scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
-                path=path, power=power,
+                path=path, power=power, cluster=cluster, shard=shard,
             )  # fmt: skip
     except Interrupted as stop:
         stop.kept = f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"
@@ -148,6 +161,9 @@ def compare(
 def reproduce(
     name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
+    out: Annotated[Path | None, folder_option("-o", "--out", help="all: keep each in this folder.")] = None,
+    cluster: Cluster = "",
+    shard: Shard = "",
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a paper's table or figure, row by row; `all` runs every one, and sums up by paper.
@@ -155,6 +171,7 @@ def reproduce(
     Rows hold the paper's number, ours and the error, and say what kind of number it is.
     """
     from specfleet import reproduce
+    from specfleet.experiments.jobs import read_shard
     from specfleet.experiments.reproduce import REPRODUCTIONS
     from specfleet.experiments.reproduce.every import EVERY, names
 
@@ -162,11 +179,12 @@ def reproduce(
         say("\n".join((*REPRODUCTIONS, EVERY)))
         return
     if name == EVERY:
-        with progress("reproduce", len(list(names(trace)))) as advance:
-            reproduction = reproduce(name, trace=trace, report=advance)
+        chosen = list(names(trace))[read_shard(shard, out)]
+        with progress("reproduce", len(chosen)) as advance:
+            reproduction = reproduce(name, trace=trace, report=advance, out=out, cluster=cluster, shard=shard)
     else:
         with busy(f"reproducing {name}"):
-            reproduction = reproduce(name, trace=trace)
+            reproduction = reproduce(name, trace=trace, out=out, cluster=cluster, shard=shard)
     print_reproduction(name, reproduction, as_json)
 
 

@@ -58,7 +58,7 @@ def test_a_key_that_is_varied_twice_is_refused() -> None:
 
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
-    one, two = (swept([1, 2, 3, 4], tmp_path / str(jobs), seeds=3, jobs=jobs) for jobs in (1, 2))
+    one, two = (swept([1, 2, 3, 4], tmp_path / str(jobs), seeds=3, workers=jobs) for jobs in (1, 2))
     assert msgspec.json.encode(one) == msgspec.json.encode(two)
 
 
