@@ -19,6 +19,8 @@ LOG = logging.getLogger("specfleet")
 AHEAD = 16  # calls in flight for each thread of the cluster, so that no worker waits for this process
 CONNECT_S = 20.0
 COUNTED_S = 1.0  # between two counts of the cluster's threads
+GOES_ON = "what is done is kept; the same command goes on from there"
+Call = tuple[int, tuple[Any, ...]]  # its place, and its arguments
 
 
 def finished(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], address: str) -> Iterator[tuple[int, Any]]:
@@ -38,16 +40,15 @@ def _answers(
     call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], address: str
 ) -> Generator[tuple[int, Any, Exception | None], None, None]:
     """Yield the place of each call with its result or its error."""
-    calls, in_flight = enumerate(arguments), dict[Any, tuple[int, tuple[Any, ...]]]()
-    suspects, lost = list[tuple[int, tuple[Any, ...]]](), dict[int, str]()
+    calls, in_flight, suspects, lost = enumerate(arguments), dict[Any, Call](), list[Call](), dict[int, str]()
     with _connected(address) as client:
         running, wanted, counted_s = distributed.as_completed(loop=client.loop), 0, -COUNTED_S
         while True:
             if monotonic() - counted_s >= COUNTED_S:
                 wanted, counted_s = AHEAD * max(sum(client.nthreads().values()), 1), monotonic()
             fresh = list(islice(calls, wanted - len(in_flight))) if 2 * len(in_flight) <= wanted else []
-            if not fresh and not in_flight and suspects:
-                fresh = [suspects.pop()]  # alone, since a worker's end is told of all that it was given
+            if not fresh and not in_flight:
+                fresh = [suspects.pop()] if suspects else []  # alone: a worker's end is told of all that it was given
             if fresh:
                 tasks = [(call, given, code()) for _, given in fresh]
                 futures = client.map(_at_worker, *zip(*tasks, strict=True), pure=False)
@@ -57,23 +58,25 @@ def _answers(
                 break
             batch = running.next_batch()
             done = [future for future in batch if future.status == "finished"]
-            results = dict(zip(done, client.gather(done), strict=True))
-            for future in batch:
-                place, given = in_flight.pop(future)
-                if future not in results:
-                    if not isinstance(error := future.exception(), distributed.KilledWorker):
-                        raise NodeDiedError(f"--cluster {address}: {error}; {GOES_ON}")
-                    if place not in lost:
-                        suspects.append((place, given))
-                    lost[place] = shortened(str(given[0]), quoted=False)
-                    continue
+            for future, answer in zip(done, client.gather(done), strict=True):
+                place, _ = in_flight.pop(future)
                 lost.pop(place, None)
-                yield place, *results[future]
+                yield place, *answer
+            for future in set(batch).difference(done):
+                suspect = in_flight.pop(future)
+                suspects += [suspect] if _is_suspect(future, suspect, lost) else []
     if lost:
         raise NodeDiedError(f"--cluster {address}: workers die of {', '.join(lost.values())}; {GOES_ON}")
 
 
-GOES_ON = "what is done is kept; the same command goes on from there"
+def _is_suspect(future: Any, suspect: Call, lost: dict[int, str]) -> bool:
+    """Whether a call that is lost runs once more, for the first time; raises what was not the loss of a worker."""
+    (place, given), error = suspect, future.exception()
+    if not isinstance(error, distributed.KilledWorker):
+        raise NodeDiedError(f"cluster: {error}; {GOES_ON}")
+    is_first = place not in lost
+    lost[place] = shortened(str(given[0]), quoted=False)
+    return is_first
 
 
 @contextmanager

@@ -44,7 +44,7 @@ COLUMNS = (  # after the varied keys
     "world", "basis", "quantity", "value", "low", "high", "unit", "times_longer", "drifting",
 )  # fmt: skip
 MISSING = {"value": math.nan, "low": math.nan, "high": math.nan, "times_longer": math.inf}  # null in JSON
-TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
+TABLED_SHARE = 0.5  # the table is written again when cells have doubled: it costs as much as many of them
 
 
 class SweepRecord(msgspec.Struct, frozen=True):
