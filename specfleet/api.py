@@ -88,7 +88,7 @@ def run(
     watch: Callable[[Progress], None] | None = None,
     **keys: Any,
 ) -> Result:
-    """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
+    """Run the same scenario on the real engine, on this host; without `server` it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
     a target's device drafted. `power`: one for samples of the devices' clock, power, load and memory, before each draft
@@ -101,21 +101,23 @@ def run(
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
-    from specfleet.engine.launch.serve import serve
-    from specfleet.engine.outside.answers import run_on_server
-    from specfleet.engine.outside.engines import OutsideEngine
-    from specfleet.fleet.acceptance.signals import write_signals
-    from specfleet.fleet.records.power import write_samples
-
     chosen = scenario_of(scenario, changes, **keys)
     others = [name for name in (engine, server) if name is not None]
     if len(others) > 1 or (others and (signals is not None or power is not None)):
         raise InputError(f"{others[0]}: has no signals and no power, and is one engine; leave out the others")
     if server is not None:
+        from specfleet.engine.outside.answers import run_on_server
+
         return Result(run_on_server(chosen, server, report))
     if engine is not None:
+        from specfleet.engine.outside.engines import OutsideEngine
+
         with OutsideEngine(engine, report) as outside:
             return Result(outside.run(chosen))
+    from specfleet.engine.launch.serve import serve
+    from specfleet.fleet.acceptance.signals import write_signals
+    from specfleet.fleet.records.power import write_samples
+
     drafters = chosen.drafters
     is_chain = drafters.shape.kind == "chain" and drafters.kind != "lookup"
     if signals is not None and not (drafters.count and drafters.place == "target" and is_chain):
