@@ -12,6 +12,7 @@ from specfleet.cli.options import (
     Cluster,
     PathOption,
     ScenarioFile,
+    Seed,
     Shard,
     file_option,
     folder_option,
@@ -56,12 +57,14 @@ def sweep(
         typer.Option(min=1, help="Cells at once on this host (simulation only).", show_default="the host's processors"),
     ] = os.cpu_count() or 1,
     changes: Changes = None,
+    seed: Seed = None,
     path: PathOption = "auto",
     power: Annotated[
         bool, typer.Option("--power", help="engine: sample the devices' clock, power and load, for figure devices.")
     ] = False,
     cluster: Cluster = "",
     shard: Shard = "",
+    as_json: AsJson = False,
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
     from specfleet import sweep
@@ -79,13 +82,16 @@ def sweep(
                 advance(case_text(result.cell))
 
             swept = sweep(
-                scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
+                scenario, axes, settings(changes, seed), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
                 path=path, power=power, cluster=cluster, shard=shard,
             )  # fmt: skip
     except Interrupted as stop:
         stop.kept = f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"
         raise
-    print_sweep(swept, out)
+    if as_json:
+        print_json(swept.to_dict())
+    else:
+        print_sweep(swept, out)
     if swept.errors:
         remark(f"specfleet: {len(swept.errors)} of {len(swept.cells)} cells failed")
         raise typer.Exit(1)
@@ -127,6 +133,7 @@ def compare(
         list[Path] | None, typer.Option(metavar="RUN", help="Another run of the measured scenario; may be repeated.")
     ] = None,
     changes: Changes = None,
+    seed: Seed = None,
     tolerance: Annotated[float, typer.Option(help="Largest relative error of throughput and rounds/s.")] = 0.05,
     as_json: AsJson = False,
 ) -> None:
@@ -140,12 +147,12 @@ def compare(
 
     if not tolerance >= 0:  # NaN is not, either
         raise InputError(f"--tolerance {tolerance}: needs a share, 0 or more")
-    if second is not None and changes:
-        raise InputError("--set changes the prediction of a measured run that is named alone; leave one of them out")
+    if second is not None and settings(changes, seed):
+        raise InputError("--set, --seed change the prediction of a run that is named alone; leave one of them out")
 
     with busy("comparing"):
         if second is None:
-            comparison = three_errors(first, settings(changes), reruns=rerun or [])
+            comparison = three_errors(first, settings(changes, seed), reruns=rerun or [])
         else:
             comparison = compare(first, second, reruns=rerun or [])
     if as_json:
