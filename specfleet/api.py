@@ -89,7 +89,7 @@ def run(
     watch: Callable[[Progress], None] | None = None,
     **keys: Any,
 ) -> Result:
-    """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
+    """Run the same scenario on the real engine, on this host; without `server` it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
     a target's device drafted. `power`: one for samples of the devices' clock, power, load and memory, before each draft
@@ -102,21 +102,23 @@ def run(
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
-    from specfleet.engine.launch.serve import serve
-    from specfleet.engine.outside.answers import run_on_server
-    from specfleet.engine.outside.engines import OutsideEngine
-    from specfleet.fleet.acceptance.signals import write_signals
-    from specfleet.fleet.records.power import write_samples
-
     chosen = scenario_of(scenario, changes, **keys)
     others = [name for name in (engine, server) if name is not None]
     if len(others) > 1 or (others and (signals is not None or power is not None)):
         raise InputError(f"{others[0]}: has no signals and no power, and is one engine; leave out the others")
     if server is not None:
+        from specfleet.engine.outside.answers import run_on_server
+
         return Result(run_on_server(chosen, server, report))
     if engine is not None:
+        from specfleet.engine.outside.engines import OutsideEngine
+
         with OutsideEngine(engine, report) as outside:
             return Result(outside.run(chosen))
+    from specfleet.engine.launch.serve import serve
+    from specfleet.fleet.acceptance.signals import write_signals
+    from specfleet.fleet.records.power import write_samples
+
     drafters = chosen.drafters
     is_chain = drafters.shape.kind == "chain" and drafters.kind != "lookup"
     if signals is not None and not (drafters.count and drafters.place == "target" and is_chain):
@@ -192,6 +194,8 @@ def sweep(
     done: "Callable[[CellResult], None]" = lambda _result: None,
     path: SimPath = "auto",
     power: bool = False,
+    cluster: str = "",
+    shard: str = "",
     **keys: Any,
 ) -> Sweep:
     """Run a scenario with every combination of the values that `vary` names, in either world.
@@ -199,9 +203,10 @@ def sweep(
     `scenario`, `changes` and keywords as in `simulate`. `vary`: values by dotted key, or texts such as
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
     cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `path`: as in
-    `simulate`. `power`: whether the engine samples its devices, for `figure devices`. A cell that fails loses no other:
-    see `Sweep.errors`. Raises InputError for bad input before anything runs, and OutputError where a cell cannot be
-    written; its `result` is the sweep until then.
+    `simulate`. `power`: whether the engine samples its devices, for `figure devices`. `cluster`: the address of a Dask
+    scheduler whose workers run the cells. `shard`: a share of the cells, such as "1/8"; a sweep of all into the same
+    folder finds them. A cell that fails loses no other: see `Sweep.errors`. Raises InputError for bad input before
+    anything runs, and OutputError where a cell cannot be written; its `result` is the sweep until then.
 
     >>> import specfleet
     >>> small = {"workload.requests": 20}
@@ -209,6 +214,7 @@ def sweep(
     >>> swept.frame()[["verifiers.count", "throughput"]].shape
     (2, 2)
     """
+    from specfleet.experiments.jobs import read_shard
     from specfleet.experiments.sweep import sweep as sweeps
 
     for name, value, kind in (("world", world, World), ("path", path, SimPath)):
@@ -221,15 +227,17 @@ def sweep(
         raise InputError("path: only simulations have one; leave it out, or world = sim")
     if world == "sim" and power:
         raise InputError("power: only devices that run a model are sampled; leave it out, or world = engine")
-    folder = None if out is None else Path(out)
+    if world == "engine" and cluster:
+        raise InputError("cluster: the engine runs on this host; leave it out, or give each host a --shard")
+    folder, share = None if out is None else Path(out), read_shard(shard, out)
     if folder is not None:
         check_folder(folder)
     pairs = [*pairs_of(changes or ()), *keys.items()]
     axes = sweeps.vary_of(vary, [key for key, _ in flat(dict(pairs))])
     cells = [(cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in sweeps.cells_of(axes)]
-    at_once = jobs or os.cpu_count() or 1
+    workers = cluster or jobs or os.cpu_count() or 1
     try:
-        swept = sweeps.sweep(cells, folder, world, seeds, at_once, done, path, power)
+        swept = sweeps.sweep(cells, folder, world, seeds, workers, done, path, power, share)
         return Sweep(swept, tuple(dict.fromkeys(note for _, made in cells for note in notes_of(made, world))))
     except OutputError as error:
         error.result = Sweep(error.result)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from specfleet.engine.decoding.models import folder_of
+from specfleet.engine.decoding.folders import folder_of
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolved import Fleet

@@ -43,6 +43,7 @@ from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, write_run
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.writing import scenario_lines
 from specfleet.fleet.shown import number, with_ends
 from specfleet.fleet.times.describe import describe
 from specfleet.fleet.times.profile import HardwareProfile, write_profile
@@ -79,16 +80,16 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
             report(f"engine, pass {turn} of {effort.passes}: {case_text(cell)}")
             run = serve(scenario, folder / "continuations").run
             runs[place].append(run)
-            name = f"{scenario.name}-N{scenario.verifiers.count}"
-            write_run(run, folder / "records" / f"{name}.pass-{turn}.engine.parquet")
+            write_run(run, folder / "records" / f"{name_of(scenario)}.pass-{turn}.engine.parquet")
         calibrate_part(bench, turn)
     profile = bench.profile()
     write_profile(profile, folder / "profile.json")
+    write_scenarios(planned, folder / "records")
 
     report("simulation of all cells")
     known = [(cell, msgspec.structs.replace(scenario, profile=profile)) for cell, scenario in planned]
     simulated, of_fit = (
-        sweep(cells, folder / name, seeds=SIM_SEEDS, jobs=os.cpu_count() or 1)
+        sweep(cells, folder / name, seeds=SIM_SEEDS, workers=os.cpu_count() or 1)
         for name, cells in (("simulated", known), ("simulated-beta-geometric", fitted(known)))
     )
     measured, rows, rows_of_fit = [], [], []
@@ -113,6 +114,18 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
         error.result = result
         raise
     return result
+
+
+def name_of(scenario: Scenario) -> str:
+    """Return the beginning of the names of a cell's files."""
+    return f"{scenario.name}-N{scenario.verifiers.count}"
+
+
+def write_scenarios(cells: Sequence[tuple[dict[str, Any], Scenario]], folder: Path) -> None:
+    """Write the scenario of each cell beside its records, with the profile above them, so that it can be simulated."""
+    for _, scenario in cells:
+        lines = scenario_lines(scenario, "../profile.json", ["Written by `specfleet demo`."])
+        write_file(folder / f"{name_of(scenario)}.toml", "\n".join(lines) + "\n")
 
 
 def fitted(cells: Sequence[tuple[dict[str, Any], Scenario]]) -> list[tuple[dict[str, Any], Scenario]]:

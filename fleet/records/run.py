@@ -189,6 +189,8 @@ def read_run(path: Path) -> Run:
         content = msgspec.json.decode(metadata[b"specfleet"])
         check_format(content, str(path), "run it again", unmarked=1)
         header = msgspec.convert(content, RunHeader)
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: written by another version of specfleet ({reason(error)}); run it again") from error
     run = Run(header, table.replace_schema_metadata(None))

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch")  # the demo calibrates
 
+import specfleet
 from specfleet.experiments.compare.compare import ComparedQuantity, Reruns, compare_metrics, simulated_reruns
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.demo.cells import FULL, SHORT, DemoEffort, calibration_scenario, in_pass, planned_cells
@@ -19,7 +20,9 @@ from specfleet.experiments.demo.run import (
     findings,
     fitted,
     measured_cell,
+    name_of,
     verdict,
+    write_scenarios,
 )
 from specfleet.experiments.draw import draw
 from specfleet.experiments.report.pages import demo_page
@@ -29,7 +32,7 @@ from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.records.delays import not_delayed
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import Run
-from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.profile import HardwareProfile, write_profile
 from specfleet.sim.run import simulate
 
 SMALL = DemoEffort(msgspec.structs.replace(SHORT.calibration, prompts=6), ((1, 3, 4), (1, 6)), 2)
@@ -140,6 +143,17 @@ def test_the_verdict_names_what_is_off(blind: float, host: float, said: str) -> 
 
 def test_a_host_that_changed_is_unsteady(profile: HardwareProfile) -> None:
     assert "unsteady host" in demo_of(profile, 1.0, 2.0).lines()[-1]
+
+
+def test_the_records_scenarios_are_simulated_with_the_demos_profile(profile: HardwareProfile, tmp_path: Path) -> None:
+    cells = planned_cells(profile, SMALL)
+    write_profile(profile, tmp_path / "profile.json")
+    write_scenarios(cells, tmp_path / "records")
+    files = sorted((tmp_path / "records").glob("*.toml"))
+    assert len(files) == len(cells)
+    for (_, planned), file in zip(sorted(cells, key=lambda cell: name_of(cell[1])), files, strict=True):
+        asked = msgspec.structs.replace(planned, profile=profile)
+        assert specfleet.simulate(file).run.digest() == simulate(asked).digest()
 
 
 def test_delayed_steps_do_not_count() -> None:
