@@ -16,7 +16,8 @@ from typing import Any
 
 UNLIMITED = 1 << 40
 Identity = tuple[int, ...]
-"""Pairs of a source and the length of text at which its tokens end. Beyond, a text is its request's own."""
+"""Pairs of a source and the length of text at which its tokens end. Beyond, a text is its request's own. A source stands
+for one text, so it also says what comes before its tokens."""
 
 
 def source_of(request: int) -> int:
