@@ -46,7 +46,9 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
             )
     if isinstance(fleet.verifiers.allocate, Goodput) and fleet.verifiers.allocate.costs is None:
         yield "verifiers.allocate = 'goodput' without times; give profile or verifiers.allocate.costs"
-    yield from (f"{key} is simulated only; leave it out" for key in unread("engine") if value_of(fleet, key) is not None)
+    yield from (
+        f"{key} is simulated only; leave it out" for key in unread("engine") if value_of(fleet, key) is not None
+    )
     yield from _of_signals(fleet)
     yield from _of_recorded_texts(fleet)
     yield from _of_models(fleet)

@@ -169,7 +169,9 @@ def _traced(fleet: Fleet, id_tokens: int, prompts: list[int]) -> Iterator[Identi
             f"{id_tokens}, the tokens that an id of the trace names"
         )
     for ids, prompt in zip(ids_of or repeat(()), prompts, strict=False):
-        yield tuple(chain.from_iterable((known, min((place + 1) * id_tokens, prompt)) for place, known in enumerate(ids)))
+        yield tuple(
+            chain.from_iterable((known, min((place + 1) * id_tokens, prompt)) for place, known in enumerate(ids))
+        )
 
 
 def with_lengths(workload: Workload) -> Workload:

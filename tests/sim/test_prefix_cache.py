@@ -124,14 +124,16 @@ def test_means_of_conversations_are_those_of_many() -> None:
     many = serving(workload={"conversations": TALKS, "shared": {"tokens": 40}, "requests": 20000, "arrivals": POISSON})
     fleet = resolve(many)
     requests = [request for requests in streams_of(fleet).values() for request in requests]
-    assert fleet.lengths.mean_prompt == pytest.approx(np.mean([request.prompt_tokens for request in requests]), rel=0.01)
+    assert fleet.lengths.mean_prompt == pytest.approx(
+        np.mean([request.prompt_tokens for request in requests]), rel=0.01
+    )
     thinks = [request.think_s for request in requests if request.think_s]
     assert np.mean(thinks) == pytest.approx(TALKS["think_s"], rel=0.04)  # four standard errors
 
 
 def test_the_next_turn_waits_for_the_answer_and_the_user() -> None:
     load = {"conversations": {"turns": 3, "think_s": 5.0}, "requests": 30, "streams": 2}
-    scenario = serving(workload=load)
+    scenario = serving(workload=load, drafters={"count": 0})
     rows = simulate(scenario).frame()
     joins, ends = rows[rows.event == "join"], rows[rows.event == "done"].groupby("request").time_s.max()
     for requests in streams_of(resolve(scenario)).values():
