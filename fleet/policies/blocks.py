@@ -1,9 +1,9 @@
 """The blocks of a KV cache: which requests use them, what they hold, and which is taken next.
 
-The rules are those of vLLM's prefix cache (version 1). A full block has a content: the hash of the content before it and
-of the source of its tokens. A request that begins with known contents shares their blocks. A block without a user is
-free, but keeps its content until it is taken: the queue of free blocks is the order of eviction. A request gives its
-blocks back last one first, so that the end of a text dies before its beginning. With blocks of one token this is
+The rules are those of vLLM's prefix cache (version 1). A full block has a content: the hash of the content before it
+and of the source of its tokens. A request that begins with known contents shares their blocks. A block without a user
+is free, but keeps its content until it is taken: the queue of free blocks is the order of eviction. A request gives
+its blocks back last one first, so that the end of a text dies before its beginning. With blocks of one token this is
 SGLang's radix tree.
 
 A step is planned before it begins, and perhaps planned anew. Changes therefore go into a journal, and `undo` takes them
@@ -16,8 +16,8 @@ from typing import Any
 
 UNLIMITED = 1 << 40
 Identity = tuple[int, ...]
-"""Pairs of a source and the length of text at which its tokens end. Beyond, a text is its request's own. A source stands
-for one text, so it also says what comes before its tokens."""
+"""Pairs of a source and the length of text at which its tokens end. Beyond, a text is its request's own. A source
+stands for one text, so it also says what comes before its tokens."""
 
 
 def source_of(request: int) -> int:

@@ -67,13 +67,13 @@ def read_recorded(path: Path, timed: bool, id_tokens: int = 0) -> Recorded:
 @lru_cache(maxsize=2)  # a run asks several times; the key is the content
 def _read(text: str, origin: str, timed: bool, id_tokens: int) -> Recorded:
     rows = _json_rows(text, origin, timed) if text.lstrip()[:1] in ("{", "[") else _csv_rows(text, origin, timed)
-    form, count, kept = next(rows), 0, list[tuple[Any, tuple[int, int], tuple[int, ...]]]()
+    form, count, kept = next(rows), 0, list[tuple[Any, ...]]()
     for line, (*values, named_blocks) in rows:
         try:
             tokens = _tokens(values[0], form.prompt), _tokens(values[1], form.answer)
             time = _time(values[2], form.time) if timed else 0.0
             ids = _ids(named_blocks, -(-tokens[0] // id_tokens), id_tokens) if id_tokens else ()
-            if ids and kept and type(time) is type(kept[-1][0]) and time < kept[-1][0]:
+            if ids and kept and not isinstance(time, datetime) and time < kept[-1][0]:
                 raise ValueError(f"{form.time} = {values[2]} is before the row above; needs rows in order of time")
         except ValueError as error:
             raise InputError(f"{origin}, line {line}: {error}") from error
@@ -93,7 +93,7 @@ def _read(text: str, origin: str, timed: bool, id_tokens: int) -> Recorded:
     return Recorded(tuple(tokens for _, tokens, _ in kept), arrived_s, "; ".join(notes), ids_of if any(ids_of) else ())
 
 
-def _in_order(kept: list[tuple[Any, Any]], form: Form, origin: str) -> tuple[list[Any], tuple[float, ...], list[str]]:
+def _in_order(kept: list[tuple[Any, ...]], form: Form, origin: str) -> tuple[list[Any], tuple[float, ...], list[str]]:
     """Return rows by time, their times in seconds from the first on, and notes on what was done."""
     dated, per_s = isinstance(kept[0][0], datetime), form.per_s
     if any(isinstance(time, datetime) != dated for time, *_ in kept):

@@ -28,8 +28,9 @@ class SharedPrompts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def drawn(self, uniforms: NDArray[np.float64]) -> Ints:
         """Return the number of a text, from 0, for each uniform number."""
-        ends = np.cumsum(np.arange(1, self.groups + 1) ** -self.zipf)
-        return np.minimum(np.searchsorted(ends, uniforms * ends[-1], side="right"), self.groups - 1)
+        ends = np.cumsum(np.arange(1.0, self.groups + 1) ** -self.zipf)
+        drawn: Ints = np.minimum(np.searchsorted(ends, uniforms * ends[-1], side="right"), self.groups - 1)
+        return drawn
 
 
 class Conversations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,7 +48,7 @@ class Conversations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the turns of a conversation for each uniform number."""
         turns = self.turns
         if isinstance(turns, int):
-            return np.full(len(uniforms), turns)
+            return np.full(len(uniforms), turns, dtype=np.int64)
         if turns.mean is not None:
             return turns.at(uniforms)
         return turns.low + (uniforms * (turns.high - turns.low + 1)).astype(np.int64)

@@ -14,7 +14,7 @@ from specfleet.calibration.readers.sglang_log import read_sglang_log
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.times.profile import HardwareProfile
-from tests.helpers.loads import DEPTH, load_in, log_text, metrics_text, served, sglang_log_text
+from tests.helpers.loads import DEPTH, load_in, log_text, sglang_log_text
 from tests.helpers.readings import counted, mean_of, write
 
 LOGS: dict[str, tuple[Callable[[Sequence[Path]], Recording], str, str]] = {

@@ -44,8 +44,7 @@ class PlainPool:
             if not holders:
                 break
             found.append(holders[0])
-        found = found[: len(found) - self.again] if len(found) >= self.again else []
-        return found
+        return found[: len(found) - self.again] if len(found) >= self.again else []
 
     def touch(self, tag: int, found: list[int]) -> None:
         for block in found:
@@ -86,15 +85,15 @@ def texts_of(rng: random.Random, number: int) -> list[tuple[Identity, int, int]]
         if request and rng.random() < 0.5:
             earlier = rng.randrange(request)
             group, shared = texts[earlier][0][:2]
-            talk = (*texts[earlier][0][2:4], source_of(earlier))[:1] + (shared + rng.randrange(1, 15),)
+            talk = ((*texts[earlier][0], source_of(earlier))[2], shared + rng.randrange(1, 15))
         prompt = shared + rng.randrange(1, 10)
         texts.append(((group, shared, *talk), prompt, prompt + rng.randrange(1, 12)))
     return texts
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_the_pool_is_vllms_block_for_block(seed: int) -> None:
-    """Random requests begin, grow, are preempted, return and end; a planned step that does not begin leaves no trace."""
+def test_the_pool_is_vllms_block_for_block(seed: int) -> None:  # noqa: C901 (a request's life)
+    """Requests begin, grow, are preempted, return and end; a planned step that does not begin leaves no trace."""
     rng = random.Random(seed)
     size, again, limit = rng.choice([1, 2, 4]), rng.randrange(2), rng.randrange(12, 40)
     pool, plain = CachedBlocks(limit, size, again), PlainPool(limit, size, again)
