@@ -22,6 +22,7 @@ from specfleet.fleet.scenario.shared import Conversations
 MAX_TOKENS = 5 * 10**7  # tokens of a run: its records need some hundred bytes for each
 
 What = Literal["prompts", "answers", "arrivals", "groups", "turns", "thinks"]  # parts with their own random numbers
+Integers = NDArray[np.int64]
 SOURCES: dict[What, int] = {"prompts": 1, "answers": 2, "arrivals": 4, "groups": 8, "turns": 16, "thinks": 32}
 
 
@@ -46,10 +47,10 @@ class Requests(NamedTuple):
     - `before`: the turn before in the same conversation; -1 for a first one.
     """
 
-    prompts: NDArray[np.int32]
-    answers: NDArray[np.int32]
+    prompts: Integers
+    answers: Integers
     opens_s: NDArray[np.float64]
-    before: NDArray[np.int64]
+    before: Integers
 
 
 def requests_of(fleet: Fleet) -> Requests:
@@ -59,14 +60,14 @@ def requests_of(fleet: Fleet) -> Requests:
     """
     seed, workload = seed_of(fleet), fleet.workload
     rng = np.random.default_rng([seed, 1])
-    prompts, answers = _texts(workload, seed, rng)
+    prompts, answers = _texts(workload, seed, rng).astype(np.int64)
     if not len(prompts):
         raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
     before = np.full(len(prompts), -1)
     if workload.conversations:
         before = turns_before(workload.conversations, len(prompts), fleet.streams, part_source(seed, "turns"))
     if workload.shared:
-        prompts = prompts + np.where(before < 0, workload.shared.tokens, 0).astype(np.int32)
+        prompts += np.where(before < 0, workload.shared.tokens, 0)
     for number in np.flatnonzero(before >= 0).tolist():
         prompts[number] += prompts[before[number]] + answers[before[number]]
     positions = fleet.drafters.positions
@@ -122,7 +123,7 @@ def seed_of(fleet: Fleet) -> int:
     return fleet.seed if fleet.workload.seed is None else fleet.workload.seed
 
 
-def turns_before(talks: Conversations, requests: int, streams: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def turns_before(talks: Conversations, requests: int, streams: int, rng: np.random.Generator) -> Integers:
     """Return the turn before each request in its conversation; -1 for first turns.
 
     The requests of a closed loop's stream are conversations one after the other; without streams those of all are.
