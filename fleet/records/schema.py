@@ -41,7 +41,7 @@ class Row(NamedTuple):
         matches: Whether the target's own token is the next one of the tail (done of verify).
         ratio (share): Mean of min(1, p/q) over the draft (done of verify); 0 where unknown.
         klds (nats): KL(p||q) of each token of the draft, in order (done of verify); empty where unknown.
-        identity: Of texts that share tokens (join): pairs of a source and the length of text at which its tokens end.
+        identity (number): Of texts that share tokens (join): pairs of a source and the tokens of text at which it ends.
             What follows is the request's own.
     """
 
