@@ -95,58 +95,65 @@ class BlockPool:
         if not self.limit:
             for values in (self.users, self.contents, self.before, self.after):
                 values.append(0)
-            block = len(self.users) - 1
+            block, content, places = len(self.users) - 1, 0, ()
         else:
             block = self.after[0]
-            self._leave_queue(block)
-            self._hold(block, 0)
-        self._use(block, 1)
+            self._dequeue(block)
+            content, places = self.contents[block], ()
+            if content:
+                places = self.places[content]
+                self._place(content, tuple([other for other in places if other != block]))
+                self.contents[block] = 0
+        self.users[block] = 1
+        self.journal.append((self._undo_new, (block, content, places)))
         return block
+
+    def _undo_new(self, block: int, content: int, places: tuple[int, ...]) -> None:
+        self.users[block] = 0
+        if self.limit:
+            self._enqueue(block, 0, self.after[0])
+        if content:
+            self.contents[block], self.places[content] = content, places
 
     def share(self, block: int) -> None:
         """Add a user to a block with content; a free one leaves the queue."""
+        self.journal.append((self._undo_share, (block, self.before[block], self.after[block])))
         if not self.users[block] and self.limit:
-            self._leave_queue(block)
-        self._use(block, 1)
+            self._dequeue(block)
+        self.users[block] += 1
+
+    def _undo_share(self, block: int, before: int, after: int) -> None:
+        self.users[block] -= 1
+        if not self.users[block] and self.limit:
+            self._enqueue(block, before, after)
 
     def leave(self, block: int) -> None:
         """Remove a user from a block; a free one goes to the queue's end, with its content."""
-        self._use(block, -1)
+        self.users[block] -= 1
         if not self.users[block] and self.limit:
             self._enqueue(block, self.before[0], 0)
-            self.journal.append((self._dequeue, (block,)))
+        self.journal.append((self._undo_leave, (block,)))
+
+    def _undo_leave(self, block: int) -> None:
+        if not self.users[block] and self.limit:
+            self._dequeue(block)
+        self.users[block] += 1
 
     def hold(self, block: int, content: int) -> None:
-        """Let a full block be found by its content."""
-        self._hold(block, content)
-
-    def _use(self, block: int, more: int) -> None:
-        self.journal.append((self.users.__setitem__, (block, self.users[block])))
-        self.users[block] += more
-
-    def _hold(self, block: int, content: int) -> None:
-        """Replace the content of a block; 0 for none."""
-        before = self.contents[block]
-        if before:
-            self._place(before, tuple([other for other in self.places[before] if other != block]))
-        if content:
-            self._place(content, (*self.places.get(content, ()), block))
-        self.journal.append((self.contents.__setitem__, (block, before)))
+        """Let a block that has become full be found by its content."""
         self.contents[block] = content
+        self.places[content] = (*self.places.get(content, ()), block)
+        self.journal.append((self._undo_hold, (block, content)))
+
+    def _undo_hold(self, block: int, content: int) -> None:
+        self.contents[block] = 0
+        self._place(content, self.places[content][:-1])
 
     def _place(self, content: int, blocks: tuple[int, ...]) -> None:
-        self.journal.append((self._set_places, (content, self.places.get(content, ()))))
-        self._set_places(content, blocks)
-
-    def _set_places(self, content: int, blocks: tuple[int, ...]) -> None:
         if blocks:
             self.places[content] = blocks
         else:
-            self.places.pop(content, None)
-
-    def _leave_queue(self, block: int) -> None:
-        self.journal.append((self._enqueue, (block, self.before[block], self.after[block])))
-        self._dequeue(block)
+            del self.places[content]
 
     def _dequeue(self, block: int) -> None:
         before, after = self.before[block], self.after[block]
