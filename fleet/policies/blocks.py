@@ -92,14 +92,15 @@ class BlockPool:
 
     def new(self) -> int:
         """Take the block at the head of the queue, which loses its content."""
+        content, places = 0, tuple[int, ...]()
         if not self.limit:
             for values in (self.users, self.contents, self.before, self.after):
                 values.append(0)
-            block, content, places = len(self.users) - 1, 0, ()
+            block = len(self.users) - 1
         else:
             block = self.after[0]
             self._dequeue(block)
-            content, places = self.contents[block], ()
+            content = self.contents[block]
             if content:
                 places = self.places[content]
                 self._place(content, tuple([other for other in places if other != block]))

@@ -10,12 +10,14 @@ import pytest
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import measure
-from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.replay import replay, replay_stations
 from specfleet.fleet.records.run import Run, read_run, write_run
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import Request, streams_of
+from specfleet.fleet.stations.build import stations
+from specfleet.fleet.stations.verifier import VerifierStation
 from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.run import simulate
 
@@ -195,3 +197,28 @@ def test_the_compiled_loop_leaves_the_cache_to_simpy() -> None:
     assert unsupported_in(resolve(serving())) == "verifiers.prefix_cache = true"
     assert unsupported_in(resolve(serving(False, LOADS["talks"]))).startswith("workload.conversations")
     assert simulate(serving(), path="auto").header.path == "simpy"
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(
+    "drafters",
+    [
+        {"place": "target"}, {"place": "target", "kind": "eagle"}, {"count": 0}, {"place": "own", "late": "wait"},
+        {"place": "own", "late": "decode"}, {"place": "own", "late": "skip"},
+    ],
+)  # fmt: skip
+def test_every_target_replays_and_frees_all_blocks(drafters: dict[str, Any], first: bool) -> None:
+    """Little memory, so that requests wait, are preempted, and lose what others would have found."""
+    drafters = dict(drafters)
+    verifiers = {"kv_tokens": 480, "max_num_batched_tokens": 64, "prefill_first": first}
+    verifiers |= {"late": late} if (late := drafters.pop("late", "")) else {}
+    load = {"shared": {"groups": 3, "tokens": 60, "zipf": 1.0}, "streams": 12, "requests": 40}
+    run = simulate(serving(workload=load, drafters=drafters, verifiers=verifiers))
+    fresh = stations(resolve(run.header.scenario))
+    assert replay_stations(run, fresh) == []
+    target = fresh["verifier.1"]
+    assert isinstance(target, VerifierStation)
+    cache = target.rows.cache
+    assert cache is not None
+    assert (cache.free, cache.texts, cache.journal, sum(cache.users)) == (480 // BLOCK, {}, [], 0)
+    assert 0 < measure(run)["prefix_hit_share"].value < 0.7
