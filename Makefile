@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: install demo demo-short test test-all lint docs bench mutants fuzz faults by-hand outside gpu gpu-wheels
+.PHONY: install demo demo-short test test-all lowest newest build lint docs site bench mutants fuzz faults by-hand outside gpu gpu-wheels
 
 install: $(VENV)/installed
 
@@ -33,8 +33,23 @@ test: lint
 test-all: lint
 	$(PYTEST)
 
+# The lowest and the newest versions that pyproject.toml admits, for any Python: `make newest PYTHON=python3.13`.
+lowest newest:
+	$(PYTHON) -m venv --clear .venv-$@
+	.venv-$@/bin/pip install --quiet --disable-pip-version-check uv
+	.venv-$@/bin/uv pip install --quiet --python .venv-$@ --resolution $(if $(filter lowest,$@),lowest-direct,highest) \
+		--editable '.[fast,dev]'
+	.venv-$@/bin/pytest -n $(WORKERS) --dist loadscope -m "not slow" $(if $(filter lowest,$@),-W ignore::DeprecationWarning) \
+		-p tests.helpers.without_engine tests/fleet tests/sim tests/figures
+
+build: install
+	$(BIN)/pip install --quiet --disable-pip-version-check build twine
+	rm -rf runs/dist
+	$(BIN)/python -W error -m build --outdir runs/dist .
+	$(BIN)/twine check --strict runs/dist/*
+
 outside: install
-	$(BIN)/python -m $(if $(filter-out vllm,$(ENGINE)),bench.others $(ENGINE),specfleet.engine.outside.install vllm)
+	$(BIN)/python -m bench.others $(or $(ENGINE),vllm)
 	$(BIN)/python -m bench outside --engine $(or $(ENGINE),vllm)
 
 gpu:
@@ -60,6 +75,10 @@ mutants: install
 
 docs: install
 	$(BIN)/python -m tools.reference
+
+site: install
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt mkdocs-material 'mkdocstrings[python]'
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: install
 	$(BIN)/python -m bench $(NAME) $(if $(DATA),--data $(DATA))

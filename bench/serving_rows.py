@@ -27,6 +27,7 @@ from specfleet.fleet.hardware.profile import estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import engine_of, shape_of
 from specfleet.fleet.records.columns import Table
 from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.sim.run import observe
 
@@ -208,6 +209,13 @@ def predicted(run: MeasuredRun) -> Predicted:
 
 @cache
 def _predicted(run: MeasuredRun) -> Predicted:
+    scenario = serving_scenario(run)
+    ttft_s, tpot_s = _means_s(observe(scenario).requests, _profile(run).request_s)
+    return Predicted(1000 * ttft_s, 1000 * tpot_s, scenario.workload.requests)
+
+
+def serving_scenario(run: MeasuredRun) -> Scenario:
+    """Return the scenario that a run is simulated as."""
     concurrency = run.concurrency
     requests = (FEW_WAVES if concurrency * run.new_tokens > MANY_TOKENS else WAVES) * concurrency
     profile = _profile(run)
@@ -219,7 +227,7 @@ def _predicted(run: MeasuredRun) -> Predicted:
         prompt = {"low": int(low * run.prompt_tokens), "high": run.prompt_tokens}
     if profile.kv and profile.kv.tokens() >= concurrency * (run.prompt_tokens + longest + 16):  # always enough
         profile = msgspec.structs.replace(profile, kv=None)
-    scenario = make_scenario(
+    return make_scenario(
         {
             "name": "serving",
             "profile": msgspec.to_builtins(profile),
@@ -237,8 +245,6 @@ def _predicted(run: MeasuredRun) -> Predicted:
             },
         }
     )
-    ttft_s, tpot_s = _means_s(observe(scenario).requests, profile.request_s)
-    return Predicted(1000 * ttft_s, 1000 * tpot_s, requests)
 
 
 def _means_s(answers: Table, outside_s: float) -> tuple[float, float]:
@@ -340,7 +346,7 @@ def _summary(title: str, runs: Sequence[MeasuredRun], rows: Sequence[PaperRow]) 
 
 
 def _errors(title: str, rows: Sequence[PaperRow]) -> Iterator[PaperRow]:
-    """Yield mean absolute errors, with and without doubtful rows and fitted ones."""
+    """Yield mean absolute errors, with and without doubtful rows and fitted ones, and medians with their spread."""
     for quantity in ("TPOT", "TTFT"):
         of_quantity = [judged for judged in rows if judged.quantity.startswith(quantity) and judged.error is not None]
         before = -1
@@ -353,6 +359,11 @@ def _errors(title: str, rows: Sequence[PaperRow]) -> Iterator[PaperRow]:
                 yield row(f"{quantity}, mean absolute error, %", case, "identity", None, 100 * statistics.fmean(errors))
             before = len(errors)
         clean = [judged for judged in of_quantity if judged.kind != "unsettled"]
+        signed = [100 * (judged.error or 0.0) for judged in clean]
+        if signed:
+            low, median, high = np.quantile(signed, (0.1, 0.5, 0.9))
+            case = {"part": title, "rows": f"without doubtful; the middle 80 %: {low:+.0f} .. {high:+.0f}"}
+            yield row(f"{quantity}, median signed error, %", case, "identity", None, float(median))
         for which, is_fitted in (("half, on which figures were fitted", True), ("other half", False)):
             errors = [abs(judged.error or 0.0) for judged in clean if fits(judged.case[SINGLE]) == is_fitted]
             if errors:

@@ -100,7 +100,8 @@ def calibrate(
         kept = stages_folder(file) or Path(scratch)
         effort = QUICK if quick else Effort()
         with other_engine(engine, urls) as elsewhere:
-            profile = run.calibrate(measured, kept, signals, effort, report, note, elsewhere, asked)
+            bench = run.bench_of(measured, kept, effort, report, note, elsewhere, asked, keep=True)
+            profile = run.calibrate(measured, bench, signals)
     if file is not None:
         try:
             write_profile(profile, file)

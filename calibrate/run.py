@@ -18,7 +18,7 @@ from specfleet.calibration.fleets import FleetSetup, gaps_fleet, loaded_fleet, r
 from specfleet.calibration.links import measure_round_trips
 from specfleet.calibration.loops import Elsewhere, covering, depths_of, loop_of, recording_loop, rows_of, run_loops
 from specfleet.calibration.measurements import Effort, Measurements, RunKind
-from specfleet.calibration.stages import USUAL, Asked, Report, Stage, Stages, provenance_of, silent, stages_on_host
+from specfleet.calibration.stages import USUAL, Asked, Report, Stages, provenance_of, silent, stages_on_host
 from specfleet.calibration.steadiness import MAX_ALONE, accepted, impossible_fit
 from specfleet.engine.launch.processes import in_process
 from specfleet.engine.launch.serve import serve
@@ -102,35 +102,20 @@ def is_served(scenario: Scenario) -> bool:
     return drafters.place == "target" if drafters.count else scenario.verifiers.kind == "real"
 
 
-def calibrate(
-    scenario: Scenario,
-    folder: Path,
-    signals: Path,
-    effort: Effort = Effort(),
-    report: Report = silent,
-    note: Report = silent,
-    elsewhere: Elsewhere | None = None,
-    asked: Asked = USUAL,
-) -> HardwareProfile:
+def calibrate(scenario: Scenario, bench: "Bench", signals: Path) -> HardwareProfile:
     """Measure the scenario's model pair on this host, on the scenario's prompts, and fit a profile.
 
-    `folder` keeps the result of each stage; those of an earlier try of the same calibration on this host are not
-    measured again. `signals` gets those of every drafted token, where drafts are chains of a model's tokens on the
-    target's device. `report` is called with the name of each stage as it begins; `plan_of` lists them. `note` is
-    called with a line on kept stages, and on each that is left out: for lack of memory, or as `asked`. `elsewhere`:
-    another engine that runs the loops. A result that no steady host gives is measured once more. Raises
+    `bench`: of the scenario, with nothing measured. `signals` gets those of every drafted token, where drafts are
+    chains of a model's tokens on the target's device. A result that no steady host gives is measured once more. Raises
     UnsteadyHostError if a fit stays off, unless that is accepted; the next try measures only its steps anew.
     DeviceMemoryError if there is no memory for a stage that the profile needs.
     """
-    bench, plan = (
-        bench_of(scenario, folder, effort, report, note, elsewhere, asked, keep=True),
-        plan_of(scenario, effort),
-    )
+    plan = plan_of(scenario, bench.effort)
     bench.stages.begin([stage.name for stage in plan], [stage.name for stage in plan if stage.optional])
     bench.measure(plan)
     if bench.measured.signals:
         write_signals(bench.measured.signals, signals)
-    return bench.profile() if elsewhere else plausible(bench)
+    return bench.profile() if bench.elsewhere else plausible(bench)
 
 
 def plausible(bench: "Bench") -> HardwareProfile:
@@ -200,7 +185,7 @@ class Bench:
         loops = [loop_of(self.looped, rows, depth, number, self.effort.requests) for depth in depths]
         name, fewer = loops_name(rows, number, self.effort.passes), self.rows[: self.rows.index(rows)]
         measure = partial(self._run_loops, loops, "loops")
-        if not self._take(Stage(name + why, measure, Measurements, "rows" if fewer else None)):
+        if not self._take(name + why, measure, "rows" if fewer else None):
             self.rows[:] = fewer
 
     def forget_steps(self) -> None:
@@ -218,7 +203,7 @@ class Bench:
             return
         loop, drafters = recording_loop(scenario, prompts, self.rows[-1] if self.served else BATCH), scenario.drafters
         signals = self.served and drafters.shape.kind == "chain" and drafters.kind != "lookup"
-        self._take(Stage(ACCEPTANCE, partial(self._run_loops, [loop], "recorded", signals), Measurements))
+        self._take(ACCEPTANCE, partial(self._run_loops, [loop], "recorded", signals))
 
     def measure_links(self) -> None:
         """Measure round trips of messages."""
@@ -228,7 +213,7 @@ class Bench:
             round_trips_s = measure_round_trips(fleet, sizes_bytes, self.effort.pings)
             return Measurements(round_trips_s=list(zip(sizes_bytes, round_trips_s, strict=True)))
 
-        self._take(Stage(LINKS, measure, Measurements))
+        self._take(LINKS, measure)
 
     def warm_up(self) -> None:
         """Measure drafters that run warm-up tokens before each draft, and ones that do not."""
@@ -283,10 +268,10 @@ class Bench:
             runs = {kind: [serve(fleet, self.folder).run for fleet in of_kind] for kind, of_kind in fleets.items()}
             return Measurements(runs)
 
-        return self._take(Stage(name, measure, Measurements, without))
+        return self._take(name, measure, without)
 
-    def _take(self, stage: Stage[Measurements]) -> bool:
-        taken = self.stages.take(stage)
+    def _take(self, name: str, measure: Callable[[], Measurements], without: Missing | None = None) -> bool:
+        taken = self.stages.take(name, measure, without)
         if taken is not None:
             self.measured.add(taken)
         return taken is not None
@@ -302,7 +287,13 @@ def bench_of(
     asked: Asked = USUAL,
     keep: bool = False,
 ) -> Bench:
-    """Return the calibration of a scenario, with nothing measured; `keep`: whether `folder` keeps results."""
+    """Return the calibration of a scenario, with nothing measured.
+
+    `keep`: whether `folder` keeps the result of each stage; those of an earlier try of the same calibration on this
+    host are not measured again. `report` is called with the name of each stage as it begins; `plan_of` lists them.
+    `note` is called with a line on kept stages, and on each that is left out: for lack of memory, or as `asked`.
+    `elsewhere`: another engine that runs the loops.
+    """
     served = elsewhere is not None or is_served(scenario)
     pair = scenario if served else pair_of(scenario, effort.prompts)
     if elsewhere is None:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 
+from specfleet.calibration.measurements import Measurements
 from specfleet.engine.decoding.telemetry import host_facts
 from specfleet.engine.launch.bodies import LESS_MEMORY
 from specfleet.engine.launch.processes import in_process
@@ -138,20 +139,6 @@ def _table_of(_kind: type, content: bytes) -> pa.Table:
     return pa.ipc.open_stream(content).read_all()
 
 
-@dataclass(frozen=True, slots=True)
-class Stage(Generic[T]):
-    """One stage.
-
-    - `measure`: returns its result, of the type `kind`.
-    - `without`: what the profile lacks without this stage; None if it cannot do without.
-    """
-
-    name: str
-    measure: Callable[[], T]
-    kind: type[T]
-    without: Missing | None = None
-
-
 class Asked(msgspec.Struct, frozen=True):
     """What a user asks of a calibration.
 
@@ -196,30 +183,34 @@ class Stages:
             | ({"notes": f"{self.notes[0]}{more}"} if self.notes else {})
         )
 
-    def take(self, stage: Stage[T]) -> T | None:
+    def take(
+        self, name: str, measure: Callable[[], Measurements], without: Missing | None = None
+    ) -> Measurements | None:
         """Return the result of a stage, which is kept or is measured now; None if it is left out.
 
         It is left out if the user asks for that or memory is short; DeviceMemoryError then if the profile needs it.
+
+        - `without`: what the profile lacks without this stage; None if it cannot do without.
         """
-        self.report(stage.name)
-        if stage.without is not None and stage.name.startswith(self.asked.without):
-            self._leave_out(stage.name, stage.without, "as asked")
+        self.report(name)
+        if without is not None and name.startswith(self.asked.without):
+            self._leave_out(name, without, "as asked")
             return None
-        if (kept := self.kept.read(stage.name, stage.kind)) is not None:
+        if (kept := self.kept.read(name, Measurements)) is not None:
             result, sealed = kept
             self.kept_on.append(sealed.written)
             self.notes.extend(sealed.notes)
             return result
         before = len(self.notes)
         try:
-            result = stage.measure()
+            result = measure()
         except (DeviceMemoryError, NodeKilledError) as error:
             what = str(error).partition(";")[0] + LACKED * isinstance(error, NodeKilledError)
-            if stage.without is None:
+            if without is None:
                 raise DeviceMemoryError(f"{what}; {LESS_MEMORY}") from error
-            self._leave_out(stage.name, stage.without, what)
+            self._leave_out(name, without, what)
             return None
-        self.kept.write(stage.name, result, self.notes[before:])
+        self.kept.write(name, result, self.notes[before:])
         return result
 
     def _leave_out(self, name: str, lacks: Missing, reason: str) -> None:

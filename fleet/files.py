@@ -75,6 +75,8 @@ def check_writable(path: Path) -> None:
         if place.is_dir():
             raise InputError(f"{path}: is a folder; name a file in it, for example {path}/FILE")
         _probe(place)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be written ({_reason(error)}); name another file") from error
 
@@ -86,6 +88,8 @@ def check_folder(path: Path) -> None:
         if place.exists() and not place.is_dir():
             raise InputError(f"{path}: is a file; name a folder for the results")
         _probe(place / "probe")
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: nothing can be written there ({_reason(error)}); name another folder") from error
 

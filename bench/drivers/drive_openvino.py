@@ -22,7 +22,6 @@ from transformers import AutoTokenizer
 ONE_THREAD = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 BLOCK = 32  # tokens of a KV block on the cpu
 WARM_UP_S = 10.0  # at most, for prompts of different lengths
-PROGRESS_S = 10.0
 
 
 def main():
@@ -37,12 +36,8 @@ def main():
     # Times of drafts are unknown, and rows share a short cache by another rule.
     facts["answers"] = bool(settings["speculative"] or settings["kv_tokens"])
     print(json.dumps(facts), file=answers, flush=True)
-
-    def progress(finished):
-        print(json.dumps({"finished": finished}), file=answers, flush=True)
-
     for line in sys.stdin:
-        print(json.dumps(served(pipeline, settings, json.loads(line), progress)), file=answers, flush=True)
+        print(json.dumps(served(pipeline, settings, json.loads(line))), file=answers, flush=True)
 
 
 def started(settings):
@@ -83,7 +78,7 @@ def run(pipeline, settings, lengths):
         for number, (tokens, new_tokens) in enumerate(lengths)
     ]
     job = {"streams": [[request] for request in requests], "sampling": {"temperature": 0}}
-    served(pipeline, settings, job, lambda _finished: None)
+    served(pipeline, settings, job)
 
 
 def exported(folder):
@@ -141,14 +136,11 @@ def stepped(pipeline, running):
     return tokens, pipeline.get_metrics().scheduled_requests
 
 
-def served(pipeline, settings, job, progress):
-    """Serve the streams of a workload; return its requests, and the steps in order.
-
-    `progress` is called with the number of finished requests, now and then.
-    """
+def served(pipeline, settings, job):
+    """Serve the streams of a workload; return its requests, and the steps in order."""
     streams = {tag: deque(requests) for tag, requests in enumerate(job["streams"])}
     waiting, running, joined, steps, texts = deque(), {}, {}, [], {}
-    zero_s = said_s = time.perf_counter()
+    zero_s = time.perf_counter()
 
     def now_s():
         return time.perf_counter() - zero_s
@@ -177,9 +169,6 @@ def served(pipeline, settings, job, progress):
                 del running[number]
                 if streams[tag]:
                     join(tag)
-        if time.perf_counter() - said_s > PROGRESS_S:
-            said_s = time.perf_counter()
-            progress(len(joined) - len(running) - len(waiting))
     return {"joined_s": joined, "steps": steps, "texts": texts}
 
 

@@ -3,23 +3,21 @@
 import math
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from specfleet.calibration.readers.entries import found_in
 from specfleet.calibration.readers.load import Load, spread_of, ways_of
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.strict import convert
 
 AT_ONCE = "inf"  # the rate of requests that come as soon as the limit allows
 ASKS = "does not say how requests came; give --in-flight: the most at once, if each follows another, 0 if they arrive"
 LEAST, MOST = 0.67, 1.05  # shares of what a client is said to keep in flight, beyond which that is contradicted
 JOINED = 0.02  # share of the rounds, up to which chunks may be fewer or more
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
-Length = Annotated[float, Meta(ge=0, le=1e7)]
+RealLength = Annotated[float, Meta(ge=0, le=1e7)]
 
 
 class Timed(msgspec.Struct, frozen=True):
@@ -33,70 +31,13 @@ class Timed(msgspec.Struct, frozen=True):
     start_s: Seconds
     first_s: Seconds
     end_s: Seconds
-    prompt: Length
-    answer: Length
+    prompt: RealLength
+    answer: RealLength
     gaps_s: list[Seconds] = []
 
     def __post_init__(self) -> None:
         if not self.start_s <= self.first_s <= self.end_s:
             raise ValueError(f"start = {self.start_s}, first token = {self.first_s}, end = {self.end_s} do not rise")
-
-
-class AiperfRecord(msgspec.Struct, frozen=True):
-    """What is read of a record of AIPerf, in its units: nanoseconds, milliseconds and tokens.
-
-    Tokens are those that the server counted, if it did, and those of the client's tokenizer. Times are missing of a
-    request that failed or did not stream.
-    """
-
-    request_start_ns: Annotated[float, Meta(ge=0, le=1e20)] | None = None
-    time_to_first_token: Seconds | None = None
-    request_latency: Seconds | None = None
-    inter_chunk_latency: list[Seconds] = []
-    completion_tokens: Length | None = None
-    usage_completion_tokens: Length | None = None
-    usage_prompt_tokens: Length | None = None
-    input_sequence_length: Length = 0
-    output_sequence_length: Length = 0
-
-    @property
-    def by_server(self) -> bool:
-        """Whether the server counted the answer."""
-        return self.completion_tokens is not None or self.usage_completion_tokens is not None
-
-    @property
-    def answer(self) -> float:
-        """Tokens of the answer."""
-        if self.completion_tokens is not None:
-            return self.completion_tokens
-        return self.output_sequence_length if self.usage_completion_tokens is None else self.usage_completion_tokens
-
-    @property
-    def prompt(self) -> float:
-        """Tokens of the prompt."""
-        return self.input_sequence_length if self.usage_prompt_tokens is None else self.usage_prompt_tokens
-
-    def timed(self, origin: str) -> Timed | None:
-        """Return the times of the request; None without them."""
-        start_ns, first_ms, latency_ms = self.request_start_ns, self.time_to_first_token, self.request_latency
-        if start_ns is None or first_ms is None or latency_ms is None:
-            return None
-        start_s, gaps_s = start_ns * 1e-9, [gap_ms / 1000 for gap_ms in self.inter_chunk_latency]
-        ends_s = {"start_s": start_s, "first_s": start_s + first_ms * 1e-3, "end_s": start_s + latency_ms * 1e-3}
-        return convert(ends_s | {"prompt": self.prompt, "answer": self.answer, "gaps_s": gaps_s}, Timed, origin)
-
-
-def read_record(origin: str, entry: Any) -> AiperfRecord:
-    """Read AIPerf's record; InputError for values that none has."""
-    read = {name: found_in(entry, "metrics", name, "value") for name in AiperfRecord.__struct_fields__}
-    read["request_start_ns"] = found_in(entry, "metadata", "request_start_ns")
-    read["completion_tokens"] = found_in(entry, "spec_decode_acceptance", "completion_tokens")
-    return convert({name: value for name, value in read.items() if value is not None}, AiperfRecord, origin)
-
-
-def is_warm_up(entry: Any) -> bool:
-    """Return whether AIPerf's record is of a request to warm up."""
-    return bool(found_in(entry, "metadata", "benchmark_phase") == "warmup")
 
 
 def read_limit(origin: str, stated: int | None, limit: int | None, rate: float | str | None, count: int) -> int | None:

@@ -1,7 +1,7 @@
 """Files of responses or records: one JSON object, a list of them, or JSON Lines; each with a name for errors."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,9 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import parse_json, read_text, shortened
 
 NO_LIMIT = '"request_rate": Infinity', '"request_rate": "inf"'  # as SGLang's benchmark writes it, and as vLLM's does
+
+Fields = Mapping[str, Sequence[str]]
+"""Where a tool keeps the fields of a request: by name, the first of some ways that is there."""
 
 
 def read_entries(files: Sequence[Path]) -> Iterator[tuple[str, Any]]:
@@ -38,16 +41,26 @@ def table_of(entry: Any, origin: str) -> dict[str, Any]:
     return entry
 
 
-def found_in(entry: Any, *keys: str | int) -> Any:
-    """Return what lies below keys and places, one after the other; None where the way ends."""
-    for key in keys:
-        if isinstance(entry, dict) and isinstance(key, str):
-            entry = entry.get(key)
-        elif isinstance(entry, list) and isinstance(key, int) and len(entry) > key:
-            entry = entry[key]
-        else:
-            return None
-    return entry
+def fields_in(entry: Any, fields: Fields) -> dict[str, Any]:
+    """Return the fields that an entry has."""
+    read = {name: found_in(entry, *ways) for name, ways in fields.items()}
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def found_in(entry: Any, *ways: str) -> Any:
+    """Return what lies at the first way that ends somewhere, None without one; ways are keys and places with dots."""
+    for way in ways:
+        found = entry
+        for key in way.split("."):
+            if isinstance(found, dict):
+                found = found.get(key)
+            elif isinstance(found, list) and key.isdigit() and len(found) > int(key):
+                found = found[int(key)]
+            else:
+                found = None
+        if found is not None:
+            return found
+    return None
 
 
 def _is_json(line: str) -> bool:

@@ -83,7 +83,7 @@ def read_llama_cpp(files: Sequence[Path], depth: int | None = None) -> Recording
     for origin, entry in read_entries(files):
         timings = table_of(found_in(table_of(entry, origin), "timings") or entry, origin)
         is_whole = found_in(entry, "stop_type") == "limit"
-        is_whole = is_whole or found_in(entry, "choices", 0, "finish_reason") == "length"
+        is_whole = is_whole or found_in(entry, "choices.0.finish_reason") == "length"
         if "predicted_n" in timings:
             timed.append((origin, convert(timings | {"is_whole": is_whole}, Timings, origin)))
     return _recording("llama.cpp's answers", files, timed, depth, None)

@@ -1,7 +1,7 @@
 """Reports of clients: GuideLLM's requests, and inference-perf's, by themselves or summed up over a stage."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from specfleet.calibration.readers.clients import AT_ONCE, Timed, asking, make_load, read_limit
-from specfleet.calibration.readers.entries import found_in, read_entries, table_of
+from specfleet.calibration.readers.entries import Fields, fields_in, found_in, read_entries, table_of
 from specfleet.calibration.readers.laws import at_most, falls, rounds_to, same
 from specfleet.calibration.readers.load import Load, Spread, ways_of
 from specfleet.calibration.readers.recording import Recording
@@ -17,8 +17,6 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import shortened
 
-Fields = Mapping[str, Sequence[str]]
-"""Where a tool keeps the fields of a request: by name, the first of some ways that is there."""
 GUIDELLM: Fields = {
     "start_s": ("request_start_time", "start_time"),  # the second until 0.3
     "end_s": ("request_end_time", "end_time"),
@@ -34,7 +32,7 @@ INFERENCE_PERF: Fields = {
 }
 TIMES = ("info.response_metrics.output_token_times", "info.output_token_times")
 STRATEGIES = {"synchronous": "", "concurrent": "streams", "throughput": "max_concurrency"}  # and their limits
-TOTALS = "metrics", "request_totals", "successful"
+TOTALS = "metrics.request_totals.successful"
 NO_ACCEPTANCE = "the report says nothing of speculation: a step is taken to give one token"
 CLOSE = 1.01  # factor between two numbers of the same, of which one is rounded or counted by another tokenizer
 
@@ -49,7 +47,7 @@ def read_guidellm(files: Sequence[Path], in_flight: int | None = None) -> Record
     if more or not isinstance(runs, list) or len(runs) != 1:
         held = f"{len(runs)} benchmarks" if isinstance(runs, list) else "no list `benchmarks`"
         raise InputError(f"{origin}: holds {held}; give one: jq '.benchmarks |= [.[0]]' FILE > one.json")
-    entries, succeeded = (found_in(runs[0], *way) for way in (("requests", "successful"), TOTALS))
+    entries, succeeded = (found_in(runs[0], way) for way in ("requests.successful", TOTALS))
     if not isinstance(entries, list) or succeeded not in (None, len(entries)):
         some = len(entries) if isinstance(entries, list) else 0
         raise InputError(f"{origin}: has {some} of {succeeded} requests; write all, without --sample-requests")
@@ -58,8 +56,8 @@ def read_guidellm(files: Sequence[Path], in_flight: int | None = None) -> Record
         where = f"{origin}, request {number}"
         if (first_ms := _number(where, table_of(entry, where), "time_to_first_token_ms")) is not None:
             start_s = _number(where, entry, *GUIDELLM["start_s"]) or 0.0
-            timed.append(convert(_fields(entry, GUIDELLM) | {"first_s": start_s + first_ms / 1000}, Timed, where))
-    stated = found_in(runs[0], "config", "strategy") or found_in(runs[0], "args", "strategy")
+            timed.append(convert(fields_in(entry, GUIDELLM) | {"first_s": start_s + first_ms / 1000}, Timed, where))
+    stated = found_in(runs[0], "config.strategy", "args.strategy")
     kind, limit = found_in(stated, "type_"), in_flight
     if isinstance(kind, str):
         key = STRATEGIES.get(kind)
@@ -79,14 +77,14 @@ def read_inference_perf(files: Sequence[Path], in_flight: int | None = None) -> 
         return _recording("inference-perf", entries[0][0], _of_summary(*entries[0], in_flight))
     timed, cached, good = [], 0.0, [(origin, entry) for origin, entry in entries if entry.get("error") is None]
     for origin, entry in good:
-        written = _first_of(entry, TIMES)
+        written = found_in(entry, *TIMES)
         places = map(str, range(len(written))) if isinstance(written, list) else ()
         named = {"output_token_times": written}
         times_s = [_number(origin, named, f"output_token_times.{place}") or 0.0 for place in places]
         if times_s:
             falls(origin, "the time left at token", [-time_s for time_s in times_s], "that before it", -times_s[0])
             gaps_s = [after - before for before, after in pairwise(times_s) if after > before]
-            read = _fields(entry, INFERENCE_PERF) | {"first_s": times_s[0], "gaps_s": gaps_s}
+            read = fields_in(entry, INFERENCE_PERF) | {"first_s": times_s[0], "gaps_s": gaps_s}
             timed.append(convert(read, Timed, origin))
             cached += _number(origin, entry, f"{USAGE}.prompt_tokens_details.cached_tokens") or 0.0
     load = make_load(timed, 0, 1.0, "inference-perf", in_flight)
@@ -105,18 +103,9 @@ def _recording(name: str, origin: str, load: Load | None, left_out: int = 0) -> 
     return Recording(source=f"{name}'s report", load=asking(load, origin), notes=tuple(notes))
 
 
-def _first_of(entry: Any, ways: Sequence[str]) -> Any:
-    parted = ([int(part) if part.isdigit() else part for part in way.split(".")] for way in ways)
-    return next((value for way in parted if (value := found_in(entry, *way)) is not None), None)
-
-
-def _fields(entry: Any, fields: Fields) -> dict[str, Any]:
-    return {name: _first_of(entry, ways) for name, ways in fields.items()}
-
-
 def _number(origin: str, entry: Any, *ways: str) -> float | None:
     """Return a number, None where it is not there; InputError unless it is one from 0."""
-    value = _first_of(entry, ways)
+    value = found_in(entry, *ways)
     if value is not None and (isinstance(value, bool | str | list | dict) or not 0 <= value <= 1e12):
         raise InputError(f"{origin}: {ways[0]} = {shortened(value, 60)}; needs a number from 0 to 1e12")
     return None if value is None else float(value)

@@ -4,12 +4,11 @@
   answer, of the final usage chunk.
 - SGLang: `meta_info` of /generate, or of the choices of its OpenAI API with `return_spec_tokens_details: true`.
 - AIPerf: `spec_decode_acceptance` in the lines of profile_export.jsonl (`--export-level records`), beside the request's
-  own metrics; or one histogram of all requests in its JSON export.
+  own metrics.
 
 A file is one response, a list of them, or one a line.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import compress
@@ -20,10 +19,8 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from specfleet.calibration.readers.clients import asking, is_warm_up, make_load, read_record
-from specfleet.calibration.readers.counts import counts_of, rounds_of
-from specfleet.calibration.readers.entries import found_in, read_entries, table_of
-from specfleet.calibration.readers.laws import at_most, rounds_to
+from specfleet.calibration.readers.clients import RealLength, Seconds, Timed, asking, make_load
+from specfleet.calibration.readers.entries import Fields, fields_in, found_in, read_entries, table_of
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.requests import (
     ByLength,
@@ -37,12 +34,10 @@ from specfleet.calibration.readers.requests import (
     Tokens,
     make_recording,
 )
-from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
 
 HISTOGRAM, PROPOSED, CORRECT = "spec_correct_drafts_histogram", "spec_num_proposed_drafts", "spec_num_correct_drafts"
 OLDER = {HISTOGRAM: "spec_accept_histogram", PROPOSED: "spec_draft_token_num", CORRECT: "spec_accept_token_num"}
-POOLED = "pooled_spec_decode_acceptance_histogram"
 
 
 class VllmCounts(RequestCounts, frozen=True, kw_only=True):
@@ -77,10 +72,6 @@ class SglangCounts(RequestCounts, frozen=True, kw_only=True):
     answer: Length | None = field(name="completion_tokens", default=None)
 
 
-Way = tuple[str | int, ...]
-"""Keys and places, one below the other."""
-
-
 class Format(NamedTuple):
     """Where an engine's responses have the counts of a request.
 
@@ -94,28 +85,59 @@ class Format(NamedTuple):
     name: str
     counts: type[RequestCounts]
     mark: str
-    ways: Sequence[Way]
-    lengths: Mapping[str, Way]
+    ways: Sequence[str]
+    lengths: Mapping[str, str]
 
 
-USAGE: dict[str, Way] = {"prompt": ("usage", "prompt_tokens"), "answer": ("usage", "completion_tokens")}
+BY_SERVER = "spec_decode_acceptance.completion_tokens", "metrics.usage_completion_tokens.value"  # tokens of an answer
+RECORD: Fields = {
+    "start_ns": ("metadata.request_start_ns",),
+    "first_ms": ("metrics.time_to_first_token.value",),
+    "latency_ms": ("metrics.request_latency.value",),
+    "gaps_ms": ("metrics.inter_chunk_latency.value",),
+    "prompt": ("metrics.usage_prompt_tokens.value", "metrics.input_sequence_length.value"),
+    "answer": (*BY_SERVER, "metrics.output_sequence_length.value"),
+}
+USAGE = {"prompt": "usage.prompt_tokens", "answer": "usage.completion_tokens"}
 VLLM = Format(
     "vLLM's metrics.speculative_decoding", VllmCounts, "acceptance_histogram",
-    [("metrics", "speculative_decoding")], USAGE,
+    ["metrics.speculative_decoding"], USAGE,
 )  # fmt: skip
-SGLANG = Format(
-    "SGLang's meta_info", SglangCounts, "spec_verify_ct", [("meta_info",), ("choices", 0, "meta_info")], USAGE
-)
+SGLANG = Format("SGLang's meta_info", SglangCounts, "spec_verify_ct", ["meta_info", "choices.0.meta_info"], USAGE)
 AIPERF = Format(
-    "AIPerf's acceptance records", VllmCounts, "acceptance_histogram", [("spec_decode_acceptance",)],
-    {"prompt": ("metrics", "usage_prompt_tokens", "value"), "answer": ("metrics", "usage_completion_tokens", "value")},
+    "AIPerf's acceptance records", VllmCounts, "acceptance_histogram", ["spec_decode_acceptance"],
+    {"prompt": "metrics.usage_prompt_tokens.value", "answer": "metrics.usage_completion_tokens.value"},
 )  # fmt: skip
+
+
+class AiperfRecord(msgspec.Struct, frozen=True):
+    """What is read of a record of AIPerf, in its units: nanoseconds, milliseconds and tokens.
+
+    Tokens are those that the server counted, if it did, and those of the client's tokenizer. Times are missing of a
+    request that failed or did not stream.
+    """
+
+    start_ns: Annotated[float, Meta(ge=0, le=1e20)] | None = None
+    first_ms: Seconds | None = None
+    latency_ms: Seconds | None = None
+    gaps_ms: list[Seconds] = []
+    prompt: RealLength = 0
+    answer: RealLength = 0
+
+    def timed(self, origin: str) -> Timed | None:
+        """Return the times of the request; None without them."""
+        start_ns, first_ms, latency_ms = self.start_ns, self.first_ms, self.latency_ms
+        if start_ns is None or first_ms is None or latency_ms is None:
+            return None
+        start_s, gaps_s = start_ns * 1e-9, [gap_ms / 1000 for gap_ms in self.gaps_ms]
+        ends_s = {"start_s": start_s, "first_s": start_s + first_ms * 1e-3, "end_s": start_s + latency_ms * 1e-3}
+        return convert(ends_s | {"prompt": self.prompt, "answer": self.answer, "gaps_s": gaps_s}, Timed, origin)
 
 
 class Number(msgspec.Struct, frozen=True):
     """A number of tokens; AIPerf writes it as a real one."""
 
-    value: Annotated[float, Meta(ge=0, le=1e7)]
+    value: RealLength
 
 
 def read_responses(format_: Format, files: Sequence[Path]) -> Recording:
@@ -134,17 +156,15 @@ def _recording(format_: Format, files: Sequence[Path], entries: Sequence[tuple[s
 
 def _counts(format_: Format, origin: str, content: dict[str, Any]) -> RequestCounts | None:
     """Return the counts of a response, with its lengths; None where it has no counts."""
-    counted = content if format_.mark in content else None
-    for way in format_.ways:
-        counted = found_in(content, *way) if counted is None else counted
+    counted = content if format_.mark in content else found_in(content, *format_.ways)
     if counted is None or (isinstance(counted, dict) and counted.get(format_.mark) is None):
         return None
     if format_ is SGLANG and isinstance(counted, dict):  # of an older server, or of one that counts no proposed drafts
         counted = counted | {name: counted.get(name) or counted.get(older) or None for name, older in OLDER.items()}
     request = convert(counted, format_.counts, origin)
-    lengths = {name: found_in(content, *way) for name, way in format_.lengths.items() if getattr(request, name) is None}
+    lengths = {name: found_in(content, way) for name, way in format_.lengths.items() if getattr(request, name) is None}
     tokens = {
-        name: round(convert({"value": value}, Number, f"{origin}: {'.'.join(map(str, format_.lengths[name]))}").value)
+        name: round(convert({"value": value}, Number, f"{origin}: {format_.lengths[name]}").value)
         for name, value in lengths.items()
         if value is not None
     }
@@ -154,23 +174,8 @@ def _counts(format_: Format, origin: str, content: dict[str, Any]) -> RequestCou
 read_vllm, read_sglang = partial(read_responses, VLLM), partial(read_responses, SGLANG)
 
 
-class Total(msgspec.Struct, frozen=True):
-    """A metric of the whole run."""
-
-    avg: Annotated[float, Meta(ge=0, le=1e12)]
-
-
-class Pooled(msgspec.Struct, frozen=True):
-    """Acceptance in AIPerf's aggregate export."""
-
-    pooled_spec_decode_acceptance_histogram: Sparse
-    total_spec_decode_steps: Total | Annotated[float, Meta(ge=0, le=1e12)] | None = None
-    total_accepted_draft_tokens: Total | None = None
-    total_draft_tokens: Total | None = None
-
-
 def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recording:
-    """Read records, or the histogram of all requests, which has to be given alone; requests to warm up are left out.
+    """Read records; requests to warm up are left out.
 
     - `in_flight`: requests that the client kept in flight, 0 if they arrived by themselves.
 
@@ -178,17 +183,13 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
     """
     entries = []
     for origin, entry in read_entries(files):
-        if isinstance(entry, dict) and POOLED in entry:
-            if len(files) > 1:
-                raise InputError(f"{origin}: holds all requests together; give it alone")
-            return _pooled(origin, convert(entry, Pooled, origin))
-        if not is_warm_up(table_of(entry, origin)):
+        if found_in(table_of(entry, origin), "metadata.benchmark_phase") != "warmup":
             entries.append((origin, entry))
-    records = [read_record(origin, entry) for origin, entry in entries]
+    records = [convert(fields_in(entry, RECORD), AiperfRecord, origin) for origin, entry in entries]
     timed = [record.timed(origin) for (origin, _), record in zip(entries, records, strict=True)]
     streamed = [request for request in timed if request is not None]
     recording = Recording(source="AIPerf's records")
-    has_counts = [AIPERF.mark in entry or found_in(entry, *AIPERF.ways[0]) for _, entry in entries]
+    has_counts = [AIPERF.mark in entry or found_in(entry, *AIPERF.ways) for _, entry in entries]
     if any(has_counts) or not streamed:
         recording = _recording(AIPERF, files, entries)
     counts = recording.counts
@@ -199,31 +200,10 @@ def read_aiperf(files: Sequence[Path], in_flight: int | None = None) -> Recordin
         return replace(recording, load=load)
     counted = list(compress(records, has_counts))
     lengths = [(round(record.prompt), round(record.answer)) for record in counted]
-    by_client = sum(not record.by_server for record in counted)
+    by_client = sum(found_in(entry, *BY_SERVER) is None for _, entry in compress(entries, has_counts))
     note = (
         f"{by_client} answers have no completion_tokens of the server: their lengths are by the client's tokenizer, "
         "and steps without a draft, if there were any, are not known"
     )
     is_known = all(map(min, lengths)) and not (load and load.arrivals)
     return replace(recording, load=load, lengths=tuple(lengths) if is_known else (), notes=(note,) if by_client else ())
-
-
-def _pooled(origin: str, pooled: Pooled) -> Recording:
-    histogram = {int(j): count for j, count in pooled.pooled_spec_decode_acceptance_histogram.items()}
-    counted, count = sum(j * count for j, count in histogram.items()), sum(histogram.values())
-    total = pooled.total_spec_decode_steps
-    steps = total.avg if isinstance(total, Total) else total
-    rounds_to(origin, "total_spec_decode_steps", steps, f"the sum of {POOLED}", count)
-    accepted, drafted = pooled.total_accepted_draft_tokens, pooled.total_draft_tokens
-    if accepted is not None:
-        rounds_to(origin, "total_accepted_draft_tokens", accepted.avg, f"the tokens of {POOLED}", counted)
-    longest = max((j for j, count in histogram.items() if count), default=0)
-    note = f"the export does not say how many tokens were drafted: {longest}, the most that were accepted"
-    if drafted is not None:
-        at_most(origin, "the tokens accepted", counted, "total_draft_tokens", drafted.avg)
-        mean = drafted.avg / max(count, 1)
-        longest = max(longest, math.ceil(mean))
-        note = f"drafts had {mean:.3g} tokens on average: all are taken to have had {longest}" if mean < longest else ""
-    notes = (note,) if note else ()
-    counts = counts_of(origin, "rounds of all requests together", rounds_of(longest, histogram), notes=notes)
-    return Recording(source="AIPerf's pooled histogram", counts=counts)

@@ -35,9 +35,9 @@ class Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return content.startswith(bytes.fromhex(self.begins))
         if self.text:
             return re.search(self.text, text, re.MULTILINE | re.IGNORECASE) is not None
-        ways = ([int(part) if part.isdigit() else part for part in key.split(".")] for key in self.keys)
-        places = ((found_in(entry, *way), last) for *way, last in ways)
-        return all(isinstance(place, dict) and last in place for place, last in places)
+        places = (key.rpartition(".") for key in self.keys)
+        tables = ((found_in(entry, way) if way else entry, last) for way, _, last in places)
+        return all(isinstance(table, dict) and last in table for table, last in tables)
 
 
 @cache

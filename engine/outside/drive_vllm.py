@@ -14,7 +14,6 @@ import torch
 
 ON_CPU = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
 IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-PROGRESS_S = 10.0
 WARM_UP = {  # first steps compile
     "streams": [[{"number": number, "prompt": [1] * 16, "new_tokens": 16, "not_before_s": 0.0}] for number in range(2)],
     "sampling": {},
@@ -32,14 +31,10 @@ def main():
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     engine, facts = started(settings, on_cpu)
     observed = Observed(engine)
-    served(engine, observed, WARM_UP, lambda _finished: None)
+    served(engine, observed, WARM_UP)
     print(json.dumps(facts), file=answers, flush=True)
-
-    def progress(finished):
-        print(json.dumps({"finished": finished}), file=answers, flush=True)
-
     for line in sys.stdin:
-        print(json.dumps(served(engine, observed, json.loads(line), progress)), file=answers, flush=True)
+        print(json.dumps(served(engine, observed, json.loads(line))), file=answers, flush=True)
 
 
 def started(settings, on_cpu):
@@ -123,16 +118,13 @@ def around(owner, name, before=None, after=None):
     setattr(owner, name, wrapped)
 
 
-def served(engine, observed, job, progress):
-    """Serve the streams of a workload; return its requests, and the steps in order.
-
-    `progress` is called with the number of finished requests, now and then.
-    """
+def served(engine, observed, job):
+    """Serve the streams of a workload; return its requests, and the steps in order."""
     from vllm import SamplingParams  # noqa: PLC0415
 
     streams = {tag: deque(requests) for tag, requests in enumerate(job["streams"])}
     tags, joined, steps, texts = {}, {}, [], {}
-    zero_s = said_s = time.perf_counter()
+    zero_s = time.perf_counter()
 
     def join(tag):
         request = streams[tag].popleft()
@@ -168,9 +160,6 @@ def served(engine, observed, job, progress):
                 texts[name] = list(output.outputs[0].token_ids)
                 if streams[tags[name]]:
                     join(tags[name])
-        if outputs and time.perf_counter() - said_s > PROGRESS_S:
-            said_s = time.perf_counter()
-            progress(len(texts))
     return {"joined_s": joined, "steps": steps, "texts": texts}
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from specfleet.engine.node.build import with_positions
 from specfleet.engine.outside.answers import answers_of, run_of
-from specfleet.engine.outside.job import Facts, Progress, Served, Settings, job_of, settings_of
+from specfleet.engine.outside.job import Facts, Served, Settings, job_of, settings_of
 from specfleet.engine.outside.steps import log_of, with_cache
 from specfleet.fleet.errors import InputError, NodeDiedError
 from specfleet.fleet.records.run import Run, make_run
@@ -34,13 +34,13 @@ def folder_of_engines() -> Path:
     return Path(os.environ.get(FOLDER) or Path.home() / ".cache" / "specfleet" / "engines")
 
 
-def environment_of(engine: str, installer: str = "specfleet.engine.outside.install") -> Path:
-    """Return the environment of an engine; InputError if it is not installed. `installer`: the module that does it."""
+def environment_of(engine: str) -> Path:
+    """Return the environment of an engine; InputError if it is not installed."""
     folder = folder_of_engines() / engine
     if not (folder / "bin" / "python").exists():
         raise InputError(
-            f"engine {engine}: not installed in {folder}; `python -m {installer} {engine}` does it, "
-            f"or set {FOLDER} to the folder that has it"
+            f"engine {engine}: not installed in {folder}; `python -m venv {folder}` and its pip do it, in a checkout "
+            f"`make outside ENGINE={engine}`, or set {FOLDER} to the folder that has it"
         )
     return folder
 
@@ -69,11 +69,8 @@ class Driver:
             self.close()
             raise
 
-    def ask(self, content: msgspec.Struct, answer: type[T], progress: Callable[[int], None] = lambda _done: None) -> T:
-        """Send a line and return the answer; NodeDiedError if the process has ended instead.
-
-        `progress` is called with the number of finished requests, now and then.
-        """
+    def ask(self, content: msgspec.Struct, answer: type[T]) -> T:
+        """Send a line and return the answer; NodeDiedError if the process has ended instead."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -81,10 +78,8 @@ class Driver:
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # its last words follow
-        while line := self.process.stdout.readline():
-            if not line.startswith(b'{"finished"'):
-                return msgspec.json.decode(line, type=answer, strict=False)
-            progress(msgspec.json.decode(line, type=Progress).finished)
+        if line := self.process.stdout.readline():
+            return msgspec.json.decode(line, type=answer, strict=False)
         raise NodeDiedError(f"the engine's process ended with {self.process.wait()}: {self._last_words()}")
 
     def close(self) -> None:
@@ -149,13 +144,9 @@ class OutsideEngine(contextlib.AbstractContextManager["OutsideEngine"]):
     def recorded(self, scenario: Scenario, fleet: Fleet, driver: Driver) -> Run:
         """Run a scenario on a started engine; it keeps its answers alone where its steps are not the station's."""
         fleet = with_cache(fleet, driver.facts)
-        served = driver.ask(job_of(fleet), Served, self.progress(scenario))
+        served = driver.ask(job_of(fleet), Served)
         try:
             return make_run(scenario, "engine", log_of(fleet, served), fleet)
         except InputError as error:  # of another version, say; what was measured is not lost
             self.report(f"note: {error}; the run keeps its answers alone")
             return run_of(scenario, fleet, answers_of(served), "")
-
-    def progress(self, scenario: Scenario) -> Callable[[int], None]:
-        """Return what reports how many requests of a scenario are finished."""
-        return lambda done: self.report(f"{self.engine}: {done} of {scenario.workload.requests} requests")

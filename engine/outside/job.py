@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from specfleet.engine.decoding.models import folder_of
+from specfleet.engine.decoding.folders import folder_of
 from specfleet.engine.launch.runnable import simulated_alone
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.fleet.errors import InputError
@@ -80,12 +80,6 @@ class SeenStep(msgspec.Struct, frozen=True):
     draft_s: float | None = None
     preempted: list[int] = []
     drafts: dict[int, int] = {}
-
-
-class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line before the answer to a long workload: requests that are finished."""
-
-    finished: int
 
 
 class Served(msgspec.Struct, frozen=True):

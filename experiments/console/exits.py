@@ -20,22 +20,11 @@ from specfleet.fleet.interrupts import ENDING, Interrupted
 from specfleet.fleet.shown import printable
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
-STATUSES = {
-    0: "The command succeeded.",
-    1: "It ran, and something of it failed: a cell of a sweep, a comparison beyond its tolerance, a process of a "
-    "running fleet that was killed, a file that could not be written (a full disk). What was computed is printed, the "
-    "file unchanged.",
-    2: "Nothing ran: a wrong option, file, key or value, a place where no file can be written, or an optional part "
-    "that is not installed.",
-    128 + signal.SIGINT: "It was interrupted with Ctrl-C; the line says what was kept.",
-    128 + signal.SIGTERM: "It was ended by SIGTERM; the line says what was kept. 129 where its terminal was closed.",
-    BROKEN_PIPE: "The reader of its output closed the pipe, such as `head`; there is no line.",
-}
-"""Exit statuses and their meanings, as the reference prints them."""
-
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 AGAIN_S = 0.05
-PARTS = dict.fromkeys(("torch", "transformers", "zmq", "tokenizers", "safetensors"), "engine")
+PARTS = dict.fromkeys(("torch", "transformers", "zmq", "tokenizers", "safetensors"), "engine") | {
+    "distributed": "cluster"
+}
 
 
 def run_main(module: str) -> NoReturn:

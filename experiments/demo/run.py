@@ -27,28 +27,29 @@ from specfleet.experiments.compare.compare import (
 )
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.demo.cells import TARGETS, DemoEffort, calibration_scenario, in_pass, planned_cells
-from specfleet.experiments.draw import Drawn, timeline_of
+from specfleet.experiments.draw import timeline_of
 from specfleet.experiments.report.page import html_of
 from specfleet.experiments.report.pages import demo_page
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.figure import sweep_figure
 from specfleet.experiments.sweep.findings import COUNT, knees
 from specfleet.experiments.sweep.sweep import sweep, table
-from specfleet.figures.style import save
+from specfleet.figures.style import Drawn, save
 from specfleet.fleet.acceptance.models import BetaGeometric
 from specfleet.fleet.errors import OutputError
 from specfleet.fleet.files import check_folder, write_file, write_json
-from specfleet.fleet.records.delays import delayed_share, late_starts
+from specfleet.fleet.records.delays import late_starts
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, write_run
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.writing import scenario_lines
 from specfleet.fleet.shown import number, with_ends
 from specfleet.fleet.times.describe import describe
 from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
 Report = Callable[[str], None]
-PAGE, TABLE = "report.html", "comparison.json"
+PAGE, TABLE, CURVES = "report.html", "comparison.json", "throughput-vs-n"
 SIM_SEEDS = 20
 JUDGED = ("rounds_per_s", "throughput")
 UNSTEADY = 0.05  # difference of two runs of a cell from which the host counts as unsteady
@@ -79,16 +80,16 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
             report(f"engine, pass {turn} of {effort.passes}: {case_text(cell)}")
             run = serve(scenario, folder / "continuations").run
             runs[place].append(run)
-            name = f"{scenario.name}-N{scenario.verifiers.count}"
-            write_run(run, folder / "records" / f"{name}.pass-{turn}.engine.parquet")
+            write_run(run, folder / "records" / f"{name_of(scenario)}.pass-{turn}.engine.parquet")
         calibrate_part(bench, turn)
     profile = bench.profile()
     write_profile(profile, folder / "profile.json")
+    write_scenarios(planned, folder / "records")
 
     report("simulation of all cells")
     known = [(cell, msgspec.structs.replace(scenario, profile=profile)) for cell, scenario in planned]
     simulated, of_fit = (
-        sweep(cells, folder / name, seeds=SIM_SEEDS, jobs=os.cpu_count() or 1)
+        sweep(cells, folder / name, seeds=SIM_SEEDS, workers=os.cpu_count() or 1)
         for name, cells in (("simulated", known), ("simulated-beta-geometric", fitted(known)))
     )
     measured, rows, rows_of_fit = [], [], []
@@ -99,19 +100,32 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
         rows += compare_metrics(cell, result.metrics, reruns)
         rows_of_fit += compare_metrics(cell, fit.metrics, reruns)
     comparison, every = summarise(rows, profile.digest()), [run for of_cell in runs for run in of_cell]
-    lines = findings(measured, rows, rows_of_fit, every)
+    late = list(map(late_starts, every))
+    lines = findings(measured, rows, rows_of_fit, late)
     result = DemoResult(comparison, [f"report: {folder / PAGE}", *lines])
-    facts = details(profile, every, [line for run in every for line in replay(run)])
+    facts = details(profile, every, [line for run in every for line in replay(run)], late)
     try:
         write_json(with_ends(comparison), folder / TABLE)
-        figures = draw_figures(simulated, measured, runs)
+        figures = draw_figures(folder, simulated, measured, runs)
         write_file(folder / PAGE, html_of(demo_page(lines, rows, rows_of_fit, figures.values(), profile, facts)))
-        for name, (figure, caption) in figures.items():
-            save(figure, folder / f"{name}.png", caption)
+        for name, drawn in figures.items():
+            save(drawn.figure, folder / f"{name}.png", drawn.caption)
     except OutputError as error:
         error.result = result
         raise
     return result
+
+
+def name_of(scenario: Scenario) -> str:
+    """Return the beginning of the names of a cell's files."""
+    return f"{scenario.name}-N{scenario.verifiers.count}"
+
+
+def write_scenarios(cells: Sequence[tuple[dict[str, Any], Scenario]], folder: Path) -> None:
+    """Write the scenario of each cell beside its records, with the profile above them, so that it can be simulated."""
+    for _, scenario in cells:
+        lines = scenario_lines(scenario, "../profile.json", ["Written by `specfleet demo`."])
+        write_file(folder / f"{name_of(scenario)}.toml", "\n".join(lines) + "\n")
 
 
 def fitted(cells: Sequence[tuple[dict[str, Any], Scenario]]) -> list[tuple[dict[str, Any], Scenario]]:
@@ -137,15 +151,17 @@ def measured_cell(simulated: CellResult, reruns: Reruns) -> CellResult:
 
 
 def draw_figures(
-    simulated: Sequence[CellResult], measured: Sequence[CellResult], runs: Sequence[list[Run]]
+    folder: Path, simulated: Sequence[CellResult], measured: Sequence[CellResult], runs: Sequence[list[Run]]
 ) -> dict[str, Drawn]:
-    """Return the figures with their captions, by name: replayed targets in both worlds, and two timelines."""
+    """Return the figures by name: replayed targets in both worlds, the table in `folder`, and two timelines."""
     places = [place for place, of_cell in enumerate(runs) if of_cell[0].header.scenario.verifiers.kind == "replayed"]
     as_run = [msgspec.structs.replace(measured[place], analytic={}) for place in places]
-    curves, caption = sweep_figure(table([simulated[place] for place in places] + as_run), panels=True)
+    rows = table([simulated[place] for place in places] + as_run)
+    rows = rows[rows.quantity.isin(("throughput", "N_full"))]
+    write_file(folder / f"{CURVES}.csv", rows.to_csv(index=False))
     few, many = (chosen(places, key=lambda place: measured[place].cell[COUNT]) for chosen in (min, max))
     return {
-        "throughput-vs-n": (curves, f"{caption} Engine: median and range of {measured[few].seeds} runs."),
+        CURVES: sweep_figure(rows, panels=True),
         "timeline": timeline_of(runs[few][0], runs[many][0]),
     }
 
@@ -165,18 +181,18 @@ class Errors(NamedTuple):
 
 def findings(
     measured: Sequence[CellResult], rows: Sequence[ComparedQuantity], of_fit: Sequence[ComparedQuantity],
-    runs: Sequence[Run],
+    late: Sequence[float],
 ) -> list[str]:  # fmt: skip
     """Return the lines to print: the knees as measured, throughput in both worlds, errors, a verdict.
 
     - `rows`, `of_fit`: the same quantities, with recorded and with fitted acceptance.
+    - `late`: of each run, the share of its steps that started late.
     """
     errors, fit = errors_of(rows), errors_of(of_fit)
     blind = f"{errors.blind:.1%} from the profile alone (worst {errors.blind_worst:.1%})"
     blind += f", {fit.blind:.1%} with its acceptance beta-geometric (worst {fit.blind_worst:.1%})"
     played = f"{errors.mechanism:.1%} from its own steps and acceptance (mechanism; worst {errors.mechanism_worst:.1%})"
-    lost = float(np.mean([delayed_share(run) for run in runs]))
-    host = f"a run and its rerun differ by {errors.host:.1%}; other work delayed steps by {lost:.1%} of their time"
+    host = f"a run and its rerun differ by {errors.host:.1%}; {np.mean(late):.1%} of their steps started late"
     return [
         *knees(measured),
         *throughput_lines(rows, of_fit),
@@ -214,9 +230,11 @@ def errors_of(rows: Sequence[ComparedQuantity]) -> Errors:
     return Errors(*map(float, (blind.mean(), blind.max(), mechanism.mean(), mechanism.max(), host.mean())))
 
 
-def details(profile: HardwareProfile, runs: Sequence[Run], contradictions: Sequence[str]) -> dict[str, str]:
+def details(
+    profile: HardwareProfile, runs: Sequence[Run], contradictions: Sequence[str], late: Sequence[float]
+) -> dict[str, str]:
     """Return facts for the page, by name; `contradictions`: of replaying the runs' logs on fresh stations."""
-    started, late = [run.header.started_unix_s for run in runs], list(map(late_starts, runs))
+    started = [run.header.started_unix_s for run in runs]
     return {
         "profile": f"{profile.digest()}, written {profile.provenance['written']}",
         "steps of the calibration that the host delayed": f"{profile.measured['delayed_share']:.1%}, left out",

@@ -67,6 +67,7 @@ class RuleOfThumb(msgspec.Struct, frozen=True):
     """What StarSD's rule of thumb says for the best drafter elsewhere, at its depth.
 
     - `drafter`: in words.
+    - `depth`: that it holds for, with one request at a time at each target.
     - `N_full`: the fewest targets that keep the drafter fully loaded, equation (12).
     - `N_max`: the most that are each as fast as without it; 0 if none is.
     - `knee`: 1 + Z / S, where the asymptotes of R_q meet.
@@ -74,6 +75,7 @@ class RuleOfThumb(msgspec.Struct, frozen=True):
     """
 
     drafter: str
+    depth: int
     S_s: float
     Z_s: float
     N_full: int
@@ -165,4 +167,4 @@ def rule_of_thumb(search: Simulations) -> RuleOfThumb | None:
     if S == 0:
         return None
     most = N_max(S, Z, inputs.accepted_per_round + 1, rate) if math.isfinite(rate) else 0
-    return RuleOfThumb(fleet.candidate.name, S, Z, N_full(S, Z), most, 1 + Z / S, fleet.sharing)
+    return RuleOfThumb(fleet.candidate.name, fleet.depth, S, Z, N_full(S, Z), most, 1 + Z / S, fleet.sharing)

@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
+from specfleet.experiments.jobs import read_shard
 from specfleet.experiments.notes import notes_of
 from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, rule_of_thumb
 from specfleet.experiments.plan.candidates import Asked, make_candidates
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import Load, Question, requests_for
-from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT
+from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
 from specfleet.experiments.plan.goals import read_goals
 from specfleet.experiments.plan.lines import lines_of
 from specfleet.experiments.plan.loads import lines_by_load, rows_at_once
@@ -39,6 +40,7 @@ ROWS = requests_for(MOST)  # of a file of lengths, at most: as many as requests 
 BURSTS = "burstiness: the equations that choose what is simulated know the mean rate alone; simulations decide"
 LIMIT = "verifiers.max_num_seqs"
 COUNTS = ("drafters.count", "verifiers.count")
+LENGTHS = ("workload.prompt_tokens", "workload.new_tokens")
 DEPTH, ALLOCATE = "drafters.depth", "verifiers.allocate"
 STATIONS = {  # of a scenario's keys those that a plan cannot keep, and why
     "drafters.device": "a plan places drafters and targets itself", "verifiers.device": "see drafters.device",
@@ -66,6 +68,9 @@ def plan(
     vary: Vary | str | None = None,
     jobs: int | None = None,
     done: Callable[[str], None] = lambda _what: None,
+    out: str | Path | None = None,
+    cluster: str = "",
+    shard: str = "",
     **keys: Any,
 ) -> Plan:
     """Say which fleet to build for a load: method of speculation, targets, drafters, depth, and what that gives.
@@ -73,8 +78,10 @@ def plan(
     `scenario`, `changes` and keywords as in `simulate`: lengths, policies, `[slo]`, `[cost]`. The others are the
     options of `specfleet plan`, which docs/plan.md explains: texts as there, one or several, and numbers. Without a
     load each target has one request after the other: a star. With several loads the answer compares methods by load.
-    `jobs`: simulations at once, by default one a core. `done` is called with each simulated fleet. Raises InputError,
-    in one line, for what cannot be read, does not fit, or cannot be carried.
+    `jobs`: simulations at once, by default one a core. `done` is called with each simulated fleet. `out`: a folder that
+    keeps simulations, where a rerun finds them. `cluster`: as of `sweep`. `shard`: a share of the methods, such as
+    "1/4", which the answer knows alone. Raises InputError, in one line, for what cannot be read, does not fit, or
+    cannot be carried.
 
     >>> import specfleet
     >>> found = specfleet.plan("star", {"workload.new_tokens": 32}, vary=["verifiers.count=1:3", "drafters.depth=4"])
@@ -119,8 +126,10 @@ def plan(
     if loads[0].burstiness != 1:
         notes.append(BURSTS)
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
-    by_load = [find(question, jobs or os.cpu_count() or 1, done) for question in questions]
-    return _answer(_title(asked, loads), by_load, unit, serving, notes)
+    workers, folder, share = cluster or jobs or os.cpu_count() or 1, Path(out) if out else None, read_shard(shard, out)
+    by_load = [find(question, workers, done, folder, share) for question in questions]
+    title = f"shard {shard} of the methods, {_title(asked, loads)}" if shard else _title(asked, loads)
+    return _answer(title, by_load, unit, serving, notes)
 
 
 def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool, said: Sequence[str]) -> Plan:
@@ -138,13 +147,16 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
         both = list(zip(by_load, ([row for row in table if row.is_best] for table in tables), strict=True))
         lines = tuple(lines_by_load(both))
     else:
-        lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rule))
+        depths, schedule = speculate(first)
+        lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rule, unit, depths))
         if first.winner is not None:
             prices = Cost(best.candidate.target_per_hour, best.candidate.drafter_per_hour, unit)
             chosen = msgspec.structs.replace(first.scenario(best), cost=prices)
             if serving and "@" in best.candidate.target:
                 measure = bench_command(best, first.question.load, chosen)
-                commands = (*server_commands(best.candidate, best.depth, rows_at_once(first, rows[0])), measure)
+                load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
+                asked = best.candidate, best.depth, rows_at_once(first, rows[0]), load, schedule
+                commands = (*server_commands(*asked), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(
@@ -225,6 +237,12 @@ def _title(asked: Asked, loads: Sequence[Load]) -> str:
     prompt, answer = mean_lengths(asked.scenario.workload)
     budget = ", ".join(f"{count} x {kind}" for kind, count in (asked.devices or {}).items())
     what = " or ".join(asked.targets) or f"scenario {asked.scenario.name}"
-    on, at = f" on {budget}" if budget else "", ", ".join(load.text for load in loads)
+    on, at = (
+        f" on {budget}" if budget else "",
+        ", ".join([*(load.text.partition(" ")[0] for load in loads[:-1]), loads[-1].text]),
+    )
     about_answers = f"answers of {'about ' if asked.serving else ''}{answer:.0f}"
-    return f"{what}{on}, {at}: prompts of {prompt:.0f} tokens, {about_answers}"
+    usual = [key for key in LENGTHS if not any(name.startswith((key, "workload.lengths")) for name in asked.given)]
+    has_defaults = usual and not asked.scenario.workload.lengths
+    defaults = f" (defaults: --set {'=N --set '.join(usual)}=N)" if has_defaults else ""
+    return f"{what}{on}, {at}: prompts of {prompt:.0f} tokens, {about_answers}{defaults}"

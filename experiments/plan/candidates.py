@@ -10,19 +10,26 @@ from typing import Any, Literal
 
 import msgspec
 
-from specfleet.experiments.plan.prices import FREE, read_prices
-from specfleet.experiments.plan.texts import LOOKUP, MTP, SYNONYMS, acceptance_by_drafter, acceptance_notes, read_link
-from specfleet.fleet.acceptance.models import PerPosition, deepest
-from specfleet.fleet.acceptance.published import Stated, Wanted, find_published
+from specfleet.experiments.plan.prices import FREE, prices_by_role, read_prices, scenario_cost
+from specfleet.experiments.plan.texts import (
+    LOOKUP,
+    MTP,
+    SYNONYMS,
+    acceptance_at,
+    acceptance_by_drafter,
+    acceptance_notes,
+    read_link,
+)
+from specfleet.fleet.acceptance.models import deepest
+from specfleet.fleet.acceptance.published import Stated, Wanted
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, precisions_of
 from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
 from specfleet.fleet.hardware.shape import ModelShape, mtp_of
-from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_name
+from specfleet.fleet.hardware.shipped import device_of, shape_of
 from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.scenario.conflicts import unused_keys
-from specfleet.fleet.scenario.cost import Cost
 from specfleet.fleet.scenario.facts import plain_step_s
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
@@ -103,11 +110,13 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     drafts = tuple("".join((SYNONYMS.get(model.casefold(), model), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = acceptance_by_drafter(asked.acceptance, drafts)
-    notes = list(acceptance_notes(asked.acceptance))
+    is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
+    shared = [model for model in dict.fromkeys(draft.partition("@")[0] for draft in drafts) if model not in accepted]
+    notes = list(acceptance_notes(asked.acceptance, shared if is_shared else ()))
     if asked.targets:
         placed, unit, left_out = _placed(asked, accepted)
     else:
-        placed, unit, left_out = _of_scenario(asked, accepted.get("")), _cost(asked.scenario).unit, []
+        placed, unit, left_out = _of_scenario(asked, accepted.get("")), scenario_cost(asked.scenario).unit, []
     made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
     notes += dict.fromkeys(candidate.accepted for candidate in made if candidate.accepted)
     apart = [candidate for candidate in made if candidate.method == "apart"]
@@ -168,7 +177,7 @@ def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidat
     if asked.cost or asked.scenario.cost is None:
         prices, unit = read_prices(asked.cost, [*targets, *elsewhere, *kinds])
     else:
-        prices, unit = _prices_by_role(asked.scenario, list(targets), elsewhere)
+        prices, unit = prices_by_role(asked.scenario, list(targets), elsewhere)
     at_places = (_at(asked, place, target, drafts, prices, accepted) for place, target in targets.items())
     left_out = [f"left out: {place}: {error}" for place, error in reasons.items() if place in asked.targets]
     return list(chain.from_iterable(at_places)), unit, left_out
@@ -184,9 +193,8 @@ def _at(
         profile = estimated_profile(target, drafter)
         if method == "lookup":  # on the host, while the device works
             profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
-        of_drafts, source = None if method == "none" else _known(model or LOOKUP, accepted, asked), ""
-        if isinstance(of_drafts, Wanted):
-            of_drafts, source = _published(of_drafts, target, drafter)
+        drafted_by = "" if method == "none" else model or LOOKUP
+        of_drafts, source = acceptance_at(drafted_by, accepted, asked.scenario.acceptance, target, drafter)
         base = _base(asked, method, profile, target, of_drafts)
         if not asked.serving and not KV_KEYS & asked.given and succeeds(resolve, base):
             # For one request, which is all: the loop of stars knows no cache.
@@ -211,14 +219,6 @@ def _at(
             yield made(text, "apart", placed_of(text), model, text)
 
 
-def _published(wanted: Wanted, target: Placed, drafter: Placed | None) -> tuple[PerPosition, str]:
-    """Return the published acceptance of a pair, and what it is."""
-    word = LOOKUP if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
-    row = find_published(wanted, shipped_name(target.shape.name), word)
-    said = f"{row.name}{'' if row.temperature is None else f', temperature {row.temperature:g}'}; {row.source}"
-    return row.model(), f"acceptance of {row.drafter}: {row.shares} by position, {row.basis}: {said}"
-
-
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:
     """Return a drafter on its target's device, on as many of them as NxDEVICE states; None for prompt lookup."""
     model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
@@ -237,7 +237,7 @@ def _on_target(text: str, place: str, target: Placed) -> Placed | None:
 
 def _of_scenario(asked: Asked, accepted: Stated | None) -> list[Candidate]:
     """Return the candidates of a scenario's own stations: its fleet, and the same without speculation."""
-    scenario, cost = asked.scenario, _cost(asked.scenario)
+    scenario, cost = asked.scenario, scenario_cost(asked.scenario)
     if isinstance(accepted, Wanted):
         raise InputError(f"{accepted.said}: rows are of models, and no station has a name here; give --target")
     if asked.cost:
@@ -336,29 +336,6 @@ def succeeds(call: Callable[..., Any], *arguments: Any) -> bool:
     return True
 
 
-def _cost(scenario: Scenario) -> Cost:
-    """Return the scenario's prices; without any, each station is a device, and costs a device-hour."""
-    cost = scenario.cost or Cost(1.0, 1.0, "device-hours")
-    return msgspec.structs.replace(cost, unit=cost.unit or "cost")
-
-
-def _prices_by_role(
-    scenario: Scenario, targets: Sequence[str], drafters: Sequence[str]
-) -> tuple[dict[str, float], str]:
-    """Return what an hour of each place costs by the scenario's `[cost]`, which has one price for each role."""
-    cost = _cost(scenario)
-    prices: dict[str, float] = {}
-    for role, places, price in (
-        ("target", targets, cost.target_per_hour), ("drafter", drafters, cost.drafter_per_hour)
-    ):  # fmt: skip
-        devices = dict.fromkeys(map(devices_in, places))
-        if len(devices) > 1:
-            add = ",".join(f"{name}=COST" for name in dict.fromkeys(name for name, _ in devices))
-            raise InputError(f"scenario {scenario.name!r}: [cost] has one price for every {role}; give --cost {add}")
-        prices |= dict.fromkeys(places, price or 0.0)
-    return prices, cost.unit
-
-
 def _target_places(asked: Asked) -> Iterator[str]:
     """Yield the places of targets: the user's, or of a budget every number of each device and every precision."""
     for text in asked.targets:
@@ -401,10 +378,3 @@ def _precision(text: str, target: Placed, shape: ModelShape) -> str:
     asked = text.rpartition("@")[2].partition(":")[2].partition(":")[0] if "@" in text else ""
     usual = shape.weights_in or (target.precision if shape.head == "mtp" else "bf16")
     return asked if asked in precisions_of(target.device) else usual
-
-
-def _known(model: str, accepted: Mapping[str, Stated], asked: Asked) -> Any:
-    acceptance = accepted.get(model, accepted.get("", asked.scenario.acceptance))
-    if acceptance is None:
-        raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
-    return acceptance

@@ -2,11 +2,11 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ NAMES = {  # of methods, at vLLM and at SGLang
     "eagle3": ("eagle3", "EAGLE3"), "mtp": ("mtp", "EAGLE"),
 }  # fmt: skip
 ADAPTIVE = ("EAGLE", "EAGLE3")  # algorithms of SGLang that change depth
+SINCE = {"vllm": "0.24", "sglang": "0.5.13", "depth 0": "0.5.14"}  # versions that change depth by requests at once
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
 LIMITS = {  # of servers, where a user states them: options of vLLM, of SGLang
     "gpu_memory_utilization": ("--gpu-memory-utilization {}", "--mem-fraction-static {}"),
@@ -36,10 +37,36 @@ MAX_SPREAD = 0.99  # of uniform lengths around their mean: vLLM takes shares bel
 UNIFORM = "  # vLLM draws uniform lengths, with the mean of those planned and, as far as it can, their variance"
 
 
-def server_commands(candidate: Candidate, depth: int, in_flight: int) -> tuple[str, ...]:
+class Schedule(NamedTuple):
+    """Depths by requests at once at a target.
+
+    - `table`: first, last and depth of each span, as vLLM reads them.
+    - `between`: the simulated numbers of requests between which each change lies.
+    """
+
+    table: list[list[int]]
+    between: list[tuple[float, float]]
+
+    @property
+    def deepest(self) -> int:
+        """The longest drafts."""
+        return max(depth for *_, depth in self.table)
+
+    @property
+    def text(self) -> str:
+        """The schedule in words."""
+        spans = [f"{depth or 'off'} at {first} to {last}" for first, last, depth in self.table]
+        between = [f"{low:.3g} and {high:.3g}" for low, high in self.between]
+        return f"depth {', '.join(spans)} requests at once at a target; simulated: changes between {', '.join(between)}"
+
+
+def server_commands(
+    candidate: Candidate, depth: int, in_flight: int, load: str = "the planned load", schedule: Schedule | None = None
+) -> tuple[str, ...]:
     """Return vLLM's and SGLang's command for a method at a depth, with so many requests in flight, as simulated.
 
-    A line where no server runs it. SGLang's scheduler differs from vLLM's, so its times do.
+    A line where no server runs it. SGLang's scheduler differs from vLLM's, so its times do. `load`: in words.
+    `schedule`: depths by load, which SGLang has for heads alone.
     """
     if candidate.method == "apart":
         return (ELSEWHERE,)
@@ -50,12 +77,13 @@ def server_commands(candidate: Candidate, depth: int, in_flight: int) -> tuple[s
         if not drafter.shape.heads % parallel:
             why = f"released ones start none on {drafter.parallel} of {parallel} devices (draft_tensor_parallel_size)"
         return (f"vLLM and SGLang split a drafter as its target; {why}",)
-    limits, names = candidate.base.verifiers, _names(candidate)
+    limits, names = candidate.base.verifiers, _names(candidate, load)
+    deepest = schedule.deepest if schedule else depth
     rows = min(in_flight, limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each at least
     if "max_num_seqs" in candidate.stated:
         rows = min(limits.max_num_seqs, limits.max_num_batched_tokens)
     # The model's own limit may exceed the cache.
-    longest = -(-(read_lengths(candidate.base.workload).longest_text + depth + 1) // ROUND) * ROUND
+    longest = -(-(read_lengths(candidate.base.workload).longest_text + deepest + 1) // ROUND) * ROUND
     room = limits.kv_tokens // limits.kv_block_size * limits.kv_block_size
     longest = min(longest, shape_of(model).positions or longest, room or longest)
     vllm = ["vllm serve", *_options(candidate, "", "--tensor-parallel-size", "fp8"), f"--max-model-len {longest}"]
@@ -64,20 +92,30 @@ def server_commands(candidate: Candidate, depth: int, in_flight: int) -> tuple[s
     sglang.append(f"--context-length {longest} --max-running-requests {rows}")
     vllm += _stated_limits(candidate, 0)
     sglang += _stated_limits(candidate, 1)
+    needs = ["# ", "# "]
     if depth:
         method, drafts = _drafting(candidate)
-        vllm.append(_speculative_config(candidate, {"num_speculative_tokens": depth}))
+        vllm.append(speculative_config(candidate, deepest, schedule))
+        needs[0] += f"vLLM {SINCE['vllm']} or newer; " * (schedule is not None)
         sglang.append(f"--speculative-algorithm {NAMES[method][1]} --speculative-num-draft-tokens {depth + 1}")
         if method != "lookup":
             sglang += [f"--speculative-draft-model-path {quote(drafts)}"] if drafts else []
             sglang.append(f"--speculative-num-steps {depth} --speculative-eagle-topk 1")
-    return " ".join((*vllm, names)), " ".join((*sglang, names))
+        if schedule and NAMES[method][1] in ADAPTIVE:
+            steps = {str(first): {"candidate_steps": [deep]} for first, _, deep in schedule.table}
+            sglang.insert(0, f"echo {quote(json.dumps(steps))} > k.json &&")
+            sglang.append("--speculative-adaptive --speculative-adaptive-config k.json")
+            needs[1] += (
+                f"SGLang {SINCE['sglang' if all(deep for *_, deep in schedule.table) else 'depth 0']} or newer; "
+            )
+    return " ".join((*vllm, needs[0] + names)), " ".join((*sglang, needs[1] + names))
 
 
-def _speculative_config(candidate: Candidate, tokens: dict[str, Any]) -> str:
-    """Return vLLM's option; `tokens`: how many it drafts."""
+def speculative_config(candidate: Candidate, depth: int, schedule: Schedule | None) -> str:
+    """Return vLLM's option for drafts of a depth, or by load."""
     (method, drafts), drafter = _drafting(candidate), candidate.placed
-    config: dict[str, Any] = {"method": NAMES[method][0], **tokens}
+    config: dict[str, Any] = {"method": NAMES[method][0], "num_speculative_tokens": depth}
+    config |= {"num_speculative_tokens_per_batch_size": schedule.table} if schedule else {}
     config |= {"model": drafts} if drafts else {}
     vocabulary = shape_of(candidate.target.rpartition("@")[0]).vocabulary
     if method == "beside" and drafter and drafter.shape.vocabulary != vocabulary:
@@ -85,23 +123,20 @@ def _speculative_config(candidate: Candidate, tokens: dict[str, Any]) -> str:
     return f"--speculative-config {quote(json.dumps(config))}"
 
 
-def schedule_options(candidate: Candidate, depths: Sequence[tuple[float, int]]) -> Iterator[str]:
-    """Yield vLLM's option for depths by requests at once at a target, rising, and SGLang's, which has it for heads.
+def make_schedule(candidate: Candidate, depths: Sequence[tuple[float, int]]) -> Schedule | None:
+    """Return the schedule for depths by requests at once at a target, rising; None where one depth serves all.
 
-    Between two loads the depth changes at their geometric mean. Nothing where one depth serves all.
+    Between two loads the depth changes at their geometric mean.
     """
     runs = [next(run) for _, run in groupby(depths, key=lambda pair: pair[1])]
     lasts = [list(run)[-1][0] for _, run in groupby(depths, key=lambda pair: pair[1])]
     if len(runs) < 2 or "@" not in candidate.target or candidate.method == "apart":
-        return
-    ends = [max(int(math.sqrt(last * first)), 1) for last, (first, _) in zip(lasts, runs[1:], strict=False)]
+        return None
+    between = [(last, first) for last, (first, _) in zip(lasts, runs[1:], strict=False)]
+    ends = [max(int(math.sqrt(last * first)), 1) for last, first in between]
     firsts, ends = [1, *(end + 1 for end in ends)], [*ends, candidate.base.verifiers.max_num_seqs]
     table = [[first, end, depth] for first, end, (_, depth) in zip(firsts, ends, runs, strict=True) if first <= end]
-    tokens = {"num_speculative_tokens": max(depth for *_, depth in table)}
-    yield _speculative_config(candidate, tokens | {"num_speculative_tokens_per_batch_size": table})
-    if NAMES[_drafting(candidate)[0]][1] in ADAPTIVE:
-        steps = {str(first): {"candidate_steps": [depth]} for first, _, depth in table}
-        yield f"echo {quote(json.dumps(steps))} > k.json  # --speculative-adaptive --speculative-adaptive-config k.json"
+    return Schedule(table, between)
 
 
 def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
@@ -177,9 +212,9 @@ def _stated_limits(candidate: Candidate, engine: int) -> list[str]:
     return [option.format(value, blocks=blocks) for option, value in values if option and value]
 
 
-def _names(candidate: Candidate) -> str:
-    """Say, in a comment of the shell, which a line break would end, for which checkpoints the names stand."""
+def _names(candidate: Candidate, load: str) -> str:
+    """Say, in a comment of the shell, which a line break would end, which load the limits fit, and what names mean."""
     model, precisions = _checkpoint(candidate.target.rpartition("@")[0]), _published_in(candidate)
     names = [f"{model} in {precisions}" if precisions else model, _drafting(candidate)[1]]
     said = " ".join(", ".join(filter(None, names)).split())
-    return f"# limits fit the planned load; names stand for folders or hub names of checkpoints: {said}"
+    return f"limits fit {load}; names stand for folders or hub names of checkpoints: {said}"

@@ -2,16 +2,17 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import groupby, takewhile
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 
-from specfleet.experiments.plan.commands import schedule_options
+from specfleet.experiments.plan.commands import Schedule, make_schedule, speculative_config
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Estimate, Load, mean_request_s, requests_for
-from specfleet.experiments.plan.search import Simulations
+from specfleet.experiments.plan.search import SEEDS, Simulations
 from specfleet.experiments.plan.trials import INDIFFERENT, simulated
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the largest load that is carried, to say how deep to draft
@@ -46,22 +47,26 @@ class Depths(NamedTuple):
         return f"{best} {'level' if len(self.level) > 1 else 'best'}" + (f" ({', '.join(lost)})" if lost else "")
 
 
-def speculate(search: Simulations) -> Iterator[str]:
-    """Say how deep to draft under the load, and at other loads on these devices, with a server's options for them."""
+def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
+    """Say how deep to draft under the load, and at other loads on these devices; return the best fleet's schedule."""
     fleet = next((made for made in search.best if made.depth), None)
     here = depths_at(search, fleet, search.question.load) if fleet else None
     if fleet is None or here is None:
-        return
+        return [], None
     line = f"depths: {'' if fleet == search.best[0] else f'{fleet.candidate.name}: '}{here.text}"
     if fleet.candidate.base.verifiers.max_num_seqs == 1:
-        yield line
-        return
-    known = [depths_at(search, fleet, load) for load in other_loads(search, fleet)]
-    loads = [at for at in known if at is not None]
-    pairs = groupby(zip(chosen(loads), loads, strict=True), key=lambda pair: pair[0])
+        return [line], None
+    known = [depths_at(search, fleet, load) for load in other_loads(search, fleet) if load != search.question.load]
+    planned = fleet.depth if fleet == search.best[0] else None
+    if planned:  # the depth of its commands
+        here = here._replace(times={planned: 1.0})
+    loads = sorted((at for at in [here, *known] if at is not None), key=attrgetter("rows"))
+    depths = chosen(loads, planned)
+    pairs = groupby(zip(depths, loads, strict=True), key=lambda pair: pair[0])
     spans = [f"{depth or 'off'} at {span([at.load.text for _, at in run])}" for depth, run in pairs]
-    yield f"{line}; {', '.join(spans)}{' (equations)' if fleet.is_slow else ''}"
-    yield from schedule_of(fleet, loads)
+    schedule = make_schedule(fleet.candidate, [(at.rows, depth) for at, depth in zip(loads, depths, strict=True)])
+    line += f"; {', '.join(spans)}{' (equations)' if fleet.is_slow else ''}"
+    return [line, *schedule_lines(fleet, schedule, bool(planned))], schedule if planned else None
 
 
 def span(loads: Sequence[str]) -> str:
@@ -111,6 +116,10 @@ def other_loads(search: Simulations, fleet: Deployment) -> list[Load]:
 
 def _simulated_s(search: Simulations, fleet: Deployment, load: Load) -> float:
     """Return the mean time of a request, in a closed loop that of a token of all; infinite if overloaded."""
+    if load == search.question.load:  # with the seeds that the answer rests on
+        search.run([fleet], SEEDS[2])
+        sample = search.sample(fleet)
+        return math.inf if sample.mean("overload") else sample.mean("latency_s" if load.per_s else "token_s")
     if not load.per_s:
         return 1 / tokens_per_s(fleet, load)
     values = simulated(search.scenario(fleet, load, LOOK))
@@ -123,12 +132,12 @@ def tokens_per_s(fleet: Deployment, load: Load) -> float:
     return simulated(fleet.scenario(load, max(min(requests_for(in_flight), LOOK), 3 * in_flight)))["throughput"]
 
 
-def chosen(by_load: Sequence[Depths]) -> list[int]:
-    """Return a depth for each load: that of the load before as long as it is level, else one that stays so longest."""
+def chosen(by_load: Sequence[Depths], planned: int | None = None) -> list[int]:
+    """Return a depth for each load: where level the planned one or the one before, else what lasts longest."""
     depths = list[int]()
     for place, at in enumerate(by_load):
         longest = max(at.level, key=partial(_lasts, by_load[place:]))  # of equals the shortest comes first
-        depths.append(depths[-1] if depths and depths[-1] in at.level else longest)
+        depths.append(next((depth for depth in (planned, *depths[-1:]) if depth in at.level), longest))
     return depths
 
 
@@ -137,8 +146,9 @@ def _lasts(by_load: Sequence[Depths], depth: int) -> int:
     return sum(1 for _ in takewhile(lambda at: depth in at.level, by_load))
 
 
-def schedule_of(fleet: Deployment, by_load: Sequence[Depths]) -> Iterator[str]:
-    """Yield lines for servers that change depth by load, where more than one depth wins."""
-    pairs = zip((at.rows for at in by_load), chosen(by_load), strict=True)
-    for server, option in zip(("vLLM", "SGLang"), schedule_options(fleet.candidate, list(pairs)), strict=False):
-        yield f"{server} by load: {option}"
+def schedule_lines(fleet: Deployment, schedule: Schedule | None, is_started: bool) -> list[str]:
+    """Say a schedule of depths, and vLLM's option for it where no printed command has that."""
+    if schedule is None:
+        return []
+    option = speculative_config(fleet.candidate, schedule.deepest, schedule)
+    return [f"schedule: {schedule.text}; {'in the command' if is_started else option}"]

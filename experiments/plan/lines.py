@@ -10,7 +10,7 @@ import msgspec
 
 from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb
 from specfleet.experiments.plan.deployments import MARGIN, Load
-from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, speculate, tokens_per_s
+from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
 from specfleet.experiments.plan.ranges import LOWER, Ranges, carries, errors_of, missed, ranges_of, slowest
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.trials import Interval, Values, simulated
@@ -26,21 +26,23 @@ GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90
 
 
 def lines_of(
-    search: Simulations, rows: Sequence[Row], goals: Sequence[Reached], rule: RuleOfThumb | None
-) -> Iterator[str]:
-    """Say the answer for one load; `rows`: the best fleet of each method."""
+    search: Simulations, rows: Sequence[Row], goals: Sequence[Reached], rule: RuleOfThumb | None, unit: str,
+    depths: Sequence[str],
+) -> Iterator[str]:  # fmt: skip
+    """Say the answer for one load; `rows`: the best fleet of each method; `unit`: of costs; `depths`: on them."""
     ranges = ranges_of(search, search.best[0])
     yield from _fleet(search, rows)
-    yield from _gives(search, rows[0], ranges, goals)
+    yield from _gives(search, rows[0], ranges, goals, unit)
     if search.best[0].candidate.base.verifiers.max_num_seqs == 1:
         line = f"limit: {_bottleneck(search)}"
         if rule is not None:
-            line += f"; {rule.drafter} has {rule.planned} targets, where N_full = {rule.N_full}, "
-            line += f"the knee is at {rule.knee:.3g} and N_max = {rule.N_max}, for one request at a time at each target"
+            line += f"; {rule.drafter} has {rule.planned} targets; at depth {rule.depth}, for one request at a time at "
+            line += f"each target, N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = {rule.N_max}"
+            line += " (equations)"
         yield line
     else:
         yield _limit(search)
-    yield from speculate(search)
+    yield from depths
     yield from turns([search])
     yield from _risks(search, ranges)
 
@@ -56,10 +58,12 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     if search.winner is None:
         yield f"fleet: none looked at meets the goals; closest: {best.title}, which {rows[0].standing}"
         return
-    why = {"hour": "cheapest", "token": "cheapest for a token", "time": "fastest"}[question.aim]
-    why += " that meets the goals" if question.goals else ""
+    aims = {"hour": "least cost an hour, then least time", "token": "least cost a token", "time": "least time"}
+    why = aims[question.aim]
+    why += ", of those that meet the goals" if question.goals else ""
+    also = "" if best == search.fastest else "; of those within 1% the smallest: fewest devices, then shortest depth"
     level = [other.fleet for other in rows[1:] if other.standing == "level"]
-    also = f"; level within chance: {'; '.join(level)}" if level else ""
+    also += f"; level within chance: {'; '.join(level)}" if level else ""
     yield f"fleet: {best.title}: {why}{f' ({idle} not needed)' if idle else ''}{also}"
     model, _, precision = best.candidate.target.partition("@")
     places = {estimate.fleet.candidate.target for estimate in search.estimates.values()}
@@ -67,27 +71,27 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
         yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out"
 
 
-def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reached]) -> Iterator[str]:
+def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reached], unit: str) -> Iterator[str]:
     """Say what the best fleet gives, and at which concurrency its targets run."""
     times = [
         ranged(what, ranges.around(name, row.metrics[name]), "ms", 1e3)
         for what, name in GIVEN.items()
         if name in row.metrics
     ]
-    rate = [] if search.question.load.per_s else list(_rate(row, ranges))
+    rate = [] if search.question.load.per_s else list(_rate(row, ranges, unit.partition(" (")[0]))
     said = [f"{goal.text}: {goal.state}" for goal in goals]
     yield f"gives: {'; '.join([*rate, *times, *said])}"
     share = "" if row.kv_share is None else "under 1%" if row.kv_share < 0.01 else f"{row.kv_share:.0%}"
     cache = f", in {share} of its KV cache" if share else ""
-    yield f"runs: {row.in_flight:.3g} requests at once at each target{cache}"
+    yield f"runs: {row.in_flight:.3g} request{'s' * (row.in_flight != 1)} at once at each target{cache}"
 
 
-def _rate(row: Row, ranges: Ranges) -> Iterator[str]:
+def _rate(row: Row, ranges: Ranges, unit: str) -> Iterator[str]:
     """Say the tokens a second of a closed loop, and what a million of them costs."""
     rate = ranges.around("throughput", row.metrics["throughput"])
-    yield ranged("", rate, "tokens/s")
+    yield ranged("", rate, "tokens/s of the whole fleet")
     high = row.per_million * rate.value / rate.low if rate.low else math.inf
-    yield ranged("10^6 tokens cost", Interval(row.per_million, row.per_million * rate.value / rate.high, high), "")
+    yield ranged("10^6 tokens cost", Interval(row.per_million, row.per_million * rate.value / rate.high, high), unit)
 
 
 def ranged(what: str, interval: Interval, unit: str, factor: float = 1.0) -> str:
@@ -130,7 +134,7 @@ def _limit(search: Simulations) -> str:
     if not best.drafters and best.replicas * rows <= MAX_IN_FLIGHT:
         once, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
-        line += f"; simulated with so many: {once / answer:.3g} requests/s, with twice as many {twice / once - 1:+.0%}"
+        line += f"; simulated with so many: {once / answer:.3g} requests/s, {twice / once - 1:+.0%} with twice as many"
         if question.load.per_s and search.winner is not None and question.goals:
             line += f"; the goals hold {_edge(search)}"
     return line
@@ -176,4 +180,4 @@ def _outcome(search: Simulations, *ends: Values) -> str:
     if any(values["overload"] for values in ends):
         return "more than it carries"
     lost = dict.fromkeys(text for values in ends for text in missed(search, values))
-    return f"misses {', '.join(lost)}" if lost else "meets the goals" if search.question.goals else "what ranges count"
+    return f"misses {', '.join(lost)}" if lost else "meets the goals" if search.question.goals else "the ranges above"

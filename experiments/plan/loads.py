@@ -1,14 +1,16 @@
 """The answer for several loads in words: the best method by load, and from which load on speculation loses."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from statistics import mode
 
+import msgspec
+
 from specfleet.experiments.plan.answer import Row
-from specfleet.experiments.plan.commands import server_commands
+from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment
-from specfleet.experiments.plan.depths import Depths, chosen, depths_at, schedule_of, span
+from specfleet.experiments.plan.depths import Depths, chosen, depths_at, schedule_lines, span
 from specfleet.experiments.plan.ranges import LOWER, errors_of, ranges_of
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.turns import turns
@@ -21,38 +23,46 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     """Say the best fleet by load, what may turn that, how deep to draft, and how to start the servers."""
     runs = [list(run) for _, run in groupby(by_load, key=_best)]  # of neighbouring loads
     spans = [f"{span([rows[0].load for _, rows in run])}: {_best(run[0])}{_level(run)}" for run in runs]
-    yield "best: " + "; ".join(spans)
+    aim = {"hour": "cost an hour", "token": "cost a token", "time": "time"}[by_load[0][0].question.aim]
+    yield f"best: {'; '.join(spans)} (least {aim})"
     yield f"ranges: {_ranges(by_load)}"
-    fleet, depths = _depths(by_load)
+    (fleet, depths), schedule = _depths(by_load), None
     if fleet is not None and depths:
         said = "; ".join(f"{_short(at.load.text)}: {at.text}" for at in depths)
         yield f"depths: {fleet.candidate.name}: {said}"
-        yield from schedule_of(fleet, depths)
+        by_rows = [(at.rows, depth) for at, depth in zip(depths, chosen(depths), strict=True)]
+        schedule = make_schedule(fleet.candidate, by_rows)
+        wins = fleet.candidate.name in {search.best[0].candidate.name for search, _ in by_load}
+        yield from schedule_lines(fleet, schedule, wins and not by_load[0][0].question.load.per_s)
     yield from turns([search for search, _ in by_load])
-    for search, rows in {_method(rows[0]): (search, rows) for search, rows in by_load}.values():
+    for method, (search, rows) in {_method(rows[0]): (search, rows) for search, rows in by_load}.items():
+        at = ", ".join(span([rows[0].load for _, rows in run]) for run in runs if _method(run[0][1][0]) == method)
         best = search.best[0]
         is_shown = fleet is not None and best.candidate.name == fleet.candidate.name and not search.question.load.per_s
         depth = max(chosen(depths)) if is_shown and depths else best.depth
-        yield f"serve: {server_commands(best.candidate, depth, rows_at_once(search, rows[0]))[0]}"
+        asked = best.candidate, depth, rows_at_once(search, rows[0]), at, schedule if is_shown else None
+        yield f"serve at {at}: {server_commands(*asked)[0]}"
 
 
 def _ranges(by_load: Sequence[Best]) -> str:
-    """Say by which shares what the best fleets give may be off, at most, over the loads."""
-    metrics, ends = {"tokens/s": "throughput", "TPOT": "tpot_s", "TTFT": "ttft_s"}, dict[str, tuple[float, float]]()
-    for search, rows in by_load:
-        ranges = ranges_of(search, search.best[0])
-        for what, name in metrics.items():
-            one = ranges.around(name, rows[0].metrics[name])
-            (low, high), value = ends.get(what, (1.0, 1.0)), one.value
-            ends[what] = min(low, one.low / value), max(high, one.high / value)
+    """Say by which shares what the best fleets give may be off, load by load."""
+    metrics = {"tokens/s": "throughput", "TPOT": "tpot_s", "TTFT": "ttft_s"}
     if by_load[0][0].question.load.per_s:
-        del ends["tokens/s"]
-    said = [
-        f"{what} {f'{low - 1:+.0%} to {high - 1:+.0%}' if high < math.inf else 'not known'}"
-        for what, (low, high) in ends.items()
-    ]
+        del metrics["tokens/s"]
+    said = [(_shares(search, rows[0], metrics), _short(search.question.load.text)) for search, rows in by_load]
+    runs = [(text, span([load for _, load in run])) for text, run in groupby(said, key=lambda pair: pair[0])]
+    texts = [f"{f'{loads}: ' if len(runs) > 1 else ''}{text}" for text, loads in runs]
     drafts = f"; acceptance {LOWER:g} lower" if any(rows[0].depth for _, rows in by_load) else ""
-    return f"{', '.join(said)} ({errors_of(by_load[0][0].best[0].candidate).of}{drafts})"
+    return f"{'; '.join(texts)} ({errors_of(by_load[0][0].best[0].candidate).of}{drafts})"
+
+
+def _shares(search: Simulations, row: Row, metrics: Mapping[str, str]) -> str:
+    ranges, said = ranges_of(search, search.best[0]), list[str]()
+    for what, name in metrics.items():
+        value, low, high = msgspec.structs.astuple(ranges.around(name, row.metrics[name]))
+        ends = f"{low / value - 1:+.0%} to {high / value - 1:+.0%}" if high < math.inf else "not known"
+        said.append(f"{what} {ends}")
+    return ", ".join(said)
 
 
 def _depths(by_load: Sequence[Best]) -> tuple[Deployment | None, list[Depths]]:

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.hardware.shipped import shipped_case
 from specfleet.fleet.scenario.changes import parts_of
+from specfleet.fleet.scenario.cost import Cost
+from specfleet.fleet.scenario.scenario import Scenario
 
 PER_HOUR = {  # assumed: rounded prices of cloud providers for an hour, in dollars, of autumn 2026
     "h100": 3.0, "h100-pcie": 2.5, "h200": 3.8, "a100-80gb": 1.8, "a100-40gb": 1.3, "l40s": 1.0, "l4": 0.6,
@@ -13,7 +17,7 @@ PER_HOUR = {  # assumed: rounded prices of cloud providers for an hour, in dolla
     "gb300": 7.0, "h20": 2.0, "mi300x": 2.5, "mi355x": 4.0,
 }  # fmt: skip
 FREE = "an hour of a target costs 0, and then fleets without drafters are free; give it a price above 0"
-ASSUMED = "$ (assumed prices)"
+ASSUMED, OF_COST = "$ (assumed prices)", "units (as in --cost)"
 
 
 def read_prices(costs: Sequence[str], places: Sequence[str]) -> tuple[dict[str, float], str]:
@@ -55,4 +59,25 @@ def _stated_prices(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[s
         prices[name] = price
     if len(in_watts) > 1:
         raise InputError("--cost: some prices are in watts and some are not; give all of them in one unit")
-    return prices, "Wh" if in_watts == {True} else "cost"
+    return prices, "Wh" if in_watts == {True} else OF_COST
+
+
+def scenario_cost(scenario: Scenario) -> Cost:
+    """Return the scenario's prices; without any, each station is a device, and costs a device-hour."""
+    cost = scenario.cost or Cost(1.0, 1.0, "device-hours")
+    return msgspec.structs.replace(cost, unit=cost.unit or "units (as in [cost])")
+
+
+def prices_by_role(scenario: Scenario, targets: Sequence[str], drafters: Sequence[str]) -> tuple[dict[str, float], str]:
+    """Return what an hour of each place costs by the scenario's `[cost]`, which has one price for each role."""
+    cost = scenario_cost(scenario)
+    prices: dict[str, float] = {}
+    for role, places, price in (
+        ("target", targets, cost.target_per_hour), ("drafter", drafters, cost.drafter_per_hour)
+    ):  # fmt: skip
+        devices = dict.fromkeys(map(devices_in, places))
+        if len(devices) > 1:
+            add = ",".join(f"{name}=COST" for name in dict.fromkeys(name for name, _ in devices))
+            raise InputError(f"scenario {scenario.name!r}: [cost] has one price for every {role}; give --cost {add}")
+        prices |= dict.fromkeys(places, price or 0.0)
+    return prices, cost.unit

@@ -8,13 +8,16 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from specfleet.experiments.jobs import side_by_side
+from specfleet.experiments.jobs import ALL, Workers, kept_file, side_by_side
 from specfleet.experiments.plan.deployments import ENOUGH, Deployment, Estimate, Load, Question, estimates, requests_for
 from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Sample, Values, gap_between, simulated
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.fingerprint import resume_digest
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.sim.fast.choice import import_failure
@@ -39,16 +42,22 @@ class Simulations:
 
     Equal seeds share their requests and what drafts yield, so fleets are compared by the differences of equal seeds.
 
-    - `estimates`: all fleets by title. `notes`: on those that have no room. `best`: of each method, the best first.
+    - `folder`: where simulations are kept, if anywhere. `estimates`: all fleets by title. `notes`: on those that have
+      no room. `best`: of each method, the best first.
+    - `fastest`: the best one before smaller ones, as good within 1 %, were preferred.
     - `values`: metrics by title, seed by seed.
     """
 
-    def __init__(self, question: Question, jobs: int, done: Nothing, first_seed: int = 0) -> None:
+    def __init__(
+        self, question: Question, workers: Workers, done: Nothing, first_seed: int = 0, folder: Path | None = None
+    ) -> None:
         every, self.notes = estimates(question)
-        self.question, self.jobs, self.done, self.first_seed = question, jobs, done, first_seed
+        self.question, self.workers, self.done, self.first_seed = question, workers, done, first_seed
+        self.folder = folder
         self.values: dict[str, list[Values]] = defaultdict(list)
         self.estimates = {estimate.fleet.title: estimate for estimate in every}
         self.best: list[Deployment] = []
+        self.fastest: Deployment | None = None
         self.at_once = question.load.per_s * min(estimate.request_s for estimate in every)
         import_failure()  # loads the compiled loop, if it can be
 
@@ -71,10 +80,11 @@ class Simulations:
         scenarios = {fleet.title: self.scenario(fleet) for fleet in fleets}
         wanted = [(title, seed) for title in scenarios for seed in range(len(self.values[title]), seeds)]
         several = len(wanted) > 1 and any(fleet.is_slow for fleet in fleets)  # compiled ones are faster than processes
+        workers = self.workers if several or isinstance(self.workers, str) else 1
         arguments = [(scenarios[title], self.first_seed + seed) for title, seed in wanted]
-        for (title, _), values in zip(
-            wanted, side_by_side(simulated, arguments, self.jobs if several else 1), strict=True
-        ):
+        names = [f"{resume_digest(scenario)} {seed}" for scenario, seed in arguments] if self.folder else []
+        files = [kept_file(self.folder, name) for name in names]
+        for (title, _), values in zip(wanted, side_by_side(simulated, arguments, workers, files, Values), strict=True):
             self.values[title].append(values)
             self.done(title)
 
@@ -113,6 +123,33 @@ class Simulations:
         """Return by which share a fleet is slower than the best one, or its tokens dearer."""
         return gap_between(self.scores(fleet), self.scores(best))
 
+    def prefer_smallest(self) -> None:
+        """Put the smallest fleet first that is as good as the best: fewest devices, then the shortest depth."""
+        best = self.fastest = self.best[0]
+
+        def size(fleet: Deployment) -> tuple[int, int]:
+            return sum(fleet.devices.values()), fleet.depth
+
+        def is_as_good(fleet: Deployment) -> bool:
+            for seeds in (SEEDS[0], SEEDS[2]):
+                self.run([fleet], seeds)
+                if self.rank(fleet)[:2] != self.rank(best)[:2] or self.gap(fleet, best).value > INDIFFERENT:
+                    return False
+            return True
+
+        if self.winner is None:
+            return
+        tried = [self.estimates[title].fleet for title, values in self.values.items() if values]
+        small = next(fleet for fleet in sorted(tried, key=size) if fleet == best or is_as_good(fleet))
+        while small.depth > 1 and not small.is_slow:
+            shorter = msgspec.structs.replace(small, depth=small.depth - 1)
+            if shorter.title not in self.estimates or not is_as_good(shorter):
+                break
+            small = shorter
+        if small != best:
+            kin = [other for other in self.best if family_of(self.question, other) == family_of(self.question, small)]
+            self.best[:] = [small, *(other for other in self.best if other not in kin)]
+
     def standing(self, fleet: Deployment) -> str:
         """Return what a fleet is beside the best one: best, level, by how much it is worse, or what it misses."""
         best, miss, aim = self.best[0], self.miss(fleet), self.question.aim
@@ -125,25 +162,35 @@ class Simulations:
         if fleet == best:
             return "best"
         if aim == "hour" and fleet.cost_per_hour > best.cost_per_hour * (1 + SAME_COST):
-            return f"costs {fleet.cost_per_hour / best.cost_per_hour - 1:+.0%}"
+            return f"{fleet.cost_per_hour / best.cost_per_hour - 1:.0%} dearer an hour"
         gap = self.gap(fleet, best)
         is_level = gap.value < INDIFFERENT or gap.low <= 0
-        return "level" if is_level else f"{gap.value:+.0%} {'cost' if aim == 'token' else 'time'}"
+        return "level" if is_level else f"{gap.value:.0%} {'dearer a token' if aim == 'token' else 'slower'}"
 
 
-def find(question: Question, jobs: int = 1, done: Nothing = lambda _what: None) -> Simulations:
+def find(
+    question: Question,
+    workers: Workers = 1,
+    done: Nothing = lambda _what: None,
+    folder: Path | None = None,
+    shard: slice = ALL,
+) -> Simulations:
     """Search the fleets of a question; InputError where nothing fits or carries the load.
 
-    - `jobs`: simulations at once, of those that are not compiled; `done`: called after each with its fleet.
+    - `workers`: here they run simulations that are not compiled; `done`: called after each with its fleet.
+    - `shard`: of the methods at their places.
     """
-    simulations = Simulations(question, jobs, done)
+    simulations = Simulations(question, workers, done, folder=folder)
     families: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     for estimate in simulations.estimates.values():
         if estimate.may_win:
-            place = estimate.fleet.candidate.target if question.devices is None else ""
-            families[estimate.fleet.candidate.name, place].append(estimate)
-    best = simulations.best
-    for family in families.values():
+            families[family_of(question, estimate.fleet)].append(estimate)
+    best, share = simulations.best, list(families.values())[shard]
+    if not share:
+        raise InputError(f"--shard: there are {len(families)} methods to share; give no more shards")
+    if question.aim != "hour":  # more at once, on a cluster
+        simulations.run([made.fleet for family in share for made in _first(question, family)], SEEDS[0])
+    for family in share:
         near = _cheapest(simulations, family) if question.aim == "hour" else _first(question, family)
         best.append(_best_of(simulations, near, family))
     best.sort(key=simulations.rank)
@@ -153,7 +200,13 @@ def find(question: Question, jobs: int = 1, done: Nothing = lambda _what: None) 
     while len(simulations.sample(best[0]).trials) < SEEDS[2]:  # with all seeds another fleet may come first
         simulations.run(best[:1], SEEDS[2])
         best.sort(key=simulations.rank)
+    simulations.prefer_smallest()
     return simulations
+
+
+def family_of(question: Question, fleet: Deployment) -> tuple[str, str]:
+    """Return how a fleet drafts, and its targets' place where no budget leaves that open."""
+    return fleet.candidate.name, fleet.candidate.target if question.devices is None else ""
 
 
 def able(question: Question, family: Sequence[Estimate]) -> Sequence[Estimate]:

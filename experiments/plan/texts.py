@@ -1,14 +1,15 @@
 """What options of a plan say: acceptance, a link, a budget of devices, numbers of requests."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from specfleet.experiments.plan.goals import number_of
 from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, rate_of_mean
-from specfleet.fleet.acceptance.published import Stated, Wanted
+from specfleet.fleet.acceptance.published import Stated, Wanted, find_published
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_case
+from specfleet.fleet.hardware.passes import Placed
+from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_case, shipped_name
 from specfleet.fleet.inputs.nearest import nearest
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.scenario.reading import read_scenario
@@ -57,6 +58,8 @@ def _acceptance(said: str, values: str) -> Stated:
         if not all(0 <= share <= 1 for share in numbers):
             raise ValueError
         return Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(
             f"{said}: write a share, falling shares by position, a mean accepted length and its depth, a published "
@@ -99,8 +102,33 @@ def acceptance_by_drafter(texts: Sequence[str], drafts: Sequence[str]) -> dict[s
     return accepted
 
 
-def acceptance_notes(texts: Sequence[str]) -> Iterator[str]:
-    """Say what is assumed of an acceptance that is one number."""
+def acceptance_at(
+    model: str, accepted: Mapping[str, Stated], usual: Acceptance | None, target: Placed, drafter: Placed | None
+) -> tuple[Acceptance | None, str]:
+    """Return the acceptance of a model's drafts at a target, and of a published one what it is.
+
+    - `model`: "" for none.
+    - `accepted`, `usual`: stated by model, and a scenario's.
+
+    Raises InputError where nothing is stated.
+    """
+    if not model:
+        return None, ""
+    stated = accepted.get(model, accepted.get("", usual))
+    if stated is None:
+        raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
+    if not isinstance(stated, Wanted):
+        return stated, ""
+    word = LOOKUP if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
+    row = find_published(stated, shipped_name(target.shape.name), word)
+    said = f"{row.name}{'' if row.temperature is None else f', temperature {row.temperature:g}'}; {row.source}"
+    return row.model(), f"acceptance of {row.drafter}: {row.shares} by position, {row.basis}: {said}"
+
+
+def acceptance_notes(texts: Sequence[str], unnamed: Sequence[str] = ()) -> Iterator[str]:
+    """Say what is assumed of an acceptance that is one number, and of one for several drafters."""
+    if len(unnamed) > 1:
+        yield f"acceptance: one for {' and '.join(unnamed)}, which differ; --acceptance {unnamed[0]}=... states it"
     for text in texts:
         name, _, values = (part.strip() for part in text.rpartition("="))
         mean, at, depth = values.partition("@")

@@ -7,11 +7,12 @@ from pathlib import Path
 from specfleet.experiments.compare.compare import ComparedQuantity, PredictionError
 from specfleet.experiments.console.headline import headline
 from specfleet.experiments.console.printing import case_text
-from specfleet.experiments.draw import Drawn, plan_of, read_plan, timeline_of
-from specfleet.experiments.plan.answer import Plan, Row
+from specfleet.experiments.draw import plan_of, read_plan, timeline_of
+from specfleet.experiments.plan.answer import Plan, Reached, Row
 from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
 from specfleet.experiments.report.tables import (
+    clipped,
     facts_grid,
     known_as,
     label_in,
@@ -25,6 +26,7 @@ from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.figure import sweep_figure, text_of
 from specfleet.experiments.sweep.findings import findings
 from specfleet.experiments.sweep.sweep import RECORD, read_sweep, shown, table
+from specfleet.figures.style import Drawn
 from specfleet.figures.timeline import steps_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
@@ -34,7 +36,6 @@ from specfleet.fleet.records.metrics.window import with_percentiles
 from specfleet.fleet.records.run import Run, read_run
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.shown import ends
 from specfleet.fleet.times.profile import HardwareProfile
 
 SHOWN = {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
@@ -43,7 +44,8 @@ MAX_LANES = 24  # of the first stations, in a figure of their steps
 MAX_TARGETS = 500
 UNITS = {
     "tag": "target", "throughput": "throughput, tokens/s", "rounds_per_s": "rounds/s", "wait_s": "wait, s",
-    "return_s": "return, s", "acceptance_length": "accepted, tokens/round",
+    "ttft_s": "TTFT, s", "tpot_p50_s": "TPOT P50, s", "tpot_p99_s": "TPOT P99, s", "return_s": "return, s",
+    "acceptance_length": "accepted, tokens/round",
 }  # fmt: skip
 DRAWN = ("throughput", "tpot_p99_s", "load")  # a figure each of a sweep, along its first key
 TABLED = ("throughput", "tpot_p50_s", "tpot_p99_s", "ttft_p99_s", "wait_p99_s", "load", "mean_acceptance_length")
@@ -58,33 +60,72 @@ def answers(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield head, text
 
 
+def sentences(answer: Sequence[tuple[str, str]]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the first three lines of an answer as sentences, and the others."""
+    return tuple(f"{head[:1].upper()}{head[1:]}: {text}." for head, text in answer[:3]), tuple(answer[3:])
+
+
 def plan_page(plan: Plan) -> ReportPage:
     """Return the page of a plan."""
     grids = [_fleets(plan)]
     if plan.goals:
-        headings = ("goal", "value", "low", "high", "limit", "unit", "state", "label")
-        goals = [(goal.text, goal.value, *ends(goal.value, goal.low, goal.high), goal.limit, goal.unit, goal.state,
-                  "simulated") for goal in plan.goals]  # fmt: skip
-        grids.append(Grid("Goals of the chosen fleet", headings, goals))
+        goals = [(goal.text, _reached(goal), goal.state, "simulated") for goal in plan.goals]
+        grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals))
     if plan.rule is not None:
         units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
         rule = [(name, float(getattr(plan.rule, name)), units.get(name, "targets"), "equations")
-                for name in plan.rule.__struct_fields__ if name != "drafter"]  # fmt: skip
-        grids.append(Grid("StarSD's rule of thumb", ("quantity", "value", "unit", "label"), rule))
-    if plan.commands:
-        commands = [(command,) for command in plan.commands]
-        grids.append(Grid("Commands that start and measure the chosen fleet", ("command",), commands))
+                for name in plan.rule.__struct_fields__ if name not in ("drafter", "depth")]  # fmt: skip
+        note = f"For depth {plan.rule.depth}, and one request at a time at each target."
+        grids.append(Grid("StarSD's numbers of targets", ("quantity", "value", "unit", "label"), rule, note))
     if plan.scenario is not None:
         grids += scenario_grids(resolve(plan.scenario), plan.scenario, "The chosen fleet.")
     grids.append(facts_grid({"fleets simulated": str(len(plan.rows)), "step times": plan.basis, "costs in": plan.unit}))
     sources = f"Simulated; step times are {plan.basis}, acceptance as given.{warned(plan.basis)}"
-    return ReportPage(plan.title, "a plan", tuple(answers(plan.lines)), sources, (plan_of(plan),), tuple(grids))
+    lines, served = list(answers(plan.lines)), lambda line: line[0].startswith("serve at ")
+    tasks = ("Start a target with vLLM", "Start a target with SGLang")[: len(plan.commands) - 1]
+    named = zip((*tasks, f"Measure that target at its share of {plan.loads[0]}"), plan.commands, strict=False)
+    commands = [line for line in lines if served(line)] or named
+    return ReportPage(
+        plan.title, "a plan", tuple(line for line in lines if not served(line)), sources, (plan_of(plan),),
+        tuple(grids), tuple(_summary(plan)), tuple(commands),
+    )  # fmt: skip
+
+
+def _reached(goal: Reached, is_short: bool = False) -> str:
+    """Say a goal in its unit: what is reached, the range of one more run, and the limit."""
+    unit, factor = ("ms", 1e3) if goal.unit == "s" else (goal.unit, 1.0)
+    value, low, high, limit = (f"{factor * number:.4g}" for number in (goal.value, goal.low, goal.high, goal.limit))
+    return f"{value} {unit}{f' ({low} .. {high})' if low != high and not is_short else ''}, goal {limit}"
+
+
+def _summary(plan: Plan) -> Iterator[str]:
+    """Say a plan in three sentences: what to run, what it gives, and what that is worth."""
+    best, unit = plan.chosen, plan.unit.partition(" (")[0]
+    if len(plan.loads) > 1:
+        _, _, text = plan.lines[0].partition(": ")
+        yield f"Best {text}."
+    elif plan.scenario is None:
+        yield f"No fleet that was looked at meets the goals; closest is {best.fleet}."
+    else:
+        yield f"Run {best.fleet}."
+    goals = "".join(f"; {goal.text}: {_reached(goal, True)}, {goal.state}" for goal in plan.goals)
+    gives = [
+        f"{row.tokens_per_s:.4g} tokens/s in all, {1 / row.metrics['tpot_s'].value:.3g} a user, at {row.load}"
+        for row in (plan.best(load)[0] for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
+    ]
+    price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
+    costs = f"an hour costs {price.format(best.cost_per_hour)}, 10^6 tokens {price.format(best.per_million)}"
+    yield f"It gives {' and '.join(gives)}; {costs}{f' at {best.load}' * (len(gives) > 1)}{goals}."
+    others = [row for row in plan.best(best.load) if row is not best]
+    if others:
+        yield f"Next: {'; '.join(f'{row.method} at {row.target}: {row.standing}' for row in others[:2])}."
 
 
 def _fleets(plan: Plan) -> Grid:
+    unit = plan.unit.partition(" (")[0]
     headings = (
-        "load", "method", "fleet", "standing", "depth", "in flight at a target", f"{plan.unit} an hour",
-        f"{plan.unit} / 10^6 tokens", "tokens/s", "tokens/s a user", *SHOWN, "seeds", "label",
+        "load", "method", "fleet", "standing", "depth", "in flight at a target", f"{unit} an hour",
+        f"{unit} / 10^6 tokens", "tokens/s", "tokens/s a user", *SHOWN, "seeds", "label",
     )  # fmt: skip
     return Grid("Fleets", headings, [_fleet(row) for row in plan.rows])
 
@@ -108,10 +149,13 @@ def run_page(run: Run) -> ReportPage:
         answer.insert(0, ("overload", f"{overload.line()}: no steady state, no intervals"))
     grids = [metrics_grid(metrics, label), _targets(run, label)]
     grids += [*scenario_grids(fleet, header.scenario), run_grid(header, run.digest())]
-    title = f"{header.scenario.name}: {fleet.verifiers.count} targets, {fleet.drafters.count} drafters"
+    targets, drafters = fleet.verifiers.count, fleet.drafters.count
+    counts = f"{targets} target{'s' * (targets != 1)}, {drafters} drafter{'s' * (drafters != 1)}"
+    title = f"{header.scenario.name}: {counts}"
     sources, has_drafts = known_as(label, fleet.basis), bool((steps_of(run.frame()).kind == "draft").any())
     figures = (timeline_of(run, most=MAX_LANES),) if has_drafts else ()
-    return ReportPage(title, f"a {label} run", tuple(answer), sources, figures, tuple(grids))
+    first, rest = sentences(answer)
+    return ReportPage(title, f"a {label} run", rest, sources, figures, tuple(grids), first)
 
 
 def _targets(run: Run, label: str) -> Grid:
@@ -148,7 +192,8 @@ def demo_page(
     grids = (Grid("Every quantity of every cell", headings, rows, note), profile_grid(profile), facts_grid(facts))
     answer = tuple(answers(line.strip() for line in lines))
     sources = "Measured by the engine on this host, and simulated from a profile that was calibrated here."
-    return ReportPage("Demo: one drafter, N targets", "a demo", answer, sources, tuple(figures), grids)
+    first, rest = sentences(answer)
+    return ReportPage("Demo: one drafter, N targets", "a demo", rest, sources, tuple(figures), grids, first)
 
 
 def _percent(error: PredictionError | None) -> float | None:
@@ -173,7 +218,9 @@ def sweep_page(name: str, scenario: Scenario, cells: Sequence[CellResult]) -> Re
     over = f" over {seeds} seeds" if seeds > 1 else ""
     sources = f"{known_as(label, basis)} Ranges are 95 % intervals{over}."
     grids = (_cells(cells, keys, label), *scenario_grids(fleet, scenario, note), facts_grid(facts))
-    return ReportPage(f"Sweep {name}", "a sweep", tuple(answers(_answer(cells))), sources, _curves(cells, keys), grids)
+    answer = tuple(answers(_answer(cells)))
+    first, rest = sentences(answer)
+    return ReportPage(f"Sweep {name}", "a sweep", rest, sources, _curves(cells, keys), grids, first)
 
 
 def _text(cell: CellResult, key: str) -> str:
@@ -206,7 +253,7 @@ def _cells(cells: Sequence[CellResult], keys: Sequence[str], label: str) -> Grid
     names = [name for name in TABLED if name in units]
     rows = [
         (*(float(value) if isinstance(value := cell.cell.get(key), (int, float)) else _text(cell, key) for key in keys),
-         *(metrics[name].value if name in metrics else None for name in names), label)
+         *(clipped(metrics[name].value, units[name]) if name in metrics else None for name in names), label)
         for cell, metrics in zip(cells, every, strict=True)
     ]  # fmt: skip
     headings = (*keys, *(f"{name}, {units[name]}" for name in names), "label")

@@ -49,13 +49,18 @@ def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
     meanings = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
     rows = [
         (
-            name, metric.value, *metric.ends, *percentile_values(metric), metric.unit,
+            name, clipped(metric.value, metric.unit), *metric.ends, *percentile_values(metric), metric.unit,
             interval(metric) if math.isnan(metric.ends[0]) else "", label, meanings.get(name, ""),
         )
         for name, metric in metrics.items()
     ]  # fmt: skip
     headings = ("metric", "value", "low", "high", *PERCENTILES, "unit", "interval", "label", "what it is")
     return Grid("All metrics", headings, rows, "low and high: the ends of the 95 % interval.")
+
+
+def clipped(value: float, unit: str) -> float:
+    """Return a value as it is shown: a share is at most 1, whatever rounding of times makes of it."""
+    return min(value, 1.0) if unit.startswith("share") else value
 
 
 def scenario_grids(fleet: Fleet, scenario: Scenario, note: str = "") -> list[Grid]:

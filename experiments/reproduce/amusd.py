@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from specfleet.experiments.reproduce.amusd_runs import GPUS, OwnSteps, Sample, read_sample
+from specfleet.experiments.reproduce.amusd_runs import GPUS, Sample, read_sample
 from specfleet.experiments.reproduce.rows import Paper, PaperRow, claim, fitted_if, reproduces, row
 from specfleet.experiments.reproduce.runs import acceptance_behind, root, simulated
 from specfleet.fleet.acceptance.models import Geometric, committed_closed_form
@@ -147,60 +147,44 @@ def amusd_fig5() -> Iterator[PaperRow]:
 
 @reproduces(PAPER)
 def amusd_a100(trace: Path) -> Iterator[PaperRow]:
-    """Predict amusd of the authors' run file from its sd run; what else is there is put together from its own parts."""
+    """Predict amusd of the authors' run file from its sd run, which is put together from its own parts before."""
     sample, case = read_sample(trace), {"sample": 0}
     sd, agreement = sample.sd, sample.sd.agreement
     yield row("depth", case, "input", None, sd.depth)
     yield row("agreement of drafter and target", case, "input", None, agreement.unknown)
-    yield from _greedy_rows(case | {"strategy": "greedy"}, sample)
     alone = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=sd.catch_up_s), sd.start_up_s)
     run = decode(alone, agreement, sd.tokens_generated, depth=sd.depth)
     where, accepted = case | {"strategy": "sd", "from": "its own step times"}, measure(run)[ACCEPTED].value
     yield row("total_s", where, "identity", sd.total_time, total_s(run))
     yield row("accepted a verification", where, "identity", sd.committed_a_verification, accepted)
-    yield from _amusd_rows(case | {"strategy": "amusd"}, sample, agreement)
-
-
-def _greedy_rows(case: dict[str, Any], sample: Sample) -> Iterator[PaperRow]:
-    """Put the greedy run together from the time of a token on the monitor's clock."""
-    greedy, sd = sample.greedy, sample.sd
-    first_s = greedy.token_times[0]
-    token_s = (sample.greedy_by_monitor_s - first_s) / (greedy.tokens_generated - 1)
-    alone = profile_of("a100", "greedy", sd.draft_s, sd.verify_s, decode=StepTime(base_s=token_s))
-    ours_s = total_s(decode(_starting(alone, first_s), None, greedy.tokens_generated))
-    launched_s = float(np.sum(greedy.token_times))
-    yield row("total_s", case | {"from": "its monitor"}, "fitted", greedy.total_time, ours_s)
-    yield row("sum of its token times, s", case, "identity", greedy.total_time, launched_s)
+    yield from _amusd_rows(case | {"strategy": "amusd", "from": "sd alone"}, sample, agreement)
 
 
 def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> Iterator[PaperRow]:
-    """Predict the amusd run (a) from the sd run, with what its loop adds; (b) by its own step times, fitted."""
-    sd, amusd = sample.sd, sample.amusd
-    power, launch_s = sample.powers, sample.launched_before_s
+    """Predict the amusd run from the sd run, with what its loop adds.
+
+    A verification takes the same for any number of drafts, and less without one. The target's prefill is launched
+    before the first verification's clock begins, the drafter's within it.
+    """
+    sd, amusd, launch_s = sample.sd, sample.amusd, sample.launched_before_s
     draft_prefill_s, verify_prefill_s = sd.prefills_s
-    of_sd = OwnSteps(
-        draft_s=sd.draft_s + sd.gap_s,
-        verify_s=sd.verify_s + sd.gap_s,
-        alone_s=sample.token_s(launch_s) + sd.gap_s,
-        before_s=max(launch_s, verify_prefill_s),
-        within_s=max(launch_s, draft_prefill_s) + draft_prefill_s,
+    verify_s = sd.verify_s + sd.gap_s
+    alone_s = min(sample.token_s(launch_s) + sd.gap_s, verify_s)
+    drafts = Roofline(tokens=(1, 2), pass_s=(0.0, 0.0), host_s=verify_s - alone_s)
+    profile = msgspec.structs.replace(
+        profile_of("a100", "sd alone", sd.draft_s + sd.gap_s, verify_s, power=sample.powers),
+        verify=StepTime(base_s=alone_s, roofline=drafts),
+        draft_prefill=StepTime(base_s=max(launch_s, draft_prefill_s) + draft_prefill_s),
     )
-    for name, kind, steps in (("(a) sd alone", "predicted", of_sd), ("(b) own step times", "fitted", sample.own_steps)):
-        profile = _starting(profile_of("a100", name, steps.draft_s, steps.verify_s, power=power), steps.before_s)
-        # A verification takes the same for any number of drafts, and less without one.
-        alone_s = min(steps.alone_s, steps.verify_s)
-        drafts = Roofline(tokens=(1, 2), pass_s=(0.0, 0.0), host_s=steps.verify_s - alone_s)
-        verify = StepTime(base_s=alone_s, roofline=drafts)
-        profile = msgspec.structs.replace(profile, verify=verify, draft_prefill=StepTime(base_s=steps.within_s))
-        runs = [decode(profile, agreement, amusd.tokens_generated, True, seed) for seed in range(SEEDS)]
-        metrics = combine([measure(run) for run in runs])
-        where = case | {"from": name}
-        ours_s = float(np.mean([total_s(run) for run in runs]))
-        yield row("total_s", where, kind, amusd.total_time, ours_s, null=sd.total_time)
-        paper, null = amusd.committed_a_verification, sd.committed_a_verification
-        yield row("accepted a verification", where, kind, paper, metrics[ACCEPTED].value, null=null)
-        joules = [sum(map(run.power_w, range(GPUS))) * run.total_time / run.tokens_generated for run in (amusd, sd)]
-        yield row("energy, J/token", where, kind, joules[0], metrics["energy_j_per_token"].value, null=joules[1])
+    starting = _starting(profile, max(launch_s, verify_prefill_s))
+    runs = [decode(starting, agreement, amusd.tokens_generated, True, seed) for seed in range(SEEDS)]
+    metrics = combine([measure(run) for run in runs])
+    ours_s = float(np.mean([total_s(run) for run in runs]))
+    yield row("total_s", case, "predicted", amusd.total_time, ours_s, null=sd.total_time)
+    paper, null = amusd.committed_a_verification, sd.committed_a_verification
+    yield row("accepted a verification", case, "predicted", paper, metrics[ACCEPTED].value, null=null)
+    joules = [sum(map(run.power_w, range(GPUS))) * run.total_time / run.tokens_generated for run in (amusd, sd)]
+    yield row("energy, J/token", case, "predicted", joules[0], metrics["energy_j_per_token"].value, null=joules[1])
 
 
 def profile_of(name: str, source: str, draft_s: float, verify_s: float, **more: Any) -> HardwareProfile:

@@ -146,21 +146,6 @@ class AmusdEntry(msgspec.Struct, frozen=True):
     metrics: AmusdRun
 
 
-class OwnSteps(msgspec.Struct, frozen=True):
-    """An amusd run by its own step times, all in seconds.
-
-    `draft_s`: from one draft to the next. `verify_s`: from one verification to the next, if it waits for no drafts.
-    `alone_s`: the same without a draft to verify. `before_s`: the target's start-up, before the first verification's
-    clock begins. `within_s`: the drafter's, within the first verification.
-    """
-
-    draft_s: float
-    verify_s: float
-    alone_s: float
-    before_s: float
-    within_s: float
-
-
 class Sample(msgspec.Struct, frozen=True):
     """The runs of one prompt, by strategy; the first answers of their processes."""
 
@@ -179,57 +164,14 @@ class Sample(msgspec.Struct, frozen=True):
         draft_w = (sd.power_w(0) - (1 - draft_share) * verify_w) / draft_share
         return Power(idle_w=idle_w, draft_w=max(draft_w, 0.0), verify_w=verify_w)
 
-    @property
-    def first_pass_s(self) -> float:
-        """How long the first pass of a process takes, by the amusd run's first verification.
+    def token_s(self, start_up_s: float) -> float:
+        """Return the time of a verification without drafts: that of a greedy token, and the wait for it.
 
-        It waits for the target's prefill, which its own first pass launched before that clock began, and then for two
-        passes of the drafter over the prompt, of which the first is the first one of its process.
+        Its clock stops when its kernels are launched.
         """
-        return max(self._waited_s - self.sd.prefills_s[0], self.sd.verify_s)
-
-    @property
-    def _service_s(self) -> float:
-        """A verification that waits for no drafts: as sd's, which never do, and no longer than it was."""
-        return min(self.sd.verify_s, self.amusd.verify_s)
-
-    @property
-    def _waited_s(self) -> float:
-        """How long the first verification waited for prefills: its time less its drafts' and its own service."""
-        amusd = self.amusd
-        return max(amusd.verify_times[0] - sum(amusd.draft_times[:2]) - self._service_s, 0.0)
-
-    @property
-    def own_steps(self) -> OwnSteps:
-        """The step times of an amusd run, with what happens between the steps.
-
-        The target's and the drafter's loop last equally long, from the drafter's first step on: what the drafter's
-        steps are shorter than that in sum lies between them. A verification of no drafts is a greedy token: its clock
-        stops when its kernels are launched, so the wait for them lies between it and the next.
-        """
-        sd, amusd = self.sd, self.amusd
-        verify_s, before_s = self._service_s, self.first_pass_s
-        gap, alone_s = sd.gap_s, self.token_s(before_s)
-        verifies = zip(amusd.accepted_tokens[1:], amusd.verify_times[1:], strict=False)
-        alone = np.mean([tokens == 1 and time_s < alone_s for tokens, time_s in verifies])
-        between_s = gap + float(alone) * self.token_wait_s(before_s)
-        period_s = amusd.verify_s + between_s
-        loop_s = period_s * (len(amusd.verify_times) - 1) + sum(amusd.draft_times[:2]) + verify_s
-        drafted_s = float(np.sum(amusd.draft_times)) + amusd.draft_s / 2  # the last one is cut off anywhere
-        whole = 2 * drafted_s > loop_s  # else not all drafts are in the record
-        draft_gap_s = max(loop_s - drafted_s, 0.0) / len(amusd.draft_times) if whole else 0.0
-        within_s = self._waited_s + max(amusd.draft_times[0] - amusd.draft_s, 0.0)
-        return OwnSteps(amusd.draft_s + draft_gap_s, verify_s + gap, min(alone_s + gap, verify_s), before_s, within_s)
-
-    def token_wait_s(self, start_up_s: float) -> float:
-        """Return how long a greedy token is waited for after its clock stopped."""
         greedy = self.greedy
         beside_s = greedy.total_time - float(np.sum(greedy.token_times)) - start_up_s
-        return max(beside_s, 0.0) / len(greedy.token_times)
-
-    def token_s(self, start_up_s: float) -> float:
-        """Return the time of a verification without drafts: that of a greedy token."""
-        return float(np.mean(self.greedy.token_times[1:])) + self.token_wait_s(start_up_s)
+        return float(np.mean(greedy.token_times[1:])) + max(beside_s, 0.0) / len(greedy.token_times)
 
     @property
     def launched_before_s(self) -> float:
@@ -241,20 +183,6 @@ class Sample(msgspec.Struct, frozen=True):
         of_greedy, of_sd = self.greedy.monitor_delay_s, self.sd.monitor_delay_s
         low, high = of_greedy[0] - of_sd[1], of_greedy[1] - of_sd[0]
         return float(np.mean(np.clip(COLD_S, low, high)))
-
-    @property
-    def greedy_by_monitor_s(self) -> float:
-        """How long the greedy run took by the monitor's clock, with the delay from the other two runs.
-
-        The sd run's clock begins later than the others', by the launch of its prefills: as long as the first pass of
-        the amusd run's processes.
-        """
-        greedy, launch_s = self.greedy, self.first_pass_s
-        of_amusd, of_sd = self.amusd.monitor_delay_s, self.sd.monitor_delay_s
-        low, high = max(of_amusd[0], of_sd[0] + launch_s), min(of_amusd[1], of_sd[1] + launch_s)
-        low, high = (low, high) if low <= high else of_amusd
-        ended_s = greedy.gpustats[-1].timestamp + greedy.interval_s / 2 + (low + high) / 2
-        return max(ended_s, float(np.sum(greedy.token_times)))
 
 
 def read_sample(path: Path) -> Sample:

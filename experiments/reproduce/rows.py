@@ -90,11 +90,7 @@ def _frozen(value: Any) -> Any:
 def _key(name: str) -> str | float:
     """Return a number for the name of one, as a temperature or a batch size; others stay."""
     try:
-        return int(name)
-    except ValueError:
-        pass
-    try:
-        return float(name)
+        return int(name) if name.isdecimal() else float(name)
     except ValueError:
         return name
 

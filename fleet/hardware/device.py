@@ -79,11 +79,13 @@ class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
       versions, and that of the slowest one.
     - `request_s`: of each request outside its steps, in TTFT and latency: HTTP, tokenisation, the step under way when
       it comes, and the delay of asynchronous results.
-    - `mixture_row_s`, `mixture_request_s`: `row_s` and `request_s` of mixtures of experts.
+    - `mixture_step_s`, `mixture_row_s`, `mixture_request_s`: `step_s`, `row_s`, `request_s` of mixtures of experts.
+    - `mixture_layer_s`: of a layer with experts on several devices: small kernels, and devices that wait for others.
+      `tabled_layer_s`: the same where the experts' times are measured.
     - `prefill_first`: whether its scheduler reads waiting prompts before requests decode.
     - `kernels`: its name in aiconfigurator-core.
-    - `tabled_experts`: precisions of experts, with their names there, whose tables were nearer to measured runs than
-      rooflines.
+    - `tabled_experts`: precisions of experts, with their names there, the first that a device has, whose tables were
+      nearer to measured runs than rooflines.
     """
 
     title: str
@@ -94,16 +96,21 @@ class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass_s: Figure = Figure(0.0, "assumed: a draft is launched as a whole")
     slowest_pass_s: Figure = Figure(0.0, "assumed: a draft is launched as a whole")
     request_s: Figure = Figure(0.0, "assumed: none")
+    mixture_step_s: Figure | None = None
     mixture_row_s: Figure | None = None
     mixture_request_s: Figure | None = None
+    mixture_layer_s: Figure = Figure(0.0, "assumed: none")
+    tabled_layer_s: Figure | None = None
     prefill_first: bool = False
     kernels: str = ""
-    tabled_experts: dict[str, str] = {}
+    tabled_experts: dict[str, tuple[str, ...]] = {}
 
     def of_mixtures(self) -> "HostOverhead":
         """Return the same engine with its times of mixtures of experts."""
         row_s, request_s = self.mixture_row_s or self.row_s, self.mixture_request_s or self.request_s
-        return msgspec.structs.replace(self, row_s=row_s, request_s=request_s)
+        return msgspec.structs.replace(
+            self, step_s=self.mixture_step_s or self.step_s, row_s=row_s, request_s=request_s
+        )
 
     @property
     def spread(self) -> float:

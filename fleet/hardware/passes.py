@@ -89,6 +89,12 @@ class Placed(msgspec.Struct, frozen=True):
         return self.shape.cache_bytes_per_token(self.cache_bytes) * self.shape.cache_share(parallel)
 
     @property
+    def layer_s(self) -> float:
+        """What an engine adds to a layer with experts on several devices."""
+        tabled_s = self.engine.tabled_layer_s if self.tabled else None
+        return (tabled_s or self.engine.mixture_layer_s).value if self.parallel > 1 else 0.0
+
+    @property
     def memory_s_per_byte(self) -> float:
         """Time to read one byte at the bandwidth of matrix products."""
         return 1 / (self.device.bandwidth_share.value * self.device.bandwidth_bytes_per_s.value)
@@ -239,7 +245,7 @@ def products_s(placed: Placed, fed: float, scored: float, alike: bool = False) -
     for count, width in shape.wide_layers:
         layers_s += count * mlp_s(placed, fed, width / parallel, placed.mlp_precision)
     if shape.expert_layers:
-        layers_s += shape.expert_layers * _experts_s(placed, fed, 1 if alike else fed)
+        layers_s += shape.expert_layers * (_experts_s(placed, fed, 1 if alike else fed) + placed.layer_s)
     if (
         shape.fused_inputs and shape.head != "eagle3"
     ):  # an EAGLE-3 head fuses features once in a draft, not once in a pass

@@ -182,7 +182,7 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
     every, last = roofline_of(target), roofline_of(target, every_logit=False)
     if target.operators:
         every, last = passes_of(target)
-    of_target = StepTime(base_s=target.engine.step_s.value + row_s, per_row_s=row_s)
+    of_target = StepTime(base_s=host.step_s.value + row_s, per_row_s=row_s)
     one_pass = msgspec.structs.replace(of_target, roofline=every)
     step_s, rewritten_s = drafter.engine.step_s.value, rewrite_s(target) + rewrite_s(drafter)
     drafting = drafter.engine.draft_s if drafter.shape.head else None

@@ -8,6 +8,7 @@ import re
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ from specfleet.fleet.inputs.parquet import read_table
 Floats = NDArray[np.float64]
 PACKAGE, MODULE, FILE = "aiconfigurator-core", "aiconfigurator_core", "moe_perf.parquet"
 COUNTS = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
+BLOCK = 128  # inputs and outputs of a matrix that share a scale in fp8
 SPREAD = "power_law_1.01"  # of tokens over experts: the package's own choice for these models
 SCHEMA = pa.schema(
     [(name, pa.int64()) for name in (*COUNTS, "num_tokens")]
@@ -48,14 +50,17 @@ def experts_of(
 ) -> Measured | None:
     """Return the measured times of a layer's experts on each of `parallel` devices, of the newest version with them.
 
-    None where the engine takes such experts from no table, the package is not there, or lacks them.
+    Devices that cannot split each expert, for their shares do not fill the blocks of a precision, hold whole ones. None
+    where the engine takes such experts from no table, the package is not there, or lacks them.
     """
-    root, dtype = tables_at(), engine.tabled_experts.get(precision)
-    if not (shape.experts and device.tables and dtype and root):
+    root, dtypes = tables_at(), engine.tabled_experts.get(precision, ())
+    if not (shape.experts and device.tables and dtypes and root):
         return None
-    sizes = (shape.hidden, shape.intermediate, shape.experts_used, shape.experts, parallel, 1)
+    layer = (shape.hidden, shape.intermediate, shape.experts_used, shape.experts)
+    splits = [(*layer, parallel, 1), *([(*layer, 1, parallel)] if shape.intermediate // parallel % BLOCK else [])]
     folder = root / device.tables / "moe" / engine.kernels
-    for file in sorted(folder.glob(f"*/{FILE}"), key=_version, reverse=True):
+    files = sorted(folder.glob(f"*/{FILE}"), key=_version, reverse=True)
+    for dtype, sizes, file in product(dtypes, splits, files):
         table = _columns(file)
         own = (table["moe_dtype"] == dtype) & (table["distribution"] == SPREAD)
         for name, size in zip(COUNTS, sizes, strict=True):

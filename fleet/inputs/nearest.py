@@ -1,7 +1,7 @@
 """The names nearest to one that is not known, for errors."""
 
 from collections.abc import Iterable
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 
 SHOWN = 3  # names in an error; a command lists all
 
@@ -11,14 +11,8 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
 
     - `name`: what a user typed; only its first 100 characters are compared, without case.
     """
-    names = list(dict.fromkeys(allowed))
+    names = {known.lower(): known for known in allowed}
     if len(names) <= SHOWN:
-        return f"allowed: {', '.join(names) or 'none'}"
-    typed = name[:100].lower()
-    matcher = SequenceMatcher(autojunk=False)
-    matcher.set_seq2(typed)
-    likeness = {}
-    for known in names:
-        matcher.set_seq1(known.lower())
-        likeness[known] = matcher.ratio()
-    return f"nearest: {', '.join(sorted(names, key=lambda known: -likeness[known])[:SHOWN])}"
+        return f"allowed: {', '.join(names.values()) or 'none'}"
+    alike = get_close_matches(name[:100].lower(), names, SHOWN, cutoff=0.0)
+    return f"nearest: {', '.join(map(names.__getitem__, alike))}"

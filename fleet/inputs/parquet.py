@@ -34,6 +34,8 @@ def read_table(path: Path, schema: pa.Schema, what: str = "", lists: Sequence[st
                 if stored.metadata.num_rows > MAX_ROWS:
                     raise InputError(f"{origin}: {stored.metadata.num_rows} rows; allowed: up to {MAX_ROWS}")
                 table = stored.read()
+    except InputError:
+        raise
     except (OSError, pa.ArrowException, ValueError, MemoryError, NotImplementedError, TypeError, KeyError) as error:
         raise InputError(f"{origin}: cannot be read as Parquet ({reason(error)})") from error
     for name in lists:

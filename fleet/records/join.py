@@ -146,7 +146,7 @@ def _apart(count: int, pairs: Ints, taken_s: Floats) -> tuple[Floats, Floats]:
     sums = np.zeros((len(linked), count))
     sums[np.arange(len(linked)), linked[:, 1]], sums[np.arange(len(linked)), linked[:, 0]] = 1.0, -1.0
     ahead_s = np.zeros(count)
-    ahead_s[1:] = np.linalg.lstsq(sums[:, 1:], least_s[tuple(linked.T)])[0]
+    ahead_s[1:] = np.linalg.lstsq(sums[:, 1:], least_s[tuple(linked.T)], rcond=None)[0]
     reach = _reach(count, pairs, taken_s)
     return ahead_s, np.maximum(reach[0] - ahead_s, ahead_s + reach[:, 0])
 

@@ -6,7 +6,8 @@ import os
 import platform
 import sys
 import time
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,9 +163,13 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
 
 
 def versions_of(world: World) -> dict[str, str]:
-    """Return the versions of Python and of the packages that a run in that world rests on, by name."""
+    """Return the versions of Python and of the installed packages that a run in that world rests on, by name."""
     packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
-    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+    versions = {"python": platform.python_version()}
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def write_run(run: Run, path: Path) -> None:
@@ -186,6 +191,8 @@ def read_run(path: Path) -> Run:
         content = msgspec.json.decode(metadata[b"specfleet"])
         check_format(content, str(path), "run it again", unmarked=1)
         header = msgspec.convert(content, RunHeader)
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: written by another version of specfleet ({reason(error)}); run it again") from error
     run = Run(header, table.replace_schema_metadata(None))

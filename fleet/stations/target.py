@@ -75,7 +75,7 @@ class TargetStation(Station):
         self.planned: Schedule | None = None
         self.is_planned = False  # whether `planned` holds for the present state
         self.ahead = verifiers.overlap if isinstance(verifiers.overlap, Ahead) else None
-        self.grants = Grants(verifiers.allocate, rng) if verifiers.allocate else None
+        self.grants = Grants(verifiers.allocate, rng, self.rows.waiting) if verifiers.allocate else None
         self.silence = Silence(verifiers.patience, verifiers.drafters)
         self.alone = not verifiers.speculates
         self.drafts = verifiers.drafts

@@ -9,7 +9,7 @@ UNSTEADY_HOST = "unsteady host"  # key of a profile's provenance: what no steady
 LABELS = ("measured", "fitted", "stated", "estimated", "assumed")  # possible prefixes of a number's source
 
 EFFICIENCIES = ("bandwidth_share", "compute_share", "product_s", "kernel_s", "kernel_share")  # of a device, in sources
-ASSUMED_RANGE = (0.68, 1.85)
+ASSUMED_RANGE = (0.68, 2.0)
 """What measured steps took over estimated ones where efficiencies were assumed: 95 % of TPOTs on H200, B200 and B300,
 RTX 4090 and RTX PRO 6000 before their fits, and four of MI300X, which are the upper end (`bench/serving_rows.py`,
 `bench/published.py`). GB200 is left out: 7 rows of a cache too small to tell."""

@@ -1,6 +1,6 @@
 """Delays of stations, links, and sizes of messages, for the arrays of the compiled loop."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -17,11 +17,6 @@ from specfleet.sim.fast.numbers import MultiplierSources, child
 NewGenerator = Callable[..., np.random.Generator]
 
 NO_DECKS = np.zeros((1, 1, 1), dtype=np.int16), np.full(1, -1)
-UNUSED = np.random.default_rng(0)  # for step times without spread
-
-
-def _whole(values: Sequence[int]) -> Array:
-    return np.array(values, dtype=np.int64)
 
 
 def set_sizes(fleet: Fleet, requests: Array, tags: Array, numbers: Array) -> None:
@@ -39,7 +34,7 @@ def set_sizes(fleet: Fleet, requests: Array, tags: Array, numbers: Array) -> Non
 def _of_each(function: Callable[[int], int], arguments: Array) -> Array:
     """Return the values of a function, with one call for each argument."""
     distinct, of = np.unique(arguments, return_inverse=True)
-    return _whole([function(argument) for argument in distinct.tolist()])[of]
+    return np.array([function(argument) for argument in distinct.tolist()])[of]
 
 
 def set_delays(station: Record, overhead: Overhead, sources: MultiplierSources, make: NewGenerator) -> None:
@@ -80,7 +75,7 @@ def wires_of(
         made,
         np.array(list(means), dtype=A_LINK),
         np.zeros(made["room"].sum(), dtype=A_MESSAGE),
-        _whole([size_of(Draft(0, 0, 0, 0, drafted), 0) for drafted in range(longest + 1)]),
-        _whole([size_of(DraftRequest(0, 0, 0, 0), states) for states in range(committed + 1)]),
+        np.array([size_of(Draft(0, 0, 0, 0, drafted), 0) for drafted in range(longest + 1)]),
+        np.array([size_of(DraftRequest(0, 0, 0, 0), states) for states in range(committed + 1)]),
     )
     return wires, {pair: 2 * number for number, (pair, _) in enumerate(dealt)}

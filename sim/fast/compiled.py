@@ -1,7 +1,9 @@
 """Compilation by numba, an optional extra: `pip install 'specfleet[fast]'`."""
 
+import fcntl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -20,16 +22,15 @@ COMPILING = "compiling the simulator's fast loop, some seconds, once on this mac
 UNCOUNTED = {"_nrt": False, "error_model": "numpy"}
 
 
-def compiled(function: Function) -> Function:
+def compiled(function: Function, **options: Any) -> Function:
     """Return a function that numba compiles for each loop that calls it. The function must not allocate arrays."""
     njit: Any = numba.njit  # its type stubs lack "_nrt"
-    return cast("Function", njit(**UNCOUNTED)(function))
+    return cast("Function", njit(**options, **UNCOUNTED)(function))
 
 
 def compiled_inline(function: Function) -> Function:
     """Return a function that numba compiles into each of its callers: for calls with many arrays, which are slow."""
-    njit: Any = numba.njit
-    return cast("Function", njit(inline="always", **UNCOUNTED)(function))
+    return compiled(function, inline="always")
 
 
 def compiled_loop(function: Function) -> Function:
@@ -38,12 +39,10 @@ def compiled_loop(function: Function) -> Function:
     Numba caches it in the folder of the source file, in a folder of the user, or in NUMBA_CACHE_DIR. If none is
     writable, each process compiles it.
     """
-    njit: Any = numba.njit
     try:
-        made = njit(cache=True, **UNCOUNTED)(function)
+        return compiled(function, cache=True)
     except RuntimeError:  # no writable folder
-        made = compiled(function)
-    return cast("Function", made)
+        return compiled(function)
 
 
 def code_of(folder: Path) -> Any:
@@ -75,6 +74,17 @@ def announce() -> None:
     sys.stderr.write(COMPILING)
 
 
+@contextmanager
+def in_turn(folder: str | None) -> Iterator[None]:
+    """Exclude all other processes that fill this folder; a process that ends, even killed, makes room for the next."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # where nothing can be written, each process compiles
+            if folder is not None:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                fcntl.flock(stack.enter_context((Path(folder) / "compiling.lock").open("w")), fcntl.LOCK_EX)
+        yield
+
+
 def ready(function: Function, *arguments: object) -> Function:
     """Compile a function for these arguments, or load it from disk, and return its code for their types.
 
@@ -85,7 +95,7 @@ def ready(function: Function, *arguments: object) -> Function:
     if made not in CODES:
         if not made.overloads and not is_cached(function):
             announce()
-        with deferred():
+        with in_turn(made.stats.cache_path), deferred():
             made.compile(tuple(map(made.typeof_pyval, arguments)))
         (overload,) = made.overloads.values()
         CODES[made] = overload.entry_point

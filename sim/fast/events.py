@@ -76,10 +76,9 @@ def pop(heap: Array, clock: Record) -> None:
     place = 0
     while 2 * place + 1 < size:
         below = 2 * place + 1
-        if below + 1 < size:
-            left, right = heap[below], heap[below + 1]
-            if right.time_s < left.time_s or (right.time_s == left.time_s and right.order < left.order):
-                below += 1
+        left, right = heap[below], heap[min(below + 1, size - 1)]
+        # A sum, because a branch would be mispredicted every other time.
+        below += (right.time_s < left.time_s) | ((right.time_s == left.time_s) & (right.order < left.order))
         child = heap[below]
         if time_s < child.time_s or (time_s == child.time_s and order < child.order):
             break

@@ -3,30 +3,30 @@
 from specfleet.sim.fast.compiled import compiled_loop
 from specfleet.sim.fast.events import DONE, JOIN, REQUEST, START, Array
 
-REALS = ("time_s", "duration_s", "begun_s", "idle_gap_s", "gap_s")
+REALS = ("time_s", "duration_s", "idle_gap_s", "begun_s", "gap_s")
 WHOLES = (
     "station", "event", "kind", "seq", "step", "tag", "request", "epoch", "base", "tokens", "goal", "accepted", "flag",
     "payload_bytes", "round", "left",
 )  # fmt: skip
-FURTHER = ("begun_s", "gap_s", "round", "left")  # not of the event table; `left`: tokens from the base to the goal
+FURTHER = ("begun_s", "gap_s", "round", "left")  # behind those of the event table; `left`: tokens to the goal
 
 
 @compiled_loop
 def expand(_code: Array, texts: Array, streams: int, parts: Array, blocks: Array, reals: Array, wholes: Array) -> None:
-    """Write the rows of some blocks of a log, shapes (REALS, rows) and (WHOLES, rows); `streams`: of a closed loop."""
-    row = 0
+    """Write the rows of some blocks of a log, shapes (REALS, rows) and (WHOLES, rows), or without the last two of each.
+
+    - `streams`: of a closed loop.
+    """
+    row, further = 0, len(reals) == len(REALS)
     for number in range(len(blocks)):
         block = blocks[number]
         event = block.event
         for within in range(block.parts):
             part = parts[block.first + within]
             request = part.request
-            goal = texts[request].goal
             reals[0, row] = block.time_s
             reals[1, row] = block.duration_s if event == DONE else 0.0
-            reals[2, row] = block.begun_s
-            reals[3, row] = block.gap_s if event == START else 0.0
-            reals[4, row] = block.gap_s
+            reals[2, row] = block.gap_s if event == START else 0.0
             wholes[0, row] = block.station
             wholes[1, row] = event
             wholes[2, row] = part.kind
@@ -37,10 +37,24 @@ def expand(_code: Array, texts: Array, streams: int, parts: Array, blocks: Array
             wholes[7, row] = part.epoch
             wholes[8, row] = part.base
             wholes[9, row] = part.tokens
-            wholes[10, row] = goal if event == JOIN else 0
+            wholes[10, row] = texts[request].goal if event == JOIN else 0
             wholes[11, row] = part.accepted if event == DONE else 0
             wholes[12, row] = 1 if event == REQUEST and part.epoch == 1 else 0
             wholes[13, row] = block.bytes
-            wholes[14, row] = part.round
-            wholes[15, row] = goal - part.base
+            if further:
+                reals[3, row], reals[4, row] = block.begun_s, block.gap_s
+                wholes[14, row], wholes[15, row] = part.round, texts[request].goal - part.base
             row += 1
+
+
+@compiled_loop
+def spell(_code: Array, numbers: Array, letters: Array, starts: Array, ends: Array, text: Array) -> None:
+    """Write words by their numbers as Arrow does: the end of each, and their letters; word n is
+    `letters[starts[n]:starts[n + 1]]`."""
+    size = 0
+    for row in range(len(numbers)):
+        number = numbers[row]
+        for place in range(starts[number], starts[number + 1]):
+            text[size] = letters[place]
+            size += 1
+        ends[row + 1] = size

@@ -19,7 +19,6 @@ from specfleet.sim.fast.table import RowBatches, columns_of
 
 FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # blocks of the smallest log, and rows of a batch
 KEPT = 1 << 18  # rows up to which metrics come from a whole log
-SILENT = 1 << 13  # parts of running steps in a log without rows, so few that they stay in the processor's cache
 
 
 def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
@@ -69,30 +68,28 @@ def served(fleet: Fleet, rows: int, take: Callable[[ServingArrays, StepLog], Non
     - `recorded`: whether it goes on to log rows when they are full for the first time, in the same log.
     """
     arrays, need = serving_of(fleet, KEPT, recorded), ROWS
-    most = len(arrays.slots.running) + 2  # parts of one step
+    most = len(arrays.slots.running) + 2  # parts of one step, and of all that run
     log = allocate_parts(2 * most + rows)
     while need != OVER:
         arrays, need = _advance(arrays, log)
         clock = arrays.clocks[0]
         if clock["logs"]:
             take(arrays, StepLog(log.parts[: clock["parts"]], log.blocks[: clock["blocks"]]))
-        running = _running_parts(arrays, log)
+        full = log
         if need == ROWS and not recorded and clock["logs"]:
-            clock["logs"], log = 0, allocate_parts(2 * most + SILENT)
-        log.parts[: len(running)] = running
-        clock["parts"], clock["blocks"] = len(running), 0
+            clock["logs"], log = 0, allocate_parts(2 * most)
+        _keep_running(arrays.stations, full, log)
+        clock["parts"], clock["blocks"] = most, 0
     return arrays
 
 
-def _running_parts(arrays: ServingArrays, log: StepLog) -> Array:
-    """Return the parts of steps that run, which will be the first in the next log."""
-    stations = arrays.stations
+def _keep_running(stations: Array, full: StepLog, log: StepLog) -> None:
+    """Let the next log begin with the parts of steps that run, at the places of their stations."""
     busy = np.flatnonzero(stations["is_busy"])
-    counts, starts = stations["members"][busy], stations["logged"][busy]
-    ends = np.cumsum(counts)
-    parts = log.parts[np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)]
-    stations["logged"][busy] = ends - counts
-    return parts
+    counts, starts, places = (stations[name][busy] for name in ("members", "logged", "start"))
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    log.parts[np.repeat(places, counts) + within] = full.parts[np.repeat(starts, counts) + within]
+    stations["logged"][busy] = places
 
 
 def allocate_parts(parts: int) -> StepLog:

@@ -49,34 +49,12 @@ from specfleet.sim.fast.events import (
     receive,
     take,
 )
-from specfleet.sim.fast.serving_drafters import (
-    end_group_step,
-    plan_group,
-    receive_draft,
-    receive_leave,
-    receive_request,
-)
+from specfleet.sim.fast.serving_drafters import end_group, plan_group, receive_draft, receive_leave, receive_request
 from specfleet.sim.fast.serving_ends import end_draft_step, end_target_step
-from specfleet.sim.fast.serving_rows import (
-    admits,
-    open_row,
-    plan_draft_step,
-    plan_target_step,
-    prefills,
-    queue,
-    schedule,
-)
+from specfleet.sim.fast.serving_rows import admits, open_row, plan_draft, plan_target_step, prefills, queue, schedule
 from specfleet.sim.fast.serving_state import DECODE_LATE, WAIT, Laws, Limits, Slots, StepLog
 from specfleet.sim.fast.serving_times import draft_s, draft_step_s, group_step_s, target_step_s
-from specfleet.sim.fast.sums import (
-    DRAFTS,
-    JOINED,
-    OTHERS,
-    PROMPTS,
-    Sums,
-    add_step,
-    row_at,
-)
+from specfleet.sim.fast.sums import DRAFTS, JOINED, OTHERS, PROMPTS, Sums, add_step, row_at
 
 NOTHING = -1  # in place of an event
 
@@ -218,7 +196,7 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                     plan_group(station, streams, slots, limits, clock.now_s)
                     station.mean_s = group_step_s(laws, station, slots)
                 elif station.follows != NO_STEP:
-                    plan_draft_step(station, streams, slots, limits)
+                    plan_draft(station, streams, slots, limits)
                     station.mean_s, station.source = draft_step_s(laws, station, streams, slots), station.draft_ratios
                 else:
                     station.idle_gap_s = clock.now_s - station.ended_s
@@ -242,6 +220,8 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
             if station.is_drafter and station.step == DRAFTING:
                 duration_s = draft_s(laws, station, ratio, streams, slots)
             station.duration_s = duration_s + station.ending_s
+            if clock.logs == 0:  # a step without rows has the places of its station
+                clock.parts = station.start
             station.logged = clock.parts
             for place in range(station.start, station.start + station.members):
                 stream, kind = slots.members[place], slots.kinds[place]
@@ -315,7 +295,7 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
             work = DRAFTS if station.is_drafter or first == DRAFTING else OTHERS
             add_step(sums, station, here, clock.now_s, PROMPTS if first == DRAFT_PREFILL else work, first == VERIFY)
             if station.is_drafter:
-                end_group_step(streams, station, wires, numbers, heap, clock, log, sums)
+                end_group(streams, station, wires, numbers, heap, clock, log, sums)
             elif station.step in (DRAFTING, DRAFT_PREFILL):
                 end_draft_step(texts, streams, station, slots, limits, clock, log, sums)
             else:

@@ -18,24 +18,9 @@ from specfleet.fleet.times.effects import NEVER_IDLE
 from specfleet.fleet.times.roofline import Roofline
 from specfleet.fleet.times.station_times import DrafterTimes
 from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.fast import layout
 from specfleet.sim.fast.arrays import NO_DECKS, NewGenerator, set_delays, set_sizes, wires_of
 from specfleet.sim.fast.events import Array, Numbers, Record, Wires
-from specfleet.sim.fast.layout import (
-    A_HOME,
-    A_LAW,
-    A_MESSAGE,
-    A_POINT,
-    A_ROOFLINE,
-    A_ROW,
-    A_SAMPLE,
-    A_SERVER,
-    A_SERVING_CLOCK,
-    A_STATE,
-    A_TEXT,
-    A_TIMES,
-    AN_ATTENTION,
-    AN_EVENT,
-)
 from specfleet.sim.fast.numbers import DealtLengths, MultiplierSources, child
 from specfleet.sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots
 from specfleet.sim.fast.sums import COLUMNS, SAMPLED, WORK, Sums
@@ -45,7 +30,7 @@ ROWS, SAMPLE = 1 << 14, 1 << 17  # of a table of sums; values of a sample
 FIRST_MESSAGES, FIRST_ROWS = 16, 64
 FIRST_DECKS = 1 << 10  # streams of a closed loop drift apart
 ROUNDS = 256  # lengths of an open request
-MOST_SUMS = 1 << 20  # of the stations' times
+IN_CACHE, FEWEST, MOST_SUMS = 1 << 18, 1 << 10, 1 << 20  # sums of stations' times: cached ones, rows, all
 LATE = {"skip": SKIP, "decode": DECODE_LATE, "wait": WAIT}
 
 
@@ -88,19 +73,19 @@ def serving_of(fleet: Fleet, timed: int, recorded: bool) -> ServingArrays:
     tags = range(min(fleet.streams or count, math.lcm(N, M or 1)))  # they are dealt in turn
     pairs = [(fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags]
     wires, downs = wires_of(fleet, dict.fromkeys(pairs, FIRST_MESSAGES), int(requests.answers.max()), sources)
-    homes = np.zeros(len(pairs), dtype=A_HOME)
+    homes = np.zeros(len(pairs), dtype=layout.A_HOME)
     homes["target"] = [target for target, _ in pairs]
     homes["drafter"] = [N + drafter if M else -1 for _, drafter in pairs]
     homes["down"] = [downs.get(pair, -1) for pair in pairs]
     stations = _stations(fleet, sources, laws)
-    texts = np.zeros(count, dtype=A_TEXT)
+    texts = np.zeros(count, dtype=layout.A_TEXT)
     texts["prompt"], texts["goal"] = requests.prompts, requests.prompts + requests.answers
     texts["opens_s"] = requests.opens_s
     if M:
         numbers = np.arange(count)
         set_sizes(fleet, texts, numbers % fleet.streams if fleet.streams else numbers, numbers)
-    slots, clocks = _slots(fleet, stations, homes, count, timed), np.zeros(1, dtype=A_SERVING_CLOCK)
-    rows = np.zeros(fleet.streams, dtype=A_ROW)
+    slots, clocks = _slots(fleet, stations, homes, count, timed), np.zeros(1, dtype=layout.A_SERVING_CLOCK)
+    rows = np.zeros(fleet.streams, dtype=layout.A_ROW)
     rows["open_there"] = rows["ended_s"] = -1
     rows["request"] = rows["order"] = np.arange(fleet.streams)
     for name in homes.dtype.names or ():
@@ -119,7 +104,7 @@ def serving_of(fleet: Fleet, timed: int, recorded: bool) -> ServingArrays:
         texts=texts, streams=rows, stations=stations, slots=slots, limits=_limits(fleet),
         laws=laws.arrays(fleet.drafters.times), wires=wires,
         numbers=Numbers(sources.pool.array, at, to, drawn, decks, dealt),
-        heap=np.zeros(1 + len(stations) + len(wires.messages), dtype=AN_EVENT), clocks=clocks,
+        heap=np.zeros(1 + len(stations) + len(wires.messages), dtype=layout.AN_EVENT), clocks=clocks,
         sums=_sums(fleet, len(stations)), sources=sources, lengths=lengths,
     )  # fmt: skip
 
@@ -128,7 +113,7 @@ def with_rows(arrays: ServingArrays, needed: int) -> ServingArrays:
     """Return the arrays with so many more free rows, and at least twice as many as before."""
     rows, clock, drawn = arrays.streams, arrays.clocks[0], arrays.numbers.lengths
     more = max(needed, len(rows), FIRST_ROWS)
-    made = np.zeros(more, dtype=A_ROW)
+    made = np.zeros(more, dtype=layout.A_ROW)
     made["behind"] = np.arange(len(rows) + 1, len(rows) + more + 1)
     made["behind"][-1] = clock["free"]
     clock["free"], clock["frees"] = len(rows), clock["frees"] + more
@@ -143,9 +128,9 @@ def with_messages(arrays: ServingArrays, number: int) -> ServingArrays:
     wires, way = arrays.wires, arrays.wires.ways[number]
     order = way["start"] + (way["oldest"] + np.arange(way["room"])) % way["room"]
     more = int(way["room"]) + 2 * min(arrays.limits.max_num_seqs, len(arrays.slots.running))
-    messages = np.concatenate([wires.messages, wires.messages[order], np.zeros(more, dtype=A_MESSAGE)])
+    messages = np.concatenate([wires.messages, wires.messages[order], np.zeros(more, dtype=layout.A_MESSAGE)])
     way["start"], way["oldest"], way["room"] = len(wires.messages), 0, way["room"] + more
-    heap = np.concatenate([arrays.heap, np.zeros(len(messages) - len(wires.messages), dtype=AN_EVENT)])
+    heap = np.concatenate([arrays.heap, np.zeros(len(messages) - len(wires.messages), dtype=layout.AN_EVENT)])
     return arrays._replace(wires=wires._replace(messages=messages), heap=heap)
 
 
@@ -162,7 +147,7 @@ class LawTables:
     def add(self, time: StepTime) -> int:
         """Add a step time unless it is known; return its number."""
         if id(time) not in self.numbers:
-            terms = tuple([float(getattr(time, name)) for name in A_LAW.names or () if name != "roofline"])
+            terms = tuple([float(getattr(time, name)) for name in layout.A_LAW.names or () if name != "roofline"])
             self.laws.append((*terms, -1 if time.roofline is None else self._roofline(time.roofline)))
             self.numbers[id(time)] = len(self.laws) - 1
         return self.numbers[id(time)]
@@ -181,10 +166,10 @@ class LawTables:
         """Return the tables as arrays. All drafters have the same idle slowdown, and catch up alike."""
         idle = drafters[0].idle if drafters else NEVER_IDLE
         return Laws(
-            np.array(self.laws, dtype=A_LAW),
-            np.array(self.rooflines, dtype=A_ROOFLINE),
-            np.array(self.points, dtype=A_POINT),
-            np.array(self.attention, dtype=AN_ATTENTION),
+            np.array(self.laws, dtype=layout.A_LAW),
+            np.array(self.rooflines, dtype=layout.A_ROOFLINE),
+            np.array(self.points, dtype=layout.A_POINT),
+            np.array(self.attention, dtype=layout.AN_ATTENTION),
             np.array(idle.gaps_s, dtype=np.float64),
             np.array(idle.slowdowns, dtype=np.float64),
             float(drafters[0].catch_up_s) if drafters else 0.0,
@@ -194,7 +179,7 @@ class LawTables:
 def _stations(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Array:
     """Return the targets, then the drafters. Random generators are made in the order of `sim/network.py`."""
     N, M, drawn = fleet.verifiers.count, fleet.drafters.stations, sources_of(fleet.seed)
-    made = np.zeros(N + M, dtype=A_SERVER)
+    made = np.zeros(N + M, dtype=layout.A_SERVER)
     local = fleet.drafter_times(0) if fleet.verifiers.drafts is not None else None
     for number in range(N):
         times = fleet.verifier_times(number)
@@ -238,7 +223,7 @@ def _slots(fleet: Fleet, stations: Array, homes: Array, requests: int, timed: in
     running, works, members, ended, kinds, tokens = (np.zeros(places.sum(), dtype=np.int32) for _ in range(6))
     fed, context = (np.zeros(places.sum()) for _ in range(2))
     arrivals = np.arange(max(fleet.streams, 1), dtype=np.int32)
-    times = np.zeros(requests if requests <= timed else 1, dtype=A_TIMES)
+    times = np.zeros(requests if requests <= timed else 1, dtype=layout.A_TIMES)
     return Slots(running, works, members, ended, kinds, tokens, fed, context, arrivals, homes, times)
 
 
@@ -258,12 +243,13 @@ def _sums(fleet: Fleet, stations: int) -> Sums:
     """Return empty sums."""
     limits_s = {} if fleet.slo is None else fleet.slo.limits_s
     columns = 1 + len(WORK) * stations
-    states = np.zeros(2 + len(SAMPLED), dtype=A_STATE)
+    rows = max(IN_CACHE // columns, min(MOST_SUMS // columns, FEWEST)) // 2 * 2
+    states = np.zeros(2 + len(SAMPLED), dtype=layout.A_STATE)
     states["row"][:2], states["most"][:2] = -1, 1
     return Sums(
         np.zeros((ROWS, COLUMNS)),
-        np.zeros((max(min(ROWS, MOST_SUMS // columns // 2 * 2), 32), columns)),
-        np.zeros((len(SAMPLED), SAMPLE), dtype=A_SAMPLE),
+        np.zeros((max(min(ROWS, rows), 32), columns)),
+        np.zeros((len(SAMPLED), SAMPLE), dtype=layout.A_SAMPLE),
         states,
         np.array([limits_s.get(name, np.inf) for name in ("ttft", "tpot", "latency")] + [fleet.request_s]),
     )

@@ -182,17 +182,16 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
 
 
 @compiled_inline
-def end_group_step(
+def end_group(
     streams: Array, drafter: Record, wires: Wires, numbers: Numbers, heap: Array, clock: Record, log: StepLog,
     sums: Sums,
 ) -> None:  # fmt: skip
     """Send the drafts of a step, except for sessions that left while it ran; or note their prefills."""
-    service_s = drafter.duration_s - drafter.ending_s
     for number in range(drafter.members):
         part = log.parts[drafter.logged + number]
         row = streams[part.stream]
         if drafter.step == DRAFTING:
-            add_round(sums, clock.now_s, part.tokens, service_s, drafter.idle_gap_s, row.wait_s)
+            add_round(sums, drafter, clock.now_s, part.tokens, row.wait_s)
         if row.open_there != part.request:
             continue
         if drafter.step == PREFILL:

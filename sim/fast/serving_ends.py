@@ -90,8 +90,7 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
     heap: Array, clock: Record, log: StepLog, sums: Sums,
 ) -> None:  # fmt: skip
     """Commit the outcomes of a step; request the next drafts, or plan the draft that follows."""
-    start, drafting, kept = target.start, False, 0
-    verify_s = target.duration_s - target.ending_s
+    start, drafting, kept, closes = target.start, False, 0, False
     for place in range(start, start + target.members):
         stream, kind = slots.members[place], slots.kinds[place]
         row, accepted, finished = streams[stream], 0, False
@@ -103,7 +102,7 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
             part.accepted, part.round = accepted, row.round
             row.at_target_s = clock.now_s - row.arrived_s
             gained = min(accepted + 1, request.goal - row.committed)
-            add_verified(sums, clock.now_s, row.share_drafts, accepted, gained, verify_s)
+            add_verified(sums, target, clock.now_s, row.share_drafts, accepted, gained)
         row.computed += row.share - row.share_drafts + accepted
         if kind == DECODE and row.drafter >= 0 and row.committed + 1 < request.goal:
             add_commit(sums, clock.now_s, 1, request.goal - request.prompt)
@@ -113,6 +112,7 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
                 drop_work(target, slots, stream)
             finished = commit(row, request, target, accepted, clock, sums)
             if finished:
+                closes = True
                 if row.drafter >= 0 and row.epoch > 1:
                     send_leave(texts, streams, wires, numbers, heap, clock, stream)
                 slots.ended[start + target.ended] = stream
@@ -133,7 +133,8 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
         target.follows = DRAFTING if drafting else DRAFT_PREFILL
     else:
         send_results(texts, streams, target, slots, limits, clock, sums)
-    drop_finished(target, streams, slots)
+    if closes:
+        drop_finished(target, streams, slots)
 
 
 @compiled_inline
@@ -142,7 +143,6 @@ def end_draft_step(
     sums: Sums,
 ) -> None:  # fmt: skip
     """Let drafts wait for their verification, and the results of the step before leave."""
-    service_s = target.duration_s - target.ending_s
     for place in range(target.start, target.start + target.members):
         stream, tokens = slots.members[place], slots.tokens[place]
         row = streams[stream]
@@ -150,7 +150,7 @@ def end_draft_step(
             log.parts[target.logged + place - target.start].round = row.round = clock.rounds
             row.drafted_epoch = row.epoch
             clock.rounds += 1
-            add_round(sums, clock.now_s, tokens, service_s, target.idle_gap_s, -1.0)
+            add_round(sums, target, clock.now_s, tokens, -1.0)
         if row.granted:
             if row.epoch == 1:
                 row.first_s = clock.now_s

@@ -1,5 +1,6 @@
 """The event table and the tables of metrics, from the step log of the compiled loop of serving targets."""
 
+from functools import cache, partial
 from itertools import repeat
 
 import numpy as np
@@ -10,7 +11,7 @@ from specfleet.fleet.records.metrics.tables import COMMITTING, at_drafter, with_
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.events import DONE, DRAFT, DRAFTING, REQUEST, START, Array
-from specfleet.sim.fast.logged import FURTHER
+from specfleet.sim.fast.logged import FURTHER, REALS, WHOLES
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
 from specfleet.sim.fast.table import KINDS, columns_of, names_of, station_names, words_of
@@ -41,14 +42,14 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
 
 def rows_of(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, further: tuple[str, ...] = ()) -> Table:
     """Return the rows of some blocks of a log as a table, with further columns."""
-    columns, named = columns_of(serving, log, blocks), names_of(fleet)
-    count = len(columns["time_s"])
+    columns, named = cache(partial(columns_of, serving, log, blocks, bool(further))), names_of(fleet)
+    count = int(blocks["parts"].sum())
 
     def column(name: str) -> Column:
         if name in named:
-            return words_of(columns[name], named[name])
-        if name in columns:
-            numbers: Column = columns[name]
+            return words_of(columns()[name], named[name])
+        if name in (*REALS, *WHOLES):
+            numbers: Column = columns()[name]
             return numbers
         value = "simulated" if name == "origin" else Row._field_defaults[name]
         if isinstance(value, str):
@@ -86,7 +87,7 @@ def _at_drafters(fleet: Fleet, serving: ServingArrays, log: StepLog) -> dict[str
     blocks, parts, count = log.blocks, log.parts, int(serving.clocks["rounds"][0])
     asking, coming = (blocks[blocks["event"] == event] for event in (REQUEST, DRAFT))  # requests number the rounds
     drafting = (blocks["event"] == START) & (blocks["station"] >= fleet.verifiers.count)
-    begun = columns_of(serving, log, blocks[drafting])
+    begun = columns_of(serving, log, blocks[drafting], True)
     of, returned_s = parts["request"][asking["first"]], np.full(count, np.nan)
     order = np.argsort(of, kind="stable")
     follows = of[order[1:]] == of[order[:-1]]

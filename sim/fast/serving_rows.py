@@ -209,7 +209,7 @@ def plan_target_step(target: Record, streams: Array, slots: Slots, limits: Limit
 
 
 @compiled_inline
-def plan_draft_step(target: Record, streams: Array, slots: Slots, limits: Limits) -> None:
+def plan_draft(target: Record, streams: Array, slots: Slots, limits: Limits) -> None:
     """Plan the draft of the members of the step before."""
     target.step, target.follows = target.follows, NO_STEP
     for place in range(target.start, target.start + target.members):

@@ -79,15 +79,16 @@ def law_s(laws: Laws, number: int, tokens: float, context: float, rows: float, r
     return float(single_s + rows_s(laws, number, tokens, context, rows, row_tokens))
 
 
-@compiled
+@compiled_inline
 def timed_s(laws: Laws, number: int, slots: Slots, start: int, members: int) -> float:
     """Return the mean time of a step of one kind, as `timed` of `fleet.times.durations`."""
     tokens, context, fed = 0.0, 0.0, 0.0
     for place in range(start, start + members):
         tokens, context = max(tokens, slots.fed[place]), max(context, slots.context[place])
         fed += slots.fed[place]
-    further_s = rows_s(laws, number, tokens, context, float(members), fed - tokens)
-    law = laws.laws[number]
+    law, further_s = laws.laws[number], 0.0
+    if members > 1:
+        further_s = rows_s(laws, number, tokens, context, float(members), fed - tokens)
     if law.roofline >= 0:
         return law_s(laws, number, tokens, context, 1.0, 0.0) + further_s
     single_s = law.base_s + law.per_token_s * tokens

@@ -43,24 +43,29 @@ class Sums(NamedTuple):
 
 
 @compiled
+def begin_row(table: Array, state: Record) -> None:
+    """Begin the next row, after the sums of neighbours if all are full."""
+    state.row, state.moments = state.row + 1, 0
+    if state.row == len(table):
+        half = len(table) // 2
+        for row in range(half):
+            table[row, 0] = table[2 * row + 1, 0]
+            for column in range(1, table.shape[1]):
+                table[row, column] = table[2 * row, column] + table[2 * row + 1, column]
+        for row in range(half, len(table)):
+            for column in range(table.shape[1]):
+                table[row, column] = 0.0
+        state.row, state.most = half, 2 * state.most
+
+
+@compiled_inline
 def row_at(table: Array, state: Record, now_s: float) -> int:
     """Return the row of the present moment."""
-    if state.now_s == now_s and state.row >= 0:
-        return int(state.row)
-    if state.row < 0 or state.moments == state.most:
-        state.row, state.moments = state.row + 1, 0
-        if state.row == len(table):
-            half = len(table) // 2
-            for row in range(half):
-                table[row, 0] = table[2 * row + 1, 0]
-                for column in range(1, table.shape[1]):
-                    table[row, column] = table[2 * row, column] + table[2 * row + 1, column]
-            for row in range(half, len(table)):
-                for column in range(table.shape[1]):
-                    table[row, column] = 0.0
-            state.row, state.most = half, 2 * state.most
-    state.now_s, state.moments = now_s, state.moments + 1
-    table[state.row, 0] = now_s
+    if state.now_s != now_s or state.row < 0:
+        if state.row < 0 or state.moments == state.most:
+            begin_row(table, state)
+        state.now_s, state.moments = now_s, state.moments + 1
+        table[state.row, 0] = now_s
     return int(state.row)
 
 
@@ -101,24 +106,24 @@ def add_commit(sums: Sums, now_s: float, tokens: int, of: int) -> None:
 
 
 @compiled_inline
-def add_verified(sums: Sums, now_s: float, offered: int, accepted: int, gained: int, time_s: float) -> None:
+def add_verified(sums: Sums, target: Record, now_s: float, offered: int, accepted: int, gained: int) -> None:
     """Count the verification of a draft."""
     total = sums.totals[row_at(sums.totals, sums.states[0], now_s)]
     total[VERIFIED] += 1
     total[OFFERED] += offered
     total[ACCEPTED] += accepted
     total[GAINED] += gained
-    total[VERIFY_S] += time_s
+    total[VERIFY_S] += target.duration_s - target.ending_s
 
 
 @compiled_inline
-def add_round(sums: Sums, now_s: float, tokens: int, service_s: float, gap_s: float, wait_s: float) -> None:
-    """Count a round as its draft ends; `wait_s` is negative where drafts are not asked for."""
+def add_round(sums: Sums, station: Record, now_s: float, tokens: int, wait_s: float) -> None:
+    """Count a round as its draft ends at a station; `wait_s` is negative where drafts are not asked for."""
     total = sums.totals[row_at(sums.totals, sums.states[0], now_s)]
     total[DRAFTED] += 1
     total[TOKENS] += tokens
-    total[SERVICE_S] += service_s
-    total[GAP_S] += gap_s
+    total[SERVICE_S] += station.duration_s - station.ending_s
+    total[GAP_S] += station.idle_gap_s
     if wait_s >= 0:
         total[WAITS] += 1
         total[WAIT_S] += wait_s

@@ -1,6 +1,7 @@
 """The event table of the compiled loop, in batches."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.compiled import CODE, ready
 from specfleet.sim.fast.events import Array
-from specfleet.sim.fast.logged import REALS, WHOLES, expand
+from specfleet.sim.fast.logged import REALS, WHOLES, expand, spell
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
 
@@ -30,21 +31,22 @@ def names_of(fleet: Fleet) -> dict[str, list[str]]:
     return {"station": station_names(fleet), "event": EVENTS, "kind": KINDS}
 
 
-def columns_of(serving: ServingArrays, log: StepLog, blocks: Array) -> dict[str, Array]:
-    """Return the rows of some blocks of a log, column by column; words as numbers."""
+def columns_of(serving: ServingArrays, log: StepLog, blocks: Array, further: bool = False) -> dict[str, Array]:
+    """Return the rows of some blocks of a log, column by column, perhaps with `FURTHER` ones; words as numbers."""
     rows = int(blocks["parts"].sum())
     room = (-(-rows // 8) | 1) * 8  # an odd number of cache lines: columns do not displace each other
-    reals, wholes = np.empty((len(REALS), room)), np.empty((len(WHOLES), room), dtype=np.int64)
+    names = [columns if further else columns[:-2] for columns in (REALS, WHOLES)]
+    reals, wholes = np.empty((len(names[0]), room)), np.empty((len(names[1]), room), dtype=np.int64)
     arguments = CODE, serving.texts, serving.limits.streams, log.parts, blocks, reals, wholes
     ready(expand, *arguments)(*arguments)
-    return {name: column[:rows] for name, column in zip((*REALS, *WHOLES), (*reals, *wholes), strict=True)}
+    return {name: column[:rows] for name, column in zip(chain(*names), chain(reals, wholes), strict=True)}
 
 
 class RowBatches:
     """Batches of the event table. Constant columns share their memory."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self.words = {name: pa.array(words) for name, words in names_of(fleet).items()}
+        self.words = names_of(fleet)
         self.constants: dict[str, Array] = {}
         self.batches: list[pa.RecordBatch] = []
 
@@ -55,7 +57,7 @@ class RowBatches:
             if field.name not in written:
                 columns.append(self._constant(field, len(written["time_s"])))
             elif field.name in self.words:
-                columns.append(self.words[field.name].take(pa.array(written[field.name])))
+                columns.append(_spelled(written[field.name], self.words[field.name]))
             else:
                 columns.append(array_of(written[field.name], field.type))
         self.batches.append(pa.record_batch(columns, schema=SCHEMA))
@@ -73,8 +75,19 @@ class RowBatches:
 
     def counts(self, written: Array) -> dict[str, int]:
         """Return the number of rows by station, without stations that wrote none."""
-        counts = zip(self.words["station"].to_pylist(), written.tolist(), strict=True)
+        counts = zip(self.words["station"], written.tolist(), strict=True)
         return {name: count for name, count in counts if count}
+
+
+def _spelled(numbers: Array, names: Sequence[str]) -> pa.Array:
+    """Return an Arrow column of words from their places among `names`."""
+    words = [name.encode() for name in names]
+    starts, letters = np.cumsum([0, *map(len, words)], dtype=np.int32), np.frombuffer(b"".join(words), dtype=np.uint8)
+    ends = np.zeros(len(numbers) + 1, dtype=np.int32)
+    text = np.empty(len(numbers) * max(map(len, words)), dtype=np.uint8)  # more than is used, thus never in memory
+    arguments = CODE, numbers, letters, starts, ends, text
+    ready(spell, *arguments)(*arguments)
+    return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(ends), pa.py_buffer(text))
 
 
 def words_of(numbers: Integers, names: Sequence[str]) -> Words:

@@ -72,7 +72,7 @@ def print_answer(answer: "Plan") -> None:
         _print_methods(answer, source)
     else:
         columns = (
-            "targets", "depth", "", "tokens/s", "a user", "TPOT P99, ms", "TTFT P90, ms", "at once", "an hour",
+            "targets", "depth", "", "tokens/s in all", "a user", "TPOT P99, ms", "TTFT P90, ms", "at once", "an hour",
             "10^6 tokens",
         )  # fmt: skip
         rows = [(row.method, *_cells(row)) for row in answer.best()]
@@ -80,6 +80,8 @@ def print_answer(answer: "Plan") -> None:
         if answer.rule is not None:
             heading = (f"targets of {answer.rule.drafter}", *_of_a_star(columns))
             print_table("", heading, _by_targets(answer), texts=3)
+    if answer.commands:
+        say(f"start a target of this fleet (vLLM, SGLang), and measure it at its share of {answer.loads[0]}:")
     for command in answer.commands:
         say(command)
     print_notes(answer.notes)
@@ -114,10 +116,11 @@ def _by_targets(answer: "Plan") -> list[tuple[str, ...]]:
 def _print_methods(answer: "Plan", source: str) -> None:
     names = list(dict.fromkeys(row.method for row in answer.best()))
     cells = {(row.method, row.load): row for row in reversed(answer.best())}
+    whose = "the fleet" if "/s" in answer.loads[0] else "a target"
     columns = [load.removesuffix(" at each target") for load in answer.loads]
     for title, heading, text in (
-        (source, "tokens/s (TPOT, TTFT in ms; depth)", _text),
-        ("", "cost of 10^6 tokens", lambda row: f"{row.per_million:.3g} {row.standing}"),
+        (source, f"tokens/s of {whose} (mean TPOT, TTFT in ms; depth)", _text),
+        ("", "cost of 10^6 tokens", lambda row: f"{row.per_million:.3g} ({row.standing})"),
         ("", "KV cache that they need", lambda row: "no limit" if row.kv_share is None else f"{row.kv_share:.0%}"),
     ):
         rows = [

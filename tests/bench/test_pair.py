@@ -8,7 +8,7 @@ import torch
 
 from bench import pair
 from bench.harness import add_options
-from specfleet.engine.decoding.decode import decode_speculatively
+from bench.speculative import decode_speculatively
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.models import load_model
 from specfleet.engine.decoding.verify import Target

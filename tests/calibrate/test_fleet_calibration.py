@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 import msgspec
 
 from specfleet.calibration.measurements import Effort
-from specfleet.calibration.run import calibrate, pair_of, plan_of
+from specfleet.calibration.run import bench_of, calibrate, pair_of, plan_of
 from specfleet.engine.launch.serve import serve
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import InputError, UnsteadyHostError
@@ -41,7 +41,8 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(
     with monkeypatch.context() as patched:
         patched.setattr("specfleet.engine.node.build.load_model", loads_here)
         try:
-            profile = calibrate(scenario, tmp_path, tmp_path / "signals.parquet", TINY, stages.append)
+            bench = bench_of(scenario, tmp_path, TINY, stages.append, keep=True)
+            profile = calibrate(scenario, bench, tmp_path / "signals.parquet")
         except UnsteadyHostError as error:  # beside other tests; no time is asserted below
             profile = error.result
     expected = [stage.name for stage in plan_of(scenario, TINY)]

@@ -146,23 +146,6 @@ def test_lines_of_a_log_are_weighted_by_their_drafts(folder: Path, sessions: Ses
     assert mean_of(recording) == pytest.approx(1 + sum(together) / len(together), abs=DEPTH * 0.0005 + 1e-9)
 
 
-def test_aiperfs_pooled_histogram_is_read_too(tmp_path: Path) -> None:
-    pooled = {"0": 34, "1": 22, "3": 16}
-    content = {
-        "pooled_spec_decode_acceptance_histogram": pooled,
-        "total_spec_decode_steps": {"unit": "count", "avg": 72},
-    }
-    recording = read_aiperf([write(tmp_path / "profile_export_aiperf.json", json.dumps(content, indent=1))])
-    assert counted(recording) == (72, 70, 3)
-    totals = {"total_accepted_draft_tokens": {"avg": 70.0}, "total_draft_tokens": {"avg": 5.0 * 72}}
-    recording = read_aiperf([write(tmp_path / "all.json", json.dumps(content | totals, indent=1))])
-    assert (counted(recording), recording.counts.notes) == ((72, 70, 5), ())
-    for steps in (73, {"avg": 71.0}):
-        file = write(tmp_path / "wrong.json", json.dumps(content | {"total_spec_decode_steps": steps}, indent=1))
-        with pytest.raises(InputError, match=r"wrong.json: total_spec_decode_steps = 7[13] contradicts .* = 72"):
-            read_aiperf([file])
-
-
 def test_lengths_are_those_of_the_answers(folder: Path) -> None:
     sessions = [[(4, 2), (4, 0)], [(4, 4)]]
     assert vllm(folder, sessions).lengths == ((20, 5), (20, 6))

@@ -11,8 +11,8 @@ pytest.importorskip("transformers")
 from specfleet.calibration.host import calibrate
 from specfleet.calibration.loops import Elsewhere, run_loops
 from specfleet.calibration.measurements import Effort
+from specfleet.calibration.run import bench_of, loops_name
 from specfleet.calibration.run import calibrate as calibrate_scenario
-from specfleet.calibration.run import loops_name
 from specfleet.calibration.stages import Asked
 from specfleet.engine.launch.bodies import LESS_MEMORY
 from specfleet.experiments.notes import notes_of
@@ -131,8 +131,9 @@ def test_notes_of_kept_stages_are_in_the_profile(
             ((simulated, _),) = host.in_process(f"{loop.workload.streams} requests", run_loops, [loop])
             return simulated
 
-        server, kept = Elsewhere(run, "a server", (5,), notes), (tmp_path / "kept", tmp_path / "signals")
-        return calibrate_scenario(scenario, *kept, EFFORT, host.reported.append, elsewhere=server)
+        server = Elsewhere(run, "a server", (5,), notes)
+        bench = bench_of(scenario, tmp_path / "kept", EFFORT, host.reported.append, elsewhere=server, keep=True)
+        return calibrate_scenario(scenario, bench, tmp_path / "signals")
 
     with pytest.raises(RuntimeError):
         calibrated_elsewhere()

@@ -16,7 +16,7 @@ import msgspec
 
 from specfleet.calibration.measurements import Effort
 from specfleet.calibration.run import TURNS, WARM_UP, concurrent, loops_name, plan_of
-from specfleet.calibration.stages import Asked, Kept, Stage, Stages, clear, provenance_of, stage_file
+from specfleet.calibration.stages import Asked, Kept, Stages, clear, provenance_of, stage_file
 from specfleet.calibration.steadiness import unsteady
 from specfleet.engine.launch.bodies import LESS_MEMORY, plain_body
 from specfleet.engine.launch.processes import NodeProcess
@@ -107,12 +107,12 @@ def test_a_killed_process_lacks_memory_and_a_crashed_one_has_a_bug() -> None:
             node.end()
 
     stages, killed = Stages(Kept(None)), partial(ended_by, signal.SIGKILL)
-    assert stages.take(Stage("two", killed, int, without="contention")) is None
+    assert stages.take("two", killed, "contention") is None
     assert stages.left_out["contention"] == "two: target 2 was killed by SIGKILL, as Linux kills what has no memory"
     with pytest.raises(DeviceMemoryError, match=rf"^target 2 was killed by SIGKILL, as .*; {LESS_MEMORY}$"):
-        stages.take(Stage("one", killed, int))
+        stages.take("one", killed)
     with pytest.raises(NodeDiedError, match="killed by SIGSEGV") as crashed:
-        stages.take(Stage("two", partial(ended_by, signal.SIGSEGV), int, without="contention"))
+        stages.take("two", partial(ended_by, signal.SIGSEGV), "contention")
     assert not isinstance(crashed.value, NodeKilledError)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench.decoding import RULES, rule_of
-from specfleet.engine.decoding.decode import decode_speculatively
+from bench.speculative import decode_speculatively
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.graphs import Graphs
 from specfleet.engine.decoding.models import CausalLM, load_model

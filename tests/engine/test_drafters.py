@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from bench.speculative import decode_speculatively
 from specfleet.engine.decoding.cache import shape_of
-from specfleet.engine.decoding.decode import decode_speculatively
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
 from specfleet.engine.decoding.lookup import LookupDrafter, continuation

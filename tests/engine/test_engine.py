@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specfleet.engine.decoding.decode import decode_speculatively
+from bench.speculative import decode_speculatively
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.models import load_model
 from specfleet.engine.decoding.verify import Target

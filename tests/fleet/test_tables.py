@@ -14,7 +14,7 @@ from specfleet.experiments.notes import notes_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, roofline_of
 from specfleet.fleet.hardware.profile import beside, placed_of
-from specfleet.fleet.hardware.tables import COUNTS, FILE, MODULE, SCHEMA, Measured, tables_at
+from specfleet.fleet.hardware.tables import COUNTS, FILE, MODULE, SCHEMA, Measured, experts_of, tables_at
 from specfleet.fleet.scenario.reading import make_scenario
 
 PLACE = "minimax-m2@4xh100:fp8"
@@ -99,6 +99,26 @@ def test_what_no_table_has_stays_a_roofline(place: str, engine: str) -> None:
     placed = placed_of(place, engine)
     assert placed.tabled is None
     assert "target.experts" not in specfleet.estimate(place, engine=engine).sources
+
+
+def test_experts_that_cannot_be_split_are_held_whole(package: Path) -> None:
+    """8 devices would have 192 of 1,536 numbers each, which are no blocks of 128; 4 have 384, three of them."""
+    write(package, "0.3.0", sizes=(3072, 1536, 8, 256, 1, 8))
+    write(package, "0.4.0", {1: 9.0, 2: 9.0}, sizes=(3072, 1536, 8, 256, 1, 4))
+    whole, split = placed_of(PLACE.replace("4x", "8x")).tabled, placed_of(PLACE).tabled
+    assert whole is not None
+    assert split is not None
+    assert (whole.times_s, split.times_s) == (tuple(time_ms / 1e3 for time_ms in TIMES_MS.values()),) * 2
+
+
+@pytest.mark.usefixtures("package")
+def test_the_first_precision_that_a_device_has_counts() -> None:
+    placed = placed_of(PLACE)
+    for names, least_s in ((("absent", "fp8_block", "bfloat16"), 0.03e-3), (("bfloat16", "fp8_block"), 0.03e-6)):
+        engine = msgspec.structs.replace(placed.engine, tabled_experts={"fp8": names})
+        measured = experts_of(placed.shape, 4, "fp8", placed.device, engine)
+        assert measured is not None
+        assert measured.times_s[0] == pytest.approx(least_s)
 
 
 @pytest.mark.usefixtures("package")

@@ -17,7 +17,7 @@ import pytest
 
 from specfleet.calibration.loops import run_loops
 from specfleet.calibration.measurements import Effort
-from specfleet.calibration.run import calibrate
+from specfleet.calibration.run import bench_of, calibrate
 from specfleet.calibration.stages import USUAL, Asked
 from specfleet.engine.launch.processes import ENDED
 from specfleet.fleet.acceptance.models import Recorded
@@ -123,7 +123,7 @@ class PretendedHost:
         self, scenario: Scenario, folder: Path, effort: Effort = SMALL, asked: Asked = USUAL
     ) -> HardwareProfile:
         signals, says = folder.parent / "signals.parquet", (self.reported.append, self.lines.append)
-        return calibrate(scenario, folder, signals, effort, *says, asked=asked)
+        return calibrate(scenario, bench_of(scenario, folder, effort, *says, asked=asked, keep=True), signals)
 
     def replace_engine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let calibrations run here instead of on the engine."""

@@ -191,7 +191,7 @@ def test_predictions_ignore_the_measured_amusd_run(tmp_path: Path, monkeypatch: 
         for changes in ({}, {"amusd": own | {"accepted_tokens": [3] * 250 + [1] * 50}})
     )
     predicted = [(old, new) for old, new in zip(before, after, strict=True) if old.kind == "predicted"]
-    assert {old.case["from"] for old, _ in predicted} == {"(a) sd alone"}
+    assert {old.case["from"] for old, _ in predicted} == {"sd alone"}
     measured = {old.quantity for old, new in predicted if old.paper != new.paper}
     assert measured == {"total_s", "accepted a verification", "energy, J/token"}
     assert [new.ours for _, new in predicted] == [old.ours for old, _ in predicted]

@@ -1,12 +1,10 @@
 """The compiled loop: when it runs, what it refuses, and its compilation."""
 
 import ast
-import os
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import msgspec
@@ -24,7 +22,7 @@ from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.fast.compiled import COMPILING, compiled_loop
 from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
-from tests.helpers.processes import ROOT
+from tests.helpers.processes import ROOT, ended, start
 from tests.helpers.stars import star
 from tests.helpers.values import keys_below, values_of
 from tests.sim.test_keys import CORNERS, EXAMPLES, corner
@@ -143,25 +141,6 @@ def test_auto_loads_the_loop_when_it_pays(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.slow
-def test_compilation_is_announced_once_per_machine(tmp_path: Path) -> None:
-    program = (
-        "from specfleet.sim.run import simulate\n"
-        "from tests.helpers.stars import star\n"
-        "print(simulate(star(), path='fast').digest())\n"
-    )
-    outcomes = [
-        subprocess.run(
-            [sys.executable, "-c", program], env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
-            capture_output=True, text=True, check=True,
-        )
-        for _ in range(2)
-    ]  # fmt: skip
-    assert [outcome.stderr for outcome in outcomes] == [COMPILING, ""]
-    assert {outcome.stdout.strip() for outcome in outcomes} == {simulate(star(), path="simpy").digest()}
-    assert list(tmp_path.rglob("serving.run_serving-*.nbi"))
-
-
-@pytest.mark.slow
 def test_loops_are_compiled_anew_after_a_change_of_a_function(tmp_path: Path) -> None:
     """Numba's cache alone does not see changes in other files than that of the loop."""
     loop = (
@@ -179,14 +158,37 @@ def test_loops_are_compiled_anew_after_a_change_of_a_function(tmp_path: Path) ->
         (tmp_path / "called.py").write_text(
             f"from specfleet.sim.fast.compiled import compiled\n\n\n@compiled\ndef changed(x):\n    return {change}\n"
         )
-        command = [sys.executable, str(tmp_path / "loop.py")]
-        paths = {
-            "PYTHONPATH": os.pathsep.join([str(Path(layout.__file__).parents[3]), str(tmp_path)]),
-            "NUMBA_CACHE_DIR": str(tmp_path),
-        }
-        return subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, check=True).stdout
+        return ended(start(tmp_path / "loop.py", env={"NUMBA_CACHE_DIR": str(tmp_path)}))[1]
 
     assert [outcome(change) for change in ("x + 1", "x + 1", "x - 1")] == ["11 0\n", "11 1\n", "9 0\n"]
+
+
+def test_processes_that_begin_together_compile_once(tmp_path: Path) -> None:
+    """Two wait for a process that holds the lock until it is killed; a later one neither compiles nor says so."""
+    (tmp_path / "loop.py").write_text(
+        "import sys, time\n"
+        "from specfleet.sim.fast.compiled import compiled_loop, in_turn, ready\n\n\n"
+        "@compiled_loop\n"
+        "def run(x):\n"
+        "    return x + 1\n\n\n"
+        "print('begun', flush=True)\nif sys.argv[1] == 'holds':\n"
+        "    with in_turn(run.stats.cache_path):\n"
+        "        print('holds', flush=True)\n        time.sleep(60)\n"
+        "print(ready(run, 10)(10), sum(run.stats.cache_hits.values()))\n"
+    )
+
+    def begin(what: str, *lines: str) -> Popen[str]:
+        begun = start(tmp_path / "loop.py", what, env={"NUMBA_CACHE_DIR": str(tmp_path)})
+        assert begun.stdout is not None
+        assert [begun.stdout.readline() for _ in lines] == list(lines)
+        return begun
+
+    with begin("holds", "begun\n", "holds\n") as holder:
+        waiting = [begin("waits", "begun\n") for _ in range(2)]
+        holder.kill()
+    outcomes = sorted(ended(process)[1:] for process in waiting)
+    assert outcomes == [("11 0\n", COMPILING), ("11 1\n", COMPILING)]
+    assert ended(begin("waits", "begun\n"))[1:] == ("11 1\n", "")
 
 
 def test_compiled_code_is_in_one_folder() -> None:

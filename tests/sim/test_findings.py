@@ -27,7 +27,7 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim import run as runs
 from specfleet.sim.fast import run, serving_arrays, table
 from specfleet.sim.fast.choice import unsupported_in
-from specfleet.sim.fast.logged import expand
+from specfleet.sim.fast.logged import expand, spell
 from specfleet.sim.fast.run import simulate_findings, simulate_records
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.fast.serving_findings import rows_of
@@ -180,8 +180,8 @@ def test_the_loop_is_compiled_for_one_set_of_types(monkeypatch: pytest.MonkeyPat
     for drafters in ({"count": 0}, {"place": "target"}):
         simulate(star(drafters=drafters, workload={"streams": 8}), path="fast")
         simulate_findings(resolve(star(drafters=drafters, workload={"streams": 8})))
-    loops: tuple[Any, ...] = (run_serving, expand)
-    assert [len(loop.overloads) for loop in loops] == [1, 1]
+    loops: tuple[Any, ...] = (run_serving, expand, spell)
+    assert [len(loop.overloads) for loop in loops] == [1, 1, 1]
 
 
 def test_sweep_cells_of_the_loop_keep_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from specfleet.experiments.console.exits import STATUSES
 from specfleet.fleet.records.run import read_run
 from tests.helpers.cli import all_commands
 from tests.helpers.marks import slow
 from tests.helpers.processes import SIGNALS, assert_ended_by, ended, eventually, specfleet, start, tell
+from tools.reference.__main__ import STATUSES
 
 COMMANDS = all_commands()
 SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]

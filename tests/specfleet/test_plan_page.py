@@ -22,7 +22,7 @@ COMMANDS = [
 (SHOWN,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 LIMIT_S = 500
 TURNS = "depths, a drafter elsewhere pays"
-NOT_ALWAYS = ("turns", "vLLM by load", "SGLang by load")
+NOT_ALWAYS = ("turns", "schedule")
 DISAGREE = 1  # what a busy host makes of a comparison
 
 

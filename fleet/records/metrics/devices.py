@@ -25,26 +25,17 @@ def busy_s(window: Window, steps: Table) -> Floats:
 
 
 def energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Metric]:
-    """Energy of all devices over the window: by the profile's power and each device's steps.
+    """Energy of all devices over the window: by the profile's power and each device's steps, one at a time.
 
     - `tokens`: committed tokens in each batch of the window.
     """
     fleet, others = findings.fleet, findings.other_steps
     devices, power = devices_of(fleet), fleet.power
-    if power is None:
+    if power is None or any(device.sharing == "contended" for device in fleet.devices.values()):
         return {}
     prefills, rest = others.kind.among("draft_prefill"), ~others.kind.among("", "draft_prefill")
-    on_target = fleet.verifiers.device
-    drafting = fleet.drafters.device if fleet.verifiers.drafts is None else on_target
-    placed = (drafting, findings.draft_steps), (drafting, others.where(prefills)), (on_target, others.where(rest))
-    contended = [name for name, device in fleet.devices.items() if device.sharing == "contended"]
-    draft_s, prefill_s, other_s = (
-        _shared_s(window, steps, [table for name, table in placed if name == device])
-        if device in contended
-        else busy_s(window, steps)
-        for device, steps in placed
-    )
-    draft_s = draft_s + prefill_s
+    draft_s = busy_s(window, findings.draft_steps) + busy_s(window, others.where(prefills))
+    other_s = busy_s(window, others.where(rest))
     of_target = fleet.target_power or power
     energy_j = draft_s * power.draft_w + other_s * of_target.verify_w
     for count, working_s, idle_w in zip(devices, (draft_s, other_s), (power.idle_w, of_target.idle_w), strict=True):
@@ -53,19 +44,6 @@ def energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Metr
         "power_w": window.rate(energy_j, "W"),
         "energy_j_per_token": window.ratio(energy_j, tokens, "J/token"),
     }
-
-
-def _shared_s(window: Window, steps: Table, together: Sequence[Table]) -> Floats:
-    """Return the time of steps within each batch, where k steps of a device at once count 1 / k of it each."""
-    begun_s, ended_s = (np.concatenate([getattr(table, name) for table in together]) for name in ("begun_s", "ended_s"))
-    times_s, place = np.unique(np.concatenate([begun_s, ended_s, window.edges_s]), return_inverse=True)
-    changes = np.repeat([1, -1, 0], [len(begun_s), len(ended_s), len(window.edges_s)])
-    active = np.maximum(np.cumsum(np.bincount(place, changes)), 1)
-    clock_s = np.append(0.0, np.cumsum(np.diff(times_s) / active[:-1]))
-    begun_s, ended_s, edges_s = (
-        np.interp(moments_s, times_s, clock_s) for moments_s in (steps.begun_s, steps.ended_s, window.edges_s)
-    )
-    return Window(edges_s).within(begun_s, ended_s)
 
 
 def cost(window: Window, fleet: Fleet, tokens: Floats) -> dict[str, Metric]:

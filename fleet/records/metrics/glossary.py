@@ -89,7 +89,7 @@ METRICS = (
             "vLLM leaves out rounds without a draft, which count as 1 here.",
             "E[l(d)] + 1", "(1 - beta^(d + 1)) / (1 - beta) for one beta"),
     Meaning("acceptance_rate", "share", "Accepted draft tokens over those drafted and verified; of trees, levels."),
-    Meaning("power_w", "W", "Power of all devices by the profile and what each does; of steps at once, the mean."),
+    Meaning("power_w", "W", "Power of all devices by the profile and what each does; none where steps run at once."),
     Meaning("energy_j_per_token", "J/token", "Energy of all devices for each committed token.",
             "", "power_w / throughput", "AMUSD"),
     Meaning("measured_energy_j_per_token", "J/token", "Energy of the measured devices by their counters, for all their "

@@ -7,7 +7,7 @@ import shlex
 import numpy as np
 import pytest
 
-from specfleet.experiments.plan.commands import schedule_options
+from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Load
 from specfleet.experiments.plan.depths import Depths, chosen
 from specfleet.experiments.plan.ranges import ANY, RUNS, WIDEST, Errors, Ranges, accepting, errors_of
@@ -35,19 +35,27 @@ def test_level_depths_stand_beside_what_others_lose(times: dict[int, float], sai
 
 def test_a_depth_is_kept_as_long_as_it_is_level() -> None:
     times = [{2: 1.0, 3: 1.0}, {2: 1.1, 3: 1.005, 4: 1.0}, {1: 1.0, 2: 1.0, 3: 1.3}]
-    assert chosen([Depths(Load(each=8), 8.0, of_load) for of_load in times]) == [3, 3, 1]
+    by_load = [Depths(Load(each=8), 8.0, of_load) for of_load in times]
+    assert chosen(by_load) == [3, 3, 1]
+    assert chosen(by_load, 2) == [2, 3, 2]  # the planned one is kept wherever it is level
 
 
-def test_a_schedule_has_one_depth_for_every_batch() -> None:
+def test_commands_have_one_depth_for_every_batch() -> None:
     (_, head), (_, small) = candidates(TARGET, HEAD), candidates(TARGET, "llama-3.2-1b")
-    vllm, sglang = (shlex.split(option, comments=True) for option in schedule_options(head, BY_LOAD))
-    config = json.loads(vllm[1])
-    table = config["num_speculative_tokens_per_batch_size"]
-    assert table == [[1, 16, 5], [17, 64, 3], [65, 1024, 0]]
+    schedule = make_schedule(head, BY_LOAD)
+    assert schedule is not None
+    assert schedule.text.endswith("requests at once at a target; simulated: changes between 8 and 32, 32 and 128")
+    commands = server_commands(head, 3, 8, "8 in flight", schedule)
+    vllm, sglang = (shlex.split(command, comments=True) for command in commands)
+    config = json.loads(vllm[-1])
+    assert config["num_speculative_tokens_per_batch_size"] == [[1, 16, 5], [17, 64, 3], [65, 1024, 0]]
     assert config["num_speculative_tokens"] == 5
-    assert json.loads(sglang[1]) == {str(first): {"candidate_steps": [depth]} for first, _, depth in table}
-    assert len(list(schedule_options(small, BY_LOAD))) == 1  # SGLang changes the depth of heads alone
-    assert list(schedule_options(head, BY_LOAD[:2])) == []
+    assert json.loads(sglang[1]) == {str(first): {"candidate_steps": [depth]} for first, _, depth in schedule.table}
+    assert sglang[2:6] == [">", "k.json", "&&", "python"]
+    assert all("limits fit 8 in flight" in command for command in commands)
+    assert "adaptive" not in server_commands(small, 3, 8, "", schedule)[1]  # SGLang changes the depth of heads alone
+    assert [command.partition(" or newer")[0].rpartition(" ")[2] for command in commands] == ["0.24", "0.5.14"]
+    assert make_schedule(head, BY_LOAD[:2]) is None
 
 
 def test_acceptance_falls_at_every_position() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from specfleet.experiments.plan.goals import parse_least, parse_slo
-from specfleet.experiments.plan.prices import read_prices
+from specfleet.experiments.plan.prices import OF_COST, read_prices
 from specfleet.experiments.plan.texts import read_budget
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.cost import Cost, per_million_tokens
@@ -37,8 +37,8 @@ PLACES = ["a@h100", "a@4xl4:fp8", "b@l4", "b@rtx-4090"]
 
 def test_prices_count_all_devices_of_each_place() -> None:
     prices = {"a@h100": 3.0, "a@4xl4:fp8": 2.0, "b@l4": 0.5, "b@rtx-4090": 0.4}
-    assert read_prices(["h100=3,l4=0.5,rtx-4090=0.4"], PLACES) == (prices, "cost")
-    assert read_prices(["H100=3"], ["a@2xH100"]) == ({"a@2xH100": 6.0}, "cost")
+    assert read_prices(["h100=3,l4=0.5,rtx-4090=0.4"], PLACES) == (prices, OF_COST)
+    assert read_prices(["H100=3"], ["a@2xH100"]) == ({"a@2xH100": 6.0}, OF_COST)
     assert read_budget("8xH100,2xL4") == {"h100": 8, "l4": 2}
     four = ["a@4xh100", "b@l4"]
     assert read_prices(["h100=700W,l4=72W"], four) == ({"a@4xh100": 2800.0, "b@l4": 72.0}, "Wh")

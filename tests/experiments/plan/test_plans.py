@@ -99,7 +99,7 @@ def test_a_star_is_answered_by_its_targets(star: Plan) -> None:
     assert {row.targets for row in star.rows if row.drafters} == {1, 2, 3, 4}
     assert star.rule is not None
     assert f"N_full = {star.rule.N_full}" in star.lines[3]
-    assert "for one request at a time at each target" in star.lines[3]
+    assert f"at depth {star.rule.depth}, for one request at a time at each target, " in star.lines[3]
     assert star.chosen.per_million == min(
         row.per_million for row in star.best() if not row.standing.startswith("misses")
     )
@@ -112,7 +112,7 @@ def test_a_drafter_elsewhere_pays_up_to_the_link_where_others_cost_as_little() -
         r"from (\d) targets? .*to a link of ([\d.]+) ms \(equations\); a simulation on that link: (.*)", line
     )
     assert pays is not None, line
-    gap = re.sub(r"\+(\d+)% cost", r"\1", pays[3])
+    gap = re.sub(r"(\d+)% dearer a token", r"\1", pays[3])
     assert gap == "level" or int(gap) <= 10  # none by equations
     apart = [row for row in found.rows if row.drafters and row.targets == int(pays[1]) * row.drafters]
     plain = next(row for row in found.rows if not row.depth)
@@ -134,7 +134,7 @@ def test_a_users_goal_is_shown_in_tokens_a_second(star: Plan, tmp_path: Path) ->
     assert goal.value == pytest.approx(1 / star.chosen.metrics["tpot_s"].value)
     write_answer(star, tmp_path)
     page = specfleet.report(tmp_path)
-    assert "tokens/s a user" in page
+    assert f"{goal.value:.4g} tokens/s a user, goal 60, {goal.state}" in page
     assert "0.01667" not in page
 
 
@@ -224,7 +224,8 @@ def test_the_best_method_costs_least_and_has_a_command(
         assert best.standing == "best"
         assert best.per_million <= min(row.per_million for row in others)
         assert best.method in methods.lines[0]
-    assert any(line.startswith("serve: vllm serve llama-3.1-8b --max-model-len 1024 ") for line in methods.lines)
+    begins = "serve at 1 to 4 in flight at each target: vllm serve llama-3.1-8b --max-model-len 1024 "
+    assert any(line.startswith(begins) for line in methods.lines)
     print_answer(methods)
     assert "prompt lookup" in capsys.readouterr().out
     axes = draw("plan", methods, tmp_path / "plan.png").axes[0]
@@ -237,6 +238,16 @@ def test_hopeless_drafts_are_turned_off() -> None:
     (line,) = [line for line in found.lines if line.startswith("depths: prompt lookup: ")]
     assert line.count("off level") + line.count("off best") == 2
     assert "no speculation" in found.lines[0]
+
+
+def test_what_is_assumed_of_a_question_is_said() -> None:
+    options: dict[str, Any] = {"target": TARGET, "draft": ["lookup", HEAD], "in_flight": 1, "jobs": 1}
+    found = specfleet.plan(None, {"workload.new_tokens": 40, "drafters.depth": 2}, acceptance="0.5", **options)
+    assert found.title.endswith("tokens, answers of about 40 (defaults: --set workload.prompt_tokens=N)")
+    assert f"acceptance: one for lookup and {HEAD}, which differ; --acceptance lookup=... states it" in found.notes
+    stated = specfleet.plan(None, SMALL | {"drafters.depth": 2}, acceptance=["0.5", "lookup=0.1"], **options)
+    assert stated.title.endswith("answers of about 48")
+    assert not any("one for" in note for note in stated.notes)
 
 
 def test_a_candidate_without_room_is_left_out_with_a_note() -> None:

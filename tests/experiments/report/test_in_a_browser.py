@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import specfleet
+from specfleet.experiments.report.page import ReportPage, html_of
 from tests.helpers.browser import NEEDS_ONE, value_in
 
 pytestmark = NEEDS_ONE
@@ -44,8 +45,23 @@ def test_a_heading_sorts_its_column_both_ways(page: Path, column: int) -> None:
         assert shown == sorted(shown, reverse=direction == "descending")
 
 
+def test_a_button_selects_its_command(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(html_of(ReportPage("t", "k", (), "s", (), (), (), (("start", "a 'b' <c>"), ("measure", "d")))))
+    clicked = "(document.querySelector('.command button').click(), getSelection().toString())"
+    assert value_in(page, clicked) == "a 'b' <c>"
+
+
 def test_on_a_phone_nothing_is_wider_than_the_window(page: Path) -> None:
     assert value_in(page, "document.body.style.width = '390px', document.querySelector('main').scrollWidth") <= 390
+
+
+def test_a_phone_sees_small_drawings_in_readable_letters(page: Path) -> None:
+    sizes = "[...document.querySelectorAll('figure svg')].filter(e => e.clientWidth).map(e => e.clientWidth)"
+    letters = "Math.min(...[...document.querySelectorAll('.narrow text')].map(e => e.getBoundingClientRect().height))"
+    wide, (widths, least) = value_in(page, sizes), value_in(page, f"[{sizes}, {letters}]", "(max-width: 560px)")
+    assert len(widths) == len(wide) >= 3
+    assert least > 8
 
 
 def test_on_paper_tables_are_whole(page: Path) -> None:

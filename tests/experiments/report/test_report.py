@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from matplotlib.figure import Figure
 
 import specfleet
 from specfleet.experiments.report.page import LABELS, MAX_ROWS, Grid, ReportPage, html_of
@@ -75,7 +76,7 @@ def test_a_page_is_whole_small_and_the_same_each_time(
 ) -> None:
     parsed = Parsed(pages[kind])
     assert (parsed.open, parsed.misfits) == ([], [])
-    assert parsed.count("img") >= 1
+    assert parsed.count("svg") >= 2, "a drawing for a wide window, and one for a phone"
     assert parsed.count("table") >= 2
     ids = [attrs["id"] for _, attrs in parsed.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -90,23 +91,44 @@ def test_nothing_in_a_page_asks_for_more(kind: str, pages: dict[str, str]) -> No
     parsed = Parsed(pages[kind])
     for _, attrs in parsed.tags:
         for name in ("src", "href", "xlink:href", "action", "srcset", "poster", "data"):
-            assert (attrs.get(name) or "data:").startswith("data:")
+            assert (attrs.get(name) or "data:").startswith(("data:", "#"))
     (policy,) = [attrs["content"] for _, attrs in parsed.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
     assert policy.startswith("default-src 'none';")
-    loading = r"https?://|@import|url\(|fetch\(|XMLHttpRequest|WebSocket|importScripts|sendBeacon"
+    loading = r"https?://|@import|url\((?!#)|fetch\(|XMLHttpRequest|WebSocket|importScripts|sendBeacon"
     assert not re.search(loading, pages[kind])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_answer_comes_first_and_numbers_have_labels(kind: str, pages: dict[str, str]) -> None:
     text = pages[kind]
-    assert text.index('class="answer"') < text.index("<img") < text.index("<table")
+    assert text.index('class="answer"') < text.index("<svg") < text.index("<table")
     chips = set(re.findall(r'<td><span class="chip (\w+)">', text))
     assert chips <= set(LABELS)
     assert "simulated" in chips
     assert "measured" not in chips
     assert chips & {"stated", "assumed", "fitted"}, "the numbers of the profile are labelled, too"
     assert "The resolved scenario" in text
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    grid = Grid("T", ("a", "b", "c, ms"), [("x", None, 1.0), ("y", "", float("nan"))])
+    page = html_of(ReportPage("t", "k", (), "s", (), (grid,), ("Run it.",), (("start", "echo '<a>'"),)))
+    assert re.findall(r'<th scope="col"( class="n")?><button type="button">([^<]*)<', page) == [
+        ("", "a"), (' class="n"', "c, ms")
+    ]  # fmt: skip
+    assert '<pre>echo &#x27;&lt;a&gt;&#x27;</pre><button type="button">Copy</button>' in page
+
+
+def test_drawings_of_a_page_share_no_id_and_no_clip() -> None:
+    def drawn() -> Figure:
+        figure = new_figure(6, 3)
+        figure.subplots().plot([1, 2], [1, 2])
+        return figure
+
+    page = html_of(ReportPage("t", "k", (), "s", ((drawn(), "one"), (drawn(), "two")), ()))
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids)) > 100
+    assert set(re.findall(r"(?:url\(|href=\")#([^)\"]+)", page)) <= set(ids)
 
 
 def test_a_sweep_shows_every_cell_and_names_the_best(results: dict[str, Path], pages: dict[str, str]) -> None:
@@ -161,7 +183,7 @@ def test_all_text_is_escaped(tmp_path: Path) -> None:
     parsed, plain = Parsed(page), Parsed(html_of(ReportPage("a", "a", (("a", "a"),), "a", ((figure, "a"),), ())))
     assert parsed.misfits == []
     assert parsed.count("script") == plain.count("script") == 1
-    assert parsed.count("img") == plain.count("img") == 1
+    assert parsed.count("svg") == plain.count("svg") == 2
     assert NASTY in parsed.text
     named = tmp_path / "run.parquet"
     specfleet.simulate("star", {"name": NASTY[:60], "workload.requests": 12}).save(named)
@@ -181,7 +203,7 @@ def test_a_sweep_of_three_keys_has_figures_of_what_its_best_cell_has(
 ) -> None:
     vary = {"verifiers.count": [1, 2], "drafters.depth": [3, 5]} | third
     specfleet.sweep("star", vary, {"workload.requests": 24}, out=tmp_path, seeds=1, jobs=1)
-    assert 1 <= Parsed(specfleet.report(tmp_path)).count("img") <= 3
+    assert 1 <= Parsed(specfleet.report(tmp_path)).count("figure") <= 3
 
 
 def test_a_page_has_the_cells_of_the_last_sweep_alone(tmp_path: Path) -> None:
