@@ -25,7 +25,7 @@ from specfleet.fleet.inputs.text import reason
 from specfleet.fleet.records.columns import Table, array_of, numbers_of
 from specfleet.fleet.records.power import DeviceCurve
 from specfleet.fleet.records.recorder import Log
-from specfleet.fleet.records.schema import SCHEMA
+from specfleet.fleet.records.schema import LATER, SCHEMA
 from specfleet.fleet.scenario.names import World
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
@@ -102,6 +102,8 @@ class Run(msgspec.Struct, frozen=True):
             if pa.types.is_string(column.type):
                 digest.update("\n".join(column.to_pylist()).encode())
             elif pa.types.is_list(column.type):
+                if name in LATER and not len(pc.list_flatten(column)):
+                    continue
                 for part in (pc.list_value_length(column).cast(pa.int64()), pc.list_flatten(column)):
                     digest.update(numbers_of(part).tobytes())
             else:
@@ -181,7 +183,7 @@ def write_run(run: Run, path: Path) -> None:
 
 def read_run(path: Path) -> Run:
     """Read a run; InputError if the file is missing, is not a run, or is damaged."""
-    table = read_table(path, SCHEMA, "run")
+    table = read_table(path, SCHEMA, "run", LATER)
     metadata = table.schema.metadata or {}
     if b"specfleet" not in metadata:
         raise InputError(f"{path}: a Parquet file, but not a run of specfleet (no header)")
