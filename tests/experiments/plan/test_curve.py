@@ -23,8 +23,8 @@ BY_LOAD = [(1.0, 5), (8.0, 5), (32.0, 3), (128.0, 0)]
 @pytest.mark.parametrize(
     ("times", "said"),
     [
-        ({0: 2.0, 1: 1.25, 3: 1.009, 4: 1.0, 5: 1.002}, "3 to 5 level (depth 1 -20%, off -50%)"),
-        ({0: math.inf, 4: 1.0, 5: 1.02}, "4 best (off -100%)"),
+        ({0: 2.0, 1: 1.25, 3: 1.009, 4: 1.0, 5: 1.002}, "3 to 5 level (depth 1 -20%, off -50% of the fastest depth's speed)"),
+        ({0: math.inf, 4: 1.0, 5: 1.02}, "4 best (off -100% of the fastest depth's speed)"),
         ({0: 1.0, 1: 1.005}, "1 and off level"),
         ({1: 1.0, 2: 1.5}, "1 best"),
     ],
