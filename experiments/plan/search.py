@@ -271,7 +271,7 @@ def _cheapest(simulations: Simulations, family: Sequence[Estimate]) -> list[Esti
 
 
 def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequence[Estimate]) -> Deployment:
-    """Return the best fleet of a method: a look at some, then at their neighbours in depth, then more seeds."""
+    """Return the best fleet of a method: a look at some, then at their neighbours, then more seeds."""
     known = {made.fleet.title for made in family}
     fleets = [made.fleet for made in near]
     for _ in range(ROUNDS):
@@ -297,7 +297,9 @@ def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequenc
 
 
 def _neighbours(fleet: Deployment) -> list[Deployment]:
-    """Return the fleets of one draft token less and more, and the one with the other rule for late drafts."""
-    replace = msgspec.structs.replace
+    """Return the fleets of one draft token or target a drafter less and more, and of the other rule for late drafts."""
+    replace, drafters = msgspec.structs.replace, fleet.drafters
+    sharing = [fleet.sharing + more for more in (-1, 1) if drafters and fleet.sharing + more]
+    shared = [replace(fleet, sharing=count, replicas=drafters * count) for count in sharing]
     late = replace(fleet, late="decode" if fleet.late == "skip" else "skip")
-    return [*(replace(fleet, depth=fleet.depth + more) for more in (-1, 1)), late]
+    return [*(replace(fleet, depth=fleet.depth + more) for more in (-1, 1)), late, *shared]
