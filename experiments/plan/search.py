@@ -23,12 +23,12 @@ from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.sim.fast.choice import import_failure
 
 SEEDS = (1, 3, 6)  # of a first look, of the best fleets of each method, and of the best of all
-FIRST, KEPT = 6, 3  # fleets of a method in the first look, and after it
+FIRST, KEPT = 6, 3  # fleets of a method in the first look, and those that get neighbours, then more seeds
 SLOW_FEW = 2  # the same of slow ones
 CLOSE = 0.05  # difference, as a share, up to which fleets get all seeds
 LEAST = {True: 1000, False: 96}  # requests of a simulation with arrivals, and in a closed loop, which varies less
 SLOW_SHARE = 4  # fleets that are simulated event by event have so many times fewer requests
-ROUNDS = 3  # of neighbours in depth
+ROUNDS = 6  # of neighbours, at most
 DEARER = 2.0  # times the cost of the best tokens up to which stars of other numbers of targets are shown
 SLACK = 0.10  # by how much equations may say that a goal is missed
 SAME_COST = 1e-9
@@ -277,7 +277,7 @@ def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequenc
     for _ in range(ROUNDS):
         simulations.run(fleets, SEEDS[0])
         seen = {fleet.title for fleet in fleets}
-        first = sorted(fleets, key=simulations.rank)[:2]
+        first = sorted(fleets, key=simulations.rank)[:KEPT]
         fresh = {other.title: other for fleet in first for other in _neighbours(fleet) if other.title in known - seen}
         if not fresh:
             break
@@ -298,8 +298,8 @@ def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequenc
 
 def _neighbours(fleet: Deployment) -> list[Deployment]:
     """Return the fleets of one draft token or target a drafter less and more, and of the other rule for late drafts."""
-    replace, drafters = msgspec.structs.replace, fleet.drafters
-    sharing = [fleet.sharing + more for more in (-1, 1) if drafters and fleet.sharing + more]
-    shared = [replace(fleet, sharing=count, replicas=drafters * count) for count in sharing]
+    replace, sharing, drafters = msgspec.structs.replace, fleet.sharing, fleet.drafters
+    counts = range(max(sharing - 1, 1), sharing + 2) if drafters else ()
+    shared = [replace(fleet, sharing=count, replicas=drafters * count) for count in counts if count != sharing]
     late = replace(fleet, late="decode" if fleet.late == "skip" else "skip")
     return [*(replace(fleet, depth=fleet.depth + more) for more in (-1, 1)), late, *shared]
