@@ -41,13 +41,14 @@ def study(options: argparse.Namespace) -> Report:
         measured = pd.DataFrame(map(json.loads, file.read_text().splitlines())).sort_values("queued_ts", kind="stable")
         name = f"{file.parts[-3]}, {file.parts[-2]}"
         simulated, steps, preempted = predicted(scenario_of_run(options.data, file.parent, measured, options.out))
-        pair = {"measured": figures_of(measured), "simulated": figures_of(simulated)}
+        ours = figures_of(simulated)
         tables[name] = [
-            {"quantity": quantity, "measured": value, "simulated": ours, "error, %": 100 * (ours / value - 1)}
-            for (quantity, value), ours in zip(pair["measured"].items(), pair["simulated"].values(), strict=True)
-        ]
-        tables[name] += [{"quantity": "steps", "simulated": len(steps)}]
-        tables[name] += [{"quantity": "preempted rows", "simulated": preempted}]
+            {"quantity": quantity, "measured": value, "simulated": ours[quantity],
+             "error, %": 100 * (ours[quantity] / value - 1)}
+            for quantity, value in figures_of(measured).items()
+        ]  # fmt: skip
+        counted = {"steps": len(steps), "preempted rows": preempted}
+        tables[name] += [{"quantity": quantity, "simulated": count} for quantity, count in counted.items()]
         curves |= {name: steps, f"{name}, measured": pd.read_csv(data_file(file.parent, "timeseries.csv"))}
     if not tables:
         raise InputError(f"give --data FOLDER, which holds {RUNS}/GPU/MODEL/requests.jsonl")
@@ -79,7 +80,7 @@ def scenario_of_run(data: Path, folder: Path, requests: pd.DataFrame, out: Path)
     placed = msgspec.structs.replace(place, engine=engine, operators=f"{operators}/tp{place.parallel}")
     columns = {"queued_ts": "arrived_at", "input_toks": "num_prefill_tokens", "output_toks": "num_decode_tokens"}
     rows = requests[[*columns]].rename(columns=columns)
-    write_file(trace, rows.assign(arrived_at=rows.arrived_at - rows.arrived_at.min()).to_csv(index=False).encode())
+    write_file(trace, rows.assign(arrived_at=rows.arrived_at - rows.arrived_at.min()).to_csv(index=False))
     limits = {name: asked[name] for name in ("max_num_seqs", "max_num_batched_tokens")} | {"kv_block_size": BLOCK}
     limits |= {"kv_tokens": meta.get("kv_cache", {}).get("num_kv_tokens", 0), "prefix_cache": True}
     workload = {"requests": len(rows), "arrivals": {"process": "trace", "file": str(trace)}}
@@ -93,9 +94,11 @@ def predicted(scenario: Scenario) -> tuple[pd.DataFrame, pd.DataFrame, int]:
     run = simulate(scenario)
     table, rows = findings_of(run).requests, run.frame()
     times = {"queued_ts": table.joined_s, "first_token_ts": table.first_s, "last_token_ts": table.last_s}
-    parts = rows[rows.event == "start"].assign(end=lambda part: part.base + part.tokens.where(part.kind != "decode", 1))
-    preempted = parts.base < parts.groupby("request").end.shift()
-    grouped = parts.assign(blocks=-(-parts.end // BLOCK)).groupby("step")
+    parts = rows[rows.event == "start"]
+    decodes = parts.kind == "decode"  # of the last of base tokens
+    ends = parts.base + parts.tokens.where(~decodes, 0)
+    preempted = parts.base < (ends + decodes).groupby(parts.request).shift()
+    grouped = parts.assign(blocks=-(-ends // BLOCK)).groupby("step")
     steps = grouped.agg(t=("time_s", "first"), running=("request", "size"), blocks=("blocks", "sum"))
     came, left = np.sort(table.joined_s), np.sort(table.last_s)
     inside = np.searchsorted(came, steps.t, "right") - np.searchsorted(left, steps.t, "right")

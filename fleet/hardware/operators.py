@@ -10,7 +10,6 @@ from io import StringIO
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, all_reduce_s, distinct_experts
@@ -59,23 +58,23 @@ def passes_of(placed: Placed) -> tuple[Roofline, Roofline]:
 
 
 def attention_in(file: Path, layers: int) -> tuple[MeasuredAttention, MeasuredAttention]:
-    """Return the attention of so many layers: of decoding rows, with a chunk beside them, and of chunks alone."""
+    """Return the attention of so many layers: of decoding rows, also beside a chunk, and of chunks."""
     table = _columns(file, (*SIZES, "time_us"))
-    sizes = np.stack([table[name] for name in SIZES])
-    shared = (np.frexp(sizes)[0] % 0.5 == 0).all(axis=0)  # powers of two, which all tables have; others have finer ones
-    chunked, decoding = table["prefill_chunk"] > 0, table["n_decode"] > 0
+    *columns, time_us = table.values()
+    sizes = np.stack(columns)
+    common = (np.frexp(sizes)[0] % 0.5 == 0).all(axis=0)  # powers of two: some tables have a second, finer grid
 
-    def grid(chosen: NDArray[np.bool_], axes: slice) -> Grid:
-        picked, time_us = sizes[axes, shared & chosen], table["time_us"][shared & chosen]
-        order, values = np.lexsort(picked[::-1]), [np.unique(axis) for axis in picked]
-        whole = np.stack(np.meshgrid(*values, indexing="ij")).reshape(len(values), -1)
-        if not np.array_equal(picked[:, order], whole) or min(map(len, values)) < 2 or not (time_us > 0).all():
-            raise InputError(f"{file}: needs all combinations of its sizes that are powers of two, each with a time")
-        times_s = (layers * time_us[order] / 1e6).tolist()
-        return Grid(tuple(tuple(axis.tolist()) for axis in values), tuple(times_s))
+    def grid(chunks: bool, rows: bool) -> Grid:
+        used = common & ((sizes[0] > 0) == chunks) & ((sizes[2] > 0) == rows)
+        picked, times_s = sizes[0 if chunks else 2 : 4 if rows else 2, used], time_us[used] / 1e6
+        order, axes = np.lexsort(picked[::-1]), [np.unique(axis) for axis in picked]
+        whole = np.stack(np.meshgrid(*axes, indexing="ij")).reshape(len(axes), -1)
+        if not np.array_equal(picked[:, order], whole) or min(map(len, axes)) < 2 or not (times_s > 0).all():
+            raise InputError(f"{file}: needs a time above 0 at all combinations of its sizes that are powers of two")
+        return Grid(tuple(tuple(axis.tolist()) for axis in axes), tuple(times_s[order].tolist()))
 
-    rows, beside = grid(~chunked & decoding, slice(2, 4)), grid(chunked & decoding, slice(0, 4))
-    return MeasuredAttention(rows, beside), MeasuredAttention(grid(chunked & ~decoding, slice(0, 2)))
+    of_rows = MeasuredAttention(layers, grid(False, True), grid(True, True))
+    return of_rows, MeasuredAttention(layers, grid(True, False))
 
 
 def experts_in(file: Path, placed: Placed) -> Measured:

@@ -1,4 +1,4 @@
-"""Attention measured at a grid of sizes, with times between them along straight lines of logarithms."""
+"""Attention measured at a grid of sizes; between them logarithms of times are straight lines over those of sizes."""
 
 from functools import cached_property
 from math import prod
@@ -10,14 +10,12 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 Sizes = Annotated[tuple[Annotated[float, Meta(ge=0, le=1e9)], ...], Meta(min_length=2)]
-Floats = NDArray[np.float64]
 
 
 class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """Times at all combinations of a few sizes.
+    """Times in seconds at all combinations of sizes, the last axis first to change.
 
     - `sizes`: of each axis, rising; a first one of 0 counts as half of the second.
-    - `time_s`: times, the last axis first to change.
     """
 
     sizes: tuple[Sizes, ...]
@@ -29,41 +27,34 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
             raise ValueError("a grid needs rising sizes, and a time for each combination of them")
 
     @cached_property
-    def _logs(self) -> tuple[list[Floats], Floats]:
+    def _logs(self) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
         axes = [np.log([axis[0] or axis[1] / 2, *axis[1:]]) for axis in self.sizes]
         return axes, np.log(self.time_s).reshape([len(axis) for axis in axes])
 
     def at(self, *sizes: float) -> float:
-        """Return the time at a size of each axis; the last may be an array. None is below the first of its axis."""
+        """Return the time at a size of each axis, none below its first; the last may be an array."""
         axes, log_s = self._logs
         for axis, size in zip(axes, sizes, strict=True):
             place = np.maximum(np.log(np.maximum(size, 1e-9)), axis[0])
             right = np.clip(np.searchsorted(axis, place), 1, len(axis) - 1)
             share = (place - axis[right - 1]) / (axis[right] - axis[right - 1])
             log_s = (1 - share) * log_s[right - 1] + share * log_s[right]
-        time_s: float = np.exp(log_s)
-        return time_s if np.ndim(time_s) else float(time_s)
-
-    def slowed(self, factor: float) -> "Grid":
-        """Return the same grid, `factor` times slower."""
-        return msgspec.structs.replace(self, time_s=tuple(factor * time_s for time_s in self.time_s))
+        return np.exp(log_s) if log_s.ndim else float(np.exp(log_s))
 
 
 class MeasuredAttention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Attention of all layers, measured.
+    """Attention measured in a layer.
 
+    - `layers`: what its times are multiplied by.
     - `alone`: steps of one kind: by rows and their context, or by a chunk of a prompt and the tokens before it.
-    - `beside`: a chunk beside decoding rows: by chunk, tokens before it, rows, and their context. None if `alone` is of
-      chunks.
+    - `beside`: a chunk beside decoding rows: by both of each. None if `alone` is of chunks.
     """
 
+    layers: Annotated[float, Meta(ge=0, le=1e9)]
     alone: Grid
     beside: Grid | None = None
 
     def of_one_kind_s(self, longest: float, rows: float, context: float) -> float:
-        """Return the time of rows of one kind. Those of drafts share the tile of their row, as one token has it."""
-        return self.alone.at(rows, context) if self.beside else rows * self.alone.at(longest, context)
-
-    def slowed(self, factor: float) -> "MeasuredAttention":
-        """Return the same attention, `factor` times slower."""
-        return MeasuredAttention(self.alone.slowed(factor), self.beside and self.beside.slowed(factor))
+        """Return the time of rows of one kind; the tokens of a row's draft are computed together, as fast as one."""
+        alone_s = self.alone.at(rows, context) if self.beside else rows * self.alone.at(longest, context)
+        return self.layers * alone_s

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from specfleet.fleet.policies.shapes import Shape
-from specfleet.fleet.times.grid import Grid, MeasuredAttention
+from specfleet.fleet.times.grid import MeasuredAttention
 from specfleet.fleet.times.roofline import Roofline
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step import Step
@@ -131,22 +131,19 @@ def one_pass_s(every_logit: Roofline, last_logit: Roofline, parts: Sequence[Part
             compute_s += computing_s
         device_s += (read_s**sharpness + compute_s**sharpness) ** (1 / sharpness)
     if every_logit.measured and last_logit.measured:
-        device_s += measured_s(every_logit.measured, last_logit.measured.alone, parts)
+        device_s += measured_s(every_logit.measured, last_logit.measured, parts)
     return max(device_s, every_logit.host_s)
 
 
-def measured_s(attention: MeasuredAttention, chunks: Grid, parts: Sequence[Part]) -> float:
-    """Return the attention of a step: its largest chunk beside the other rows at their mean context, and chunks alone."""
-    prompts = sorted((part for part in parts if part.of_prompt), key=lambda part: part.fed)
+def measured_s(of_rows: MeasuredAttention, of_chunks: MeasuredAttention, parts: Sequence[Part]) -> float:
+    """Return the attention of a step: the largest chunk beside rows at their mean context, other chunks alone."""
+    chunks = sorted((part.fed, part.context) for part in parts if part.of_prompt)
     contexts = [part.context for part in parts if not part.of_prompt]
-    time_s = 0.0
+    layer_s = 0.0
     if contexts:
-        rows, context = len(contexts), sum(contexts) / len(contexts)
-        if prompts and attention.beside:
-            largest = prompts.pop()
-            time_s = attention.beside.at(largest.fed, largest.context, rows, context)
-        else:
-            time_s = attention.alone.at(rows, context)
-    for part in prompts:
-        time_s += chunks.at(part.fed, part.context)
-    return time_s
+        rows = len(contexts), sum(contexts) / len(contexts)
+        beside = of_rows.beside if chunks else None
+        layer_s = beside.at(*chunks.pop(), *rows) if beside else of_rows.alone.at(*rows)
+    for chunk in chunks:
+        layer_s += of_chunks.alone.at(*chunk)
+    return of_rows.layers * layer_s
