@@ -36,25 +36,21 @@ OPTIONS: Options = data_option(f"{RUNS}/GPU/MODEL", f"the tables of {TABLES}/GPU
 
 def study(options: argparse.Namespace) -> Report:
     """Predict each run, compare it, and draw both over time."""
-    tables, curves = dict[str, list[Row]](), dict[str, pd.DataFrame]()
+    tables, curves, aims = dict[str, list[Row]](), dict[str, pd.DataFrame](), list[Aim]()
     for file in sorted((options.data or Path("none")).glob(f"{RUNS}/*/*/requests.jsonl")):
         measured = pd.DataFrame(map(json.loads, file.read_text().splitlines())).sort_values("queued_ts", kind="stable")
-        name = f"{file.parts[-3]}, {file.parts[-2]}"
+        run = f"{file.parts[-3]}, {file.parts[-2]}"
         simulated, steps, preempted = predicted(scenario_of_run(options.data, file.parent, measured, options.out))
-        ours = figures_of(simulated)
-        tables[name] = [
-            {"quantity": quantity, "measured": value, "simulated": ours[quantity],
-             "error, %": 100 * (ours[quantity] / value - 1)}
-            for quantity, value in figures_of(measured).items()
-        ]  # fmt: skip
-        counted = {"steps": len(steps), "preempted rows": preempted}
-        tables[name] += [{"quantity": quantity, "simulated": count} for quantity, count in counted.items()]
-        curves |= {name: steps, f"{name}, measured": pd.read_csv(data_file(file.parent, "timeseries.csv"))}
+        seen, ours = figures_of(measured), figures_of(simulated)
+        off = {name: 100 * (ours[name] / value - 1) for name, value in seen.items()}
+        rows = [(name, seen[name], ours[name], off[name]) for name in seen]
+        tables[run] = [dict(zip(("quantity", "measured", "simulated", "error, %"), row, strict=True)) for row in rows]
+        tables[run] += [{"quantity": "steps, preempted rows", "simulated": f"{len(steps)}, {preempted}"}]
+        aims += [Aim(f"{run}: {name}, %", abs(off[name]), most) for name, most in AIMS.items()]
+        curves |= {run: steps, f"{run}, measured": pd.read_csv(data_file(file.parent, "timeseries.csv"))}
     if not tables:
         raise InputError(f"give --data FOLDER, which holds {RUNS}/GPU/MODEL/requests.jsonl")
     draw(curves, options.out / "llmservingsim.png")
-    judged = [(name, row) for name, rows in tables.items() for row in rows if row["quantity"] in AIMS]
-    aims = [Aim(f"{name}: {row['quantity']}, %", abs(row["error, %"]), AIMS[row["quantity"]]) for name, row in judged]
     return Report(tables, aims)
 
 
@@ -62,20 +58,18 @@ def figures_of(requests: pd.DataFrame) -> dict[str, float]:
     """Return TTFT and TPOT, counted from when the engine received a request, and the end of a run."""
     decoded_s = requests.last_token_ts - requests.first_token_ts
     times_s = {"TTFT": requests.first_token_ts - requests.queued_ts, "TPOT": decoded_s / (requests.output_toks - 1)}
-    figures = {}
+    figures = {"end, s": requests.last_token_ts.max() - requests.queued_ts.min()}
     for name, time_s in times_s.items():
-        figures[f"{name} mean, ms"] = 1000 * float(time_s.mean())
-        figures |= {f"{name} {title}, ms": 1000 * float(time_s.quantile(level)) for title, level in LEVELS.items()}
-    return figures | {"end, s": float(requests.last_token_ts.max() - requests.queued_ts.min())}
+        figures[f"{name} mean, ms"] = 1000 * time_s.mean()
+        figures |= {f"{name} {title}, ms": 1000 * time_s.quantile(level) for title, level in LEVELS.items()}
+    return {name: float(value) for name, value in figures.items()}
 
 
 def scenario_of_run(data: Path, folder: Path, requests: pd.DataFrame, out: Path) -> Scenario:
     """Return what a run is simulated as: the tables' step times, its arrivals, lengths and limits."""
     meta, card = json.loads(data_file(folder, "meta.json").read_text()), folder.parent.name
-    if card not in CARDS:
-        raise InputError(f"{folder}: card {card} is not known; allowed: {', '.join(CARDS)}")
     asked, trace = meta["engine_kwargs"], (out / "trace.csv").resolve()
-    place = placed_of(f"{asked['model']}@{asked['tensor_parallel_size']}x{CARDS[card]}")
+    place = placed_of(f"{asked['model']}@{asked['tensor_parallel_size']}x{CARDS.get(card, card)}")
     operators, engine = f"{data / TABLES / card / asked['model']}", msgspec.structs.replace(place.engine, **HOST)
     placed = msgspec.structs.replace(place, engine=engine, operators=f"{operators}/tp{place.parallel}")
     columns = {"queued_ts": "arrived_at", "input_toks": "num_prefill_tokens", "output_toks": "num_decode_tokens"}

@@ -1,6 +1,7 @@
 """Attention measured at a grid of sizes; between them logarithms of times are straight lines over those of sizes."""
 
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 from typing import Annotated
 
@@ -22,7 +23,7 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     time_s: tuple[Annotated[float, Meta(gt=0, le=1e9)], ...]
 
     def __post_init__(self) -> None:
-        rising = all(low < high for axis in self.sizes for low, high in zip(axis, axis[1:], strict=False))
+        rising = all(low < high for axis in self.sizes for low, high in pairwise(axis))
         if not rising or len(self.time_s) != prod(map(len, self.sizes)):
             raise ValueError("a grid needs rising sizes, and a time for each combination of them")
 
