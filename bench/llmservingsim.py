@@ -43,8 +43,8 @@ def study(options: argparse.Namespace) -> Report:
         simulated, steps, preempted = predicted(scenario_of_run(options.data, file.parent, measured, options.out))
         seen, ours = figures_of(measured), figures_of(simulated)
         off = {name: 100 * (ours[name] / value - 1) for name, value in seen.items()}
-        rows = [(name, seen[name], ours[name], off[name]) for name in seen]
-        tables[run] = [dict(zip(("quantity", "measured", "simulated", "error, %"), row, strict=True)) for row in rows]
+        values = {"measured": seen, "simulated": ours, "error, %": off}
+        tables[run] = [{"quantity": name} | {title: of[name] for title, of in values.items()} for name in seen]
         tables[run] += [{"quantity": "steps, preempted rows", "simulated": f"{len(steps)}, {preempted}"}]
         aims += [Aim(f"{run}: {name}, %", abs(off[name]), most) for name, most in AIMS.items()]
         curves |= {run: steps, f"{run}, measured": pd.read_csv(data_file(file.parent, "timeseries.csv"))}

@@ -15,7 +15,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, all_reduce_s, distinct_experts
 from specfleet.fleet.hardware.tables import Floats, Measured
 from specfleet.fleet.inputs.text import read_text
-from specfleet.fleet.times.grid import Grid, MeasuredAttention
+from specfleet.fleet.times.grid import Grid
 from specfleet.fleet.times.roofline import Roofline
 
 NORMS = {"layernorm": 2}  # operators of a layer that a table has once
@@ -47,7 +47,7 @@ def passes_of(placed: Placed) -> tuple[Roofline, Roofline]:
     pass_s = shape.layers * (layer_s + reduced_s + experts_s)
     pass_s += sum(table.at(fed) for name, table in dense.items() if name in ONCE)
 
-    def roofline(logits: Floats, attention: MeasuredAttention) -> Roofline:
+    def roofline(logits: Floats, attention: tuple[Grid, ...]) -> Roofline:
         gathered_s = np.array([all_reduce_s(placed, rows * shape.head_outputs / placed.parallel) for rows in logits])
         scored_s = sum(table.at(logits) for table in scored.values())
         times_s = np.maximum.accumulate(pass_s + scored_s + gathered_s)
@@ -57,10 +57,9 @@ def passes_of(placed: Placed) -> tuple[Roofline, Roofline]:
     return roofline(fed, of_rows), roofline(np.ones_like(fed), of_chunks)
 
 
-def attention_in(file: Path, layers: int) -> tuple[MeasuredAttention, MeasuredAttention]:
+def attention_in(file: Path, layers: int) -> tuple[tuple[Grid, ...], tuple[Grid, ...]]:
     """Return the attention of so many layers: of decoding rows, also beside a chunk, and of chunks."""
-    table = _columns(file, (*SIZES, "time_us"))
-    *columns, time_us = table.values()
+    *columns, time_us = _columns(file, (*SIZES, "time_us")).values()
     sizes = np.stack(columns)
     common = (np.frexp(sizes)[0] % 0.5 == 0).all(axis=0)  # powers of two: some tables have a second, finer grid
 
@@ -71,10 +70,9 @@ def attention_in(file: Path, layers: int) -> tuple[MeasuredAttention, MeasuredAt
         whole = np.stack(np.meshgrid(*axes, indexing="ij")).reshape(len(axes), -1)
         if not np.array_equal(picked[:, order], whole) or min(map(len, axes)) < 2 or not (times_s > 0).all():
             raise InputError(f"{file}: needs a time above 0 at all combinations of its sizes that are powers of two")
-        return Grid(tuple(tuple(axis.tolist()) for axis in axes), tuple(times_s[order].tolist()))
+        return Grid(tuple(tuple(axis.tolist()) for axis in axes), tuple(times_s[order].tolist()), layers)
 
-    of_rows = MeasuredAttention(layers, grid(False, True), grid(True, True))
-    return of_rows, MeasuredAttention(layers, grid(True, False))
+    return (grid(False, True), grid(True, True)), (grid(True, False),)
 
 
 def experts_in(file: Path, placed: Placed) -> Measured:

@@ -1,26 +1,28 @@
-"""Attention measured at a grid of sizes; between them logarithms of times are straight lines over those of sizes."""
+"""Times measured at a grid of sizes; between them logarithms of times are straight lines over those of sizes."""
 
 from functools import cached_property
 from itertools import pairwise
 from math import prod
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 
-Sizes = Annotated[tuple[Annotated[float, Meta(ge=0, le=1e9)], ...], Meta(min_length=2)]
+Size = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """Times in seconds at all combinations of sizes, the last axis first to change.
+    """Times at all combinations of sizes.
 
     - `sizes`: of each axis, rising; a first one of 0 counts as half of the second.
+    - `time_s`: times, the last axis first to change.
+    - `factor`: what they are multiplied by: layers.
     """
 
-    sizes: tuple[Sizes, ...]
+    sizes: tuple[Annotated[tuple[Size, ...], Meta(min_length=2)], ...]
     time_s: tuple[Annotated[float, Meta(gt=0, le=1e9)], ...]
+    factor: Size = 1.0
 
     def __post_init__(self) -> None:
         rising = all(low < high for axis in self.sizes for low, high in pairwise(axis))
@@ -28,7 +30,7 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
             raise ValueError("a grid needs rising sizes, and a time for each combination of them")
 
     @cached_property
-    def _logs(self) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
+    def _logs(self) -> tuple[list[Any], Any]:
         axes = [np.log([axis[0] or axis[1] / 2, *axis[1:]]) for axis in self.sizes]
         return axes, np.log(self.time_s).reshape([len(axis) for axis in axes])
 
@@ -40,22 +42,5 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
             right = np.clip(np.searchsorted(axis, place), 1, len(axis) - 1)
             share = (place - axis[right - 1]) / (axis[right] - axis[right - 1])
             log_s = (1 - share) * log_s[right - 1] + share * log_s[right]
-        return np.exp(log_s) if log_s.ndim else float(np.exp(log_s))
-
-
-class MeasuredAttention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Attention measured in a layer.
-
-    - `layers`: what its times are multiplied by.
-    - `alone`: steps of one kind: by rows and their context, or by a chunk of a prompt and the tokens before it.
-    - `beside`: a chunk beside decoding rows: by both of each. None if `alone` is of chunks.
-    """
-
-    layers: Annotated[float, Meta(ge=0, le=1e9)]
-    alone: Grid
-    beside: Grid | None = None
-
-    def of_one_kind_s(self, longest: float, rows: float, context: float) -> float:
-        """Return the time of rows of one kind; the tokens of a row's draft are computed together, as fast as one."""
-        alone_s = self.alone.at(rows, context) if self.beside else rows * self.alone.at(longest, context)
-        return self.layers * alone_s
+        time_s: Any = self.factor * np.exp(log_s)
+        return time_s if np.ndim(time_s) else float(time_s)

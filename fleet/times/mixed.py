@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from specfleet.fleet.policies.shapes import Shape
-from specfleet.fleet.times.grid import MeasuredAttention
+from specfleet.fleet.times.grid import Grid
 from specfleet.fleet.times.roofline import Roofline
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step import Step
@@ -135,15 +135,14 @@ def one_pass_s(every_logit: Roofline, last_logit: Roofline, parts: Sequence[Part
     return max(device_s, every_logit.host_s)
 
 
-def measured_s(of_rows: MeasuredAttention, of_chunks: MeasuredAttention, parts: Sequence[Part]) -> float:
+def measured_s(of_rows: Sequence[Grid], of_chunks: Sequence[Grid], parts: Sequence[Part]) -> float:
     """Return the attention of a step: the largest chunk beside rows at their mean context, other chunks alone."""
     chunks = sorted((part.fed, part.context) for part in parts if part.of_prompt)
     contexts = [part.context for part in parts if not part.of_prompt]
-    layer_s = 0.0
+    attention_s = 0.0
     if contexts:
         rows = len(contexts), sum(contexts) / len(contexts)
-        beside = of_rows.beside if chunks else None
-        layer_s = beside.at(*chunks.pop(), *rows) if beside else of_rows.alone.at(*rows)
+        attention_s = of_rows[1].at(*chunks.pop(), *rows) if chunks else of_rows[0].at(*rows)
     for chunk in chunks:
-        layer_s += of_chunks.alone.at(*chunk)
-    return of_rows.layers * layer_s
+        attention_s += of_chunks[0].at(*chunk)
+    return attention_s

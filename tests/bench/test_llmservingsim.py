@@ -9,6 +9,9 @@ import pytest
 
 from bench.llmservingsim import RUNS, TABLES, predicted, scenario_of_run, study
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.reading import change_scenario
+from specfleet.fleet.scenario.resolve import resolve
+from specfleet.sim.fast.choice import unsupported_in
 from tests.fleet.test_operators import write
 
 MODEL = "meta-llama/Llama-3.1-8B"
@@ -39,6 +42,13 @@ def test_a_simulated_run_is_predicted_without_an_error(tmp_path: Path) -> None:
     report = study(Namespace(data=tmp_path, out=tmp_path / "out"))
     assert [aim.value for aim in report.aims] == pytest.approx([0, 0], abs=1e-6)
     assert (tmp_path / "out" / "llmservingsim.png").is_file()
+
+
+def test_measured_attention_leaves_the_compiled_loop(tmp_path: Path) -> None:
+    asked = pd.DataFrame({"queued_ts": [5.0], "input_toks": 30, "output_toks": 20})
+    scenario = scenario_of_run(tmp_path, made(tmp_path), asked, tmp_path)
+    fleet = resolve(change_scenario(scenario, {"verifiers.prefix_cache": False}))
+    assert unsupported_in(fleet) == "tables of measured attention"
 
 
 def test_folders_without_runs_are_refused(tmp_path: Path) -> None:

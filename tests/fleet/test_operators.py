@@ -61,7 +61,7 @@ def placed(operators: str, place: str = "llama-3.1-8b@rtx-4090") -> Placed:
 
 def layers_s(every: Roofline, last: Roofline, parts: list[Part]) -> float:
     """Return what a step takes beyond its operators without attention."""
-    return one_pass_s(every, last, parts) - one_pass_s(*(replace(law, measured=None) for law in (every, last)), parts)
+    return one_pass_s(every, last, parts) - one_pass_s(*(replace(law, measured=()) for law in (every, last)), parts)
 
 
 def test_a_pass_is_the_sum_of_its_operators(tmp_path: Path) -> None:
