@@ -1,12 +1,10 @@
 """LLMServingSim's measured vLLM runs, predicted request by request from its operators' tables of the same card.
 
-A run's arrivals, lengths and limits go in, and none of its other times. The host adds nothing: asynchronous scheduling
-hides it.
+Arrivals, lengths and limits of a run go in, and no other times of it. Asynchronous scheduling hides the host's.
 """
 
 import argparse
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -41,10 +39,9 @@ def study(options: argparse.Namespace) -> Report:
         measured = pd.DataFrame(map(json.loads, file.read_text().splitlines())).sort_values("queued_ts", kind="stable")
         run = f"{file.parts[-3]}, {file.parts[-2]}"
         simulated, steps, preempted = predicted(scenario_of_run(options.data, file.parent, measured, options.out))
-        seen, ours = figures_of(measured), figures_of(simulated)
-        off = {name: 100 * (ours[name] / value - 1) for name, value in seen.items()}
-        values = {"measured": seen, "simulated": ours, "error, %": off}
-        tables[run] = [{"quantity": name} | {title: of[name] for title, of in values.items()} for name in seen]
+        values = {"measured": figures_of(measured), "simulated": (ours := figures_of(simulated))}
+        off = values["error, %"] = {name: 100 * (ours[name] / seen - 1) for name, seen in values["measured"].items()}
+        tables[run] = [{"quantity": name} | {title: of[name] for title, of in values.items()} for name in off]
         tables[run] += [{"quantity": "steps, preempted rows", "simulated": f"{len(steps)}, {preempted}"}]
         aims += [Aim(f"{run}: {name}, %", abs(off[name]), most) for name, most in AIMS.items()]
         curves |= {run: steps, f"{run}, measured": pd.read_csv(data_file(file.parent, "timeseries.csv"))}
@@ -101,7 +98,7 @@ def predicted(scenario: Scenario) -> tuple[pd.DataFrame, pd.DataFrame, int]:
     return pd.DataFrame(times | {"output_toks": table.tokens}), steps, int(preempted.sum())
 
 
-def draw(curves: Mapping[str, pd.DataFrame], path: Path) -> None:
+def draw(curves: dict[str, pd.DataFrame], path: Path) -> None:
     """Draw what runs, what waits and the share of the cache in use, a row of panels for each run."""
     panels = NEW_FIGURE.panels(3 * len(curves) // 2, 3, 10.0, 1.3 * len(curves))
     for place, (name, table) in enumerate(curves.items()):

@@ -65,7 +65,7 @@ def attention_in(file: Path, layers: int) -> tuple[tuple[Grid, ...], tuple[Grid,
 
     def grid(chunks: bool, rows: bool) -> Grid:
         used = common & ((sizes[0] > 0) == chunks) & ((sizes[2] > 0) == rows)
-        picked, times_s = sizes[0 if chunks else 2 : 4 if rows else 2, used], time_us[used] / 1e6
+        picked, times_s = sizes[0 if chunks else 2 : 4 if rows else 2, used], (time_us[used] / 1e6).round(12)
         order, axes = np.lexsort(picked[::-1]), [np.unique(axis) for axis in picked]
         whole = np.stack(np.meshgrid(*axes, indexing="ij")).reshape(len(axes), -1)
         if not np.array_equal(picked[:, order], whole) or min(map(len, axes)) < 2 or not (times_s > 0).all():

@@ -13,11 +13,10 @@ Size = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """Times at all combinations of sizes.
+    """Times at all combinations of sizes, the last axis first to change.
 
     - `sizes`: of each axis, rising; a first one of 0 counts as half of the second.
-    - `time_s`: times, the last axis first to change.
-    - `factor`: what they are multiplied by: layers.
+    - `factor`: what times are multiplied by: layers.
     """
 
     sizes: tuple[Annotated[tuple[Size, ...], Meta(min_length=2)], ...]

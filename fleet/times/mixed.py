@@ -1,5 +1,6 @@
 """Mean times of steps whose rows do different things: one pass over parts of prompts, verifications and decoding."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -139,10 +140,8 @@ def measured_s(of_rows: Sequence[Grid], of_chunks: Sequence[Grid], parts: Sequen
     """Return the attention of a step: the largest chunk beside rows at their mean context, other chunks alone."""
     chunks = sorted((part.fed, part.context) for part in parts if part.of_prompt)
     contexts = [part.context for part in parts if not part.of_prompt]
-    attention_s = 0.0
+    times_s = []
     if contexts:
         rows = len(contexts), sum(contexts) / len(contexts)
-        attention_s = of_rows[1].at(*chunks.pop(), *rows) if chunks else of_rows[0].at(*rows)
-    for chunk in chunks:
-        attention_s += of_chunks[0].at(*chunk)
-    return attention_s
+        times_s.append(of_rows[1].at(*chunks.pop(), *rows) if chunks else of_rows[0].at(*rows))
+    return math.fsum(times_s + [of_chunks[0].at(*chunk) for chunk in chunks])
