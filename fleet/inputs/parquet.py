@@ -30,15 +30,18 @@ def read_table(path: Path, schema: pa.Schema, what: str = "") -> pa.Table:
                 raise OtherFormatError(f"{origin}: cannot be read as Parquet (it begins otherwise)", path)
             with pq.ParquetFile(file, page_checksum_verification=True) as stored:
                 if stored.metadata.num_rows > MAX_ROWS:
-                    raise InputError(f"{origin}: {stored.metadata.num_rows} rows; allowed: up to {MAX_ROWS}")
-                table = stored.read()
+                    raise InputError(
+                        f"{origin}: {stored.metadata.num_rows} rows; allowed: up to {MAX_ROWS}, which fit in memory; "
+                        "pyarrow.parquet.ParquetFile reads more, group by group"
+                    )
+                table, metadata = stored.read(), stored.metadata.metadata
     except (OSError, pa.ArrowException, ValueError, MemoryError, NotImplementedError, TypeError, KeyError) as error:
         raise InputError(f"{origin}: cannot be read as Parquet ({reason(error)})") from error
     missing = [name for name in schema.names if table.column_names.count(name) != 1]
     if missing:
         raise InputError(f"{origin}: lacks the column {missing[0]!r}; needs {', '.join(schema.names)}")
     columns = [_column(table.column(field.name), field, origin) for field in schema]
-    return pa.table(columns, schema=schema.with_metadata(table.schema.metadata))
+    return pa.table(columns, schema=schema.with_metadata(metadata))
 
 
 def _column(column: pa.ChunkedArray, field: pa.Field, origin: str) -> pa.ChunkedArray:

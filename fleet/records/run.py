@@ -1,15 +1,16 @@
 """A finished run: its header and its event table, as one Parquet file."""
 
 import hashlib
-import io
 import os
 import platform
 import sys
 import time
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -18,10 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.files import write_file
+from specfleet.fleet.files import replacing
 from specfleet.fleet.inputs.format import FORMAT, Version, check_format
 from specfleet.fleet.inputs.parquet import read_table
 from specfleet.fleet.inputs.text import reason
+from specfleet.fleet.interrupts import deferred
 from specfleet.fleet.records.columns import Table, array_of, numbers_of
 from specfleet.fleet.records.power import DeviceCurve
 from specfleet.fleet.records.recorder import Log
@@ -101,11 +103,9 @@ class Run(msgspec.Struct, frozen=True):
             column = self.table.column(name)
             if pa.types.is_string(column.type):
                 digest.update("\n".join(column.to_pylist()).encode())
-            elif pa.types.is_list(column.type):
-                for part in (pc.list_value_length(column).cast(pa.int64()), pc.list_flatten(column)):
-                    digest.update(numbers_of(part).tobytes())
             else:
-                digest.update(numbers_of(column).tobytes())
+                for values in _values_of(column):
+                    digest.update(values)
         return digest.hexdigest()[:16]
 
     @property
@@ -170,13 +170,37 @@ def versions_of(world: World) -> dict[str, str]:
     return versions
 
 
+class RunWriter:
+    """Writes a run's file as its rows come, a row group at a time, or several."""
+
+    def __init__(self, file: pq.ParquetWriter) -> None:
+        self.file, self.seal = file, Seal()
+
+    def take(self, rows: pa.Table) -> None:
+        """Write rows behind those before; a signal that ends the process waits meanwhile."""
+        with deferred():
+            self.seal.take(rows)
+            self.file.write_table(rows)
+
+    def end(self, header: RunHeader) -> None:
+        """Write the header behind all rows."""
+        content = msgspec.json.encode(header)
+        self.file.add_key_value_metadata({"specfleet": content, "specfleet-digest": self.seal.of(content)})
+
+
+@contextmanager
+def writing_run(path: Path) -> Iterator[RunWriter]:
+    """Write a run as one Parquet file, which is in its place when the body is done; OutputError if it cannot be."""
+    options = {"compression": "zstd", "write_page_checksum": True}
+    with replacing(path) as file, pq.ParquetWriter(file, SCHEMA, **options) as parquet:
+        yield RunWriter(parquet)
+
+
 def write_run(run: Run, path: Path) -> None:
     """Write a run as one Parquet file; OutputError if it cannot be written."""
-    header = msgspec.json.encode(run.header)
-    table = run.table.replace_schema_metadata({"specfleet": header, "specfleet-digest": _seal(header, run)})
-    content = io.BytesIO()
-    pq.write_table(table, content, compression="zstd", write_page_checksum=True)
-    write_file(path, content.getvalue())
+    with deferred(), writing_run(path) as file:
+        file.take(run.table)
+        file.end(run.header)
 
 
 def read_run(path: Path) -> Run:
@@ -192,11 +216,45 @@ def read_run(path: Path) -> Run:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: written by another version of specfleet ({reason(error)}); run it again") from error
     run = Run(header, table.replace_schema_metadata(None))
-    if metadata.get(b"specfleet-digest") != _seal(metadata[b"specfleet"], run):
+    seal, known, content = Seal(), metadata.get(b"specfleet-digest"), metadata[b"specfleet"]
+    seal.take(run.table)
+    if known != seal.of(content) and known != _digest(content + run.digest().encode()):  # the seal until 2026-11
         raise InputError(f"{path}: its header or rows are not those that were written (digest); run it again")
     return run
 
 
-def _seal(header: bytes, run: Run) -> bytes:
-    """Fingerprint of a run file's whole content, to detect damage."""
-    return hashlib.sha256(header + run.digest().encode()).hexdigest().encode()
+class Seal:
+    """Fingerprint of a run file's header and rows, to detect damage; in which parts the rows come does not matter."""
+
+    def __init__(self) -> None:
+        self.columns: defaultdict[tuple[str, int], Any] = defaultdict(hashlib.sha256)
+
+    def take(self, rows: pa.Table) -> None:
+        """Add rows behind those before."""
+        for name in SCHEMA.names:
+            for number, values in enumerate(_values_of(rows.column(name))):
+                self.columns[name, number].update(values)
+
+    def of(self, header: bytes) -> bytes:
+        """Return the fingerprint of these rows and a header."""
+        columns = "".join(digest.hexdigest() for digest in self.columns.values())
+        return _digest(header + columns.encode())
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _values_of(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column as bytes; of words and lists, their lengths and what they hold."""
+    if pa.types.is_string(column.type):
+        return [numbers_of(pc.binary_length(column)), b"".join(map(_text_of, column.chunks))]
+    if pa.types.is_list(column.type):
+        return [numbers_of(pc.list_value_length(column).cast(pa.int64())), numbers_of(pc.list_flatten(column))]
+    return [numbers_of(column)]
+
+
+def _text_of(words: pa.StringArray) -> pa.Buffer:
+    """Return words without spaces between them."""
+    ends = array_of([0, len(words)], pa.int64()).cast(pa.int32())
+    return pc.binary_join(pa.ListArray.from_arrays(ends, words), "")[0].as_buffer()

@@ -22,7 +22,7 @@ OLD = f"written by specfleet format {FORMAT - 1}, this is {FORMAT}: "
 def test_a_run_of_another_format_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "run.parquet"
     write_run(simulate(star(workload={"requests": 1})), file)
-    table = pq.read_table(file)
+    table = pq.ParquetFile(file).read()
     header = msgspec.json.decode(table.schema.metadata[b"specfleet"])
     assert header.pop("version") == FORMAT  # runs of the format before have none
     metadata = table.schema.metadata | {b"specfleet": msgspec.json.encode(header)}
