@@ -21,8 +21,9 @@ from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
 from specfleet.engine.decoding.eagle_files import load_head
+from specfleet.engine.decoding.folders import DEMO_PAIR
 from specfleet.engine.decoding.lookup import LookupDrafter
-from specfleet.engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, load_model
+from specfleet.engine.decoding.models import PRECISIONS, CausalLM, load_model
 from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.demo_pair.corpus import read_prompts

@@ -82,7 +82,7 @@ def question_of(number: int) -> Question:
 def compared(number: int) -> Row:
     """Answer a question, simulate its grid, and return the verdict."""
     question = question_of(number)
-    found = find(question, jobs=1)
+    found = find(question, workers=1)
     answer = found.best[0]
     grid = Simulations(question, 1, lambda _what: None, first_seed=FRESH)
     fleets = [answer, *(one for one in _rivals(found) if one.title != answer.title)]

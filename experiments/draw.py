@@ -6,22 +6,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pandas as pd
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 
 from specfleet.experiments.plan.answer import Plan
 from specfleet.experiments.plan.goals import PER_USER
 from specfleet.experiments.sweep.figure import devices_figure, sweep_figure
 from specfleet.experiments.sweep.sweep import read_table, with_missing
 from specfleet.figures import pareto, timeline
-from specfleet.figures.style import add_caption, format_of, resize, write
+from specfleet.figures.style import NEW_FIGURE, Canvas, Drawn, add_caption, format_of, write
 from specfleet.fleet.errors import InputError, OtherFormatError
 from specfleet.fleet.inputs.text import read_json, shortened
 from specfleet.fleet.records.run import Run, read_run
 
 MIN_WIDTH, MAX_WIDTH = 2, 30
-
-Drawn = tuple[Figure, str]
-"""A figure and its caption."""
+WORLDS = {"sim": "simulation", "engine": "engine"}
 
 
 def draw(
@@ -33,17 +31,21 @@ def draw(
     panels: bool = False,
     width_inches: float | None = None,
     caption: bool = True,
-) -> Figure:
+    ax: Axes | None = None,
+) -> Drawn:
     """Draw the figure of that name from results, or from the path of their file; write it to `out` if given.
 
     - `metric`, `panels`: of a sweep: what it shows, and whether values of the second key have a panel each.
     - `width_inches`: width, such as that of a paper's column; None for the figure's own.
     - `caption`: whether the caption is below.
+    - `ax`: panel of a user's layout to draw in, without a caption; its figure's size stays.
 
     Raises InputError for an unknown name, and for results that belong to another figure.
     """
     if name not in FIGURES:
         raise InputError(f"figure {shortened(name, quoted=False)}: unknown; allowed: {', '.join(FIGURES)}")
+    if ax is not None and (out is not None or width_inches is not None):
+        raise InputError("ax: its figure has a size and is written by savefig; leave out and width_inches out")
     if out is not None:
         format_of(Path(out))
     chosen = FIGURES[name]
@@ -54,20 +56,17 @@ def draw(
         raise InputError(f"figure {name}: shows one thing; --{'y' if metric else 'panels'} is for figure sweep")
     if width_inches is not None and not MIN_WIDTH <= width_inches <= MAX_WIDTH:
         raise InputError(f"--width {width_inches:g}: needs {MIN_WIDTH} to {MAX_WIDTH} inches")
-    if name == "sweep":
-        figure, text = sweep_figure(content, metric or "throughput", panels=panels)
-    else:
-        figure, text = chosen.draw(content)
-    if width_inches is not None:
-        resize(figure, width_inches)
-    if caption:
-        add_caption(figure, text)
+    canvas = Canvas(width_inches, ax)
+    more = {"metric": metric or "throughput", "panels": panels} if name == "sweep" else {}
+    drawn = chosen.draw(content, canvas=canvas, **more)
+    if caption and ax is None:
+        add_caption(drawn.figure, drawn.caption)
     if out is not None:
-        write(figure, Path(out))
-    return figure
+        write(drawn.figure, Path(out))
+    return drawn
 
 
-def timeline_of(*runs: Run, most: int | None = None) -> Drawn:
+def timeline_of(*runs: Run, most: int | None = None, canvas: Canvas = NEW_FIGURE) -> Drawn:
     """Draw the timelines of runs below each other; InputError for a run without steps.
 
     `most`: stations of a run that are shown, the first ones.
@@ -75,35 +74,39 @@ def timeline_of(*runs: Run, most: int | None = None) -> Drawn:
     for run in runs:
         if not run.header.steps:
             raise InputError(f"a timeline needs steps, and of {run.header.engine} only answers are known")
-    headers = [run.header for run in runs]
-    titles = [f"{header.scenario.name}, N = {header.scenario.verifiers.count}, {header.world}" for header in headers]
-    figure = timeline.draw({title: run.frame() for title, run in zip(titles, runs, strict=True)}, most=most)
+    frames = {f"{run.header.scenario.name}, N = {run.header.scenario.verifiers.count}, {WORLDS[run.header.world]}":
+              run.frame() for run in runs}  # fmt: skip
+    figure = timeline.draw(frames, most=most, canvas=canvas)
     warnings = dict.fromkeys(_sentence(run.warning) for run in runs if run.warning)
     records = f"from the records of {', '.join(run.digest() for run in runs)}"
     steps = f"Steps of drafter and targets, about three iterations each, {records}."
-    return figure, " ".join([steps, *warnings])
+    shown = [timeline.shown(frame, *timeline.middle(frame, 3.0)).assign(run=title) for title, frame in frames.items()]
+    rows = pd.concat(shown)[["run", "station", "kind", "tag", "begin_s", "end_s"]]
+    return Drawn(figure, " ".join([steps, *warnings]), rows, {"begin_s": "begin, s", "end_s": "end, s"})
 
 
 def _sentence(line: str) -> str:
     return f"{line[0].upper()}{line[1:]}."
 
 
-def plan_of(plan: Plan) -> Drawn:
+def plan_of(plan: Plan, canvas: Canvas = NEW_FIGURE) -> Drawn:
     """Draw the fleets of a plan: what a user gets against what a unit of cost gives; of several loads, by method."""
     rows = pd.DataFrame(
         [
             {
                 "method": row.method, "load": row.load.partition(" ")[0], "standing": row.standing,
-                "tokens_per_s_per_user": 1 / row.metrics["tpot_s"].value, "tokens_per_cost": 1e6 / row.per_million,
+                pareto.USER: 1 / row.metrics["tpot_s"].value, pareto.VALUE: 1 / row.per_million,
             }
             for row in (plan.rows if len(plan.loads) == 1 else plan.best())
         ]
     )  # fmt: skip
     says = f"{plan.title}. {_sentence(plan.lines[0])} Simulated; step times: {plan.basis}."
     if len(plan.loads) > 1:
-        return pareto.draw_by_load(rows, plan.unit), f"{says} Numbers at the dots: the load."
-    user = [goal.limit for goal in plan.goals if goal.unit == PER_USER]
-    return pareto.draw(rows, plan.unit, max(user, default=None)), f"{says} Each dot is a fleet."
+        figure, dots = pareto.draw_by_load(rows, plan.unit, canvas), "Numbers at the dots: the load."
+    else:
+        user = [goal.limit for goal in plan.goals if goal.unit == PER_USER]
+        figure, dots = pareto.draw(rows, plan.unit, max(user, default=None), canvas), "Each dot is a fleet."
+    return Drawn(figure, f"{says} {dots}", rows, pareto.labels(plan.unit))
 
 
 def read_plan(path: Path) -> Plan:
@@ -123,7 +126,7 @@ class FigureKind(NamedTuple):
     source: str
     kind: type
     read: Callable[[Path], Any]
-    draw: Callable[[Any], Drawn]
+    draw: Callable[..., Drawn]
 
 
 FIGURES = {

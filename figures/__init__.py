@@ -1,1 +1,1 @@
-"""One file a figure; style.py holds what they share."""
+"""A file a kind of figure; style.py holds what they share."""

@@ -6,62 +6,66 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from specfleet.figures.style import STYLE, line_colours, new_figure
+from specfleet.figures.style import NEW_FIGURE, STYLE, Canvas, line_looks
 
-USER, VALUE = "tokens_per_s_per_user", "tokens_per_cost"
+USER, VALUE = "tokens_per_s_per_user", "million_tokens_per_cost"
 
 
-def draw(table: pd.DataFrame, unit: str, least: float | None = None) -> Figure:
+def draw(table: pd.DataFrame, unit: str, least: float | None = None, canvas: Canvas = NEW_FIGURE) -> Figure:
     """Draw the simulated fleets of a plan.
 
-    `table`: one row a fleet, with method, standing, tokens_per_s_per_user in tokens/s, tokens_per_cost in tokens a unit
-    of cost. `unit`: of cost. `least`: what a user is to get, a line.
+    `table`: one row a fleet, with method, standing, tokens_per_s_per_user in tokens/s, million_tokens_per_cost. `unit`:
+    of cost. `least`: what a user is to get, a line.
     """
     with rc_context(STYLE):
-        figure = new_figure(6.4, 4.6)
-        axes = figure.subplots()
-        by_method = table.groupby("method", sort=False)
-        for (method, fleets), colour in zip(by_method, line_colours(by_method.ngroups), strict=True):
-            axes.scatter(fleets[USER], fleets[VALUE], color=colour, label=str(method), linewidths=0, s=26)
+        (axes,) = canvas.panels(1, 1, 6.4, 4.6)
+        for method, (colour, marker) in line_looks(table.method.unique()).items():
+            fleets = table[table.method == method]
+            axes.scatter(fleets[USER], fleets[VALUE], color=colour, marker=marker, label=method, linewidths=0, s=26)
         border = frontier(table[~table.standing.str.startswith("misses")])
-        axes.plot(border[USER], border[VALUE], color="#444444", lw=1.0, zorder=1, label="no other fleet beats these")
-        chosen = table[table.standing == "best"]
-        axes.scatter(chosen[USER], chosen[VALUE], s=170, facecolors="none", edgecolors="#D55E00", linewidths=1.8,
-                     label="chosen", zorder=4)  # fmt: skip
+        if len(border) > 1:
+            axes.plot(border[USER], border[VALUE], color="#444444", lw=1, zorder=1, label="no other fleet beats these")
+        if len(chosen := table[table.standing == "best"]):
+            axes.scatter(chosen[USER], chosen[VALUE], s=170, facecolors="none", edgecolors="#D55E00", linewidths=1.8,
+                         label="chosen", zorder=4)  # fmt: skip
         if least is not None:
             axes.axvline(least, color="#D55E00", ls=":", lw=1.2, label="least for a user")
-        _label(figure, axes, unit)
-    return figure
+        _label(canvas, axes, unit)
+    return axes.get_figure(root=True)
 
 
-def draw_by_load(table: pd.DataFrame, unit: str) -> Figure:
+def draw_by_load(table: pd.DataFrame, unit: str, canvas: Canvas = NEW_FIGURE) -> Figure:
     """Draw methods by load.
 
     `table`: a row for each method and load, in the order of loads, with method, load, and as in `draw`.
     """
     with rc_context(STYLE):
-        figure = new_figure(6.4, 4.8)
-        axes = figure.subplots()
+        (axes,) = canvas.panels(1, 1, 6.4, 4.8)
         best = frontier(table)
         axes.plot(best[USER], best[VALUE], color="#999999", lw=6, alpha=0.25, zorder=0, solid_capstyle="round",
                   label="no other method or load beats these")  # fmt: skip
-        by_method = table.groupby("method", sort=False)
-        for (method, points), colour in zip(by_method, line_colours(by_method.ngroups), strict=True):
-            axes.plot(points[USER], points[VALUE], color=colour, marker="o", ms=4, label=str(method))
+        for method, (colour, marker) in line_looks(table.method.unique()).items():
+            points = table[table.method == method]
+            axes.plot(points[USER], points[VALUE], color=colour, marker=marker, ms=4, label=method)
             for user, value, load in zip(points[USER], points[VALUE], points.load, strict=True):
                 axes.annotate(load, (user, value), xytext=(4, 3), textcoords="offset points", fontsize=7, color=colour)
-        _label(figure, axes, unit)
-    return figure
+        _label(canvas, axes, unit)
+    return axes.get_figure(root=True)
 
 
-def _label(figure: Figure, axes: Axes, unit: str) -> None:
-    """Name both axes, which begin at 0, and the curves."""
-    axes.set_xlabel("tokens a second for a user (1 / mean TPOT)")
+def labels(unit: str) -> dict[str, str]:
+    """Return what both axes say, by their columns."""
     name = unit.partition(" (")[0]
-    axes.set_ylabel(f"tokens for a {'unit of cost' if name == 'cost' else name.removesuffix('s')}")
+    per = "unit of cost" if name == "cost" else name.removesuffix("s")
+    return {USER: "tokens a second for a user (1 / mean TPOT)", VALUE: f"million tokens per {per}"}
+
+
+def _label(canvas: Canvas, axes: Axes, unit: str) -> None:
+    """Name both axes, which begin at 0, and the curves."""
+    axes.set(xlabel=labels(unit)[USER], ylabel=labels(unit)[VALUE])
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
-    figure.legend(loc="outside upper center", ncols=2, fontsize=8)
+    canvas.legend([axes], axes.get_legend_handles_labels()[0])
 
 
 def frontier(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,37 +1,39 @@
 """One style for all figures: a colour a source, a caption under every plot, and what several of them label alike.
 
-These are axes with units, times in fitting units, and lines that carry their own names.
+These are axes with units, times in fitting units, and legends.
 """
 
 import io
+import itertools
+import math
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from matplotlib import colormaps, rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from scipy.optimize import isotonic_regression
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
 
 COLOURS = {"analytic": "#444444", "sim": "#0072B2", "engine": "#D55E00"}  # distinct for colour-blind readers too
-LABELS = {"analytic": "analytic, equations (8)-(11)", "sim": "simulation, 95 %", "engine": "engine"}
 STEP_COLOURS = {
-    "draft": "#56B4E9",
-    "verify": "#E69F00",
-    "prefill": "#999999",
+    "draft": "#8CCBF2",  # light, verify darker: distinct in grey, too
+    "verify": "#D55E00",
+    "prefill": "#444444",
     "chunk": "#777777",
     "decode": "#F0E442",
     "warm_up": "#CC79A7",
     "draft_prefill": "#BBBBBB",
-    "realign": "#D55E00",
+    "realign": "#0072B2",
 }
 STYLE = {
     "font.size": 9.0,
@@ -43,10 +45,14 @@ STYLE = {
     "legend.frameon": False,
     "lines.linewidth": 1.6,
     "figure.facecolor": "white",
+    "pdf.fonttype": 42,  # fonts are embedded whole, as publishers ask
+    "ps.fonttype": 42,
     "text.parse_math": False,  # names are texts; a mark that is a formula says so
 }
 CAPTION_LINE_INCHES = 0.16
-NARROW_INCHES = 4.5  # legends have one column below this width
+LETTER_INCHES, GAP_INCHES = 0.065, 0.09  # of a label: its letters, and around it
+MARK_INCHES = 0.5  # before a legend's label
+MAX_TICKS = 12  # of values that each have a tick
 
 
 class NotebookFigure(Figure):
@@ -59,30 +65,99 @@ class NotebookFigure(Figure):
         return content.getvalue()
 
 
+class Drawn(NamedTuple):
+    """A figure, its caption, what is drawn, in the units of the axes, and what its columns mean, with these units."""
+
+    figure: Figure
+    caption: str
+    rows: pd.DataFrame = pd.DataFrame()
+    labels: Mapping[str, str] = {}
+
+
 def new_figure(width_inches: float, height_inches: float) -> Figure:
     """Return an empty figure in the common style."""
     with rc_context(STYLE):
         return NotebookFigure(figsize=(width_inches, height_inches), layout="constrained")
 
 
-def one_legend(figure: Figure, panels: Iterable[Axes], **look: Any) -> None:
-    """Give all panels one legend, above them, in which each label stands once."""
-    handles: dict[str, object] = {}
-    for axes in panels:
-        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", fontsize=8, **look)
+class Canvas(NamedTuple):
+    """Where to draw: a new figure, as wide as it likes or `width_inches`, or the panel `axes` of a user's layout."""
+
+    width_inches: float | None = None
+    axes: Axes | None = None
+
+    def panels(self, count: int, across: int, width_inches: float, height_inches: float, **look: Any) -> list[Axes]:
+        """Return so many panels; a narrow figure is less high, but not in proportion, since texts keep their size.
+
+        InputError for several panels where a user's layout has one.
+        """
+        if self.axes is not None:
+            if count > 1:
+                raise InputError(f"ax: is one panel, and this figure has {count}; leave ax out")
+            return [self.axes]
+        width = self.width_inches or width_inches
+        figure = new_figure(width, height_inches * max(0.8, min(1.0, width / width_inches)))
+        grid = figure.subplots(math.ceil(count / across), across, squeeze=False, **look)
+        for axes in grid.flat[count:]:
+            axes.remove()
+        return list(grid.flat[:count])
+
+    def legend(self, panels: Sequence[Axes], handles: Sequence[Any], title: str = "", **inside: Any) -> None:
+        """Name what is drawn: above all panels, beside them below a title, or in a user's panel (`inside`: where)."""
+        look: dict[str, Any] = {"handles": handles, "fontsize": 8, "title_fontsize": 8, "title": title or None}
+        if self.axes is not None and handles:
+            self.axes.legend(**look, **inside)
+        elif handles:
+            figure, letters = panels[0].get_figure(root=True), max(len(handle.get_label()) for handle in handles)
+            columns = 1 if title else max(1, int(figure.get_figwidth() / (MARK_INCHES + LETTER_INCHES * letters)))
+            figure.legend(**look, loc=f"outside {'right center' if title else 'upper center'}", ncols=columns)
+
+
+NEW_FIGURE = Canvas()
 
 
 def resize(figure: Figure, width_inches: float) -> None:
-    """Give the figure that width; a narrower one is less high, but not in proportion, since texts keep their size."""
+    """Make a drawn figure that narrow, less high, but not in proportion; its legends stand above it, in one column."""
     width, height = figure.get_size_inches()
     figure.set_size_inches(width_inches, height * max(0.8, min(1.0, width_inches / width)))
-    if width_inches < NARROW_INCHES:
-        for legend in list(figure.legends):
-            named = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
-            legend.remove()
-            with rc_context(STYLE):
-                figure.legend(*named, loc="outside upper center", ncols=1, fontsize=8, handlelength=1.6)
+    for legend in list(figure.legends):
+        named, title = (legend.legend_handles, [text.get_text() for text in legend.get_texts()]), legend.get_title()
+        legend.remove()
+        look = {"title": title.get_text() or None, "fontsize": 8, "title_fontsize": 8}
+        with rc_context(STYLE):
+            figure.legend(*named, **look, loc="outside upper center")
+
+
+class FittingLocator(FixedLocator):
+    """Ticks at the given places of the x axis, as far as their labels do not touch."""
+
+    def __call__(self) -> Any:
+        """Return where ticks are: at evenly many of even places."""
+        axes = self.axis.axes
+        at = axes.get_xaxis_transform().transform([(place, 0.0) for place in self.locs])[:, 0] / axes.figure.dpi
+        room = GAP_INCHES + LETTER_INCHES * max(len(f"{place:g}") for place in self.locs)
+        gaps = np.diff(at)
+        if len(gaps) and np.allclose(gaps, gaps[0]):
+            return self.locs[:: math.ceil(room / gaps[0])]
+        kept = [0]
+        for number in range(1, len(at)):
+            if at[number] - at[kept[-1]] >= room:
+                kept.append(number)
+        return self.locs[kept]
+
+
+def number_ticks(axes: Axes, values: Sequence[float]) -> None:
+    """Put ticks at values along x, rising, on a log scale if they span more than 30 times the least."""
+    if min(values) > 0 and max(values) > 30 * min(values):
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    if len(values) <= MAX_TICKS:
+        axes.xaxis.set_major_locator(FittingLocator(values))
+    elif axes.get_xscale() == "log":
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=all(float(value).is_integer() for value in values)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def add_caption(figure: Figure, caption: str) -> None:
@@ -131,59 +206,22 @@ def save(figure: Figure, path: Path, caption: str) -> None:
 
 # Distinct for colour-blind readers, too.
 LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444", "#882255")
-MIN_APART = 0.058  # of two names at the right edge, as a share of the panel's height
+MARKERS = "os^DvPX*"  # tell lines apart in grey
 
 
-class Scale(NamedTuple):
-    """How a quantity stands at an axis: its label with the unit, and what values are multiplied by."""
+def scale_of(name: str, unit: str, largest: float) -> tuple[str, float]:
+    """Return the label of a quantity with its unit, and what values are multiplied by; short times are shown in ms.
 
-    label: str
-    factor: float
-
-
-def scale_of(name: str, unit: str, largest: float) -> Scale:
-    """Return the label and scale of a quantity; times below a second are shown in ms.
-
-    >>> scale_of("tpot_p99_s", "s", 0.04)
-    Scale(label='tpot_p99, ms', factor=1000.0)
+    >>> scale_of("TPOT P99", "s", 0.04)
+    ('TPOT P99, ms', 1000.0)
     """
-    if unit == "s":
-        bare = name.removesuffix("_s")
-        return Scale(f"{bare}, ms", 1000.0) if largest < 1 else Scale(f"{bare}, s", 1.0)
-    return Scale(f"{name}, {unit}" if unit else name, 1.0)
+    if unit.partition("/")[0] == "s" and largest < 1:
+        return f"{name}, m{unit}", 1000.0
+    return f"{name}, {unit}" if unit else name, 1.0
 
 
-def line_colours(count: int) -> list[str]:
-    """Return the colours of so many lines: distinct ones, or shades in order for more than there are."""
-    if count <= len(LINE_COLOURS):
-        return list(LINE_COLOURS[:count])
-    return [to_hex(colormaps["viridis"](share)) for share in np.linspace(0, 0.9, count)]
-
-
-def name_lines(axes: Axes, ends: Sequence[tuple[str, float, str]], heading: str) -> None:
-    """Write each line's name at the right edge, level with its end, or as near as names do not touch.
-
-    `ends`: name, height in data and colour of each line. `heading`: what the names are values of.
-    """
-    low, high = axes.get_ylim()
-    order = sorted(range(len(ends)), key=lambda number: ends[number][1])
-    heights = spread([(ends[number][1] - low) / (high - low) for number in order], MIN_APART)
-    for number, height in zip(order, heights, strict=True):
-        name, _, colour = ends[number]
-        axes.annotate(name, (1.015, height), xycoords="axes fraction", color=colour, va="center", fontsize=8.5,
-                      annotation_clip=False)  # fmt: skip
-    if heights:
-        place = max(max(heights) + MIN_APART, 0.0)
-        axes.annotate(heading, (1.015, place), xycoords="axes fraction", color="#555555", va="center", fontsize=8,
-                      annotation_clip=False)  # fmt: skip
-
-
-def spread(heights: Sequence[float], least: float) -> list[float]:
-    """Move ordered heights as little as needed for at least `least` between neighbours.
-
-    >>> [round(height, 2) for height in spread([0.5, 0.5, 0.9], 0.1)]
-    [0.45, 0.55, 0.9]
-    """
-    steps = least * np.arange(len(heights))
-    rising: list[float] = (isotonic_regression(heights - steps).x + steps).tolist() if len(heights) else []
-    return rising
+def line_looks(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return colour and marker of each line: distinct ones, or shades in order for more than there are."""
+    shades = [to_hex(colormaps["viridis"](share)) for share in np.linspace(0, 0.9, len(names))]
+    colours = LINE_COLOURS if len(names) <= len(LINE_COLOURS) else shades
+    return dict(zip(names, zip(colours, itertools.cycle(MARKERS), strict=False), strict=False))

@@ -1,4 +1,4 @@
-"""A metric along a key of a sweep, a line or a panel for each value of another, with 95 % bands."""
+"""A metric along a key of a sweep, a line for each value of another, a panel for each of a third, with 95 % bands."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,114 +8,117 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.lines import Line2D
 
-from specfleet.figures.style import COLOURS, LABELS, STYLE, Scale, line_colours, name_lines, new_figure, one_legend
+from specfleet.figures import style
+from specfleet.figures.style import COLOURS, NEW_FIGURE, STYLE, Canvas, line_looks
 
-ANALYTIC = "analytic"
-MAX_ACROSS = 4  # panels side by side
+ANALYTIC, PLAIN, N_FULL = "analytic", "no speculation", "N_full"  # worlds beside the two that run
+LINES = {ANALYTIC: "--", "sim": "-", "engine": "", PLAIN: "-."}
+LABELS = {ANALYTIC: "equations (8)-(11)", "sim": "simulation", "engine": "engine", PLAIN: PLAIN}
+GREY = "#444444"
+MAX_ACROSS, MIN_PANEL_INCHES = 4, 1.6  # panels side by side, and the width of each
+WRITTEN_OUT, LEVELS = 4, 3  # marks of a panel of which each is written out, of more only the first; heights of names
+Looks = Mapping[str, tuple[str, str]]  # colour and marker of each line
 
 
-def draw(
-    points: pd.DataFrame, x: Scale, y: Scale, heading: str = "", panels: bool = False,
-    N_full: Mapping[str, float] = {},
-) -> Figure:  # fmt: skip
-    """Draw the lines of a sweep, in one panel or in a panel each.
+def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_FIGURE) -> Figure:
+    """Draw the lines of a sweep.
 
-    `points`: x, line (text), value, low, high (NaN where there is no interval), world ("analytic" for equations, which
-    are dashed; runs of the engine beside simulations are points). `heading`: the key that lines are values of.
-    `N_full`: where to mark it along x, by line.
+    `points`: x, line and panel (texts), value, low, high (NaN where there is no interval), world: "analytic" for
+    equations, which are dashed; runs of the engine beside simulations are points; "no speculation" is a level, "N_full"
+    a mark at x. `labels`: of x, value, line and panel; panels share their scale if those have one.
     """
-    lines = list(dict.fromkeys(points.line))
-    numeric = pd.api.types.is_numeric_dtype(points.x)
-    values = sorted(set(points.x)) if numeric else list(dict.fromkeys(map(str, points.x)))
-    shown = [[line] for line in lines] if panels else [lines]
+    curves = points[~points.world.isin((PLAIN, N_FULL))]
+    names, lines = (list(dict.fromkeys(curves[name])) for name in ("panel", "line"))
+    words = None if pd.api.types.is_numeric_dtype(curves.x) else list(dict.fromkeys(map(str, curves.x)))
+    quantity, _, unit = labels["panel"].partition(", ")
+    titles = {name: f"{quantity} = {name} {unit}".rstrip() if quantity else name for name in names}
+    least_inches = max(MIN_PANEL_INCHES, 0.4 + style.LETTER_INCHES * max(map(len, titles.values())))
+    room_inches = (canvas.width_inches or 99) - (1 if len(lines) > 1 else 0)  # beside the names of lines
+    across = max(1, min(len(names), MAX_ACROSS, int(room_inches / least_inches)))
+    size = max(7.2, 2.4 * across), 4.2 if len(names) == 1 else 3.0 * math.ceil(len(names) / across)
+    looks = line_looks(lines)
     with rc_context(STYLE):
-        across = min(len(shown), MAX_ACROSS)
-        down = math.ceil(len(shown) / across)
-        figure = new_figure(max(7.2, 2.4 * across), 4.2 if len(shown) == 1 else 3.0 * down)
-        grid = figure.subplots(down, across, sharey=True, squeeze=False)
-        row = grid.flat[: len(shown)]
-        for axes in grid.flat[len(shown) :]:
-            axes.remove()
-        ends: list[tuple[str, float, str]] = []
-        for axes, drawn in zip(row, shown, strict=True):
-            for line, colour in zip(drawn, line_colours(len(drawn)), strict=True):
-                ends.append((line, _line(axes, points[points.line == line], values, (x, y), colour, numeric), colour))
-            _ticks(axes, sorted(set(points[points.line.isin(drawn)].x)) if numeric else values, x, numeric)
-            axes.set_xlabel(x.label)
-            if panels and heading:
-                axes.set_title(f"{heading} = {drawn[0]}", fontsize=9)
-        for axes in grid[:, 0]:
-            axes.set_ylabel(y.label)
-        _from_zero(row[0])
-        for axes, drawn in zip(row, shown, strict=True):
-            _mark(axes, [N_full[line] for line in drawn if line in N_full], values)
-        if heading and not panels:
-            name_lines(row[0], ends, heading)
-        if set(points.world) >= {"sim", "engine"}:
-            one_legend(figure, row, ncols=len(LABELS))
-    return figure
+        panels = canvas.panels(len(names), across, *size, sharey=bool(labels["panel"]))
+        for number, (name, axes) in enumerate(zip(names, panels, strict=True)):
+            part = points[points.panel == name]
+            for line, look in looks.items():
+                _line(axes, part[part.line == line], words, look, len(lines) == 1)
+            _ticks(axes, curves.x[curves.panel == name], words)
+            axes.set(xlabel=labels["x"], ylabel="" if number % across else labels["value"])
+            axes.set_title(titles[name], fontsize=9)
+            low, high = axes.get_ylim()
+            if low > -0.05 * high:  # begin at zero, so that small differences look small
+                axes.set_ylim(0, 1.03 * high if number == 0 or not labels["panel"] else high)
+            _levels(axes, part[part.world == PLAIN], looks)
+            _marks(axes, part[part.world == N_FULL], looks)
+        worlds, handles = [world for world in LABELS if (points.world == world).any()], []
+        for world in worlds if len(worlds) > 1 else ():
+            colour, marker = COLOURS.get(world, GREY) if len(looks) == 1 else GREY, "o" if world == "engine" else ""
+            label = LABELS[world] + (", 95 %" if points.low[points.world == world].notna().any() and not marker else "")
+            handles.append(Line2D([], [], color=colour, ls=LINES[world], marker=marker, ms=4, label=label))
+        beside = labels["line"] if canvas.axes is None else ""
+        head = f"{labels['line']} = " if labels["line"] and not beside else ""
+        named = [Line2D([], [], color=colour, marker=marker, ms=4, label=head + line)
+                 for line, (colour, marker) in looks.items() if len(lines) > 1]  # fmt: skip
+        canvas.legend(panels, handles if beside else handles + named)
+        canvas.legend(panels, named if beside else [], beside)
+    return panels[0].get_figure(root=True)
 
 
-def _mark(axes: Axes, knees: Sequence[float], values: Sequence[object]) -> None:
-    """Mark where a drafter becomes fully loaded; of several lines once for each value."""
-    for knee in sorted({knee for knee in knees if knee <= max(map(float, values))}):  # type: ignore[arg-type]
-        axes.axvline(knee, color="#777777", lw=1, ls=":", zorder=0)
-        axes.annotate(" $N_{full}$", (knee, 0.02), xycoords=("data", "axes fraction"), fontsize=8, color="#555555",
-                      parse_math=True)  # fmt: skip
-
-
-def _line(axes: Axes, rows: pd.DataFrame, values: Sequence[object], scales: tuple[Scale, Scale], colour: str,
-          numeric: bool) -> float:  # fmt: skip
-    """Draw a line with its band, hollow where there is no interval; return its height at the right end."""
-    x, y = scales
-    end = math.nan
-    has_simulations = bool((rows.world == "sim").any())
-    for world, label in LABELS.items():
+def _line(axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: tuple[str, str], alone: bool) -> None:
+    """Draw a line with its band, hollow where there is no interval."""
+    worlds = set(rows.world)
+    for world in (ANALYTIC, "sim", "engine"):
         part = rows[rows.world == world]
-        at = [value * x.factor if numeric else float(values.index(str(value))) for value in part.x]
-        part = part.assign(place=at).sort_values("place")
         if part.empty:
             continue
-        places, heights = part.place.to_numpy(), y.factor * part.value.to_numpy(dtype=float)
-        low, high = (y.factor * part[name].to_numpy(dtype=float) for name in ("low", "high"))
-        bounded = ~np.isnan(low)
-        errors = [np.clip(heights - low, 0, None)[bounded], np.clip(high - heights, 0, None)[bounded]]
-        bars = {"fmt": "o", "ms": 4, "elinewidth": 1, "capsize": 2, "zorder": 3}
+        part = part.assign(x=part.x if words is None else [words.index(str(value)) for value in part.x])
+        places, heights, low, high = part.sort_values("x")[["x", "value", "low", "high"]].to_numpy(dtype=float).T
+        colour = COLOURS[world] if alone and len(worlds) > 1 else look[0]
         if world == ANALYTIC:
-            axes.plot(places, heights, color=colour, ls="--", lw=0.9, alpha=0.65, zorder=1, label=label)
-        elif world == "engine" and has_simulations:
-            axes.errorbar(places[bounded], heights[bounded], errors, color=COLOURS[world], label=label, **bars)
+            dash = {"marker": "_", "ms": 16} if len(places) == 1 else {}
+            axes.plot(places, heights, color=colour, ls="--", lw=0.9, alpha=0.65, zorder=1, **dash)
             continue
-        else:
-            if numeric:
-                axes.fill_between(places, low, high, color=colour, alpha=0.18, lw=0)
-            axes.errorbar(places[bounded], heights[bounded], errors, color=colour, **bars)
-            axes.plot(places, heights, color=colour, lw=1.6 if numeric else 0.8, label=label)
-            axes.plot(places[~bounded], heights[~bounded], ls="", marker="o", ms=4.5, mfc="white", mec=colour, zorder=4)
-        end = float(heights[-1])
-    return end
+        if world == "sim" or "sim" not in worlds:
+            axes.plot(places, heights, color=colour, lw=1.6 if words is None else 0.8)
+            axes.fill_between(places, low, high, color=colour, alpha=0.18 if words is None else 0, lw=0)
+        if world == "engine" or "engine" not in worlds:
+            bounded, dots = ~np.isnan(low), {"ls": "", "marker": look[1], "ms": 4, "color": colour, "zorder": 3}
+            errors = np.clip([heights - low, high - heights], 0, None)[:, bounded]
+            axes.errorbar(places[bounded], heights[bounded], errors, elinewidth=1, capsize=2, **dots)
+            axes.plot(places[~bounded], heights[~bounded], mfc="white", **dots)
 
 
-def _from_zero(axes: Axes) -> None:
-    """Begin at zero, so that small differences look small, unless values are negative."""
-    low, high = axes.get_ylim()
-    if low > -0.05 * high:
-        axes.set_ylim(0, 1.03 * high)
-
-
-def _ticks(axes: Axes, values: Sequence[object], x: Scale, numeric: bool) -> None:
-    if not numeric:
-        axes.set_xticks(range(len(values)), [str(value) for value in values])
-        axes.set_xlim(-0.4, len(values) - 0.6)
+def _ticks(axes: Axes, x: "pd.Series[float]", words: Sequence[str] | None) -> None:
+    """Put a tick at each value, as far as they fit; words that do not fit stand aslant."""
+    if words is None:
+        style.number_ticks(axes, sorted(set(map(float, x))))
         return
-    numbers = [float(value) * x.factor for value in values]  # type: ignore[arg-type]
-    if min(numbers) > 0 and max(numbers) > 30 * min(numbers):
-        axes.set_xscale("log")
-        axes.set_xticks(numbers, [f"{number:g}" for number in numbers], minor=False)
-        axes.minorticks_off()
-    elif len(numbers) <= 12:
-        axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
-    elif all(number.is_integer() for number in numbers):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    room_inches = 0.8 * axes.get_position().width * axes.figure.get_figwidth()
+    fits = style.LETTER_INCHES * max(map(len, words)) * len(words) < room_inches
+    axes.set_xticks(range(len(words)), words, **({} if fits else {"rotation": 30, "ha": "right"}))
+    axes.set_xlim(-0.4, len(words) - 0.6)
+
+
+def _levels(axes: Axes, levels: pd.DataFrame, looks: Looks) -> None:
+    """Draw what there is without speculation, a level for each line; equal ones are one."""
+    for value, lines in levels.groupby("value").line:
+        colour = looks[lines.iloc[0]][0] if len(lines) == 1 < len(looks) else GREY
+        axes.axhline(value, color=colour, ls=LINES[PLAIN], lw=1.2, zorder=1)
+
+
+def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks) -> None:
+    """Mark where a drafter becomes fully loaded, each line in its colour; the dots of equal ones alternate."""
+    knees = marks.groupby("x").line.agg(list)
+    for number, (knee, lines) in enumerate(knees.items()):
+        colours = [looks[line][0] if len(looks) > 1 else GREY for line in lines]
+        for turn, colour in enumerate(colours):
+            axes.axvline(knee, color=colour, lw=1.2, ls=(4 * turn, (2, 4 * len(lines) - 2)), zorder=0)
+        is_left = axes.transAxes.inverted().transform(axes.transData.transform((knee, 0)))[0] < 0.7
+        text = f"$N_{{full}}$ = {knee:g}" if number == 0 or len(knees) <= WRITTEN_OUT else f"{knee:g}"
+        look = {"ha": "left" if is_left else "right", "fontsize": 8, "parse_math": True}
+        look |= {"color": colours[0] if len(lines) == 1 else GREY, "bbox": {"fc": "white", "ec": "none", "pad": 0.6}}
+        axes.annotate(text, (knee, 0), (4 if is_left else -4, 5 + 10 * (number % LEVELS)), textcoords="offset points",
+                      xycoords=("data", "axes fraction"), **look)  # fmt: skip

@@ -1,21 +1,28 @@
 """The timeline of drafter and targets, as in StarSD's figure 1, drawn from the event table of either world."""
 
+from collections.abc import Callable
+
+import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from specfleet.figures.style import STEP_COLOURS, STYLE, new_figure
+from specfleet.figures.style import NEW_FIGURE, STEP_COLOURS, STYLE, Canvas
 from specfleet.fleet.scenario.names import DRAFTER, ROUTER
 
 IDLE = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////"}  # look of a drafter's idle gaps
-WAITING = "#882255"
+WAITING, WAIT_LABEL, IDLE_LABEL = "#882255", "request waits in the drafter's buffer", "drafter idle"
+LEAST = 0.004  # width of a wait, as a share of the stretch, so that short ones are seen
 BOX = 0.62  # height of a box; lanes are 1 apart
 ROUND = ["tag", "request", "epoch"]
+Scaled = Callable[[float], float]  # a time as a place along x
 
 
-def draw(frames: dict[str, pd.DataFrame], iterations: float = 3.0, most: int | None = None) -> Figure:
+def draw(
+    frames: dict[str, pd.DataFrame], iterations: float = 3.0, most: int | None = None, canvas: Canvas = NEW_FIGURE
+) -> Figure:
     """Draw a stretch of about `iterations` iterations from the middle of each run; keys become titles.
 
     `most`: lanes of a run; the first stations have them.
@@ -23,20 +30,18 @@ def draw(frames: dict[str, pd.DataFrame], iterations: float = 3.0, most: int | N
     with rc_context(STYLE):
         stations = [lanes(frame)[:most] for frame in frames.values()]
         counts = list(map(len, stations))
-        figure = new_figure(9.0, sum(0.34 * count + 1.1 for count in counts))
-        panels = figure.subplots(len(frames), 1, squeeze=False, height_ratios=[count + 2 for count in counts])
-        kinds: set[str] = set()
-        for axes, (title, frame), shown in zip(panels.flat, frames.items(), stations, strict=True):
-            kinds |= draw_lanes(axes, frame, shown, *middle(frame, iterations))
+        ratios = [count + 2 for count in counts]
+        panels = canvas.panels(len(frames), 1, 9.0, sum(0.34 * count + 1.1 for count in counts), height_ratios=ratios)
+        drawn: set[str] = set()
+        for axes, (title, frame), shown in zip(panels, frames.items(), stations, strict=True):
+            drawn |= draw_lanes(axes, frame, shown, *middle(frame, iterations))
             axes.set_title(title, loc="left")
-        panels.flat[-1].set_xlabel("time, ms")
-        handles = [Patch(color=STEP_COLOURS[kind], label=kind) for kind in STEP_COLOURS if kind in kinds]
-        if any(name.startswith(DRAFTER) for names in stations for name in names):
-            handles.append(Patch(**IDLE, label="drafter idle"))
-        if any(DRAFTER in names for names in stations):
-            handles.append(Patch(color=WAITING, label="request waits in the drafter's buffer"))
-        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), fontsize=8)
-    return figure
+        panels[-1].set_xlabel("time, ms")
+        looks = {kind: {"color": colour} for kind, colour in STEP_COLOURS.items()}
+        looks |= {IDLE_LABEL: IDLE, WAIT_LABEL: {"color": WAITING}}
+        handles = [Patch(**look, label=name) for name, look in looks.items() if name in drawn]
+        canvas.legend(panels, handles, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    return panels[0].get_figure(root=True)
 
 
 def steps_of(frame: pd.DataFrame) -> pd.DataFrame:
@@ -73,9 +78,9 @@ def middle(frame: pd.DataFrame, iterations: float) -> tuple[float, float]:
 
 
 def draw_lanes(axes: Axes, frame: pd.DataFrame, stations: list[str], begin_s: float, end_s: float) -> set[str]:
-    """Draw one lane a station between two times; return the kinds of steps that appear."""
-    steps = steps_of(frame)
-    steps = steps[(steps.end_s > begin_s) & (steps.begin_s < end_s) & steps.station.isin(stations)]
+    """Draw one lane a station between two times; return what appears: kinds of steps, idle gaps, waits."""
+    steps = shown(frame, begin_s, end_s)
+    steps = steps[steps.station.isin(stations)]
     heights = {name: -number for number, name in enumerate(stations)}
 
     def ms(time_s: float) -> float:
@@ -87,15 +92,23 @@ def draw_lanes(axes: Axes, frame: pd.DataFrame, stations: list[str], begin_s: fl
         axes.broken_barh([(left, right - left)], (height - BOX / 2, BOX), **colours, lw=0.8)
         if step.kind == "draft" and step.alone and right - left > 0.02 * 1000 * (end_s - begin_s):
             axes.text((left + right) / 2, height, str(step.tag + 1), ha="center", va="center", fontsize=8)
+    drawn = set(steps.kind)
     for name in stations:
         if name.startswith(DRAFTER):
-            _draw_idle(axes, steps[steps.station == name], ms, heights[name], begin_s, end_s)
-    _draw_waits(axes, frame, ms, begin_s, end_s)
+            drawn |= _draw_idle(axes, steps[steps.station == name], ms, heights[name], begin_s, end_s)
+    if DRAFTER in stations:
+        drawn |= _draw_waits(axes, frame, ms, begin_s, end_s)
     axes.set_yticks(list(heights.values()), [name.replace(".", " ").replace("verifier", "target") for name in stations])
     axes.set_xlim(0, 1000 * (end_s - begin_s))
     axes.set_ylim(-len(stations) + 0.45, 0.95)
     axes.grid(axis="y", visible=False)
-    return set(steps.kind)
+    return drawn
+
+
+def shown(frame: pd.DataFrame, begin_s: float, end_s: float) -> pd.DataFrame:
+    """Return the steps between two times."""
+    steps = steps_of(frame)
+    return steps[(steps.end_s > begin_s) & (steps.begin_s < end_s)]
 
 
 def lanes(frame: pd.DataFrame) -> list[str]:
@@ -104,26 +117,28 @@ def lanes(frame: pd.DataFrame) -> list[str]:
     return sorted(names, key=lambda name: (not name.startswith(DRAFTER), len(name), name))
 
 
-def _draw_idle(axes: Axes, drafts: pd.DataFrame, ms, height: float, begin_s: float, end_s: float) -> None:  # type: ignore[no-untyped-def]
-    """Hatch the drafter's idle gaps that are long enough to see."""
-    free_s = begin_s
-    for step in [*drafts.sort_values("begin_s").itertuples(), None]:
-        until_s = end_s if step is None else step.begin_s
-        if until_s - free_s > 0.008 * (end_s - begin_s):
-            gap = ms(free_s), ms(until_s) - ms(free_s)
-            axes.broken_barh([gap], (height - BOX / 2, BOX), **IDLE, lw=0)
-        free_s = free_s if step is None else max(free_s, step.end_s)
+def _draw_idle(
+    axes: Axes, drafts: pd.DataFrame, ms: Scaled, height: float, begin_s: float, end_s: float
+) -> set[str]:  # fmt: skip
+    """Hatch the drafter's idle gaps that are long enough to see; return their label if there are any."""
+    steps = drafts.sort_values("begin_s")
+    gaps = zip(np.maximum.accumulate([begin_s, *steps.end_s]), [*steps.begin_s, end_s], strict=True)
+    bars = [(ms(free_s), ms(until_s) - ms(free_s)) for free_s, until_s in gaps
+            if until_s - free_s > 0.008 * (end_s - begin_s)]  # fmt: skip
+    axes.broken_barh(bars, (height - BOX / 2, BOX), **IDLE, lw=0)
+    return {IDLE_LABEL} if bars else set()
 
 
-def _draw_waits(axes: Axes, frame: pd.DataFrame, ms, begin_s: float, end_s: float) -> None:  # type: ignore[no-untyped-def]
-    """Draw a thin bar above the drafter's lane for every request that waits in its buffer."""
+def _draw_waits(axes: Axes, frame: pd.DataFrame, ms: Scaled, begin_s: float, end_s: float) -> set[str]:
+    """Draw a thin bar above the drafter's lane for every request that waits; return their label if there are any."""
     drafter = frame[frame.station == DRAFTER]
     asked_s = drafter[drafter.event == "draft-request"].groupby(ROUND).time_s.min()  # messages may be repeated
     begun_s = drafter[drafter.event == "start"].groupby(ROUND).time_s.min()
     waits = pd.DataFrame({"asked_s": asked_s, "begun_s": begun_s}).dropna().sort_values("asked_s")
-    waits = waits[(waits.begun_s > begin_s) & (waits.asked_s < end_s)]
+    waits = waits[(waits.begun_s > waits.asked_s) & (waits.begun_s > begin_s) & (waits.asked_s < end_s)]
     tags = sorted({key[0] for key in waits.index})
     for (tag, _, _), wait in waits.iterrows():
         level = BOX / 2 + 0.06 + 0.5 * tags.index(tag) / max(1, len(tags))
-        bar = ms(wait.asked_s), ms(wait.begun_s) - ms(wait.asked_s)
-        axes.broken_barh([bar], (level, 0.045), facecolors=WAITING)
+        length = max(LEAST * ms(end_s), ms(wait.begun_s) - ms(wait.asked_s))
+        axes.broken_barh([(ms(wait.asked_s), length)], (level, 0.045), facecolors=WAITING)
+    return {WAIT_LABEL} if len(waits) else set()

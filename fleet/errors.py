@@ -11,7 +11,7 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 4 :]}"
 
 
-class InputError(Exception):
+class InputError(ValueError):
     """Bad input. The message is one line that names the file, the key, the value and what is allowed.
 
     The command line prints it and exits with status 2. However long the values in it are, it has MOST characters.

@@ -23,6 +23,11 @@ class Shown:
         """Return the result as a frame."""
         raise NotImplementedError
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `--json` prints, where NaN and infinity are null: plain content."""
+        content: dict[str, Any] = with_ends(self)
+        return content
+
     def __repr__(self) -> str:
         return f"<{printable(self.line())}>"
 

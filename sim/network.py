@@ -234,6 +234,7 @@ class Network:
         request = next(self.requests[tag], None)
         if request is not None:
             self.scheduled += 1
+            after_s += request.think_s
             if "overhead" in self.playback.parts:
                 after_s = max(0.0, self.playback.joins_s.get((tag, request.number), 0.0))
             arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now) + after_s)

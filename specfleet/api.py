@@ -29,6 +29,7 @@ from specfleet.sim.run import simulate as simulate_scenario
 from specfleet.sim.run import simulate_frugally
 
 if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does without
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from specfleet.experiments.compare.compare import Comparison
@@ -88,7 +89,7 @@ def run(
     watch: Callable[[Progress], None] | None = None,
     **keys: Any,
 ) -> Result:
-    """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
+    """Run the same scenario on the real engine, on this host; without `server` it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
     a target's device drafted. `power`: one for samples of the devices' clock, power, load and memory, before each draft
@@ -101,21 +102,23 @@ def run(
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
-    from specfleet.engine.launch.serve import serve
-    from specfleet.engine.outside.answers import run_on_server
-    from specfleet.engine.outside.engines import OutsideEngine
-    from specfleet.fleet.acceptance.signals import write_signals
-    from specfleet.fleet.records.power import write_samples
-
     chosen = scenario_of(scenario, changes, **keys)
     others = [name for name in (engine, server) if name is not None]
     if len(others) > 1 or (others and (signals is not None or power is not None)):
         raise InputError(f"{others[0]}: has no signals and no power, and is one engine; leave out the others")
     if server is not None:
+        from specfleet.engine.outside.answers import run_on_server
+
         return Result(run_on_server(chosen, server, report))
     if engine is not None:
+        from specfleet.engine.outside.engines import OutsideEngine
+
         with OutsideEngine(engine, report) as outside:
             return Result(outside.run(chosen))
+    from specfleet.engine.launch.serve import serve
+    from specfleet.fleet.acceptance.signals import write_signals
+    from specfleet.fleet.records.power import write_samples
+
     drafters = chosen.drafters
     is_chain = drafters.shape.kind == "chain" and drafters.kind != "lookup"
     if signals is not None and not (drafters.count and drafters.place == "target" and is_chain):
@@ -191,6 +194,8 @@ def sweep(
     done: "Callable[[CellResult], None]" = lambda _result: None,
     path: SimPath = "auto",
     power: bool = False,
+    cluster: str = "",
+    shard: str = "",
     **keys: Any,
 ) -> Sweep:
     """Run a scenario with every combination of the values that `vary` names, in either world.
@@ -198,9 +203,10 @@ def sweep(
     `scenario`, `changes` and keywords as in `simulate`. `vary`: values by dotted key, or texts such as
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
     cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `path`: as in
-    `simulate`. `power`: whether the engine samples its devices, for `figure devices`. A cell that fails loses no other:
-    see `Sweep.errors`. Raises InputError for bad input before anything runs, and OutputError where a cell cannot be
-    written; its `result` is the sweep until then.
+    `simulate`. `power`: whether the engine samples its devices, for `figure devices`. `cluster`: the address of a Dask
+    scheduler whose workers run the cells. `shard`: a share of the cells, such as "1/8"; a sweep of all into the same
+    folder finds them. A cell that fails loses no other: see `Sweep.errors`. Raises InputError for bad input before
+    anything runs, and OutputError where a cell cannot be written; its `result` is the sweep until then.
 
     >>> import specfleet
     >>> small = {"workload.requests": 20}
@@ -208,6 +214,7 @@ def sweep(
     >>> swept.frame()[["verifiers.count", "throughput"]].shape
     (2, 2)
     """
+    from specfleet.experiments.jobs import read_shard
     from specfleet.experiments.sweep import sweep as sweeps
 
     for name, value, kind in (("world", world, World), ("path", path, SimPath)):
@@ -220,15 +227,17 @@ def sweep(
         raise InputError("path: only simulations have one; leave it out, or world = sim")
     if world == "sim" and power:
         raise InputError("power: only devices that run a model are sampled; leave it out, or world = engine")
-    folder = None if out is None else Path(out)
+    if world == "engine" and cluster:
+        raise InputError("cluster: the engine runs on this host; leave it out, or give each host a --shard")
+    folder, share = None if out is None else Path(out), read_shard(shard, out)
     if folder is not None:
         check_folder(folder)
     pairs = [*pairs_of(changes or ()), *keys.items()]
     axes = sweeps.vary_of(vary, [key for key, _ in flat(dict(pairs))])
     cells = [(cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in sweeps.cells_of(axes)]
-    at_once = jobs or os.cpu_count() or 1
+    workers = cluster or jobs or os.cpu_count() or 1
     try:
-        swept = sweeps.sweep(cells, folder, world, seeds, at_once, done, path, power)
+        swept = sweeps.sweep(cells, folder, world, seeds, workers, done, path, power, share)
         return Sweep(swept, tuple(dict.fromkeys(note for _, made in cells for note in notes_of(made, world))))
     except OutputError as error:
         error.result = Sweep(error.result)
@@ -291,13 +300,15 @@ def figure(
     panels: bool = False,
     width_inches: float | None = None,
     caption: bool = True,
+    ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
     "sweep" and "devices" are drawn from a sweep or its folder, "timeline" from a run, "plan" from a plan (JSON).
-    "sweep" shows `metric`, throughput by default, along the first varied key, a line for each value of the second, or
-    with `panels` a panel; "devices" the clock, power and load of the devices of a sweep with `power`. `width_inches`:
-    such as that of a paper's column, 3.3. `caption`: whether one is below. Raises InputError for anything else.
+    "sweep" shows `metric`, throughput by default, along the first varied key, a line for each value of the second and a
+    panel for each of the third, or with `panels` the other way round; "devices" the clock, power and load of the
+    devices of a sweep with `power`. `width_inches`: such as that of a paper's column, 3.3. `caption`: whether one is
+    below. `ax`: a panel of your own matplotlib layout to draw in. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
@@ -312,7 +323,7 @@ def figure(
         drawn = results.run
     elif isinstance(results, Sweep):
         drawn = table(results.cells)
-    return draw(name, drawn, out, metric, panels=panels, width_inches=width_inches, caption=caption)
+    return draw(name, drawn, out, metric, panels=panels, width_inches=width_inches, caption=caption, ax=ax).figure
 
 
 def join(runs: Sequence[RunGiven]) -> Result:

@@ -30,7 +30,7 @@ from specfleet.fleet.scenario.links import holds_links
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.show import describe_fleet
-from specfleet.fleet.shown import Shown, number
+from specfleet.fleet.shown import Shown, number, with_ends
 from specfleet.sim import analytic
 from specfleet.sim.alone import alone_tokens_per_s, has_targets_alone, plain_tpot_s
 
@@ -92,12 +92,13 @@ class Result(Shown):
         """What the scenario says that its author may not mean, a line each."""
         return notes_of(self.scenario, self.run.header.world)
 
-    def summary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return what `--json` prints of the run, where NaN and infinity are null."""
-        return {
+        content: dict[str, Any] = with_ends({
             "scenario": self.scenario.name, "world": self.run.header.world, "seed": self.scenario.seed,
             "metrics": self.metrics, "overload": self.overload, "notes": self.notes,
-        }  # fmt: skip
+        })  # fmt: skip
+        return content
 
     def title(self) -> str:
         """Say which run this is."""
@@ -157,7 +158,7 @@ class Result(Shown):
         """Draw the run, and write the figure to `out` if given."""
         from specfleet.experiments.draw import draw
 
-        return draw(name, self.run, out)
+        return draw(name, self.run, out).figure
 
     def save(self, path: str | Path) -> None:
         """Write header and records as one Parquet file, which `specfleet.read_run` reads."""
@@ -215,6 +216,13 @@ class Sweep(Shown):
         """Say how many cells there are."""
         return f"sweep of {len(self.cells)} cells" + (f", {len(self.errors)} of them failed" if self.errors else "")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `--json` prints: the cells, each with its metrics and their units, findings and notes."""
+        content: dict[str, Any] = with_ends(
+            {"cells": self.cells, "findings": self.findings(), "errors": self.errors, "notes": self.notes}
+        )
+        return content
+
     def findings(self, quantity: str = "throughput") -> list[str]:
         """Say which cell is best, which ones chance does not tell from it, and where the knee is, a line each.
 
@@ -238,4 +246,4 @@ class Sweep(Shown):
         from specfleet.experiments.draw import draw
         from specfleet.experiments.sweep.sweep import table
 
-        return draw(name, table(self.cells), out, metric)
+        return draw(name, table(self.cells), out, metric).figure

@@ -7,8 +7,11 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
+from specfleet.fleet.scenario.scenario import Verifiers
+
 LEVELS = {"P50": 0.5, "P90": 0.9, "P99": 0.99}
 AGREE = 0.05  # two ways to the same time differ by less
+BLOCK = Verifiers().kv_block_size
 FEW_CACHED = 0.05  # share of the prompts' tokens from a prefix cache, up to which a load is predicted
 
 
@@ -63,7 +66,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     - `asks`: what has to be stated before a scenario follows from it, in a line; empty if nothing.
     - `arrivals`: arrival (seconds), prompt and answer (tokens) of each request, if they arrived at recorded times.
     - `engines`: copies of the model that share the requests.
-    - `cached_share`: of the prompts' tokens, which a prefix cache had.
+    - `cached_share`: of the prompts' tokens, which a prefix cache had. `whole_prompts`: whether their lengths count
+      these, so that a workload of shared prompts follows.
     """
 
     over: str
@@ -95,14 +99,23 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     asks: str = ""
     engines: int = 1
     cached_share: float = 0.0
+    whole_prompts: bool = False
     notes: tuple[str, ...] = ()
 
     @property
     def unpredictable(self) -> str:
         """Why its simulation predicts nothing, in words; empty if it does."""
-        if self.cached_share <= FEW_CACHED:
+        if self.cached_share <= FEW_CACHED or self.shared_tokens:
             return ""
         return f"prefix hits of {self.cached_share:.0%} are not modelled"
+
+    @property
+    def shared_tokens(self) -> int:
+        """Length of a beginning of all prompts that is as much of them as the prefix cache had; 0 if none follows."""
+        if self.cached_share <= FEW_CACHED or not self.whole_prompts or self.prompt_tokens is None:
+            return 0
+        blocks = round(self.cached_share * self.prompt_tokens.mean / BLOCK)
+        return blocks * BLOCK if blocks * BLOCK < self.prompt_tokens.mean else 0
 
     @property
     def round_s(self) -> float | None:

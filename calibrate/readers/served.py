@@ -11,6 +11,7 @@ from specfleet.fleet.hardware.shipped import engine_of, shape_of
 from specfleet.fleet.scenario.arrivals import Poisson, Trace
 from specfleet.fleet.scenario.lengths import Between, mean_tokens
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
+from specfleet.fleet.scenario.shared import SharedPrompts
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
@@ -45,6 +46,7 @@ def inferred_profile(load: Load, engine: str = "vllm", drafts: tuple[int, int] =
     if round_s is None:
         return None
     prompt, shared = load.prompt_tokens.mean if load.prompt_tokens else 0.0, load.prompts_per_round * (rows - 1) / rows
+    prompt *= 1 - load.cached_share if load.whole_prompts else 1  # what is computed
     prefill_s, how = _prefill(load, round_s)
     others = shared / prompt if prompt else 0.0
     alone = others if engine_of(engine).prefill_first else 0.0
@@ -110,8 +112,9 @@ def served(made: Scenario, load: Load, engine: str, draft: str, trace: str) -> t
         kind = "lookup" if draft == LOOKUP else "eagle" if shape_of(draft).head else "model"
     drafters = replace(made.drafters, place="target", kind=kind) if made.acceptance else Drafters(count=0)
     settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
-    verifiers = replace(Verifiers(count=load.engines, prefill_first=engine_of(engine).prefill_first), **settings)
     workload, said = _workload(load, made.workload, trace)
+    settings |= {"prefill_first": engine_of(engine).prefill_first, "prefix_cache": workload.shared is not None}
+    verifiers = replace(Verifiers(count=load.engines), **settings)
     return replace(made, drafters=drafters, verifiers=verifiers, workload=workload), said
 
 
@@ -125,7 +128,8 @@ def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str
         fewest, most = REQUESTS
         prompt, new = _lengths(load)
         requests = min(max(load.requests or 16 * in_flight, fewest), most)
-        workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new)
+        shared = SharedPrompts(load.shared_tokens) if load.shared_tokens else None
+        workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new, shared=shared)
     is_open = load.limit == 0 or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
     if is_open and load.requests_per_s:
         arrivals = Poisson(per_s=load.requests_per_s)
@@ -155,8 +159,14 @@ def _lengths(load: Load) -> tuple[int | Between, int | Between]:
     """Return the lengths of prompts and answers; answers of the default length where the record has none."""
     new = _law(load.new_tokens) if load.new_tokens else Workload().new_tokens
     if load.prompt_tokens:
-        return _law(load.prompt_tokens), new
+        return _law(_after(load.prompt_tokens, load.shared_tokens)), new
     return max(round(load.prompts_per_token * mean_tokens(new)), 1), new
+
+
+def _after(prompts: Spread, shared: int) -> Spread:
+    """Return the lengths of prompts without a beginning that all share."""
+    mean = prompts.mean - shared
+    return Spread(mean, {}, prompts.low - shared, prompts.high - shared, prompts.cv * prompts.mean / mean)
 
 
 def _law(observed: Spread) -> int | Between:

@@ -127,6 +127,7 @@ def _load(
     if busy_share is not None and busy_share < MIN_BUSY:
         notes.append(f"requests ran {busy_share:.0%} of the time: means over all of it are lower than under way")
     hits = count("prefix_cache_hits")
+    cached_share = hits / max(count("prefix_cache_queries"), hits) if hits else 0.0
     held = add_up(sample for sample in last if sample.name in KV_SHARES)
     finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
     return Load(
@@ -146,13 +147,14 @@ def _load(
         tpot_s=tpot_s,
         gap_s=gap_s,
         prefill_s=of.get("request_prefill_time_seconds"),
-        prompts_per_round=count("prompt_tokens") / steps if steps else 0.0,
+        prompts_per_round=(1 - cached_share) * count("prompt_tokens") / steps if steps else 0.0,
         tokens_per_round=tokens_per_round,
         busy_share=busy_share,
         ways=ways_of(gap_s, tpot_s, decoding_s / span_s, tokens_per_s, rounds / span_s, tokens_per_round),
         kv_tokens=_kv_tokens(last),
         engines=engines,
-        cached_share=hits / max(count("prefix_cache_queries"), hits) if hits else 0.0,
+        cached_share=cached_share,
+        whole_prompts=True,
         notes=tuple(notes),
     )
 

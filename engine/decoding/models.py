@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel
@@ -14,6 +13,7 @@ from specfleet.engine.decoding.attention import FEED, use_slots
 from specfleet.engine.decoding.cache import CacheShape, Group, RowCache, shape_of
 from specfleet.engine.decoding.checkpoints import load_whole
 from specfleet.engine.decoding.feed import Feed, Joined, Nodes
+from specfleet.engine.decoding.folders import folder_of
 from specfleet.engine.decoding.graphs import Graphs
 from specfleet.engine.decoding.llama import (
     MODEL_TYPES,
@@ -31,9 +31,7 @@ from specfleet.engine.decoding.quantised import BITS, quantised_layers
 from specfleet.engine.decoding.slots import ROWS, TOKENS, SlotCache
 from specfleet.engine.decoding.telemetry import keep_within_memory
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.text import is_file
 
-DEMO_PAIR = Path(__file__).parents[1] / "demo_pair"
 PRECISIONS = {
     "float64": torch.float64,
     "float32": torch.float32,
@@ -223,28 +221,6 @@ class _Output:
 
     def __getattr__(self, name: str) -> None:
         return None
-
-
-def folder_of(name: str, role: str, key: str = "") -> Path:
-    """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target).
-
-    `key`: that names it, in errors; by default the side's `model`.
-    """
-    folder = named_folder(name, role)
-    if not is_folder_of_model(name, role):
-        key = key or ("verifiers.model" if role == "target" else "drafters.model")
-        raise InputError(f"{key} = {name!r}: {folder} holds no config.json; give a Hugging Face folder, or 'demo'")
-    return folder
-
-
-def is_folder_of_model(name: str, role: str) -> bool:
-    """Whether a model is on this host."""
-    return is_file(named_folder(name, role) / "config.json")
-
-
-def named_folder(name: str, role: str) -> Path:
-    """Return the folder that a model's name means, be it there or not."""
-    return DEMO_PAIR / role if name == "demo" else Path(name)
 
 
 def load_model(

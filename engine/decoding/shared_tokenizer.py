@@ -9,8 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specfleet.engine.decoding.folders import explained, read_config, read_tokenizer
-from specfleet.engine.decoding.models import folder_of
+from specfleet.engine.decoding.folders import explained, folder_of, read_config, read_tokenizer
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import read_json
 

@@ -46,9 +46,15 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
             )
     if isinstance(fleet.verifiers.allocate, Goodput) and fleet.verifiers.allocate.costs is None:
         yield "verifiers.allocate = 'goodput' without times; give profile or verifiers.allocate.costs"
+    yield from simulated_alone(fleet)
     yield from _of_signals(fleet)
     yield from _of_recorded_texts(fleet)
     yield from _of_models(fleet)
+
+
+def simulated_alone(fleet: Fleet) -> Iterator[str]:
+    """Yield a line for each key that no engine reads, whichever runs the scenario."""
+    yield from (f"{key} is simulated only" for key in unread("engine") if value_of(fleet, key) is not None)
 
 
 def _of_signals(fleet: Fleet) -> Iterator[str]:

@@ -6,7 +6,7 @@ The models of this host also tell how many positions and how large vocabularies 
 from collections.abc import Callable, Sequence
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -18,43 +18,20 @@ from specfleet.engine.decoding.cache import CacheShape, RowCache, shape_of
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
 from specfleet.engine.decoding.eagle_files import load_head, read_taps
-from specfleet.engine.decoding.folders import check_layers, read_config
+from specfleet.engine.decoding.folders import folder_of, is_folder_of_model, named_folder, read_config
 from specfleet.engine.decoding.llama import is_lean
 from specfleet.engine.decoding.lookup import LookupDrafter
-from specfleet.engine.decoding.models import CausalLM, folder_of, is_folder_of_model, load_model, named_folder
+from specfleet.engine.decoding.models import CausalLM, load_model
 from specfleet.engine.decoding.sampling import GREEDY, Sampling
 from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
 from specfleet.engine.decoding.verify import Target
+from specfleet.engine.node.named import check_stated, models_of
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.positions import check_context, positions_in
-from specfleet.fleet.inputs.text import is_file, read_json
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Join
 
 AnyDrafter = Drafter | LookupDrafter
 Side = Literal["drafter", "target"]
-
-
-class Named(NamedTuple):
-    """A model that a fleet names: the key that names it, its name, and its role."""
-
-    key: str
-    model: str
-    role: str
-
-
-def models_of(fleet: Fleet) -> list[Named]:
-    """Return the models of a fleet, each once: drafters' first; none with replayed drafters, which draw texts."""
-    if fleet.drafters.kind == "replayed":
-        return []
-    drafting = {"model": "drafter", "eagle": "eagle"}.get(fleet.drafters.kind) if fleet.drafters.count else None
-    sides = [("drafters", fleet.drafters, drafting)] if drafting else []
-    named = [
-        Named(f"{side}.model" if model == stations.model else f"{side}.tiers: model", model, role)
-        for side, stations, role in (*sides, ("verifiers", fleet.verifiers, "target"))
-        for _, model in stations.models
-    ]
-    return list(dict.fromkeys(named))
 
 
 class Streams(msgspec.Struct, frozen=True):
@@ -184,7 +161,7 @@ def with_positions(fleet: Fleet) -> Fleet:
     """
     if fleet.drafters.kind == "replayed":
         return fleet  # no model
-    check_context(_stated_positions(fleet), fleet.lengths.longest_text, 0)  # near the end drafts are shorter
+    check_stated(fleet)
     asked = [(model, role) for _, model, role in models_of(fleet) if role != "eagle"]
     known = [positions for model, role in asked if (positions := positions_of(model, role))]
     if not known:
@@ -195,17 +172,6 @@ def with_positions(fleet: Fleet) -> Fleet:
         drafts = msgspec.structs.replace(verifiers.drafts, positions=min(known))
         verifiers = msgspec.structs.replace(verifiers, drafts=drafts)
     return msgspec.structs.replace(fleet, drafters=drafters, verifiers=verifiers)
-
-
-def _stated_positions(fleet: Fleet) -> dict[str, int]:
-    """Return the positions in the config.json of the fleet's models on this host, by folder."""
-    known: dict[str, int] = {}
-    for _, model, role in models_of(fleet):
-        path = named_folder(model, role) / "config.json"
-        if is_file(path) and isinstance(content := read_json(path), dict):
-            check_layers(path, content)
-            known[str(path.parent)] = positions_in(content, str(content.get("model_type")), str(path))
-    return known
 
 
 def positions_of(model: str, role: str) -> int:

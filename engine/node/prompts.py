@@ -6,10 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
-from tokenizers import Tokenizer
 
-from specfleet.engine.decoding.folders import read_config, read_tokenizer
-from specfleet.engine.decoding.models import folder_of
+from specfleet.engine.decoding.folders import folder_of, read_tokenizer, read_vocabulary
 from specfleet.engine.demo_pair.corpus import FOLDER, read_prompts
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
@@ -81,7 +79,7 @@ def _longest_prompt(fleet: Fleet) -> int:
 
 def _read_lines(path: Path, folder: Path) -> list[list[int]]:
     """Read a file of prompts for the model in `folder`."""
-    vocabulary, tokenizer = read_config(folder).vocab_size, None
+    vocabulary, tokenizer = read_vocabulary(folder), None
     prompts = []
     for number, content in read_json_lines(path, "workload.prompts"):
         origin = f"workload.prompts {path}, line {number}"
@@ -118,9 +116,11 @@ def demo_prompts(group: Literal["calibration", "evaluation"], folder: Path) -> l
     files = [*folder.glob("tokenizer*"), *folder.glob("vocab*"), *folder.glob("*.model")]
     fast = folder / "tokenizer.json"
     if files and not (fast.is_file() and fast.read_bytes() == OWN_TOKENIZER.read_bytes()):
+        from tokenizers import Tokenizer
+
         demo, tokenizer = Tokenizer.from_file(str(OWN_TOKENIZER)), read_tokenizer(folder)
         prompts = [tokenizer.encode(demo.decode(prompt)) for prompt in prompts]
-    vocabulary = read_config(folder).vocab_size
+    vocabulary = read_vocabulary(folder)
     for prompt in prompts:
         _check_ids(prompt, vocabulary, f"workload.prompts = 'demo/{group}'", folder)
     return prompts

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from specfleet.engine.node.build import with_positions
+from specfleet.engine.node.named import check_stated
 from specfleet.engine.outside.job import Asked, Job, Served, job_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.recorder import Log
@@ -201,7 +201,8 @@ def run_on_server(scenario: Scenario, url: str, report: Callable[[str], None] = 
     The workload is the scenario's; its other keys describe the server, and are not checked there. `report` is called
     with lines on progress, acceptance, and counts that do not add up. Raises InputError as `ask_all`.
     """
-    fleet = msgspec.structs.replace(with_positions(resolve(scenario)), request_s=0.0)  # its answers have that time
+    fleet = msgspec.structs.replace(resolve(scenario), request_s=0.0)  # its answers have that time
+    check_stated(fleet)
     job = job_of(fleet)
     answers = ask_all(url, job, report)
     for line in remarks(answers, {request.number: request.new_tokens for stream in job.streams for request in stream}):

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from specfleet.engine.decoding.models import folder_of
+from specfleet.engine.decoding.folders import folder_of
+from specfleet.engine.launch.runnable import simulated_alone
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolved import Fleet
@@ -106,7 +107,9 @@ def settings_of(fleet: Fleet, scenario: Scenario) -> Settings:
 
 
 def job_of(fleet: Fleet) -> Job:
-    """Return the fleet's workload with its prompts as token ids."""
+    """Return the fleet's workload with its prompts as token ids; InputError for a key that is simulated only."""
+    for reason in simulated_alone(fleet):
+        raise InputError(f"scenario {fleet.name!r}: {reason}; leave it out")
     prompts, workload = prompts_of(fleet), fleet.workload
     streams = [
         [

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from specfleet.engine.decoding.checkpoints import weight_files
-from specfleet.engine.decoding.models import CausalLM, folder_of
+from specfleet.engine.decoding.folders import folder_of
+from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.net.content import states_sent
 from specfleet.engine.node.build import head_taps, load_target

@@ -43,6 +43,7 @@ COMPARED = (
 Floats = NDArray[np.float64]
 PLAYED_SEEDS = 3  # of a run that is played back: links and overhead are still drawn
 STEADY = 0.01  # reruns that agree as well as this are steady, however good the prediction is
+FEW = 2  # runs, of which the values say more than an interval of one degree of freedom
 BUSY = 0.05  # share of steps that start late on a busy host
 
 
@@ -51,15 +52,17 @@ class PredictionError(msgspec.Struct, frozen=True):
 
     Keys:
         value: The mean over the engine's runs of (prediction - run) / run; of the host, as `absolute`.
-        low: Lower end of its 95 % interval; NaN where there is none.
-        high: Upper end of its 95 % interval; NaN where there is none.
+        low: Lower end of its 95 % interval; NaN where there is none, as of two runs.
+        high: Upper end of its 95 % interval; NaN where there is none, as of two runs.
         absolute: The mean over the engine's runs of the absolute error of one run.
+        values: The error of each run.
     """
 
     value: float
     low: float
     high: float
     absolute: float
+    values: tuple[float, ...] = ()
 
 
 class ComparedQuantity(msgspec.Struct, frozen=True):
@@ -91,8 +94,9 @@ class ComparedQuantity(msgspec.Struct, frozen=True):
 class Comparison(Shown, msgspec.Struct, frozen=True):
     """All rows, and the mean absolute relative error of each quantity. `profile_digest` names the predicting profile.
 
-    `differences`: what the two runs did not share, a line each; read it before the errors. `notes`: errors that could
-    not be computed, and why.
+    `verdict`: how far off the tokens/s of one case are, and how far its runs are apart, in a line. `differences`: what
+    the two runs did not share, a line each; read it before the errors. `notes`: errors that could not be computed, and
+    why.
     """
 
     rows: list[ComparedQuantity]
@@ -100,9 +104,12 @@ class Comparison(Shown, msgspec.Struct, frozen=True):
     profile_digest: str = ""
     differences: list[str] = []
     notes: list[str] = []
+    verdict: str = ""
 
     def line(self) -> str:
-        """Write the differences of the two runs, and the simulation's errors."""
+        """Write the verdict, the differences of the two runs, and the simulation's errors."""
+        if self.verdict:
+            return "; ".join([self.verdict, *(f"not shared: {difference}" for difference in self.differences)])
         unlike = "".join(f"not shared: {difference}; " for difference in self.differences)
         return f"{unlike}mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in self.mape.items())
 
@@ -180,7 +187,11 @@ def _row(
 
 
 def _error(errors: Floats, low: float, high: float) -> PredictionError:
-    return PredictionError(float(errors.mean()), float(low), float(high), float(np.abs(errors).mean()))
+    if len(errors) == FEW:
+        low = high = math.nan
+    return PredictionError(
+        float(errors.mean()), float(low), float(high), float(np.abs(errors).mean()), tuple(errors.tolist())
+    )
 
 
 def _parameters(sim: Metric, runs: Sequence[Metric], errors: Floats) -> PredictionError:
@@ -206,15 +217,27 @@ def summarise(
     profile_digest: str = "",
     differences: Sequence[str] = (),
     notes: Sequence[str] = (),
+    sides: tuple[str, str] = ("simulated", "measured"),
 ) -> Comparison:
-    """Collect rows into a comparison with the mean absolute error of each quantity."""
+    """Collect rows into a comparison with the mean absolute error of each quantity; `sides`: the words for both."""
     listed = list(rows)
     errors: dict[str, list[float]] = {}
     for row in listed:
         if np.isfinite(row.error):
             errors.setdefault(row.quantity, []).append(abs(row.error))
     mape = {name: float(np.mean(values)) for name, values in errors.items()}
-    return Comparison(listed, mape, profile_digest, list(differences), list(notes))
+    rates = [row for row in listed if row.quantity == "throughput"]
+    verdict = verdict_on(rates[0], *sides) if len(rates) == 1 else ""
+    return Comparison(listed, mape, profile_digest, list(differences), list(notes), verdict)
+
+
+def verdict_on(row: ComparedQuantity, ours: str, theirs: str) -> str:
+    """Say how far off a row of tokens/s is, beside how far its runs are apart."""
+    off = f"tokens/s: {ours} {abs(row.error):.1%} {'above' if row.error > 0 else 'below'} {theirs}"
+    if row.host is None:
+        return f"{off}; one run, so that the runs' own spread is unknown"
+    where = "within" if abs(row.error) <= row.host.value else "beyond"
+    return f"{off}, {where} the runs' own spread of {row.host.value:.1%}"
 
 
 def worst(comparison: Comparison, quantity: str) -> float:
@@ -234,12 +257,13 @@ def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]]) -> 
     simulated, measured = first, second
     if first.header.world == "engine" and second.header.world == "sim":
         simulated, measured = second, first
-    unlike, runs = differences(simulated, measured), with_reruns(measured, reruns)
+    unlike, runs, sides = differences(simulated, measured), with_reruns(measured, reruns), ("simulated", "measured")
     scenario, played, notes = simulated.header.scenario, Reruns([measure(measured)]), []
     if simulated.header.world == "engine" or (measured.header.world == "sim" and not reruns):
         if reruns:
             raise InputError("reruns: need a simulated run first, and the measured one that it predicts")
         notes = [f"both runs are of the world {first.header.world!r}: sim is the first here, engine the second"]
+        sides = ("the first run", "the second")
     elif (apart := next(keys_apart(simulated, measured, TIMED), None)) is not None:
         notes = [f"mechanism: unknown, because the scenarios differ: {apart}"]
     else:
@@ -250,7 +274,7 @@ def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]]) -> 
                 raise
             notes = [f"mechanism: unknown: {error}"]
     rows = compare_metrics(_case(measured), measure(simulated), played)
-    return summarise(rows, simulated.header.profile_digest, unlike, notes)
+    return summarise(rows, simulated.header.profile_digest, unlike, notes, sides)
 
 
 def predict_run(measured: Run, scenario: Scenario, reruns: Sequence[tuple[str, Run]], seeds: int) -> Comparison:

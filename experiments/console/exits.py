@@ -22,7 +22,9 @@ from specfleet.fleet.shown import printable
 BROKEN_PIPE = 128 + signal.SIGPIPE
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 AGAIN_S = 0.05
-PARTS = dict.fromkeys(("torch", "transformers", "zmq", "tokenizers", "safetensors"), "engine")
+PARTS = dict.fromkeys(("torch", "transformers", "zmq", "tokenizers", "safetensors"), "engine") | {
+    "distributed": "cluster"
+}
 
 
 def run_main(module: str) -> NoReturn:

@@ -143,11 +143,15 @@ def case_text(case: Mapping[str, Any]) -> str:
 
 
 def print_comparison(title: str, comparison: "Comparison") -> None:
-    """Print the runs' differences, then a comparison's rows and its mean absolute errors.
+    """Print the verdict, the runs' differences, then a comparison's rows and its mean absolute errors.
 
     Where the runs were rerun or played back, the three errors stand side by side.
     """
-    for line in [*(f"not shared: {line}" for line in comparison.differences), *comparison.notes]:
+    for line in [
+        *filter(None, [comparison.verdict]),
+        *(f"not shared: {line}" for line in comparison.differences),
+        *comparison.notes,
+    ]:
         say(line)
     rows = comparison.rows
     columns = {
@@ -165,7 +169,9 @@ def print_comparison(title: str, comparison: "Comparison") -> None:
 
 
 def _percent(value: float, error: "PredictionError | None") -> str:
-    """Return an error in per cent, with half of its interval where it has one."""
+    """Return an error in per cent, with half of its interval where it has one; of two runs the error of each."""
+    if error is not None and len(error.values) == 2:
+        return ", ".join(f"{off:+.1%}" for off in error.values)
     low, high = (math.nan, math.nan) if error is None else ends(error.value, error.low, error.high)
     half = "" if math.isnan(low) else f" +- {(high - low) / 2:.1%}"
     return f"{value:+.1%}{half}"

@@ -27,14 +27,14 @@ from specfleet.experiments.compare.compare import (
 )
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.demo.cells import TARGETS, DemoEffort, calibration_scenario, in_pass, planned_cells
-from specfleet.experiments.draw import Drawn, timeline_of
+from specfleet.experiments.draw import timeline_of
 from specfleet.experiments.report.page import html_of
 from specfleet.experiments.report.pages import demo_page
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.figure import sweep_figure
 from specfleet.experiments.sweep.findings import COUNT, knees
 from specfleet.experiments.sweep.sweep import sweep, table
-from specfleet.figures.style import save
+from specfleet.figures.style import Drawn, save
 from specfleet.fleet.acceptance.models import BetaGeometric
 from specfleet.fleet.errors import OutputError
 from specfleet.fleet.files import check_folder, write_file, write_json
@@ -43,12 +43,13 @@ from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, write_run
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.writing import scenario_lines
 from specfleet.fleet.shown import number, with_ends
 from specfleet.fleet.times.describe import describe
 from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
 Report = Callable[[str], None]
-PAGE, TABLE = "report.html", "comparison.json"
+PAGE, TABLE, CURVES = "report.html", "comparison.json", "throughput-vs-n"
 SIM_SEEDS = 20
 JUDGED = ("rounds_per_s", "throughput")
 UNSTEADY = 0.05  # difference of two runs of a cell from which the host counts as unsteady
@@ -79,16 +80,16 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
             report(f"engine, pass {turn} of {effort.passes}: {case_text(cell)}")
             run = serve(scenario, folder / "continuations").run
             runs[place].append(run)
-            name = f"{scenario.name}-N{scenario.verifiers.count}"
-            write_run(run, folder / "records" / f"{name}.pass-{turn}.engine.parquet")
+            write_run(run, folder / "records" / f"{name_of(scenario)}.pass-{turn}.engine.parquet")
         calibrate_part(bench, turn)
     profile = bench.profile()
     write_profile(profile, folder / "profile.json")
+    write_scenarios(planned, folder / "records")
 
     report("simulation of all cells")
     known = [(cell, msgspec.structs.replace(scenario, profile=profile)) for cell, scenario in planned]
     simulated, of_fit = (
-        sweep(cells, folder / name, seeds=SIM_SEEDS, jobs=os.cpu_count() or 1)
+        sweep(cells, folder / name, seeds=SIM_SEEDS, workers=os.cpu_count() or 1)
         for name, cells in (("simulated", known), ("simulated-beta-geometric", fitted(known)))
     )
     measured, rows, rows_of_fit = [], [], []
@@ -105,14 +106,26 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
     facts = details(profile, every, [line for run in every for line in replay(run)], late)
     try:
         write_json(with_ends(comparison), folder / TABLE)
-        figures = draw_figures(simulated, measured, runs)
+        figures = draw_figures(folder, simulated, measured, runs)
         write_file(folder / PAGE, html_of(demo_page(lines, rows, rows_of_fit, figures.values(), profile, facts)))
-        for name, (figure, caption) in figures.items():
-            save(figure, folder / f"{name}.png", caption)
+        for name, drawn in figures.items():
+            save(drawn.figure, folder / f"{name}.png", drawn.caption)
     except OutputError as error:
         error.result = result
         raise
     return result
+
+
+def name_of(scenario: Scenario) -> str:
+    """Return the beginning of the names of a cell's files."""
+    return f"{scenario.name}-N{scenario.verifiers.count}"
+
+
+def write_scenarios(cells: Sequence[tuple[dict[str, Any], Scenario]], folder: Path) -> None:
+    """Write the scenario of each cell beside its records, with the profile above them, so that it can be simulated."""
+    for _, scenario in cells:
+        lines = scenario_lines(scenario, "../profile.json", ["Written by `specfleet demo`."])
+        write_file(folder / f"{name_of(scenario)}.toml", "\n".join(lines) + "\n")
 
 
 def fitted(cells: Sequence[tuple[dict[str, Any], Scenario]]) -> list[tuple[dict[str, Any], Scenario]]:
@@ -138,15 +151,17 @@ def measured_cell(simulated: CellResult, reruns: Reruns) -> CellResult:
 
 
 def draw_figures(
-    simulated: Sequence[CellResult], measured: Sequence[CellResult], runs: Sequence[list[Run]]
+    folder: Path, simulated: Sequence[CellResult], measured: Sequence[CellResult], runs: Sequence[list[Run]]
 ) -> dict[str, Drawn]:
-    """Return the figures with their captions, by name: replayed targets in both worlds, and two timelines."""
+    """Return the figures by name: replayed targets in both worlds, the table in `folder`, and two timelines."""
     places = [place for place, of_cell in enumerate(runs) if of_cell[0].header.scenario.verifiers.kind == "replayed"]
     as_run = [msgspec.structs.replace(measured[place], analytic={}) for place in places]
-    curves, caption = sweep_figure(table([simulated[place] for place in places] + as_run), panels=True)
+    rows = table([simulated[place] for place in places] + as_run)
+    rows = rows[rows.quantity.isin(("throughput", "N_full"))]
+    write_file(folder / f"{CURVES}.csv", rows.to_csv(index=False))
     few, many = (chosen(places, key=lambda place: measured[place].cell[COUNT]) for chosen in (min, max))
     return {
-        "throughput-vs-n": (curves, f"{caption} Engine: median and range of {measured[few].seeds} runs."),
+        CURVES: sweep_figure(rows, panels=True),
         "timeline": timeline_of(runs[few][0], runs[many][0]),
     }
 

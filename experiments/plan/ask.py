@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from specfleet.experiments.jobs import read_shard
 from specfleet.experiments.notes import notes_of
 from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, rule_of_thumb
 from specfleet.experiments.plan.candidates import Asked, make_candidates
@@ -67,6 +68,9 @@ def plan(
     vary: Vary | str | None = None,
     jobs: int | None = None,
     done: Callable[[str], None] = lambda _what: None,
+    out: str | Path | None = None,
+    cluster: str = "",
+    shard: str = "",
     **keys: Any,
 ) -> Plan:
     """Say which fleet to build for a load: method of speculation, targets, drafters, depth, and what that gives.
@@ -74,8 +78,10 @@ def plan(
     `scenario`, `changes` and keywords as in `simulate`: lengths, policies, `[slo]`, `[cost]`. The others are the
     options of `specfleet plan`, which docs/plan.md explains: texts as there, one or several, and numbers. Without a
     load each target has one request after the other: a star. With several loads the answer compares methods by load.
-    `jobs`: simulations at once, by default one a core. `done` is called with each simulated fleet. Raises InputError,
-    in one line, for what cannot be read, does not fit, or cannot be carried.
+    `jobs`: simulations at once, by default one a core. `done` is called with each simulated fleet. `out`: a folder that
+    keeps simulations, where a rerun finds them. `cluster`: as of `sweep`. `shard`: a share of the methods, such as
+    "1/4", which the answer knows alone. Raises InputError, in one line, for what cannot be read, does not fit, or
+    cannot be carried.
 
     >>> import specfleet
     >>> found = specfleet.plan("star", {"workload.new_tokens": 32}, vary=["verifiers.count=1:3", "drafters.depth=4"])
@@ -120,8 +126,10 @@ def plan(
     if loads[0].burstiness != 1:
         notes.append(BURSTS)
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
-    by_load = [find(question, jobs or os.cpu_count() or 1, done) for question in questions]
-    return _answer(_title(asked, loads), by_load, unit, serving, notes)
+    workers, folder, share = cluster or jobs or os.cpu_count() or 1, Path(out) if out else None, read_shard(shard, out)
+    by_load = [find(question, workers, done, folder, share) for question in questions]
+    title = f"shard {shard} of the methods, {_title(asked, loads)}" if shard else _title(asked, loads)
+    return _answer(title, by_load, unit, serving, notes)
 
 
 def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool, said: Sequence[str]) -> Plan:

@@ -8,13 +8,16 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from specfleet.experiments.jobs import side_by_side
+from specfleet.experiments.jobs import ALL, Workers, kept_file, side_by_side
 from specfleet.experiments.plan.deployments import ENOUGH, Deployment, Estimate, Load, Question, estimates, requests_for
 from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Sample, Values, gap_between, simulated
+from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.fingerprint import resume_digest
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.sim.fast.choice import import_failure
@@ -39,14 +42,18 @@ class Simulations:
 
     Equal seeds share their requests and what drafts yield, so fleets are compared by the differences of equal seeds.
 
-    - `estimates`: all fleets by title. `notes`: on those that have no room. `best`: of each method, the best first.
+    - `folder`: where simulations are kept, if anywhere. `estimates`: all fleets by title. `notes`: on those that have
+      no room. `best`: of each method, the best first.
     - `fastest`: the best one before smaller ones, as good within 1 %, were preferred.
     - `values`: metrics by title, seed by seed.
     """
 
-    def __init__(self, question: Question, jobs: int, done: Nothing, first_seed: int = 0) -> None:
+    def __init__(
+        self, question: Question, workers: Workers, done: Nothing, first_seed: int = 0, folder: Path | None = None
+    ) -> None:
         every, self.notes = estimates(question)
-        self.question, self.jobs, self.done, self.first_seed = question, jobs, done, first_seed
+        self.question, self.workers, self.done, self.first_seed = question, workers, done, first_seed
+        self.folder = folder
         self.values: dict[str, list[Values]] = defaultdict(list)
         self.estimates = {estimate.fleet.title: estimate for estimate in every}
         self.best: list[Deployment] = []
@@ -73,10 +80,11 @@ class Simulations:
         scenarios = {fleet.title: self.scenario(fleet) for fleet in fleets}
         wanted = [(title, seed) for title in scenarios for seed in range(len(self.values[title]), seeds)]
         several = len(wanted) > 1 and any(fleet.is_slow for fleet in fleets)  # compiled ones are faster than processes
+        workers = self.workers if several or isinstance(self.workers, str) else 1
         arguments = [(scenarios[title], self.first_seed + seed) for title, seed in wanted]
-        for (title, _), values in zip(
-            wanted, side_by_side(simulated, arguments, self.jobs if several else 1), strict=True
-        ):
+        names = [f"{resume_digest(scenario)} {seed}" for scenario, seed in arguments] if self.folder else []
+        files = [kept_file(self.folder, name) for name in names]
+        for (title, _), values in zip(wanted, side_by_side(simulated, arguments, workers, files, Values), strict=True):
             self.values[title].append(values)
             self.done(title)
 
@@ -160,18 +168,29 @@ class Simulations:
         return "level" if is_level else f"{gap.value:.0%} {'dearer a token' if aim == 'token' else 'slower'}"
 
 
-def find(question: Question, jobs: int = 1, done: Nothing = lambda _what: None) -> Simulations:
+def find(
+    question: Question,
+    workers: Workers = 1,
+    done: Nothing = lambda _what: None,
+    folder: Path | None = None,
+    shard: slice = ALL,
+) -> Simulations:
     """Search the fleets of a question; InputError where nothing fits or carries the load.
 
-    - `jobs`: simulations at once, of those that are not compiled; `done`: called after each with its fleet.
+    - `workers`: here they run simulations that are not compiled; `done`: called after each with its fleet.
+    - `shard`: of the methods at their places.
     """
-    simulations = Simulations(question, jobs, done)
+    simulations = Simulations(question, workers, done, folder=folder)
     families: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     for estimate in simulations.estimates.values():
         if estimate.may_win:
             families[family_of(question, estimate.fleet)].append(estimate)
-    best = simulations.best
-    for family in families.values():
+    best, share = simulations.best, list(families.values())[shard]
+    if not share:
+        raise InputError(f"--shard: there are {len(families)} methods to share; give no more shards")
+    if question.aim != "hour":  # more at once, on a cluster
+        simulations.run([made.fleet for family in share for made in _first(question, family)], SEEDS[0])
+    for family in share:
         near = _cheapest(simulations, family) if question.aim == "hour" else _first(question, family)
         best.append(_best_of(simulations, near, family))
     best.sort(key=simulations.rank)

@@ -58,6 +58,8 @@ def _acceptance(said: str, values: str) -> Stated:
         if not all(0 <= share <= 1 for share in numbers):
             raise ValueError
         return Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(
             f"{said}: write a share, falling shares by position, a mean accepted length and its depth, a published "

@@ -13,7 +13,7 @@ import msgspec
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from specfleet.figures.style import STYLE, resize
+from specfleet.figures.style import STYLE, Drawn, resize
 
 TEMPLATE = Path(__file__).with_name("page.html")
 LONG = 24  # characters of a text from which its column is wide
@@ -52,7 +52,7 @@ class ReportPage(msgspec.Struct, frozen=True):
     kind: str
     answer: tuple[tuple[str, str], ...]
     sources: str
-    figures: tuple[tuple[Figure, str], ...]
+    figures: tuple[Drawn, ...]
     grids: tuple[Grid, ...]
     summary: tuple[str, ...] = ()
     commands: tuple[tuple[str, str], ...] = ()
@@ -69,7 +69,7 @@ def html_of(page: ReportPage) -> str:
         commands="".join(starmap(_command, page.commands)),
         sources=escape(page.sources),
         figures="\n".join(
-            _figure(figure, caption, f"f{number}") for number, (figure, caption) in enumerate(page.figures)
+            _figure(figure, caption, f"f{number}") for number, (figure, caption, *_) in enumerate(page.figures)
         ),
         tables="\n".join(map(_table, page.grids)),
         labels=_definitions((_chip(label), meaning) for label, meaning in LABELS.items()),

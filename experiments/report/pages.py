@@ -7,7 +7,7 @@ from pathlib import Path
 from specfleet.experiments.compare.compare import ComparedQuantity, PredictionError
 from specfleet.experiments.console.headline import headline
 from specfleet.experiments.console.printing import case_text
-from specfleet.experiments.draw import Drawn, plan_of, read_plan, timeline_of
+from specfleet.experiments.draw import plan_of, read_plan, timeline_of
 from specfleet.experiments.plan.answer import Plan, Reached, Row
 from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
@@ -26,6 +26,7 @@ from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.figure import sweep_figure, text_of
 from specfleet.experiments.sweep.findings import findings
 from specfleet.experiments.sweep.sweep import RECORD, read_sweep, shown, table
+from specfleet.figures.style import Drawn
 from specfleet.figures.timeline import steps_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file

@@ -1,11 +1,13 @@
 """A reproduction by its name, or all at once: how far off predictions are, by paper and over all papers."""
 
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
+from specfleet.experiments.jobs import ALL, Workers, kept_file, read_shard, side_by_side
 from specfleet.experiments.reproduce import REPRODUCTIONS
 from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, in_parts, score_of
 from specfleet.fleet.errors import InputError
@@ -25,23 +27,31 @@ NEEDS_TRACE, NEEDS_ENGINE = "amusd-a100", "batch-table1"
 
 
 def reproduce(
-    name: str, *, trace: str | Path | None = None, report: Callable[[str], None] = lambda _name: None
+    name: str,
+    *,
+    trace: str | Path | None = None,
+    report: Callable[[str], None] = lambda _name: None,
+    out: str | Path | None = None,
+    cluster: str = "",
+    shard: str = "",
 ) -> Reproduction:
     """Reproduce a paper's table or figure, or "all" of them: the paper's number, ours and the error, row by row.
 
-    `trace`: a run file of AMUSD's authors (amusd-a100). `report` is called with each name before it runs. Raises
-    InputError, which lists the names, for an unknown one.
+    `trace`: a run file of AMUSD's authors (amusd-a100). `report` is called with each name when it is done. Of "all":
+    `out`, a folder that keeps each, where a rerun of the same code finds it; `cluster` as of `sweep`; `shard`, a share
+    of them, such as "1/4". Raises InputError, which lists the names, for an unknown one.
 
     >>> import specfleet
     >>> specfleet.reproduce("starsd-fig6").frame().columns[0]
     'quantity'
     """
     if name == EVERY:
-        return every(trace, report)
+        return every(trace, report, Path(out) if out else None, cluster or 1, read_shard(shard, out))
     if name not in REPRODUCTIONS:
         allowed = ", ".join((*REPRODUCTIONS, EVERY))
         raise InputError(f"reproduce {shortened(name, quoted=False)}: unknown; allowed: {allowed}")
-    report(name)
+    if out or cluster or shard:
+        raise InputError(f"reproduce {name}: only {EVERY} has --out, --cluster and --shard")
     return made(name, trace)
 
 
@@ -54,13 +64,22 @@ def made(name: str, trace: str | Path | None = None) -> Reproduction:
     return REPRODUCTIONS[name](Path(trace))
 
 
-def every(trace: str | Path | None = None, report: Callable[[str], None] = lambda _name: None) -> Reproduction:
-    """Run every reproduction, as far as the inputs allow; `parts` are the papers, `report` is as in `reproduce`."""
+def every(
+    trace: str | Path | None = None,
+    report: Callable[[str], None] = lambda _name: None,
+    folder: Path | None = None,
+    workers: Workers = 1,
+    shard: slice = ALL,
+) -> Reproduction:
+    """Run every reproduction, as far as the inputs allow; `parts` are the papers, the others are as in `reproduce`."""
     by_paper: dict[str, list[PaperRow]] = {}
-    for name in names(trace):
+    chosen, read = list(names(trace))[shard], sha256(Path(trace).read_bytes()).hexdigest() if trace else ""
+    files = [kept_file(folder, f"{name} {read}") for name in chosen] if folder else []
+    made_ones = side_by_side(made, [(name, trace) for name in chosen], workers, files, Reproduction)
+    for name, reproduction in zip(chosen, made_ones, strict=True):
         report(name)
         by_paper.setdefault(PAPERS[name.partition("-")[0]], []).extend(
-            msgspec.structs.replace(row, case={"of": name, **row.case}) for row in made(name, trace).rows
+            msgspec.structs.replace(row, case={"of": name, **row.case}) for row in reproduction.rows
         )
     notes = ["what each reproduction assumes stands beside its own rows: specfleet reproduce NAME"]
     notes += [f"left out without {need}: {name}" for name, need in lacking(trace).items()]

@@ -3,8 +3,8 @@
 Worker processes import this module, so it needs no pandas.
 """
 
+import logging
 import math
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,9 +54,9 @@ def run_cell(
     try:
         reseeded = (msgspec.structs.replace(scenario, seed=scenario.seed + number) for number in range(seeds))
         assessed = [assess(_observe(world, seeded, path, power)) for seeded in reseeded]
-    except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
+    except Exception as error:
         if not isinstance(error, InputError):  # which says in one line what is wrong
-            traceback.print_exc()
+            logging.getLogger("specfleet").exception("cell %s", cell)
         return CellResult(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
     runs = [metrics for metrics, _ in assessed]
     metrics = combine(runs) if len(runs) > 1 else runs[0]

@@ -1,24 +1,26 @@
-"""The figure of a sweep: a metric along a varied key, a line for each value of another, selected from its table."""
+"""The figure of a sweep: a metric along a varied key, lines and panels for those of two others, from its table."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from specfleet.experiments.sweep.findings import COUNT
-from specfleet.experiments.sweep.sweep import COLUMNS
-from specfleet.figures import devices, sweep
-from specfleet.figures.style import scale_of
+from specfleet.experiments.sweep.findings import COUNT, STANDALONE
+from specfleet.experiments.sweep.sweep import COLUMNS, NUMBERS
+from specfleet.figures import sweep
+from specfleet.figures.style import NEW_FIGURE, Canvas, Drawn, scale_of
+from specfleet.figures.sweep import ANALYTIC, N_FULL, PLAIN
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.inputs.text import shortened
 from specfleet.fleet.records.metrics.glossary import meanings
 from specfleet.fleet.times.labels import warning_of
+from specfleet.meaning.entries import axis_label
 
-NUMBERS = ("value", "low", "high")
-ANALYTIC = "analytic"  # the world of rows that equations gave
+PER_TARGET = "throughput_per_target"
+SIDES = {"drafter": "drafters' devices", "target": "targets' devices"}
+COUNTERS = {"clock_mhz": "graphics clock, MHz", "power_w": "power, W", "utilisation": "utilisation, share of time"}
 
 
 def keys_of(table: pd.DataFrame) -> list[str]:
@@ -36,10 +38,11 @@ def in_numbers(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**changed)
 
 
-def axes_of(table: pd.DataFrame, metric: str, where: Mapping[str, str]) -> tuple[str, str]:
-    """Return the key along x and that of the lines, empty for none: the first two that were varied.
+def axes_of(table: pd.DataFrame, metric: str, where: Mapping[str, str], panels: bool = False) -> tuple[str, str, str]:
+    """Return the keys along x, of the lines and of the panels, empty for none: the first three that were varied.
 
-    `where`: values of further keys. InputError for a metric that the table does not have, or a third key that varies.
+    `where`: values of further keys. `panels`: whether the second key has panels, not lines. InputError for a metric
+    that the table does not have, or a fourth key that varies.
     """
     metrics = list(dict.fromkeys(map(str, table.quantity)))
     free = [key for key in keys_of(table) if key not in where]
@@ -48,21 +51,22 @@ def axes_of(table: pd.DataFrame, metric: str, where: Mapping[str, str]) -> tuple
     if metric not in metrics:
         named = shortened(metric, quoted=False)
         raise InputError(f"figure sweep: --y {named}: the table has no such metric; it has {', '.join(metrics)}")
-    more = next((key for key in free[2:] if table[key].nunique(dropna=False) > 1), "")
+    more = next((key for key in free[3:] if table[key].nunique(dropna=False) > 1), "")
     if more:
-        raise InputError(f"figure sweep: {more} was varied, too; sweep two keys, or see specfleet report")
-    return free[0], next(iter(free[1:]), "")
+        raise InputError(f"figure sweep: {more} was varied, too; sweep three keys, or see specfleet report")
+    x, second, third = (*free[:3], "", "")[:3]
+    return (x, third, second) if panels else (x, second, third)
 
 
-def points_of(table: pd.DataFrame, metric: str, x: str, lines: str) -> pd.DataFrame:
-    """Return one row a cell of a metric along the key `x`: x, line, value, low, high, world, unit.
+def points_of(table: pd.DataFrame, metric: str, x: str, line: str = "", panel: str = "") -> pd.DataFrame:
+    """Return one row a cell of a metric along the key `x`: x, line, panel, value, low, high, world, unit.
 
     Rows of the equations have the world "analytic" and no unit.
     """
     rows = table[table.quantity == metric].reset_index(drop=True)
-    line = rows[lines].map(text_of) if lines else ""
-    points = rows.assign(x=rows[x].infer_objects(), line=line, unit=rows.unit.fillna("") if "unit" in rows else "")
-    return points[["x", "line", *NUMBERS, "world", "unit"]].astype(dict.fromkeys(NUMBERS, float))
+    texts = {name: rows[key].map(text_of) if key else "" for name, key in (("line", line), ("panel", panel))}
+    points = rows.assign(x=rows[x].infer_objects(), unit=rows.unit.fillna("") if "unit" in rows else "", **texts)
+    return points[["x", *texts, *NUMBERS, "world", "unit"]].astype(dict.fromkeys(NUMBERS, float))
 
 
 def text_of(value: Any) -> str:
@@ -86,37 +90,71 @@ def _value(key: str, value: Any) -> Any:
 
 
 def sweep_figure(
-    table: pd.DataFrame, metric: str = "throughput", where: Mapping[str, str] | None = None, panels: bool = False
-) -> tuple[Figure, str]:
-    """Draw a metric along the first varied key, a line or a panel for each value of the second, with its caption.
+    table: pd.DataFrame, metric: str = "throughput", where: Mapping[str, str] | None = None, panels: bool = False,
+    canvas: Canvas = NEW_FIGURE,
+) -> Drawn:  # fmt: skip
+    """Draw a metric along the first varied key, a line for each value of the second, a panel for each of the third.
 
-    `where`: values of further keys, as `text_of` writes them. N_full is marked along the number of targets.
+    `where`: values of further keys, as `text_of` writes them. `panels`: the second has panels and the third lines.
+    N_full is marked along the number of targets, and no speculation along depths.
     """
     where = where or {}
     for key, value in where.items():
         table = table[table[key].map(text_of) == value]
     table = in_numbers(table)
-    along, lines = axes_of(table, metric, where)
-    points = points_of(table, metric, along, lines)
-    numeric = pd.api.types.is_numeric_dtype(points.x)
-    unit = "s" if along.endswith("_s") and not along.endswith("_per_s") else ""
-    x = scale_of(along, unit, points.x.abs().max() if numeric else 1.0)
-    y = scale_of(metric, unit_of_metric(metric, points), points.value.abs().max())
-    knees = points_of(table, "N_full", along, lines) if along == COUNT else points[:0]
-    figure = sweep.draw(points, x, y, lines, panels, dict(zip(knees.line, knees.value, strict=True)))
+    keys = axes_of(table, metric, where, panels)
+    names = {}
+    for part, key in zip(("line", "panel"), keys[1:], strict=True):
+        table, names[part] = _named(table, key)
+    points = points_of(table, metric, *keys)
+    is_number = pd.api.types.is_numeric_dtype(points.x)
+    x = scale_of(*axis_label(keys[0]), points.x.abs().max() if is_number else 1.0)
+    y = scale_of(axis_label(metric)[0], unit_of_metric(metric, points), points.value.abs().max())
+    if keys[0] == COUNT:
+        knees = points_of(table, N_FULL, *keys).assign(world=N_FULL).drop_duplicates(["line", "panel"])
+        knees = knees[knees.value.between(points.x.min(), points.x.max())]
+        points = pd.concat([points, knees.assign(x=knees.value, value=np.nan)])
+    elif keys[0].endswith(".depth"):
+        points = pd.concat([points, _plain(table, metric, keys, points)])
+    points[[*NUMBERS]] *= y[1]
+    if is_number:
+        points["x"] *= x[1]
+    labels = {"x": x[0], "value": y[0], **names}
     bases = table.basis.dropna().unique() if "basis" in table else []
     warnings = [f"{text[0].upper()}{text[1:]}." for text in {warning_of(str(basis)) for basis in bases} - {""}]
-    return figure, " ".join([*_caption(points, metric, where), *warnings])
+    caption = " ".join([*_caption(points, metric, where), *warnings])
+    return Drawn(sweep.draw(points, labels, canvas), caption, points.drop(columns="unit"), labels)
 
 
-def devices_figure(table: pd.DataFrame) -> tuple[Figure, str]:
-    """Draw the counters of the drafters' devices and the targets' along the varied key, with the caption.
+def _named(table: pd.DataFrame, key: str) -> tuple[pd.DataFrame, str]:
+    """Return the table with a key's values as texts, in the unit of its label, and that."""
+    if not key or not pd.api.types.is_numeric_dtype(table[key]) or pd.api.types.is_bool_dtype(table[key]):
+        return table, axis_label(key)[0] if key else ""
+    label, factor = scale_of(*axis_label(key), table[key].abs().max())
+    return table.assign(**{key: (table[key] * factor).map(text_of)}), label
+
+
+def _plain(table: pd.DataFrame, metric: str, keys: tuple[str, str, str], points: pd.DataFrame) -> pd.DataFrame:
+    """Return what each line has without speculation: its value at depth 0, else plain decoding by the equations."""
+    levels, places = points[(points.x == 0) & (points.world != ANALYTIC)], ["x", "line", "panel"]
+    if levels.empty and metric in ("throughput", PER_TARGET):
+        rows = table[table.world == ANALYTIC]
+        names = STANDALONE, metric, PER_TARGET
+        alone, whole, part = (points_of(rows, name, *keys).set_index(places).value for name in names)
+        levels = (alone * whole / part).reset_index()
+    nothing = dict.fromkeys(("x", "low", "high"), np.nan)
+    return levels.drop_duplicates(places[1:]).assign(**nothing, world=PLAIN)
+
+
+def devices_figure(table: pd.DataFrame, canvas: Canvas = NEW_FIGURE) -> Drawn:
+    """Draw counters of the drafters' devices and the targets' along the varied key, a panel each (StarSD, 6 and 7).
 
     InputError where no cell has counters, and for a second varied key.
     """
     table = in_numbers(table)
-    counters = {f"measured_{side}_{name}" for side in devices.SIDES for name in devices.PANELS}
-    measured = [name for name in map(str, table.quantity.unique()) if name in counters]
+    places = {f"measured_{side}_{name}": {"panel": panel, "line": line}
+              for name, panel in COUNTERS.items() for side, line in SIDES.items()}  # fmt: skip
+    measured = [name for name in places if (table.quantity == name).any()]
     if not measured:
         raise InputError(
             "figure devices: no cell has samples; only runs on a device with counters have them: "
@@ -126,12 +164,13 @@ def devices_figure(table: pd.DataFrame) -> tuple[Figure, str]:
     if len(varied) > 1:
         raise InputError(f"figure devices: {varied[1]} was varied, too; sweep one key")
     (along,) = varied or keys_of(table)[:1]
-    points = pd.concat([points_of(table, name, along, "").assign(quantity=name) for name in measured])
+    points = pd.concat([points_of(table, name, along).assign(**places[name]) for name in measured])
+    labels = {"x": scale_of(*axis_label(along), 1.0)[0], "value": "", "line": "", "panel": ""}
     caption = (
         "By the devices' own counters, sampled twice a second and before drafts, for all users of a device: means over "
         "time and over the devices of a side. Bars: 95 % intervals."
     )
-    return devices.draw(points, along), caption
+    return Drawn(sweep.draw(points, labels, canvas), caption, points.drop(columns="unit"), labels)
 
 
 def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str]) -> list[str]:
@@ -139,13 +178,18 @@ def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str]) -> lis
     conditions = ", ".join(f"{key} = {value}" for key, value in where.items())
     parts = [f"Cells with {conditions}."] if conditions else []
     parts.append(what_is(metric))
-    results = points[points.world != ANALYTIC]
+    results = points[~points.world.isin((ANALYTIC, PLAIN, N_FULL))]
     if len(results):
         parts.append("Points: means over the seeds of a cell; bars and bands: 95 % intervals.")
+        if results.world.nunique() > 1:
+            parts[-1] = "Simulation: means and 95 % intervals over seeds; engine: medians and ranges of its runs."
         if results.low.isna().any():
             parts.append("Hollow: no interval, since runs are too short for one or more was offered than is carried.")
     if (points.world == ANALYTIC).any():
-        parts.append("Dashed: by the equations, which leave out prefill.")
+        parts.append("Dashed: StarSD's equations, which leave out prefill.")
+    if (points.world == PLAIN).any():
+        source = "depth 0" if (points.x == 0).any() else "plain decoding, by the equations"
+        parts.append(f"Dash-dotted: no speculation ({source}).")
     return parts
 
 
@@ -164,4 +208,4 @@ def what_is(name: str) -> str:
     if meaning is None:
         return ""
     first = meaning.what.partition(". ")[0].rstrip(".").replace("`", "")
-    return f"{name}: {first[0].lower()}{first[1:]}."
+    return f"{axis_label(name)[0]}: {first[0].lower()}{first[1:]}."

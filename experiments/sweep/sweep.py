@@ -1,12 +1,15 @@
 """Sweep any keys of a scenario over values, in either world; one result file a cell, and only missing ones are run."""
 
 import hashlib
+import io
 import itertools
+import logging
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +17,25 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from specfleet.experiments.jobs import side_by_side
+from specfleet.experiments.jobs import ALL, Workers, as_finished
 from specfleet.experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cell
 from specfleet.fleet.errors import InputError, OutputError
 from specfleet.fleet.files import write_file, write_json
 from specfleet.fleet.inputs.strict import convert
-from specfleet.fleet.inputs.text import is_file, read_json, shortened
+from specfleet.fleet.inputs.text import is_file, read_json, read_text, reason, shortened
 from specfleet.fleet.interrupts import deferred
 from specfleet.fleet.records.metrics.window import with_percentiles
 from specfleet.fleet.scenario.changes import parse_value, parts_of, plain
 from specfleet.fleet.scenario.fingerprint import resume_digest
 from specfleet.fleet.scenario.names import SimPath, World
+from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.shown import ends
 
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
 """Values by dotted key, or texts such as `verifiers.count=1:16`."""
 
+LOG = logging.getLogger("specfleet")
 MAX_CELLS = 100_000
 RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
 LONGEST_NAME = 200  # file systems take 255 bytes
@@ -39,8 +44,9 @@ RECORD = "sweep.json"  # what reads the sweep begins here
 COLUMNS = (  # after the varied keys
     "world", "basis", "quantity", "value", "low", "high", "unit", "times_longer", "drifting",
 )  # fmt: skip
+NUMBERS = ("value", "low", "high")
 MISSING = {"value": math.nan, "low": math.nan, "high": math.nan, "times_longer": math.inf}  # null in JSON
-TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
+TABLED_SHARE = 0.5  # the table is written again when cells have doubled: it costs as much as many of them
 
 
 class SweepRecord(msgspec.Struct, frozen=True):
@@ -122,19 +128,21 @@ def sweep(
     folder: Path | None = None,
     world: World = "sim",
     seeds: int = 3,
-    jobs: int = 1,
+    workers: Workers = 1,
     done: Callable[[CellResult], None] = lambda _result: None,
     path: SimPath = "auto",
     power: bool = False,
+    shard: slice = ALL,
 ) -> list[CellResult]:
     """Run all cells and return their results in order, failed ones included; `done` is called after each.
 
-    `path`: how to simulate cells; results are the same. `power`: whether the engine samples its devices.
+    `path`: how to simulate cells; results are the same. `power`: whether the engine samples its devices. `shard`: the
+    cells to run, by their places; the table is left to the sweep of all.
 
     With a folder, results stay there. A cell does not run again if its file is there for the same scenario, file
-    contents, world and seeds, unless it failed; failures of earlier sweeps go. The engine runs one cell at a time,
-    because two would slow each other down. Raises InputError, before any cell runs, if a folder is in the place of a
-    file of results.
+    contents, world and seeds, unless it failed; failures of earlier sweeps go. Table and record keep cells of earlier
+    sweeps that differ in values of the varied keys alone. The engine runs one cell at a time, because two would slow
+    each other down. Raises InputError, before any cell runs, if a folder is in the place of a file of results.
     """
     planned, results = list(cells), dict[int, CellResult]()
     if folder:
@@ -143,46 +151,71 @@ def sweep(
                 raise InputError(f"{file}: is a folder, where results belong; remove it, or name another for the sweep")
         digests = [(cell_file(folder, cell).name, resume_digest(scenario)) for cell, scenario in planned]
         record = SweepRecord(planned[0][1], world, seeds, digests)
-        for place, kept in enumerate(_kept(folder, record)):
+        for place, kept in list(enumerate(_kept(folder, record)))[shard]:
             if kept is not None and not kept.error and kept.power >= power:
                 results[place] = kept
                 done(kept)
-    arguments = {
-        place: (*planned[place], world, seeds, path, power) for place in range(len(planned)) if place not in results
-    }
+    places = [place for place in range(len(planned))[shard] if place not in results]
+    arguments = {place: (*planned[place], world, seeds, path, power) for place in places}
+    if isinstance(workers, int):
+        workers = 1 if world == "engine" else min(workers, len(places))
     try:
         if folder:
-            write_json(record, folder / RECORD)
-        _run_missing(arguments, results, folder, 1 if world == "engine" else jobs, done)
+            earlier = _earlier(folder, record, *planned[0])
+            write_json(msgspec.structs.replace(record, cells=digests + list(earlier)), folder / RECORD)
+            results |= enumerate(earlier.values(), len(planned))  # behind those that were asked for
+        _run_missing(arguments, results, folder, workers, done, shard == ALL)
     except OutputError as error:
-        error.result = _in_order(results)
+        error.result = _in_order(results, len(planned))
         raise
-    return _in_order(results)
+    return _in_order(results, len(planned))
 
 
 def _run_missing(
     arguments: Mapping[int, tuple[Any, ...]],
     results: dict[int, CellResult],
     folder: Path | None,
-    jobs: int,
+    workers: Workers,
     done: Callable[[CellResult], None],
+    tables: bool = True,
 ) -> None:
     """Run cells, given by their places, and add their results; a folder keeps each and the table, also if stopped."""
-    tabled, running = 0, side_by_side(run_cell, arguments.values(), min(jobs, len(arguments)))
+    tabled, running, places = 0, as_finished(run_cell, arguments.values(), workers), list(arguments)
     try:
         with closing(running) as finished:
-            for place, result in zip(arguments, finished, strict=True):
+            for number, result in finished:
                 with deferred():  # what is kept is counted, too
-                    results[place] = result
+                    results[places[number]] = result
                     if folder:
                         write_json(_sealed(result), cell_file(folder, result.cell))
-                        if len(results) - tabled >= TABLED_SHARE * len(results):
+                        if tables and len(results) - tabled >= TABLED_SHARE * len(results):
                             _keep_table(folder, results)
                             tabled = len(results)
                     done(result)
     finally:
-        if folder and tabled < len(results):
+        if folder and tables and tabled < len(results):
             _keep_table(folder, results)
+
+
+def _earlier(folder: Path, record: SweepRecord, cell: Cell, scenario: Scenario) -> dict[tuple[str, str], CellResult]:
+    """Return what a folder keeps of earlier sweeps and this one leaves out, by file and digest.
+
+    As far as the scenarios are this one's with other values of its varied keys; says how many are not.
+    """
+    if not is_file(folder / RECORD):
+        return {}
+    before = convert(read_json(folder / RECORD), SweepRecord, str(folder / RECORD))
+    kept, names = zip(before.cells, _kept(folder, before), strict=True), {name for name, _ in record.cells}
+    others = {entry: result for entry, result in kept if entry[0] not in names and result and not result.error}
+    alike = {}
+    for entry, result in others.items():
+        with suppress(InputError):
+            same = (before.world, before.seeds, cell.keys()) == (record.world, record.seeds, result.cell.keys())
+            if same and resume_digest(change_scenario(scenario, result.cell)) == entry[1]:
+                alike[entry] = result
+    if len(alike) < len(others):
+        LOG.warning("%s: %d cells of another sweep leave its summary", folder, len(others) - len(alike))
+    return alike
 
 
 def read_sweep(folder: Path) -> tuple[Scenario, list[CellResult]]:
@@ -210,13 +243,13 @@ def _kept(folder: Path, record: SweepRecord) -> Iterator[CellResult | None]:
         yield cell if of_sweep else None
 
 
-def _in_order(results: Mapping[int, CellResult]) -> list[CellResult]:
-    return [results[place] for place in sorted(results)]
+def _in_order(results: Mapping[int, CellResult], most: int = sys.maxsize) -> list[CellResult]:
+    return [results[place] for place in sorted(results) if place < most]
 
 
 def _keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
     frame = table(_in_order(results))
-    intervals = frame[["value", "low", "high"]].to_numpy(dtype=float)
+    intervals = frame[[*NUMBERS]].to_numpy(dtype=float)
     frame[["low", "high"]] = np.array([ends(*interval) for interval in intervals]).reshape(-1, 2)
     write_file(folder / TABLE, frame.to_csv(index=False))
 
@@ -237,9 +270,15 @@ def table(results: Sequence[CellResult]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
 
 
-def read_table(folder: Path) -> pd.DataFrame:
-    """Return the table of the sweep that a folder keeps; InputError as `read_sweep`."""
-    return table(read_sweep(folder)[1])
+def read_table(path: Path) -> pd.DataFrame:
+    """Return the table of a sweep, from its folder or a CSV file; InputError as `read_sweep`, and for another file."""
+    if path.suffix.lower() != ".csv":
+        return table(read_sweep(path)[1])
+    try:
+        frame = pd.read_csv(io.StringIO(read_text(path)), keep_default_na=False, na_values=[""])
+        return frame.astype({"quantity": str, "world": str} | dict.fromkeys(NUMBERS, float))
+    except (ValueError, KeyError) as error:
+        raise InputError(f"{path}: no table as {TABLE} of a sweep's folder ({reason(error)})") from error
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:

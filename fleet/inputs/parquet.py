@@ -1,5 +1,6 @@
 """Reads a user's Parquet file against a schema."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,10 +13,11 @@ from specfleet.fleet.inputs.text import named, reason
 MAX_ROWS = 10**8  # rows of a file: about as many gigabytes as a large host's memory
 
 
-def read_table(path: Path, schema: pa.Schema, what: str = "") -> pa.Table:
+def read_table(path: Path, schema: pa.Schema, what: str = "", lists: Sequence[str] = ()) -> pa.Table:
     """Read the columns of `schema` from a Parquet file, cast to its types; the file's metadata is kept.
 
-    Integers and floats of another width are cast, also in lists. Other columns are ignored. Raises InputError, with
+    Integers and floats of another width are cast, also in lists. Other columns are ignored. `lists`: columns of lists
+    that may be missing, and are empty then. Raises InputError, with
     file and column, if the file cannot be read, has more than MAX_ROWS rows, or a column is missing, has another kind,
     or contains nulls, NaN or infinities.
     """
@@ -35,8 +37,13 @@ def read_table(path: Path, schema: pa.Schema, what: str = "") -> pa.Table:
                         "pyarrow.parquet.ParquetFile reads more, group by group"
                     )
                 table, metadata = stored.read(), stored.metadata.metadata
+    except InputError:
+        raise
     except (OSError, pa.ArrowException, ValueError, MemoryError, NotImplementedError, TypeError, KeyError) as error:
         raise InputError(f"{origin}: cannot be read as Parquet ({reason(error)})") from error
+    for name in lists:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.array([[]] * len(table), type=schema.field(name).type))
     missing = [name for name in schema.names if table.column_names.count(name) != 1]
     if missing:
         raise InputError(f"{origin}: lacks the column {missing[0]!r}; needs {', '.join(schema.names)}")

@@ -11,6 +11,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from specfleet.fleet.policies.blocks import UNLIMITED, CountedBlocks
+
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 Some = Annotated[int, Meta(ge=1, le=1 << 40)]
 
@@ -86,22 +88,27 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     slots: Count = 0
     prefill_first: bool = False
 
-    def schedule(self, running: Sequence[Row], waiting: Iterable[Row]) -> Schedule:
+    def schedule(self, running: Sequence[Row], waiting: Iterable[Row], blocks: CountedBlocks | None = None) -> Schedule:
         """Return the next step: of prompts alone, if they come first and there are any, or of all rows.
 
-        Of the waiting rows it looks only at those that it admits, and at the next one.
+        Of the waiting rows it looks only at those that it admits, and at the next one. `blocks`: with contents, of a
+        prefix cache; they change with the step.
         """
+        if blocks is None:
+            blocks = CountedBlocks(self.kv_blocks - sum(row.blocks for row in running) if self.kv_blocks else UNLIMITED)
         if self.prefill_first:
             waiting, first = tee(waiting)
-            prompts = self._schedule(running, first, prompts_alone=True)
+            prompts = self._schedule(running, first, blocks, prompts_alone=True)
             if prompts.shares:
                 return prompts
             if prompts.preempted:  # no row is admitted in this step
-                others = self._schedule(prompts.running, ())
+                others = self._schedule(prompts.running, (), blocks)
                 return Schedule(others.shares, others.running, 0, prompts.preempted + others.preempted)
-        return self._schedule(running, waiting)
+        return self._schedule(running, waiting, blocks)
 
-    def _schedule(self, running: Sequence[Row], waiting: Iterable[Row], prompts_alone: bool = False) -> Schedule:
+    def _schedule(
+        self, running: Sequence[Row], waiting: Iterable[Row], blocks: CountedBlocks, prompts_alone: bool = False
+    ) -> Schedule:
         """Return a step of all rows, or of those whose text is not computed.
 
         Running rows come first, in order of admission; a short budget cuts a row's last drafts, and they are lost.
@@ -109,9 +116,9 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         If the blocks of a row do not suffice, the row that was admitted last loses all of its blocks and waits before
         all others, to be computed again. Waiting rows are admitted in order of arrival, unless a row was preempted in
         this step: each if its known text fits into the free blocks, and its part of the step with its lookahead, too.
+        What a prefix cache has of the text is not computed, and takes free blocks only if no other row uses them.
         """
         left, rows = self.max_num_batched_tokens, list(running)
-        free = self.kv_blocks - sum(row.blocks for row in rows) if self.kv_blocks else 1 << 40
         shares: list[Share] = []
         preempted: list[Row] = []
         place = 0
@@ -123,26 +130,33 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
                 place += 1
                 continue
             needed = self._blocks(row.computed + share.tokens + self.lookahead)
-            while needed - row.blocks > free and place < len(rows):
+            while needed - row.blocks > blocks.free and place < len(rows):
                 lost = rows.pop()
-                free += lost.blocks
+                blocks.give_back(lost.tag, lost.blocks)
                 preempted.append(Row(lost.tag, lost.known))  # prompt and output have to be computed again
             if place == len(rows):  # the row itself was preempted
                 break
-            free -= max(needed - row.blocks, 0)
+            blocks.take(row.tag, max(needed - row.blocks, 0))
+            blocks.fill(row.tag, min(row.computed + share.tokens, row.known))
             rows[place] = msgspec.structs.replace(row, blocks=max(needed, row.blocks), drafts=share.drafts)
             shares.append(share)
             left -= share.tokens + self.slots
             place += 1
         admitted = 0
         for row in () if preempted else waiting:
-            share = _share(row, left - self.slots) if len(rows) < self.max_num_seqs else None
+            if len(rows) == self.max_num_seqs or left <= self.slots:
+                break
+            found = blocks.find(row.tag, row.known)
+            if found:
+                row = msgspec.structs.replace(row, computed=len(found) * self.block_size)  # noqa: PLW2901
+            share = _share(row, left - self.slots)
             if share is None:
                 break
-            needed = self._blocks(share.tokens + self.lookahead)
-            if max(needed, self._blocks(row.known)) > free:
+            needed = self._blocks(row.computed + share.tokens + self.lookahead)
+            if max(needed, self._blocks(row.known)) - len(found) + blocks.unused(found) > blocks.free:
                 break
-            free -= needed
+            blocks.take(row.tag, needed - len(found), found)
+            blocks.fill(row.tag, min(row.computed + share.tokens, row.known))
             rows.append(msgspec.structs.replace(row, blocks=needed))
             shares.append(share)
             left -= share.tokens + self.slots

@@ -27,7 +27,7 @@ from specfleet.fleet.interrupts import deferred
 from specfleet.fleet.records.columns import Table, array_of, numbers_of
 from specfleet.fleet.records.power import DeviceCurve
 from specfleet.fleet.records.recorder import Log
-from specfleet.fleet.records.schema import SCHEMA
+from specfleet.fleet.records.schema import LATER, SCHEMA
 from specfleet.fleet.scenario.names import World
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
@@ -103,6 +103,8 @@ class Run(msgspec.Struct, frozen=True):
             column = self.table.column(name)
             if pa.types.is_string(column.type):
                 digest.update("\n".join(column.to_pylist()).encode())
+            elif name in LATER and not len(pc.list_flatten(column)):
+                continue
             else:
                 for values in _values_of(column):
                     digest.update(values)
@@ -205,7 +207,7 @@ def write_run(run: Run, path: Path) -> None:
 
 def read_run(path: Path) -> Run:
     """Read a run; InputError if the file is missing, is not a run, or is damaged."""
-    table = read_table(path, SCHEMA, "run")
+    table = read_table(path, SCHEMA, "run", LATER)
     metadata = table.schema.metadata or {}
     if b"specfleet" not in metadata:
         raise InputError(f"{path}: a Parquet file, but not a run of specfleet (no header)")
@@ -213,6 +215,8 @@ def read_run(path: Path) -> Run:
         content = msgspec.json.decode(metadata[b"specfleet"])
         check_format(content, str(path), "run it again", unmarked=1)
         header = msgspec.convert(content, RunHeader)
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: written by another version of specfleet ({reason(error)}); run it again") from error
     run = Run(header, table.replace_schema_metadata(None))

@@ -41,6 +41,8 @@ class Row(NamedTuple):
         matches: Whether the target's own token is the next one of the tail (done of verify).
         ratio (share): Mean of min(1, p/q) over the draft (done of verify); 0 where unknown.
         klds (nats): KL(p||q) of each token of the draft, in order (done of verify); empty where unknown.
+        identity (number): Of texts that share tokens (join): pairs of a source and the tokens of text at which it ends.
+            What follows is the request's own.
     """
 
     time_s: float
@@ -66,6 +68,7 @@ class Row(NamedTuple):
     matches: bool = False
     ratio: float = 0.0
     klds: tuple[float, ...] = ()
+    identity: tuple[int, ...] = ()
 
 
 class PowerSample(NamedTuple):
@@ -98,10 +101,11 @@ def schema_of(row: type[tuple[Any, ...]]) -> pa.Schema:
     """Return the columns of a named tuple of numbers, words, booleans and lists of numbers."""
     stored = {
         float: pa.float64(), str: pa.string(), int: pa.int64(), bool: pa.bool_(),
-        tuple[float, ...]: pa.list_(pa.float64()),
+        tuple[float, ...]: pa.list_(pa.float64()), tuple[int, ...]: pa.list_(pa.int64()),
     }  # fmt: skip
     return pa.schema([(name, stored[kind]) for name, kind in row.__annotations__.items()])
 
 
 SCHEMA, SAMPLES = schema_of(Row), schema_of(PowerSample)
+LATER = ("identity",)  # columns that files of earlier versions lack, and digests leave out where they are empty
 WIDTH = len(SCHEMA)  # values of a row

@@ -47,6 +47,9 @@ class Trace(msgspec.Struct, frozen=True, tag="trace", tag_field="process", forbi
         file: A CSV file with the columns arrived_at (seconds), num_prefill_tokens and num_decode_tokens, or a trace as
             Mooncake, Azure or BurstGPT publish them (docs/loads.md), relative to the scenario's folder. The first
             request arrives at 0.
+        id_tokens (tokens): Tokens of a prompt that one of the trace's hash_ids names, for `verifiers.prefix_cache`:
+            512 in Mooncake's. `verifiers.kv_block_size` divides it.
     """
 
     file: str
+    id_tokens: Annotated[int, Meta(ge=1, le=10**6)] = 512

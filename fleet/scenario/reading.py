@@ -65,9 +65,19 @@ def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -
 
     Raises InputError, one line with file, key, value and what is allowed.
     """
-    content = read_toml(path)
+    content, base = read_toml(path), path.parent if base is None else base
+    _open_profile(content, {key.split(".")[1] for key, _ in pairs_of(changes) if key.startswith("profile.")}, base)
     apply_changes(content, changes, str(path))
-    return make_scenario(content, str(path), path.parent if base is None else base)
+    return make_scenario(content, str(path), base)
+
+
+def _open_profile(content: dict[str, Any], changed: set[str], base: Path) -> None:
+    """Put the numbers of a profile in the place of its name, if some are changed; these are stated then."""
+    if changed and isinstance(content.get("profile"), str) and content["profile"]:
+        table = msgspec.to_builtins(read_profile(content["profile"], base))
+        sources = {key: text for key, text in table["sources"].items() if key.split(".")[0] not in changed}
+        sources |= dict.fromkeys(changed, "stated: by a change of the profile")
+        content["profile"] = table | {"name": f"{table['name']}, changed", "sources": sources}
 
 
 def change_scenario(scenario: Scenario, changes: Changes) -> Scenario:

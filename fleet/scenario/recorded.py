@@ -17,6 +17,7 @@ from specfleet.fleet.inputs.text import named, read_text, reason, shortened
 
 MOST_TOKENS = 10**7  # of a text
 LONGEST_S = 1e9  # of a trace: thirty years
+LARGEST_ID = 1 << 60  # Python hashes smaller numbers apart
 EPOCH_S = 9e8, 4.2e9  # times of day since 1970, from 1998 to 2103
 UNITS = {1.0: "seconds", 1e3: "milliseconds", 1e6: "microseconds", 1e9: "nanoseconds"}  # by their number in a second
 
@@ -41,37 +42,44 @@ FORMS = (
 
 
 class Recorded(NamedTuple):
-    """Prompts and answers of a file in tokens, times of a trace, the first 0, and a note on what was changed."""
+    """Prompts and answers of a file in tokens, times of a trace, the first 0, and a note on what was changed.
+
+    - `ids`: the ids of each prompt's blocks, where they are asked for and there are some.
+    """
 
     texts: tuple[tuple[int, int], ...]
     arrived_s: tuple[float, ...]
     note: str
+    ids: tuple[tuple[int, ...], ...] = ()
 
 
-def read_recorded(path: Path, timed: bool) -> Recorded:
+def read_recorded(path: Path, timed: bool, id_tokens: int = 0) -> Recorded:
     """Read a trace, or lengths alone, from a CSV file, JSON Lines or a JSON array.
 
     A trace is sorted by time. Rows without a token of prompt or answer are left out. The size of times since 1970
-    says their unit. Raises InputError, one line, for a file that cannot be read, has other columns, or holds a wrong
-    value.
+    says their unit. `id_tokens`: tokens that one of hash_ids names; 0 reads no ids, and a trace with them has to be in
+    order. Raises InputError, one line, for a file that cannot be read, has other columns, or holds a wrong value.
     """
     what = "workload.arrivals.file" if timed else "workload.lengths"
-    return _read(read_text(path, what), named(path, what), timed)
+    return _read(read_text(path, what), named(path, what), timed, id_tokens)
 
 
 @lru_cache(maxsize=2)  # a run asks several times; the key is the content
-def _read(text: str, origin: str, timed: bool) -> Recorded:
+def _read(text: str, origin: str, timed: bool, id_tokens: int) -> Recorded:
     rows = _json_rows(text, origin, timed) if text.lstrip()[:1] in ("{", "[") else _csv_rows(text, origin, timed)
-    form, count, kept = next(rows), 0, list[tuple[Any, tuple[int, int]]]()
-    for line, values in rows:
+    form, count, kept = next(rows), 0, list[tuple[Any, ...]]()
+    for line, (*values, named_blocks) in rows:
         try:
             tokens = _tokens(values[0], form.prompt), _tokens(values[1], form.answer)
             time = _time(values[2], form.time) if timed else 0.0
+            ids = _ids(named_blocks, -(-tokens[0] // id_tokens), id_tokens) if id_tokens else ()
+            if ids and kept and not isinstance(time, datetime) and time < kept[-1][0]:
+                raise ValueError(f"{form.time} = {values[2]} is before the row above; needs rows in order of time")
         except ValueError as error:
             raise InputError(f"{origin}, line {line}: {error}") from error
         count += 1
         if all(tokens):
-            kept.append((time, tokens))
+            kept.append((time, tokens, ids))
     if not kept:
         raise InputError(f"{origin}: none of its {count} rows has tokens of prompt and answer")
     arrived_s, notes = tuple[float, ...](), list[str]()
@@ -79,15 +87,16 @@ def _read(text: str, origin: str, timed: bool) -> Recorded:
         kept, arrived_s, notes = _in_order(kept, form, origin)
     if len(kept) < count:
         notes.append(f"{count - len(kept)} of {count} rows have no token of prompt or answer, and are left out")
-    if "hash_ids" in text:
-        notes.append("prefixes that requests share (hash_ids) are computed in full")
-    return Recorded(tuple(tokens for _, tokens in kept), arrived_s, "; ".join(notes))
+    if "hash_ids" in text and not id_tokens:
+        notes.append("prefixes that requests share (hash_ids) are computed in full without verifiers.prefix_cache")
+    ids_of = tuple(ids for _, _, ids in kept)
+    return Recorded(tuple(tokens for _, tokens, _ in kept), arrived_s, "; ".join(notes), ids_of if any(ids_of) else ())
 
 
-def _in_order(kept: list[tuple[Any, Any]], form: Form, origin: str) -> tuple[list[Any], tuple[float, ...], list[str]]:
+def _in_order(kept: list[tuple[Any, ...]], form: Form, origin: str) -> tuple[list[Any], tuple[float, ...], list[str]]:
     """Return rows by time, their times in seconds from the first on, and notes on what was done."""
     dated, per_s = isinstance(kept[0][0], datetime), form.per_s
-    if any(isinstance(time, datetime) != dated for time, _ in kept):
+    if any(isinstance(time, datetime) != dated for time, *_ in kept):
         raise InputError(f"{origin}: {form.time} has dates and numbers; needs one of both")
     ordered = sorted(kept, key=itemgetter(0))
     first, notes = ordered[0][0], list[str]()
@@ -97,7 +106,7 @@ def _in_order(kept: list[tuple[Any, Any]], form: Form, origin: str) -> tuple[lis
         notes.append(f"read as {form.whose}, with times {'as dates' if dated else f'in {UNITS[per_s]}'}")
     if ordered != kept:
         notes.append("rows are sorted by time")
-    arrived_s = tuple((time - first).total_seconds() if dated else (time - first) / per_s for time, _ in ordered)
+    arrived_s = tuple((time - first).total_seconds() if dated else (time - first) / per_s for time, *_ in ordered)
     if arrived_s[-1] > LONGEST_S:
         raise InputError(f"{origin}: spans {arrived_s[-1]:.4g} s; allowed: up to {LONGEST_S:g} s")
     return ordered, arrived_s, notes
@@ -124,7 +133,7 @@ def _csv_rows(text: str, origin: str, timed: bool) -> Iterator[Any]:
         yield form
         for row in rows:
             if len(row) == len(head) and any(row):
-                yield rows.line_num, [row[place].strip() for place in places]
+                yield rows.line_num, [*(row[place].strip() for place in places), None]
             elif any(cell.strip() for cell in row):
                 raise InputError(f"{origin}, line {rows.line_num}: has {len(row)} values; its head names {len(head)}")
     except csv.Error as error:
@@ -150,7 +159,7 @@ def _json_rows(text: str, origin: str, timed: bool) -> Iterator[Any]:
             form, places = _form(list(content), origin, timed)
             names = [list(content)[place] for place in places]
             yield form
-        yield line, [content.get(name) for name in names]
+        yield line, [*(content.get(name) for name in names), content.get("hash_ids")]
 
 
 def _number(value: Any, name: str, needed: str = "a number") -> float:
@@ -168,6 +177,16 @@ def _tokens(value: Any, name: str) -> int:
     if number == int(number) and 0 <= number <= MOST_TOKENS:
         return int(number)
     raise ValueError(f"{name} = {shortened(value)}: needs a whole number from 0 to {MOST_TOKENS}")
+
+
+def _ids(value: Any, blocks: int, id_tokens: int) -> tuple[int, ...]:
+    """Return the ids of a prompt's blocks; none if the row has no list."""
+    ids = () if value is None else tuple(value) if isinstance(value, list) else (value,)
+    if any(isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < LARGEST_ID for number in ids):
+        raise ValueError(f"hash_ids = {shortened(value)}: needs a list of whole numbers from 0 to {LARGEST_ID - 1}")
+    if value is not None and len(ids) < blocks:
+        raise ValueError(f"hash_ids has {len(ids)} ids; needs {blocks}, one for each {id_tokens} tokens of the prompt")
+    return ids[:blocks]
 
 
 def _time(value: Any, name: str) -> float | datetime:

@@ -82,9 +82,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "speculates": drafters.count > 0,
         "overlap": drafters.overlap,
         "patience": Patience(verifiers.patience_s, verifiers.rejoin_s),
-        "drafts": LocalDrafts(drafters.depth, resolved_drafters["positions"], drafters.kind != "lookup")
-        if drafters.place == "target" and drafters.count
-        else None,
+        "drafts": _local_drafts(drafters, resolved_drafters["positions"]),
         **_batching(scenario, lengths, room),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
@@ -116,6 +114,13 @@ def resolve(scenario: Scenario) -> Fleet:
 def _alike(resolved: type[msgspec.Struct], given: msgspec.Struct) -> dict[str, Any]:
     """Return the values that a resolved struct takes over: those of keys with the same name."""
     return {name: getattr(given, name) for name in resolved.__struct_fields__ if name in given.__struct_fields__}
+
+
+def _local_drafts(drafters: Drafters, positions: int) -> LocalDrafts | None:
+    """How each target drafts on its own device; None with drafters elsewhere."""
+    if drafters.place != "target" or not drafters.count:
+        return None
+    return LocalDrafts(drafters.depth, positions, drafters.kind != "lookup", int(drafters.kind == "eagle"))
 
 
 def _room(scenario: Scenario, lengths: Lengths) -> Room:
@@ -234,7 +239,7 @@ def _batching_of(
     used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""
     if used is not None and (kv is None or not kv.memory_bytes):
         unknown = f"gpu_memory_utilization = {used:g}: the profile does not know its device's memory (estimates do)"
-    elif block != Verifiers().kv_block_size and kv is None and not tokens:
+    elif block != Verifiers().kv_block_size and kv is None and not tokens and not verifiers.prefix_cache:
         unknown = f"kv_block_size = {block}: the KV cache has no limit, and its blocks no effect"
     if unknown:
         raise InputError(f"scenario {scenario.name!r}: verifiers.{unknown}; give verifiers.kv_tokens, or leave it out")

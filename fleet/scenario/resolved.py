@@ -106,11 +106,14 @@ class LocalDrafts(msgspec.Struct, frozen=True):
     """Drafts on a target's device: `depth` tokens; `positions` as above.
 
     - `reads_prompts`: whether the drafter has a KV cache, and reads all that its target does.
+    - `again`: blocks at the end of a cached beginning that are computed again: 1 for heads, which need the state
+      before the next token.
     """
 
     depth: int
     positions: int = 0
     reads_prompts: bool = True
+    again: int = 0
 
 
 class ResolvedVerifiers(msgspec.Struct, frozen=True):
@@ -133,6 +136,7 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     drafts: LocalDrafts | None = None
     priorities: tuple[int, ...] = ()
     batching: ContinuousBatching = ContinuousBatching(256, 2048)
+    prefix_cache: bool = False
     late: Late = "skip"
     aligned: AlignedRule | None = None
     overlap: Overlap = InTurn()

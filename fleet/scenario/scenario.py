@@ -28,6 +28,7 @@ from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
 from specfleet.fleet.scenario.cost import Cost
 from specfleet.fleet.scenario.faults import Fault
 from specfleet.fleet.scenario.lengths import Between, Tokens
+from specfleet.fleet.scenario.shared import Conversations, SharedPrompts
 from specfleet.fleet.scenario.slo import Slo
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import LinkTime, StepTime
@@ -155,7 +156,11 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             running ones grow beyond it, the newest is preempted and computed again. 0 is the profile's size, or no
             limit.
         kv_block_size (tokens): Tokens of a block of the KV cache: each request takes whole blocks. vLLM's
-            `--block-size` and its default on GPUs. It needs a cache of limited size.
+            `--block-size` and its default on GPUs. It needs a cache of limited size, or `prefix_cache`.
+        prefix_cache: Whether requests share the cached blocks of equal beginnings of their texts, by vLLM's rules:
+            whole blocks, all of a text but its last token, with EAGLE heads one block less. What is found is not
+            computed. Texts share what `workload.shared`, `workload.conversations` or a trace's hash_ids say; a
+            preempted request finds its own blocks.
         gpu_memory_utilization (share): Share of each of a target's devices that the server uses; weights and
             activations leave the rest to the KV cache. vLLM's name. It needs a profile with the memory of its device,
             as estimates have. Left out, it is 0.92, vLLM's default, where a profile knows memory.
@@ -186,6 +191,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefill_first: bool = False
     kv_tokens: WholeNumber = 0
     kv_block_size: Annotated[int, Meta(ge=1, le=10**6)] = 16
+    prefix_cache: bool = False
     gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1)] | None = None
     late: Late = "skip"
     aligned: AlignedRule | None = None
@@ -221,7 +227,11 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         prompt_tokens (tokens): Length of a prompt: a number, or a table with `low` and `high`.
         new_tokens (tokens): Tokens to decode for a request: a number, or such a table. Requests run to that length,
             whatever the text, so that systems do equal work.
-        arrivals: Open-loop arrivals; each request is then its own stream. Left out, the loop is closed.
+        shared: Beginnings that prompts share, before `prompt_tokens`. Left out, there are none.
+        conversations: Requests are turns of conversations: a prompt is the text so far and `prompt_tokens` new ones.
+            Left out, each request is a text of its own.
+        arrivals: Open-loop arrivals; each request, or conversation, is then its own stream. Left out, the loop is
+            closed.
         lengths: Lengths in place of `prompt_tokens` and `new_tokens`: those of a published workload, "sharegpt"
             (means of the vLLM paper), "chat" or "summarising" (medians and 90th percentiles of Sarathi-Serve's table
             2); or row after row of a CSV file with the columns num_prefill_tokens and num_decode_tokens, or of a
@@ -238,6 +248,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompts: str = "demo/evaluation"
     prompt_tokens: Tokens | Between = 192
     new_tokens: Tokens | Between = 96
+    shared: SharedPrompts | None = None
+    conversations: Conversations | None = None
     arrivals: Poisson | Gamma | Trace | None = None
     lengths: str = ""
     temperature: Annotated[float, Meta(ge=0, le=1e6)] = 0.0

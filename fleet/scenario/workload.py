@@ -11,36 +11,46 @@ from numpy.typing import NDArray
 
 from specfleet.fleet.acceptance.sources import LARGEST
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.blocks import Identity, source_of
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
 from specfleet.fleet.scenario.lengths import TEXTS, Between, Lengths, mean_tokens
 from specfleet.fleet.scenario.recorded import Recorded, read_recorded
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Workload
+from specfleet.fleet.scenario.shared import Conversations
 
 MAX_TOKENS = 5 * 10**7  # tokens of a run: its records need some hundred bytes for each
 
-What = Literal["prompts", "answers", "arrivals"]  # parts of a workload with their own random numbers
-SOURCES: dict[What, int] = {"prompts": 1, "answers": 2, "arrivals": 4}  # keys of random sources, one for each part
+What = Literal["prompts", "answers", "arrivals", "groups", "turns", "thinks"]  # parts with their own random numbers
+Integers = NDArray[np.int64]
+SOURCES: dict[What, int] = {"prompts": 1, "answers": 2, "arrivals": 4, "groups": 8, "turns": 16, "thinks": 32}
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
     """Request `number` (from 0) of the workload, with the prompt of that number.
 
-    It opens at `not_before_s`, or when the previous one of its stream is complete, whichever is later.
+    It opens at `not_before_s`, or `think_s` after the previous one of its stream is complete, whichever is later.
+    `identity`: which parts of its text others have, too.
     """
 
     number: int
     prompt_tokens: int
     new_tokens: int
     not_before_s: float = 0.0
+    think_s: float = 0.0
+    identity: Identity = ()
 
 
 class Requests(NamedTuple):
-    """Tokens of prompts and of answers, and the times of arrival in seconds, by request; shape (requests,) each."""
+    """Tokens of prompts and of answers, and the times of arrival in seconds, by request; shape (requests,) each.
 
-    prompts: NDArray[np.int32]
-    answers: NDArray[np.int32]
+    - `before`: the turn before in the same conversation; -1 for a first one.
+    """
+
+    prompts: Integers
+    answers: Integers
     opens_s: NDArray[np.float64]
+    before: Integers
 
 
 def requests_of(fleet: Fleet) -> Requests:
@@ -48,24 +58,34 @@ def requests_of(fleet: Fleet) -> Requests:
 
     Raises InputError if a file of the workload cannot be read, or for a text longer than the positions of the models.
     """
-    seed = fleet.seed if fleet.workload.seed is None else fleet.workload.seed
+    seed, workload = seed_of(fleet), fleet.workload
     rng = np.random.default_rng([seed, 1])
-    prompts, answers = _texts(fleet.workload, seed, rng)
+    prompts, answers = _texts(workload, seed, rng).astype(np.int64)
     if not len(prompts):
         raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
+    before = np.full(len(prompts), -1)
+    if workload.conversations:
+        before = turns_before(workload.conversations, len(prompts), fleet.streams, part_source(seed, "turns"))
+    if workload.shared:
+        prompts += np.where(before < 0, workload.shared.tokens, 0)
+    for number in np.flatnonzero(before >= 0).tolist():
+        prompts[number] += prompts[before[number]] + answers[before[number]]
     positions = fleet.drafters.positions
     for number in np.flatnonzero(prompts + answers > positions)[:1].tolist() if positions else ():
         raise InputError(
             f"scenario {fleet.name!r}: request {number} has {prompts[number]} + {answers[number]} tokens, and its "
             f"models have learned {positions} positions; lower workload.prompt_tokens or workload.new_tokens"
         )
+    opens_s = np.zeros(len(prompts))
     if fleet.streams or fleet.workload.arrivals is None:
-        return Requests(prompts, answers, np.zeros(len(prompts)))
-    openings_s = islice(_openings_s(fleet, rng, part_source(seed, "arrivals")), len(prompts))
-    opens_s = np.fromiter(openings_s, dtype=np.float64)
-    if len(opens_s) < len(prompts):
-        raise InputError(f"scenario {fleet.name!r}: workload.arrivals has {len(opens_s)} arrivals only")
-    return Requests(prompts, answers, opens_s)
+        return Requests(prompts, answers, opens_s, before)
+    firsts = before < 0
+    openings_s = islice(_openings_s(fleet, rng, part_source(seed, "arrivals")), int(firsts.sum()))
+    arrivals_s = np.fromiter(openings_s, dtype=np.float64)
+    if len(arrivals_s) < firsts.sum():
+        raise InputError(f"scenario {fleet.name!r}: workload.arrivals has {len(arrivals_s)} arrivals only")
+    opens_s[firsts] = arrivals_s
+    return Requests(prompts, answers, opens_s, before)
 
 
 def check_records(fleet: Fleet, requests: Requests) -> None:
@@ -85,10 +105,74 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """
     requests, streams = requests_of(fleet), dict[int, list[Request]]()
     check_records(fleet, requests)
-    for number, request in enumerate(zip(*(values.tolist() for values in requests), strict=True)):
-        tag = number % fleet.streams if fleet.streams else number
-        streams.setdefault(tag, []).append(Request(number, *request))
+    thinks_s, conversations = iter(()), np.cumsum(requests.before < 0) - 1
+    if fleet.workload.conversations:
+        source = part_source(seed_of(fleet), "thinks")
+        thinks_s = iter((source.exponential(size=len(conversations)) * fleet.workload.conversations.think_s).tolist())
+    identities = _identities(fleet, requests)
+    columns = zip(*(values.tolist() for values in (*requests, conversations)), identities, strict=True)
+    for number, (prompt, answer, opens_s, before, conversation, identity) in enumerate(columns):
+        tag = number % fleet.streams if fleet.streams else conversation
+        think_s = next(thinks_s) if before >= 0 else 0.0
+        streams.setdefault(tag, []).append(Request(number, prompt, answer, opens_s, think_s, identity))
     return streams
+
+
+def seed_of(fleet: Fleet) -> int:
+    """Return the seed of the workload's lengths, texts and arrivals."""
+    return fleet.seed if fleet.workload.seed is None else fleet.workload.seed
+
+
+def turns_before(talks: Conversations, requests: int, streams: int, rng: np.random.Generator) -> Integers:
+    """Return the turn before each request in its conversation; -1 for first turns.
+
+    The requests of a closed loop's stream are conversations one after the other; without streams those of all are.
+    """
+    before = np.arange(requests) - max(streams, 1)
+    turns = talks.drawn(rng.random(requests))  # of each conversation, more than there are
+    for stream in range(max(streams, 1)):
+        numbers = np.arange(stream, requests, max(streams, 1))
+        firsts = np.cumsum(np.append(0, turns[numbers]))
+        before[numbers[firsts[firsts < len(numbers)]]] = -1
+    return before
+
+
+def _identities(fleet: Fleet, requests: Requests) -> Iterator[Identity]:
+    """Yield which parts of each request's text others have; nothing where no cache would find them."""
+    workload = fleet.workload
+    if not fleet.verifiers.prefix_cache:
+        yield from repeat((), len(requests.prompts))
+    elif isinstance(workload.arrivals, Trace):
+        yield from _traced(fleet, workload.arrivals.id_tokens, requests.prompts.tolist())
+    else:
+        shared, groups = workload.shared, repeat(0)
+        if shared:
+            groups = iter(shared.drawn(part_source(seed_of(fleet), "groups").random(len(requests.prompts))).tolist())
+        beginnings: dict[int, Identity] = {}  # of conversations, by number of a turn: the group's text
+        sources: dict[int, int] = {}  # of conversations, by number of a turn
+        goals = (requests.prompts + requests.answers).tolist()
+        for number, (before, group, goal) in enumerate(zip(requests.before.tolist(), groups, goals, strict=False)):
+            first = before < 0
+            sources[number] = source_of(number) if first else sources.pop(before)
+            beginnings[number] = ((group, shared.tokens) if shared else ()) if first else beginnings.pop(before)
+            yield beginnings[number] if first else (*beginnings[number], sources[number], goal)
+
+
+def _traced(fleet: Fleet, id_tokens: int, prompts: list[int]) -> Iterator[Identity]:
+    """Yield the identities of a trace's requests: an id for so many tokens.
+
+    Raises InputError for blocks that do not divide that.
+    """
+    block, ids_of = fleet.verifiers.batching.block_size, recorded_of(fleet.workload, cached=True).ids
+    if ids_of and id_tokens % block:
+        raise InputError(
+            f"scenario {fleet.name!r}: verifiers.kv_block_size = {block} does not divide workload.arrivals.id_tokens = "
+            f"{id_tokens}, the tokens that an id of the trace names"
+        )
+    for ids, prompt in zip(ids_of or repeat(()), prompts, strict=False):
+        yield tuple(
+            chain.from_iterable((known, min((place + 1) * id_tokens, prompt)) for place, known in enumerate(ids))
+        )
 
 
 def with_lengths(workload: Workload) -> Workload:
@@ -107,14 +191,26 @@ def with_arrivals(workload: Workload, arrivals: Poisson | None) -> Workload:
 
 def read_lengths(workload: Workload) -> Lengths:
     """Return the longest and the mean lengths, by scenario or file; InputError if a file cannot be read."""
+    lengths = _lengths_of_turns(workload)
+    shared, talks = workload.shared.tokens if workload.shared else 0, workload.conversations
+    if not shared and not talks:
+        return lengths
+    most, before = (talks.most, talks.mean_before()) if talks else (1, 0.0)
+    mean_prompt = shared + lengths.mean_prompt + before * (lengths.mean_prompt + lengths.mean_answer)
+    longest = shared + most * lengths.longest_text
+    return Lengths(longest, lengths.longest_answer, mean_prompt, lengths.mean_answer)
+
+
+def _lengths_of_turns(workload: Workload) -> Lengths:
+    """Return the lengths without what a prompt shares with others, or has of turns before."""
     if has_file(workload):
         texts = recorded_of(workload).texts[: workload.requests] or ((0, 0),)
         prompts, answers = zip(*texts, strict=True)
         return Lengths(max(map(sum, texts)), max(answers), sum(prompts) / len(texts), sum(answers) / len(texts))
     workload = with_lengths(workload)
-    lengths = workload.prompt_tokens, workload.new_tokens
-    prompt, answer = (tokens if isinstance(tokens, int) else tokens.high for tokens in lengths)
-    return Lengths(prompt + answer, answer, *map(mean_tokens, lengths))
+    tokens = workload.prompt_tokens, workload.new_tokens
+    prompt, answer = (length if isinstance(length, int) else length.high for length in tokens)
+    return Lengths(prompt + answer, answer, *map(mean_tokens, tokens))
 
 
 def mean_lengths(workload: Workload) -> tuple[float, float]:
@@ -137,10 +233,10 @@ def _texts(workload: Workload, seed: int, rng: np.random.Generator) -> NDArray[n
     return np.fromiter(chain.from_iterable(chosen), dtype=np.int32).reshape(-1, 2).T
 
 
-def recorded_of(workload: Workload) -> Recorded:
-    """Return all requests of the workload's file; InputError if it cannot be read."""
+def recorded_of(workload: Workload, cached: bool = False) -> Recorded:
+    """Return all requests of the workload's file; InputError if it cannot be read. `cached`: with a trace's ids."""
     if isinstance(workload.arrivals, Trace):
-        return read_recorded(Path(workload.arrivals.file), timed=True)
+        return read_recorded(Path(workload.arrivals.file), True, workload.arrivals.id_tokens if cached else 0)
     return read_recorded(Path(workload.lengths), timed=False)
 
 

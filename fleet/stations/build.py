@@ -54,4 +54,4 @@ def verifier_station(fleet: Fleet, target: int) -> VerifierStation | AlignedStat
 def join_of(fleet: Fleet, tag: int, request: Request) -> Join:
     """Return the event that opens `request` at its target's station."""
     priority = fleet.verifiers.priority(fleet.target_of(tag))
-    return Join(tag, request.number, request.prompt_tokens, request.new_tokens, priority)
+    return Join(tag, request.number, request.prompt_tokens, request.new_tokens, priority, request.identity)

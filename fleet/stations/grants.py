@@ -1,5 +1,7 @@
 """Speculation lengths of sessions: the states of an allocation policy, and the tokens of its budget in flight."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from specfleet.fleet.policies.allocate import LengthAllocation
@@ -16,8 +18,11 @@ class Grants:
     the next grant, since its next request mostly begins during that round; under a rule for all clients, for ever.
     """
 
-    def __init__(self, allocation: LengthAllocation, rng: np.random.Generator | None = None) -> None:
+    def __init__(
+        self, allocation: LengthAllocation, rng: np.random.Generator | None = None, queue: Collection[int] = ()
+    ) -> None:
         self.allocation = allocation
+        self.queue = queue  # tags of requests that wait to be admitted
         self.by_client = getattr(allocation, "by_client", False)  # rules of installed packages may lack it
         self.is_blind = getattr(allocation, "clients", 0) > 0
         self.rng = rng if rng is not None else np.random.default_rng(0)
@@ -58,7 +63,9 @@ class Grants:
         states = self.states | (self.ended if self.is_blind else self.leaving)
         self.leaving = {}
         everyone = sorted(states)
-        lengths = dict(zip(everyone, self.allocation.lengths([states[tag] for tag in everyone], self.rng), strict=True))
+        seen = {"waiting": len(self.queue)} if getattr(self.allocation, "sees_queue", False) else {}
+        chosen = self.allocation.lengths([states[tag] for tag in everyone], self.rng, **seen)
+        lengths = dict(zip(everyone, chosen, strict=True))
         granted: dict[int, int] = {}
         for tag in tags:
             if tag in self.states:

@@ -25,11 +25,15 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Join(Event, tag="join", frozen=True, gc=False):
-    """A user's request reaches its verifier: decode `new_tokens` after a prompt of `prompt_tokens`."""
+    """A user's request reaches its verifier: decode `new_tokens` after a prompt of `prompt_tokens`.
+
+    - `identity`: which parts of its text others have, too (`fleet/policies/blocks.py`).
+    """
 
     prompt_tokens: int
     new_tokens: int
     priority: int = 0
+    identity: tuple[int, ...] = ()
 
 
 class DraftRequest(Event, tag="draft-request", frozen=True, gc=False):

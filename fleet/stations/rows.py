@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from specfleet.fleet.policies.blocks import CachedBlocks
 from specfleet.fleet.policies.continuous import ContinuousBatching, Row, Schedule, Share, after_step
 from specfleet.fleet.scenario.scenario import Late
 from specfleet.fleet.stations.buffer import Tasks
+from specfleet.fleet.stations.messages import Join
 from specfleet.fleet.stations.session import Session
 from specfleet.fleet.times.step import StepKind
 
@@ -25,26 +27,31 @@ class Part(NamedTuple):
 
 
 class Rows:
-    """Keeps the rows of a target by tag. `parts`: those of the last step that began."""
+    """Keeps the rows of a target by tag. `parts`: those of the last step that began; `cache`: blocks with contents."""
 
-    def __init__(self, batching: ContinuousBatching, late: Late) -> None:
+    def __init__(self, batching: ContinuousBatching, late: Late, cache: CachedBlocks | None = None) -> None:
         self.batching = batching
         self.late = late
         self.running: dict[int, Row] = {}  # in order of admission
         self.waiting: OrderedDict[int, Row] = OrderedDict()  # in order of arrival
         self.parts: dict[int, Part] = {}
+        self.cache = cache
 
-    def join(self, tag: int, known: int) -> None:
-        """Queue a request with so many known tokens."""
-        self.waiting[tag] = Row(tag, known)
+    def join(self, event: Join) -> None:
+        """Queue a request with its prompt."""
+        self.waiting[event.tag] = Row(event.tag, event.prompt_tokens)
+        if self.cache:
+            self.cache.open(event.tag, event.request, event.identity)
 
     def forget(self, tag: int) -> None:
-        """Remove a request."""
+        """Remove a request; a prefix cache keeps what its blocks hold."""
+        if self.cache:
+            self.cache.close(tag)
         self.running.pop(tag, None)
         self.waiting.pop(tag, None)
 
     def next_step(self, sessions: Mapping[int, Session], tasks: Tasks) -> Schedule | None:
-        """Return the next step; None if there is nothing to do. It changes nothing before `begin`.
+        """Return the next step; None if there is nothing to do. It changes nothing for good before `begin`.
 
         With late = "wait", prompts go first and alone, and all drafts are verified together.
         """
@@ -62,6 +69,8 @@ class Rows:
 
     def begin(self, step: Schedule, tasks: Tasks) -> None:
         """Take over the rows of a step that starts; its parts stand in the order of their work."""
+        if self.cache:
+            self.cache.keep()
         for row in step.preempted:
             self.waiting[row.tag] = row
             self.waiting.move_to_end(row.tag, last=False)
@@ -83,10 +92,12 @@ class Rows:
         self.running[tag] = after_step(self.running[tag], self.parts[tag].share, accepted)
 
     def _scheduled(self, sessions: Mapping[int, Session], kinds: Kinds, waiting: Iterable[Row]) -> Schedule | None:
+        if self.cache:
+            self.cache.undo()  # of a step that was planned and did not begin
         running = [self._row(row, sessions[row.tag], kinds.get(row.tag)) for row in self.running.values()]
         preempted: tuple[Row, ...] = ()
         while True:  # preemption alone is no step
-            step = self.batching.schedule(running, chain(reversed(preempted), waiting))
+            step = self.batching.schedule(running, chain(reversed(preempted), waiting), self.cache)
             preempted += step.preempted
             if step.shares:
                 return msgspec.structs.replace(step, preempted=preempted)

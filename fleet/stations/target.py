@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from specfleet.fleet.policies.blocks import CachedBlocks
 from specfleet.fleet.policies.continuous import Schedule
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.policies.outcome import Outcome
@@ -50,6 +51,12 @@ from specfleet.fleet.stations.timeouts import Silence
 from specfleet.fleet.times.step import Member, Step, StepKind
 
 
+def _prefix_cache(verifiers: ResolvedVerifiers) -> CachedBlocks | None:
+    """Return the blocks of a target that shares them between requests; None for another one."""
+    batching, again = verifiers.batching, verifiers.drafts.again if verifiers.drafts else 0
+    return CachedBlocks(batching.kv_blocks, batching.block_size, again) if verifiers.prefix_cache else None
+
+
 class TargetStation(Station):
     """M_p with a drafter that answers: prefills prompts, verifies drafts and commits tokens.
 
@@ -64,11 +71,11 @@ class TargetStation(Station):
     def __init__(self, name: str, verifiers: ResolvedVerifiers, rng: np.random.Generator | None = None) -> None:
         super().__init__(name, Fifo())
         self.waiting: Tasks = Tasks()  # type: ignore[assignment]
-        self.rows = Rows(verifiers.batching, verifiers.late)
+        self.rows = Rows(verifiers.batching, verifiers.late, _prefix_cache(verifiers))
         self.planned: Schedule | None = None
         self.is_planned = False  # whether `planned` holds for the present state
         self.ahead = verifiers.overlap if isinstance(verifiers.overlap, Ahead) else None
-        self.grants = Grants(verifiers.allocate, rng) if verifiers.allocate else None
+        self.grants = Grants(verifiers.allocate, rng, self.rows.waiting) if verifiers.allocate else None
         self.silence = Silence(verifiers.patience, verifiers.drafters)
         self.alone = not verifiers.speculates
         self.drafts = verifiers.drafts
@@ -121,7 +128,7 @@ class TargetStation(Station):
     def _join(self, event: Join, now_s: float) -> list[Instruction]:
         refused = super()._join(event, now_s)
         if not refused:
-            self.rows.join(event.tag, event.prompt_tokens)
+            self.rows.join(event)
             if self.grants and self.grants.by_client and len(self.grants.states) < self.rows.batching.max_num_seqs:
                 self.grants.open(event.tag)  # its share waits for its prefill
         return refused

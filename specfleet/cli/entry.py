@@ -1,5 +1,6 @@
 """The list of commands, and how the parser's own errors end: as bad input, in one line."""
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from specfleet.cli.nodes import join, keys, node
 from specfleet.cli.plan import plan
 from specfleet.cli.run import analytic, run, show, simulate
 from specfleet.cli.study import compare, explore, figure, report, reproduce, sweep
+from specfleet.experiments.console.printing import remark
 from specfleet.fleet.errors import InputError, OtherFormatError
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
@@ -57,7 +59,7 @@ app = typer.Typer(
     cls=Panels,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"max_content_width": 120},
+    context_settings={"max_content_width": 120, "help_option_names": ["-h", "--help"]},
 )
 for panel, commands in PANELS.items():
     for command in commands:
@@ -66,6 +68,14 @@ for panel, commands in PANELS.items():
 profile = typer.Typer(help="Estimated step times, for hardware without measurements.", rich_markup_mode=None)
 profile.command()(estimate)
 app.add_typer(profile, name="profile", rich_help_panel="Other")
+
+
+class Remarks(logging.Handler):
+    """What the library logs, as lines on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record's line."""
+        remark(self.format(record))
 
 
 def print_version(wanted: bool) -> None:
@@ -80,7 +90,7 @@ def print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and end.", callback=print_version, is_eager=True)
+        bool, typer.Option("-V", "--version", help="Print the version and end.", callback=print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Plan, simulate and measure distributed speculative decoding of large language models."""
@@ -88,6 +98,7 @@ def options(
 
 def main() -> int:
     """Run the command that the command line names, and return its exit status; without one, print the help."""
+    logging.getLogger("specfleet").handlers = [Remarks()]
     try:
         # A command returns nothing; a typer.Exit in one becomes its status.
         return app(sys.argv[1:] or ["--help"], prog_name="specfleet", standalone_mode=False) or 0

@@ -16,13 +16,13 @@ PathOption = Annotated[
 ]
 
 
-def settings(changes: list[str] | None) -> dict[str, Any]:
-    """Read what `--set` says, as values by dotted key; InputError where a text sets nothing, or a key again."""
+def settings(changes: list[str] | None, seed: int | None = None) -> dict[str, Any]:
+    """Read `--set` and `--seed` as values by dotted key; InputError where a text sets nothing, or a key again."""
     from specfleet.fleet.errors import InputError
     from specfleet.fleet.scenario.changes import pairs_of
 
     values: dict[str, Any] = {}
-    for key, value in pairs_of(changes or ()):
+    for key, value in pairs_of([*(changes or ()), *([] if seed is None else [("seed", seed)])]):
         if key in values:
             raise InputError(f"--set {key}: stands twice; give it once")
         values[key] = value
@@ -54,6 +54,13 @@ _SCENARIO: Any = typer.Argument(metavar="SCENARIO", help="File (TOML), or name o
 ScenarioFile = Annotated[Path, _SCENARIO]
 ScenarioOrNone = Annotated[Path | None, _SCENARIO]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="As --set seed=N.", show_default="the scenario's")]
+Cluster = Annotated[
+    str, typer.Option(metavar="ADDRESS", help="Run them on a Dask cluster: its scheduler's address, tcp://HOST:8786.")
+]
+Shard = Annotated[
+    str, typer.Option(metavar="I/N", help="Run a share, such as 1/8; without it, a rerun merges what --out holds.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Everything = Annotated[bool, typer.Option("--all", help="Print all metrics, not the five lines that come first.")]
 Part = Literal["target"]

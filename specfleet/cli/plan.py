@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from specfleet.cli.options import AsJson, Changes, folder_option, settings
+from specfleet.cli.options import AsJson, Changes, Cluster, Seed, Shard, folder_option, settings
 from specfleet.cli.plans import print_answer, print_shipped, write_answer
 from specfleet.experiments.console.printing import print_json, progress, remark
 
@@ -106,6 +106,7 @@ def plan(
         ),
     ] = None,
     changes: Changes = None,
+    seed: Seed = None,
     jobs: Annotated[
         int,
         typer.Option(min=1, rich_help_panel=SEARCH, help="Simulations at once.", show_default="the host's processors"),
@@ -113,6 +114,8 @@ def plan(
     out: Annotated[
         Path | None, folder_option("-o", "--out", help="Write the answer (JSON), its figure and the chosen scenario.")
     ] = None,
+    cluster: Cluster = "",
+    shard: Shard = "",
     as_json: AsJson = False,
     listed: Annotated[
         str | None,
@@ -132,9 +135,10 @@ def plan(
         return
     with progress("plan", 0) as advance:
         answer = plan(
-            scenario, settings(changes), target=target or (), draft=draft or (), devices=devices or "",
+            scenario, settings(changes, seed), target=target or (), draft=draft or (), devices=devices or "",
             link=link or "", acceptance=acceptance or (), arrivals=arrivals or (), in_flight=in_flight or (),
             slo=slo or (), least=least or (), cost=cost or (), vary=vary, jobs=jobs, done=advance,
+            out=out, cluster=cluster, shard=shard,
         )  # fmt: skip
     if as_json:
         print_json(answer)

@@ -17,6 +17,7 @@ from specfleet.cli.options import (
     RunFile,
     ScenarioFile,
     ScenarioOrNone,
+    Seed,
     file_option,
     settings,
 )
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 def simulate(
     scenario: ScenarioOrNone = None,
     changes: Changes = None,
+    seed: Seed = None,
     of: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="Simulate this run's own scenario, and play back what was measured in it."),
@@ -63,9 +65,9 @@ def simulate(
     _one_output(by, as_json)
     with keeping(out):
         if of is not None or play_back is not None or scenario is None:
-            result = _played_back(scenario, of, play_back, settings(changes), path)
+            result = _played_back(scenario, of, play_back, settings(changes, seed), path)
         else:
-            result = simulate(scenario, settings(changes), path=path, records=True if out is not None else None)
+            result = simulate(scenario, settings(changes, seed), path=path, records=True if out is not None else None)
         if verbose:
             header = result.run.header
             remark(path_text(header.path, header.fleet, bool(header.played)))
@@ -96,6 +98,7 @@ def _played_back(
 def run(
     scenario: ScenarioFile,
     changes: Changes = None,
+    seed: Seed = None,
     everything: Everything = False,
     by: By = None,
     as_json: AsJson = False,
@@ -120,7 +123,7 @@ def run(
 
     _one_output(by, as_json)
     with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything, by)):
-        chosen = scenario_of(scenario, settings(changes))
+        chosen = scenario_of(scenario, settings(changes, seed))
         if engine is not None or server is not None:
             result = run(chosen, signals=signals, power=power, engine=engine, server=server, report=remark)
         else:
@@ -203,7 +206,7 @@ def print_run(result: "Result", as_json: bool, everything: bool = False) -> None
 
     metrics = result.metrics
     if as_json:
-        print_json(result.summary())
+        print_json(result.to_dict())
         return
     if everything:
         rows = [

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specfleet.cli.options import AsJson, Changes, PathOption, ScenarioFile, file_option, folder_option, settings
+from specfleet.cli.options import (
+    AsJson,
+    Changes,
+    Cluster,
+    PathOption,
+    ScenarioFile,
+    Seed,
+    Shard,
+    file_option,
+    folder_option,
+    settings,
+)
 from specfleet.experiments.console.exits import keeping, printing_anyway
 from specfleet.experiments.console.printing import (
     busy,
@@ -46,17 +57,22 @@ def sweep(
         typer.Option(min=1, help="Cells at once on this host (simulation only).", show_default="the host's processors"),
     ] = os.cpu_count() or 1,
     changes: Changes = None,
+    seed: Seed = None,
     path: PathOption = "auto",
     power: Annotated[
         bool, typer.Option("--power", help="engine: sample the devices' clock, power and load, for figure devices.")
     ] = False,
+    cluster: Cluster = "",
+    shard: Shard = "",
+    as_json: AsJson = False,
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
     from specfleet import sweep
+    from specfleet.experiments.jobs import read_shard
     from specfleet.experiments.sweep.sweep import cells_of, vary_of
 
     axes = vary_of(vary)
-    cells, finished = len(list(cells_of(axes))), 0
+    cells, finished = len(list(cells_of(axes))[read_shard(shard, out)]), 0
     try:
         with printing_anyway(lambda swept: print_sweep(swept, out)), progress("sweep", cells) as advance:
 
@@ -66,13 +82,16 @@ def sweep(
                 advance(case_text(result.cell))
 
             swept = sweep(
-                scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
-                path=path, power=power,
+                scenario, axes, settings(changes, seed), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
+                path=path, power=power, cluster=cluster, shard=shard,
             )  # fmt: skip
     except Interrupted as stop:
         stop.kept = f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"
         raise
-    print_sweep(swept, out)
+    if as_json:
+        print_json(swept.to_dict())
+    else:
+        print_sweep(swept, out)
     if swept.errors:
         remark(f"specfleet: {len(swept.errors)} of {len(swept.cells)} cells failed")
         raise typer.Exit(1)
@@ -114,6 +133,7 @@ def compare(
         list[Path] | None, typer.Option(metavar="RUN", help="Another run of the measured scenario; may be repeated.")
     ] = None,
     changes: Changes = None,
+    seed: Seed = None,
     tolerance: Annotated[float, typer.Option(help="Largest relative error of throughput and rounds/s.")] = 0.05,
     as_json: AsJson = False,
 ) -> None:
@@ -127,12 +147,12 @@ def compare(
 
     if not tolerance >= 0:  # NaN is not, either
         raise InputError(f"--tolerance {tolerance}: needs a share, 0 or more")
-    if second is not None and changes:
-        raise InputError("--set changes the prediction of a measured run that is named alone; leave one of them out")
+    if second is not None and settings(changes, seed):
+        raise InputError("--set, --seed change the prediction of a run that is named alone; leave one of them out")
 
     with busy("comparing"):
         if second is None:
-            comparison = three_errors(first, settings(changes), reruns=rerun or [])
+            comparison = three_errors(first, settings(changes, seed), reruns=rerun or [])
         else:
             comparison = compare(first, second, reruns=rerun or [])
     if as_json:
@@ -148,6 +168,9 @@ def compare(
 def reproduce(
     name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
+    out: Annotated[Path | None, folder_option("-o", "--out", help="all: keep each in this folder.")] = None,
+    cluster: Cluster = "",
+    shard: Shard = "",
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a paper's table or figure, row by row; `all` runs every one, and sums up by paper.
@@ -155,6 +178,7 @@ def reproduce(
     Rows hold the paper's number, ours and the error, and say what kind of number it is.
     """
     from specfleet import reproduce
+    from specfleet.experiments.jobs import read_shard
     from specfleet.experiments.reproduce import REPRODUCTIONS
     from specfleet.experiments.reproduce.every import EVERY, names
 
@@ -162,11 +186,12 @@ def reproduce(
         say("\n".join((*REPRODUCTIONS, EVERY)))
         return
     if name == EVERY:
-        with progress("reproduce", len(list(names(trace)))) as advance:
-            reproduction = reproduce(name, trace=trace, report=advance)
+        chosen = list(names(trace))[read_shard(shard, out)]
+        with progress("reproduce", len(chosen)) as advance:
+            reproduction = reproduce(name, trace=trace, report=advance, out=out, cluster=cluster, shard=shard)
     else:
         with busy(f"reproducing {name}"):
-            reproduction = reproduce(name, trace=trace)
+            reproduction = reproduce(name, trace=trace, out=out, cluster=cluster, shard=shard)
     print_reproduction(name, reproduction, as_json)
 
 
@@ -223,8 +248,9 @@ def figure(
         Path, typer.Argument(metavar="RESULTS", help="A sweep's folder, a run (Parquet), a plan (JSON).")
     ],
     out: Annotated[
-        Path, file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png.")
-    ],
+        Path | None,
+        file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png."),
+    ] = None,
     metric: Annotated[
         str, typer.Option("--y", metavar="METRIC", help="sweep: a metric, throughput by default, along the first key.")
     ] = "",
@@ -235,13 +261,21 @@ def figure(
         float | None, typer.Option(metavar="INCHES", help="Width, such as 3.3 for a paper's column.")
     ] = None,
     no_caption: Annotated[bool, typer.Option("--no-caption", help="Leave the caption to the paper.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Draw a figure from results."""
-    from specfleet import figure
+    """Draw a figure from results, or print what it draws: rows in the units that `labels` has."""
+    from specfleet.experiments.draw import draw
+    from specfleet.fleet.errors import InputError
 
+    if out is None and not as_json:
+        raise InputError("figure: name a picture with -o, or print what it would draw with --json")
     with keeping(out):
-        figure(name, results, out, metric, panels=panels, width_inches=width, caption=not no_caption)
-    remark(f"figure: {out}")
+        drawn = draw(name, results, out, metric, panels=panels, width_inches=width, caption=not no_caption)
+    if as_json:
+        rows = drawn.rows.to_dict("records")
+        print_json({"figure": name, "caption": drawn.caption, "labels": drawn.labels, "rows": rows})
+    else:
+        remark(f"figure: {out}")
 
 
 def report(

@@ -72,6 +72,24 @@ def _of_packages() -> list[Entry]:
     return [Entry(tag, "policy", (tag, policy.__name__), inspect.getdoc(policy) or "") for tag, policy in tags.items()]
 
 
+def axis_label(name: str) -> tuple[str, str]:
+    """Return what stands at an axis for a key or metric: words with its symbol; and its unit, none beside a count.
+
+    >>> axis_label("verifiers.count"), axis_label("tpot_p99_s"), axis_label("link.latency_s")
+    (('targets N', ''), ('TPOT P99', 's'), ('link.latency', 's'))
+    """
+    facts: dict[str, str] = next((dict(entry.facts) for entry in meanings().entries if name in entry.names), {})
+    unit, symbol = facts.get("unit", ""), facts.get("symbol", "")
+    bare = re.sub("_per_s" if unit.endswith("/s") else "_s$" if unit.startswith("s") else "$", "", name)
+    if not symbol:
+        return bare if "." in name else bare.replace("_", " "), unit
+    last = bare.rpartition(".")[2]
+    percentile = last[-3:] if re.search(r"_p\d\d$", last) else ""
+    word = unit if last == "count" else last.removesuffix(f"_{percentile}").replace("_", " ")
+    parts = ["" if symbol.lower() == word.lower().replace(" ", "_") else word, symbol, percentile.upper()]
+    return " ".join(filter(None, parts)), "" if facts.get("type") == "integer" else unit
+
+
 def explain(word: str) -> list[Entry]:
     """Return the entries of a key (its full name or the last parts of it), metric, symbol, column, policy or model.
 

@@ -13,7 +13,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from specfleet.engine.decoding.checkpoints import FILES
-from specfleet.engine.decoding.models import DEMO_PAIR, load_model
+from specfleet.engine.decoding.folders import DEMO_PAIR
+from specfleet.engine.decoding.models import load_model
 from specfleet.engine.node.build import with_positions
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.reading import scenario_of

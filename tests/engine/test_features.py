@@ -14,6 +14,8 @@ import pytest
 
 from specfleet.engine.launch.runnable import check_can_run
 from specfleet.engine.launch.serve import serve
+from specfleet.engine.outside.job import job_of
+from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.records.replay import replay, replay_stations
 from specfleet.fleet.records.run import Run
@@ -122,3 +124,20 @@ def test_every_shipped_scenario_runs_here_and_its_log_replays(name: str) -> None
 
 def shipped(name: str, changes: Changes | None = None) -> Scenario:
     return read_scenario(next(path for path in SCENARIOS if path.stem == name), changes or {})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"verifiers": {"prefix_cache": True}},
+        {"workload": {"conversations": {}}},
+        {"workload": {"shared": {"tokens": 9}}},
+    ],
+)
+def test_what_is_simulated_alone_runs_on_no_engine(changes: dict[str, Any]) -> None:
+    fleet = resolve(star(**changes))
+    for run in (check_can_run, job_of):
+        with pytest.raises(
+            InputError, match=f"{next(iter(changes))}.{next(iter(*changes.values()))} is simulated only"
+        ):
+            run(fleet)

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -27,6 +28,7 @@ from specfleet.fleet.records.replay import replay
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from tests.helpers.processes import ended, start
 
 PAUSE_S = 0.002
 HANGS_S = 30.0
@@ -98,6 +100,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         self.end_headers()
         self.wfile.write(text.encode())
+
+
+def test_a_client_of_a_server_needs_no_engine(tmp_path: Path, url: str) -> None:
+    hidden = "import tests.helpers.without_engine; from specfleet.cli import main; main()"
+    keys = [f"workload.{key}" for key in ("prompt_tokens=16", f"new_tokens={sum(CHUNKS)}", "requests=2", "streams=2")]
+    changes = [word for key in ("drafters.place=target", *keys) for word in ("--set", key)]
+    (tmp_path / "served.toml").write_text('name = "served"\n')
+    status, out, err = ended(start("-c", hidden, "run", tmp_path / "served.toml", *changes, "--server", url))
+    assert (status, "tokens/s" in out) == (0, True), err
 
 
 def test_tokens_that_come_together_are_one_round() -> None:

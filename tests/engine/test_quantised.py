@@ -11,7 +11,8 @@ from specfleet.engine.decoding import models
 from specfleet.engine.decoding.checkpoints import load_whole
 from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.draft import Drafter
-from specfleet.engine.decoding.models import CausalLM, folder_of, load_model
+from specfleet.engine.decoding.folders import folder_of
+from specfleet.engine.decoding.models import CausalLM, load_model
 from specfleet.engine.decoding.quantised import MATRICES, quantised_layers
 from specfleet.engine.decoding.verify import Target
 from specfleet.fleet.errors import InputError

@@ -1,5 +1,6 @@
 """What the demo makes of its runs: mixed order, other prompts than the calibration's, eight lines, one figure."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch")  # the demo calibrates
 
+import specfleet
 from specfleet.experiments.compare.compare import ComparedQuantity, Reruns, compare_metrics, simulated_reruns
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.demo.cells import FULL, SHORT, DemoEffort, calibration_scenario, in_pass, planned_cells
@@ -18,8 +20,11 @@ from specfleet.experiments.demo.run import (
     findings,
     fitted,
     measured_cell,
+    name_of,
     verdict,
+    write_scenarios,
 )
+from specfleet.experiments.draw import draw
 from specfleet.experiments.report.pages import demo_page
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.sweep import sweep
@@ -27,7 +32,7 @@ from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.records.delays import not_delayed
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import Run
-from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.profile import HardwareProfile, write_profile
 from specfleet.sim.run import simulate
 
 SMALL = DemoEffort(msgspec.structs.replace(SHORT.calibration, prompts=6), ((1, 3, 4), (1, 6)), 2)
@@ -140,17 +145,29 @@ def test_a_host_that_changed_is_unsteady(profile: HardwareProfile) -> None:
     assert "unsteady host" in demo_of(profile, 1.0, 2.0).lines()[-1]
 
 
+def test_the_records_scenarios_are_simulated_with_the_demos_profile(profile: HardwareProfile, tmp_path: Path) -> None:
+    cells = planned_cells(profile, SMALL)
+    write_profile(profile, tmp_path / "profile.json")
+    write_scenarios(cells, tmp_path / "records")
+    files = sorted((tmp_path / "records").glob("*.toml"))
+    assert len(files) == len(cells)
+    for (_, planned), file in zip(sorted(cells, key=lambda cell: name_of(cell[1])), files, strict=True):
+        asked = msgspec.structs.replace(planned, profile=profile)
+        assert specfleet.simulate(file).run.digest() == simulate(asked).digest()
+
+
 def test_delayed_steps_do_not_count() -> None:
     assert not_delayed([1.0, 1.1, 0.9, 1.9, 2.2, 30.0]).tolist() == [1.0, 1.1, 0.9, 1.9, 2.2]
     assert not_delayed([]).tolist() == []
 
 
-def test_the_figures_show_replayed_targets_in_both_worlds(demo: Demo) -> None:
-    figures = draw_figures(demo.simulated, demo.measured, demo.runs)
-    curves, caption = figures["throughput-vs-n"]
+def test_the_figures_show_replayed_targets_in_both_worlds(demo: Demo, tmp_path: Path) -> None:
+    figures = draw_figures(tmp_path, demo.simulated, demo.measured, demo.runs)
+    curves, caption, rows, _ = figures["throughput-vs-n"]
+    assert draw("sweep", tmp_path / "throughput-vs-n.csv", panels=True).rows.round(9).equals(rows.round(9))
     assert [axes.get_title().partition("-")[0] for axes in curves.axes] == ["targets = replayed"] * 2
     assert len(curves.legends[0].get_texts()) == 3
-    assert "median and range of 2 runs" in caption
+    assert "medians and ranges of its runs" in caption
     for axes in curves.axes:
-        assert [text.get_text().strip() for text in axes.texts] == ["$N_{full}$"]
+        assert [text.get_text().partition(" =")[0] for text in axes.texts] == ["$N_{full}$"]
     assert [axes.get_title(loc="left").split(", ")[1] for axes in figures["timeline"][0].axes] == ["N = 1", "N = 6"]

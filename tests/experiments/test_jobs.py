@@ -14,7 +14,7 @@ import os
 from joblib.externals.loky.backend.resource_tracker import register
 from specfleet.experiments.jobs import side_by_side
 if __name__ == "__main__":
-    assert list(side_by_side(abs, [(-1,), (-2,)], jobs=2)) == [1, 2]
+    assert list(side_by_side(abs, [(-1,), (-2,)], workers=2)) == [1, 2]
     register("/nobody-told-that-it-is-gone", "semlock")
     assert "PYTHONWARNINGS" not in os.environ
     print("the last line", flush=True)
@@ -43,7 +43,7 @@ def grow(number):
     return number
 
 if __name__ == "__main__":
-    print(list(side_by_side(grow, [(number,) for number in range(8)], jobs=2)))
+    print(list(side_by_side(grow, [(number,) for number in range(8)], workers=2)))
 """
 
 
@@ -67,7 +67,7 @@ def fork_exec(*arguments, fork_exec=started.fork_exec, **more):
 
 if __name__ == "__main__":
     started.fork_exec = fork_exec
-    run(lambda: list(side_by_side(abs, [(-1,), (-2,)], jobs=2)))
+    run(lambda: list(side_by_side(abs, [(-1,), (-2,)], workers=2)))
 """
 
 
@@ -80,7 +80,7 @@ import time
 from specfleet.experiments.jobs import side_by_side
 
 if __name__ == "__main__":
-    for number in side_by_side(abs, ((number,) for number in range(10**6)), jobs=2):
+    for number in side_by_side(abs, ((number,) for number in range(10**6)), workers=2):
         print(number, flush=True)
         time.sleep(0.2)
 """

@@ -10,7 +10,16 @@ import pandas as pd
 import pytest
 
 from specfleet.experiments.sweep.cell import ANALYTIC, CellResult, run_cell
-from specfleet.experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, vary_of, wide_table
+from specfleet.experiments.sweep.sweep import (
+    cell_file,
+    cells_of,
+    parse_vary,
+    read_table,
+    sweep,
+    table,
+    vary_of,
+    wide_table,
+)
 from specfleet.fleet.acceptance.signals import write_signals
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.outcome import Token
@@ -58,7 +67,7 @@ def test_a_key_that_is_varied_twice_is_refused() -> None:
 
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
-    one, two = (swept([1, 2, 3, 4], tmp_path / str(jobs), seeds=3, jobs=jobs) for jobs in (1, 2))
+    one, two = (swept([1, 2, 3, 4], tmp_path / str(jobs), seeds=3, workers=jobs) for jobs in (1, 2))
     assert msgspec.json.encode(one) == msgspec.json.encode(two)
 
 
@@ -83,6 +92,17 @@ def test_a_folder_in_place_of_results_is_refused_first(tmp_path: Path, place: st
     with pytest.raises(InputError, match=rf"^{tmp_path / 'out' / place}: is a folder, where results belong; "):
         swept([1, 2], tmp_path / "out")
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+
+
+def test_a_narrower_sweep_keeps_the_cells_of_a_wider(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    swept([1, 2, 3, 4], tmp_path)
+    assert len(swept([3], tmp_path)) == 1
+    for counts in (pd.read_csv(tmp_path / "sweep.csv"), read_table(tmp_path)):
+        assert set(counts["verifiers.count"]) == {1, 2, 3, 4}
+    assert caplog.messages == []
+    swept([3], tmp_path, seeds=2)
+    assert set(read_table(tmp_path)["verifiers.count"]) == {3}
+    assert caplog.messages == [f"{tmp_path}: 3 cells of another sweep leave its summary"]
 
 
 def test_a_stopped_sweep_keeps_its_own_scenario(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def rows_of(predicted: float, runs: list[float]) -> ComparedQuantity:
 def test_the_host_error_compares_runs_with_each_other() -> None:
     row = rows_of(10.0, [10.0, 12.5])
     assert row.host.value == pytest.approx((0.25 + 0.2) / 2)
-    assert row.host.low < row.host.value < row.host.high
+    assert row.host.values == pytest.approx((0.2, 0.25))
     assert row.parameters.absolute == pytest.approx(0.1)
     assert row.mechanism.value == pytest.approx(0.01)
     assert row.engine == 11.25
@@ -121,6 +121,28 @@ def test_reruns_that_disagree_more_than_the_error_are_unsteady(
     assert row.steady is steady
     print_comparison("cells", specfleet.Comparison([row], {"rounds_per_s": 0.1}))
     assert ("unsteady host" in capsys.readouterr().out) == (steady is False)
+
+
+@pytest.mark.parametrize(
+    ("runs", "verdict", "error"),
+    [
+        ([10.0], "4.0% above measured; one run, so that the runs' own spread is unknown", "+4.0%"),
+        ([9.6, 10.4], "4.0% above measured, within the runs' own spread of 8.0%", "+8.3%, +0.0%"),
+        ([10.8, 10.85, 10.9], "4.1% below measured, beyond the runs' own spread of 0.6%", "-4.1% +- 1.1%"),
+    ],
+)
+def test_a_verdict_comes_first_and_two_runs_have_no_interval(
+    runs: list[float], verdict: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def of(value: float) -> dict[str, Metric]:
+        return {"throughput": Metric(value, value, value, "tokens/s")}
+
+    comparison = summarise(compare_metrics({}, of(10.4), Reruns([of(value) for value in runs])))
+    print_comparison("", comparison)
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0] == f"tokens/s: simulated {verdict}"
+    assert comparison.line() == f"tokens/s: simulated {verdict}"
+    assert f" {error} " in printed
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,24 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from PIL import Image
 
+import specfleet
 from specfleet.experiments.draw import draw
 from specfleet.figures import timeline
-from specfleet.figures.style import resize, save
+from specfleet.figures.style import Canvas, save
 from specfleet.fleet.errors import InputError
+from specfleet.results import Result
 from specfleet.sim.run import simulate
 from tests.helpers.stars import star
 
+DOCS = Path(__file__).parents[2] / "docs"
 RUN = simulate(star())
 
 
@@ -29,11 +36,10 @@ def test_a_timeline_has_units_a_caption_and_its_legend_within(tmp_path: Path) ->
 
 def test_text_of_a_figure_is_no_formula(tmp_path: Path) -> None:
     """A dollar sign in a name, or in a caption, is itself; so is one in a title or a tick that is set later."""
-    figure = timeline.draw({"cost $x^$": RUN.frame()})
+    figure = timeline.draw({"cost $x^$": RUN.frame()}, canvas=Canvas(3.3))
     figure.axes[0].set_xticks([0.0], ["$x^$"])
     for text in figure.legends[0].get_texts():
         text.set_text("cost $x^$")
-    resize(figure, 3.3)
     save(figure, tmp_path / "figure.png", "Of cost $x^$.")
 
 
@@ -102,3 +108,55 @@ def boxes_of(axes: Axes) -> list[list[float]]:
 def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no sweep\.json; give the folder of `specfleet sweep"):
         draw("sweep", tmp_path, tmp_path / "x.png")
+
+
+def test_the_readme_figure_is_that_of_its_table(tmp_path: Path) -> None:
+    """The same pixels, but for rounding, with the matplotlib that drew it; the same data with any."""
+    drawn = draw("sweep", DOCS / "throughput-vs-n.csv", tmp_path / "again.png", panels=True)
+    committed, again = (Image.open(path) for path in (DOCS / "throughput-vs-n.png", tmp_path / "again.png"))
+    if committed.info["Software"] == again.info["Software"]:
+        assert committed.size == again.size
+        assert np.mean(np.abs(np.subtract(committed, again, dtype=float))) < 0.5  # of 255
+    table = pd.read_csv(DOCS / "throughput-vs-n.csv")
+    table = table[table.quantity == "throughput"]
+    heights = [value for axes in drawn.figure.axes for line in axes.lines for value in line.get_ydata()]
+    assert len(table) > 20
+    assert set(table.value) <= set(heights)
+    assert set(table[table.world == "engine"].value) == set(drawn.rows[drawn.rows.world == "engine"].value)
+
+
+def test_a_users_own_panel_takes_a_figure() -> None:
+    figure, (left, right) = pyplot.subplots(1, 2)
+    assert specfleet.figure("timeline", Result(RUN), ax=right) is figure
+    assert (right.get_xlabel(), left.get_xlabel()) == ("time, ms", "")
+    assert right.get_legend() is not None
+    assert not figure.texts
+    with pytest.raises(InputError, match="ax: its figure has a size"):
+        draw("timeline", RUN, "x.png", ax=left)
+    pyplot.close(figure)
+
+
+def test_a_legend_names_only_what_is_drawn() -> None:
+    alone = simulate(star(verifiers={"count": 1}))
+    names = [text.get_text() for text in timeline.draw({"": alone.frame()}).legends[0].get_texts()]
+    assert names == ["draft", "verify", timeline.IDLE_LABEL]  # nobody waits for an idle drafter
+
+
+def test_short_waits_are_wide_enough_to_see() -> None:
+    frame = RUN.frame().copy()
+    begun = frame[(frame.station == "drafter") & (frame.event == "start")].drop_duplicates(timeline.ROUND)
+    asked = begun.assign(event="draft-request", time_s=begun.time_s - 1e-6)
+    frame = pd.concat([frame[frame.event != "draft-request"], asked]).sort_values("time_s", kind="stable")
+    (axes,) = timeline.draw({"": frame}).axes
+    low, high = axes.get_xlim()
+    waits = [bars for bars in axes.collections if bars.get_facecolor()[0] == pytest.approx(to_rgba(timeline.WAITING))]
+    assert waits
+    widths = [path.get_extents().width for bars in waits for path in bars.get_paths()]
+    assert min(widths) == pytest.approx(timeline.LEAST * (high - low))
+
+
+def test_fonts_are_embedded_as_truetype(tmp_path: Path) -> None:
+    draw("timeline", RUN, tmp_path / "figure.pdf")
+    content = (tmp_path / "figure.pdf").read_bytes()
+    assert b"/FontFile2" in content
+    assert b"/Type3" not in content

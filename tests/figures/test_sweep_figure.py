@@ -1,20 +1,18 @@
 """Figures of sweeps: any metric along any varied key."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from specfleet.experiments.draw import draw
+from specfleet.experiments.draw import draw as drawn
 from specfleet.experiments.sweep.figure import in_numbers, sweep_figure
 from specfleet.experiments.sweep.sweep import read_table, sweep
-from specfleet.figures.style import scale_of, spread
+from specfleet.figures.style import scale_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.glossary import METRICS, Meaning
 from specfleet.sim.run import simulate
@@ -40,6 +38,10 @@ def swept(folder: Path) -> pd.DataFrame:
     return read_table(folder)
 
 
+def draw(*given: Any, **keys: Any) -> Figure:
+    return drawn(*given, **keys).figure
+
+
 def texts_of(figure: Figure) -> list[str]:
     return [text.get_text() for axes in figure.axes for text in axes.texts]
 
@@ -53,10 +55,9 @@ def made(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def test_lines_carry_their_names_and_axes_their_units(swept: pd.DataFrame) -> None:
     figure = draw("sweep", swept, metric="tpot_s")
     (axes,) = figure.axes
-    assert {"2", "5", "drafters.depth"} <= set(texts_of(figure))
-    assert not figure.legends
-    assert not axes.get_legend()
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("verifiers.count", "tpot, s")
+    lines = figure.legends[-1]
+    assert [lines.get_title().get_text(), *(text.get_text() for text in lines.get_texts())] == ["depth d", "2", "5"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("targets N", "TPOT, s")
     assert "time for each token after a request's first one, the mean" in figure.texts[0].get_text().replace("\n", " ")
 
 
@@ -72,7 +73,7 @@ def test_quantities_are_found_and_placed_in_any_unit() -> None:
     texts = made([{"link.latency_s": text, "value": 0.1} for text in ("1ms", "20ms", "100ms")])
     assert in_numbers(texts)["link.latency_s"].tolist() == [0.001, 0.02, 0.1]
     (axes,) = draw("sweep", texts, metric="wait_s").axes
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("link.latency, ms", "wait, ms")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("link.latency, ms", "wait T_wait, ms")
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "20", "100"]
 
 
@@ -85,9 +86,9 @@ def test_a_second_key_may_have_panels_and_N_full_is_marked() -> None:
             rows += [place | {"quantity": "N_full", "world": "analytic", "value": knee}]
     table = made([{"quantity": "throughput"} | row for row in rows])
     figure = draw("sweep", table, panels=True)
-    assert [axes.get_title() for axes in figure.axes] == ["drafters.depth = 3", "drafters.depth = 5"]
-    marks = [[line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"] for axes in figure.axes]
-    assert marks == [[2.0], []]  # 9 lies beyond the sweep
+    assert [axes.get_title() for axes in figure.axes] == ["depth d = 3", "depth d = 5"]
+    marks = [[text.get_text().strip() for text in axes.texts] for axes in figure.axes]
+    assert marks == [["$N_{full}$ = 2"], []]  # 9 lies beyond the sweep
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
 
 
@@ -95,8 +96,8 @@ def test_many_values_have_rows_of_panels_or_colours_of_their_own() -> None:
     table = made([{"a.b": a, "c.d": c} for a in (1, 2) for c in range(10)])
     width, height = draw("sweep", table, metric="wait_s", panels=True, caption=False).get_size_inches()
     assert width < 1.5 * height
-    (axes,) = draw("sweep", table, metric="wait_s").axes
-    assert len({text.get_color() for text in axes.texts}) == 10 + 1  # and the heading's
+    (legend,) = draw("sweep", table, metric="wait_s").legends
+    assert len({handle.get_color() for handle in legend.legend_handles}) == 10
 
 
 def test_a_figure_fits_a_column_and_may_leave_its_caption(folder: Path, tmp_path: Path) -> None:
@@ -118,11 +119,16 @@ def test_missing_metrics_are_refused_with_those_allowed(swept: pd.DataFrame) -> 
         draw("sweep", swept, metric="goodness")
 
 
-def test_a_third_key_that_varies_is_refused_without_a_value() -> None:
-    rows = made([{"a.b": a, "c.d": c, "e.f": e} for a in (1, 2) for c in (1, 2) for e in (8, 9)])
-    with pytest.raises(InputError, match=r"e\.f was varied, too"):
+def test_a_third_key_has_panels_and_a_fourth_is_refused() -> None:
+    rows = made(
+        [dict(zip(("a.b", "c.d", "e.f", "g.h"), cell, strict=True)) for cell in product((1, 2), (1, 2), (8, 9), "xy")]
+    )
+    with pytest.raises(InputError, match=r"g\.h was varied, too"):
         sweep_figure(rows, "wait_s")
-    assert "Cells with e.f = 8." in sweep_figure(rows, "wait_s", {"e.f": "8"})[1]
+    by_third, by_second = (sweep_figure(rows, "wait_s", {"g.h": "x"}, panels) for panels in (False, True))
+    assert "Cells with g.h = x." in by_third.caption
+    assert [axes.get_title() for axes in by_third.figure.axes] == ["e.f = 8", "e.f = 9"]
+    assert [axes.get_title() for axes in by_second.figure.axes] == ["c.d = 1", "c.d = 2"]
 
 
 def test_other_figures_show_one_thing_and_say_so() -> None:
@@ -131,16 +137,9 @@ def test_other_figures_show_one_thing_and_say_so() -> None:
         draw("timeline", run, metric="load")
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12).map(sorted))
-def test_names_keep_their_order_and_never_touch(heights: list[float]) -> None:
-    places = spread(heights, 0.05)
-    assert all(upper - lower >= 0.05 - 1e-9 for lower, upper in pairwise(places))
-    assert np.mean(places) == pytest.approx(np.mean(heights))
-
-
 @pytest.mark.parametrize("meaning", METRICS, ids=lambda meaning: meaning.name)
 def test_every_metric_has_a_label_with_its_unit(meaning: Meaning) -> None:
-    assert scale_of(meaning.name, meaning.unit, 2.0).label.endswith(f", {meaning.unit}")
+    assert scale_of(meaning.name, meaning.unit, 2.0)[0].endswith(f", {meaning.unit}")
 
 
 def counters(**keys: Any) -> pd.DataFrame:
@@ -173,3 +172,53 @@ def test_counters_need_samples_and_one_key(swept: pd.DataFrame) -> None:
     two = pd.concat([counters(**{"drafters.depth": depth}) for depth in DEPTHS])
     with pytest.raises(InputError, match=r"^figure devices: drafters.depth was varied, too; sweep one key"):
         draw("devices", two)
+
+
+def test_marks_of_three_lines_have_their_colours_and_values() -> None:
+    rows: list[dict[str, Any]] = []
+    for (depth, knee), N in product(((3, 3.0), (5, 2.0), (8, 3.0)), (1, 2, 4)):
+        cell = {"verifiers.count": N, "drafters.depth": depth}
+        rows += [cell | {"quantity": "throughput"}]
+        rows += [cell | {"quantity": "N_full", "world": "analytic", "value": knee}]
+    figure = draw("sweep", made(rows))
+    colours = [handle.get_color() for handle in figure.legends[-1].legend_handles]
+    marks = [line for line in figure.axes[0].lines if list(line.get_xdata()) in ([2.0, 2.0], [3.0, 3.0])]
+    assert [(line.get_xdata()[0], line.get_color()) for line in marks] == [
+        (2.0, colours[1]), (3.0, colours[0]), (3.0, colours[2]),
+    ]  # fmt: skip
+    assert texts_of(figure) == ["$N_{full}$ = 2", "$N_{full}$ = 3"]
+    assert figure.axes[0].texts[0].get_color() == colours[1]
+
+
+def test_no_speculation_is_a_level_along_depths() -> None:
+    values = {"throughput": 60.0, "throughput_per_target": 20.0, "standalone_tokens_per_s": 7.0}
+    cells = [{"drafters.depth": d, "world": "analytic", "quantity": name, "value": value}
+             for d in (1, 2) for name, value in values.items()]  # fmt: skip
+    rows = drawn("sweep", made(cells)).rows
+    assert rows[rows.world == "no speculation"].value.tolist() == [7.0 * 60.0 / 20.0]
+    at_0 = made([{"verifiers.allocate.depth": d, "value": 3.0 - d} for d in (0, 1, 2)])
+    (axes,) = draw("sweep", at_0, metric="wait_s").axes
+    assert [3.0, 3.0] in [list(line.get_ydata()) for line in axes.lines]
+
+
+def test_rows_are_what_the_artists_draw(swept: pd.DataFrame) -> None:
+    figure, _, rows, labels = drawn("sweep", swept, metric="tpot_s")
+    part = rows[(rows.line == "5") & (rows.world == "sim")]
+    assert any(np.array_equal(line.get_xydata(), part[["x", "value"]]) for line in figure.axes[0].lines)
+    assert labels == {"x": "targets N", "value": "TPOT, s", "line": "depth d", "panel": ""}
+
+
+@pytest.mark.parametrize(("width", "ticks"), [(7.2, 12), (3.4, 6)])
+def test_ticks_never_touch(width: float, ticks: int) -> None:
+    figure = draw("sweep", made([{"a.b": 100 + n} for n in range(12)]), metric="wait_s", width_inches=width)
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels() if label.get_text()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    assert len(boxes) == ticks
+
+
+def test_a_table_in_csv_is_read_as_its_folder(folder: Path, tmp_path: Path) -> None:
+    pd.testing.assert_frame_equal(drawn("sweep", folder / "sweep.csv").rows, drawn("sweep", folder).rows)
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"x\.csv: no table as sweep\.csv of"):
+        draw("sweep", tmp_path / "x.csv")

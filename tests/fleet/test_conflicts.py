@@ -144,7 +144,7 @@ def test_each_key_says_who_reads_it() -> None:
     tables = {name: getattr(Scenario(), name) for name in ("drafters", "verifiers", "workload", "measure")}
     keys = {f"{name}.{key}" for name, table in tables.items() for key in table.__struct_fields__}
     assert keys | {name for name in Scenario.__struct_fields__ if name not in tables} <= UNREAD.keys()
-    assert frozenset().union(*UNREAD.values()) == {*FORMS, "loop", "equations", "recorded"}
+    assert frozenset().union(*UNREAD.values()) == {*FORMS, "loop", "equations", "engine", "recorded"}
 
 
 def scenario(**tables: Any) -> Any:

@@ -171,8 +171,8 @@ WRITES = re.compile(
     r"|\b(savefig|savez|savez_compressed|write_table|dump)\((?!.*\bcontent\b)"  # content is in memory
     r"|\bto_csv\((?!index)|\bsave_pretrained\("
 )
-FREE = {  # the function itself; a lock and sockets, which have no content
-    "fleet/files.py", "engine/node/worker.py", "engine/net/addresses.py",
+FREE = {  # the function itself; locks and sockets, which have no content
+    "fleet/files.py", "engine/node/worker.py", "engine/net/addresses.py", "sim/fast/compiled.py",
 }  # fmt: skip
 FINE = {
     "json.dump(measure(), sys.stdout, indent=2)",

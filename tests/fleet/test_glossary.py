@@ -38,6 +38,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "verifiers": {"patience_s": 8.0, "rejoin_s": 3.0},
         "faults": [{"what": "kill", "node": "drafter", "at_s": 300.0, "for_s": 60.0}],
     },
+    "a prefix cache": {"verifiers": {"prefix_cache": True}, "workload": SHORT},
     "open arrivals": {"workload": SHORT | {"arrivals": {"process": "poisson", "per_s": 0.1}}},
 }
 

@@ -25,8 +25,8 @@ CONFIG: dict[str, Any] = {
     [
         ("llama-3.1-8b", "needs MODEL@DEVICE"),
         ("@h100", "needs MODEL@DEVICE"),
-        ("llama-9@h100", "model 'llama-9': does not ship, .*nearest: llama-2-7b, llama-3-8b, .*--list models"),
-        ("llama-3.1-8b@b100", "device 'b100': does not ship, .*nearest: b200, b300, h100; .*--list devices"),
+        ("llama-9@h100", "model 'llama-9': does not ship, .*nearest: llama-3-8b, llama-2-7b, .*--list models"),
+        ("llama-3.1-8b@b100", "device 'b100': does not ship, .*nearest: h100, b300, b200; .*--list devices"),
         ("llama-3.1-8b@a100-80gb:fp8", "precision fp8: .*A100.*allowed: bf16, fp16, int8, int4"),
         ("llama-3.1-8b@h100:fp3", "precision fp3: .*allowed: bf16"),
         ("llama-3.1-8b@h100:kv-fp4", "KV cache kv-fp4: not known; allowed: kv-bf16, kv-fp8"),

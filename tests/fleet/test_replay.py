@@ -23,7 +23,7 @@ from tests.helpers.stars import star
 
 LOG = simulate(star(workload={"requests": 6, "new_tokens": 12}))
 MESSAGES = [kind for kind in get_args(StationEvent) if kind is not StepDone]
-VALUES: dict[Any, Any] = {int: 7, bool: True, str: "a reason", float: 0.25}
+VALUES: dict[Any, Any] = {int: 7, bool: True, str: "a reason", float: 0.25, tuple: (3, 64)}
 
 
 def test_a_log_replays_after_it_was_shuffled_between_stations() -> None:

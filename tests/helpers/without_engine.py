@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 
-HIDDEN = ("torch", "transformers", "zmq")
+HIDDEN = ("torch", "transformers", "tokenizers", "zmq")
 
 
 class Hidden(MetaPathFinder):

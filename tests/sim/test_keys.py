@@ -101,6 +101,7 @@ ONE_DRAFTER = "all routes lead to the one drafter"
 ONE_TARGET = "there is one target to order"
 ONE_SESSION = "each target has one session, so steps have one member"
 AT_ONCE = "all requests begin at once, so that no prompt waits while others decode"
+UNSHARED = "texts share nothing, and no request is preempted"
 ALIKE = "requests are equal, and arrivals are not drawn"
 LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "name": (REAL, ()),
@@ -119,6 +120,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
     "drafters.order": (ONE_TARGET, ("barrier",)),
     "verifiers.max_num_seqs": (ONE_SESSION, ("one session each",)),
+    "verifiers.prefix_cache": (UNSHARED, ()),
     "verifiers.prefill_first": (AT_ONCE, tuple(name for name in CORNERS if name not in ("aligned", "arrivals"))),
 }
 WITHOUT_A_DRAFTER = (

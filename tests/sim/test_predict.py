@@ -217,3 +217,13 @@ def test_n_max_needs_plain_steps_and_acceptance_of_rounds(plain: dict[str, Any],
     )
     with pytest.raises(InputError, match=r"drafters\.admit: N_max needs times .*; state `sessions`"):
         simulate(scenario)
+
+
+def test_one_command_states_the_times_of_a_star() -> None:
+    """S, a verification and a link, one way, whatever the shipped profile says of them."""
+    stated = {"profile.draft": "45ms", "profile.verify": "120ms", "link": "15ms"}
+    star = predict(scenario_of("star", {"drafters.depth": 5, **stated}))
+    assert (star.S_s, star.Z_s, star.N_full) == (pytest.approx(0.045), pytest.approx(0.15), 5)
+    profile = scenario_of("star", stated).profile
+    assert {profile.sources[key] for key in ("draft", "verify")} == {"stated: by a change of the profile"}
+    assert "draft.base_s" not in profile.sources

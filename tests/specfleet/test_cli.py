@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import specfleet
 from specfleet.experiments.console.printing import print_table
 from specfleet.fleet.records.run import write_run
 from specfleet.sim.fast import choice
@@ -200,3 +201,18 @@ def test_a_verbose_simulation_names_its_path_and_the_reason(
 ) -> None:
     monkeypatch.setitem(choice.spent, "tokens", 0.0)  # as in a fresh process
     assert f"path: {path}" in say("simulate", "star", "--set", "workload.requests=9", *changes, "-v").err
+
+
+def test_a_seed_is_a_key_and_results_have_plain_content(say: Say, tmp_path: Path) -> None:
+    small = ("star", "--seed", "7", "--set", "workload.requests=20")
+    assert json.loads(say("simulate", *small, "--json").out)["seed"] == 7
+    swept = say("sweep", *small, "--vary", "verifiers.count=1,2", "-o", tmp_path, "--json", "--jobs", "1")
+    cells = json.loads(swept.out)["cells"]
+    assert [cell["cell"] for cell in cells] == [{"verifiers.count": 1}, {"verifiers.count": 2}]
+    assert cells[0]["metrics"]["throughput"]["unit"] == "tokens/s"
+    assert json.loads(json.dumps(specfleet.analytic("star").to_dict()))["N_full"] == 4
+
+
+def test_short_options_say_help_and_version(say: Say) -> None:
+    assert say("-V").out == say("--version").out
+    assert say("sweep", "-h").out == say("sweep", "--help").out

@@ -19,6 +19,7 @@ READ = ("docs", "fleet/data")  # what examples may read beside the installed pac
 PACKAGES = {  # by their folders
     "specfleet": "specfleet", "fleet": "specfleet.fleet", "sim": "specfleet.sim",
     "calibrate": "specfleet.calibration", "experiments": "specfleet.experiments",
+    "figures": "specfleet.figures",
 }  # fmt: skip
 MODULES = [
     ".".join((package, *path.relative_to(ROOT / folder).with_suffix("").parts))
@@ -66,8 +67,10 @@ def test_every_function_of_the_api_shows_an_example() -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page.read_text())], ids=lambda page: page.stem)
 @pytest.mark.usefixtures("in_a_copy")
 def test_python_blocks_of_a_page_run_one_after_the_other(page: Path) -> None:
-    names: dict[str, object] = {}
+    names: dict[str, object] = {"__name__": "__main__"}
     for number, block in enumerate(blocks_of(page.read_text()), start=1):
+        if "from distributed" in block:
+            pytest.importorskip("distributed")
         exec(compile(block, f"{page.name}, python block {number}", "exec"), names)  # noqa: S102  (our own pages)
 
 

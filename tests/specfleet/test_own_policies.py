@@ -1,6 +1,7 @@
 """A policy of an installed package needs no fork: scenarios name it, both worlds and replay decide by it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ result = specfleet.simulate("star", tables)
 rounds = result.rounds()
 again = replay(result.run)
 print("FOUND", json.dumps({"contradictions": again, "drafted": sorted(set(rounds.draft_tokens)),
-    "waits": result.targets().wait_s.tolist(), "path": result.run.header.path}))
+    "waits": list(result.targets().get("wait_s", [])), "path": result.run.header.path}))
 """
 
 
@@ -95,6 +96,26 @@ def test_a_length_rule_of_a_package_grants_lengths(tmp_path: Path) -> None:
     assert json.loads(out.split("FOUND ")[1]) | {"waits": 0} == {
         "contradictions": [], "drafted": [1, 2], "waits": 0, "path": "simpy",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("world", ["simulate", pytest.param("run", marks=pytest.mark.slow)])
+def test_the_rule_of_the_page_drafts_by_the_queue(world: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "rules.md").read_text()
+    rule, entry = (
+        re.findall(rf"^```{kind}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) for kind in ("python", "toml")
+    )
+    env = installed(tmp_path, entry[0].partition("\n")[2].replace('"', ""))
+    (tmp_path / "mine.py").write_text(rule[0])
+    tables = {
+        "verifiers.allocate": "by-queue", "verifiers.max_num_seqs": 2, "workload.requests": 6, "workload.streams": 6,
+        "workload.new_tokens": 12,
+    }  # fmt: skip
+    program = PROGRAM.replace('specfleet.simulate("star"', f'specfleet.{world}("serving"')
+    status, out, err = ended(start("-c", program, json.dumps(tables), env=env))
+    assert status == 0, err
+    found = json.loads(out.split("FOUND ")[1])
+    assert found["contradictions"] == []
+    assert {1, 5} <= set(found["drafted"]) <= {1, 2, 3, 4, 5}  # 4 wait at first, none at the end
 
 
 def test_explain_knows_a_policy_of_a_package(tmp_path: Path) -> None:

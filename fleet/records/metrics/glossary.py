@@ -119,6 +119,8 @@ METRICS = (
             "TPOT", "(last - first) / (tokens - 1)", percentiles=True),
     Meaning("latency_s", "s", "Time from a request's arrival to its last token, the mean over completed ones.",
             percentiles=True),
+    Meaning("prefix_hit_share", "share of tokens", "Share of the prompts' tokens that a target's prefix cache has when "
+            "a request begins, by whole blocks.", "", "", "vLLM, prefix_cache_hits over prefix_cache_queries"),
     Meaning("given_up", "drafts", "Drafts that did not come within `verifiers.patience_s`."),
     Meaning("alone_share", "share of time", "Share of all requests' time in which their target decoded alone."),
     Meaning("rejoin_s", "s", "Time from giving a drafter up to the stream's next verified draft, where one came."),

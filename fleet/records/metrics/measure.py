@@ -20,13 +20,13 @@ from specfleet.fleet.policies.goodspeed import best_goodput, utility
 from specfleet.fleet.records.columns import Column, Integers, Table
 from specfleet.fleet.records.metrics.devices import busy_s, cost, counters, energy, loads
 from specfleet.fleet.records.metrics.findings import Findings, findings_of
-from specfleet.fleet.records.metrics.grouped import Floats, Groups, find
+from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
 from specfleet.fleet.records.metrics.intervals import NO_INTERVAL, student_t_interval
 from specfleet.fleet.records.metrics.outages import outage_metrics, without_steady_state
 from specfleet.fleet.records.metrics.overload import Overload, overload_of, streams_per_s
 from specfleet.fleet.records.metrics.service import meets, speedup
 from specfleet.fleet.records.metrics.steady import relaxation_s
-from specfleet.fleet.records.metrics.tables import requests_of
+from specfleet.fleet.records.metrics.tables import at_drafter, requests_of
 from specfleet.fleet.records.metrics.window import Metric, Window, possible, without_intervals
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolved import Fleet
@@ -83,6 +83,8 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
             metrics |= _fair_goodput(window, fleet, verified)
     if not _asks(fleet):
         metrics |= _batching(window, findings.steps or _steps_of(rows), commits)
+    if fleet.verifiers.prefix_cache:
+        metrics["prefix_hit_share"] = _prefix_hit_share(window, rows)
     if fleet.verifiers.patience.patience_s:
         metrics |= outage_metrics(window, rows, commits, findings.requests)
     metrics |= energy(window, findings, tokens) | counters(window, findings.devices, tokens)
@@ -289,6 +291,15 @@ def _carried(window: Window, commits: Table, done: Table, good: bool) -> Floats:
     shares = np.append((done.good if good else np.ones(len(done))) / done.tokens, 0.0)  # 0: it did not complete
     of = find((commits.tag, commits.request), (done.tag, done.request))
     return window.sums(commits.time_s, commits.committed * shares[of])
+
+
+def _prefix_hit_share(window: Window, rows: Table) -> Metric:
+    """The part of prompts that their first steps do not compute: those that begin after the cached tokens."""
+    begun = rows.where(rows.event.among("start") & rows.kind.among("prefill", "chunk") & ~at_drafter(rows))
+    first = begun.where(np.sort(requests_of(begun).first))
+    joins = rows.where(rows.event.among("join"))
+    prompts = at(joins.tokens, find((first.tag, first.request), (joins.tag, joins.request)))
+    return window.ratio(window.sums(first.time_s, first.base), window.sums(first.time_s, prompts), "share of tokens")
 
 
 def _middle(requests: Table) -> float:

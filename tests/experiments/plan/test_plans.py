@@ -228,7 +228,7 @@ def test_the_best_method_costs_least_and_has_a_command(
     assert any(line.startswith(begins) for line in methods.lines)
     print_answer(methods)
     assert "prompt lookup" in capsys.readouterr().out
-    axes = draw("plan", methods, tmp_path / "plan.png").axes[0]
+    axes = draw("plan", methods, tmp_path / "plan.png").figure.axes[0]
     assert {line.get_label() for line in axes.lines} >= {row.method for row in methods.best()}
 
 

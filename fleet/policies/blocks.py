@@ -1,0 +1,256 @@
+"""The blocks of a KV cache: which requests use them, what they hold, and which is taken next.
+
+The rules are those of vLLM's prefix cache (version 1). A full block has a content: the hash of the content before it
+and of the source of its tokens. A request that begins with known contents shares their blocks. A block without a user
+is free, but keeps its content until it is taken: the queue of free blocks is the order of eviction. A request gives
+its blocks back last one first, so that the end of a text dies before its beginning. With blocks of one token this is
+SGLang's radix tree.
+
+A step is planned before it begins, and perhaps planned anew. Changes therefore go into a journal, and `undo` takes them
+back until `keep` is called.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+UNLIMITED = 1 << 40
+Identity = tuple[int, ...]
+"""Pairs of a source and the length of text at which its tokens end. Beyond, a text is its request's own. A source
+stands for one text, so it also says what comes before its tokens."""
+
+
+def source_of(request: int) -> int:
+    """Return the source of a request's own tokens: below -1, which Python hashes as -2."""
+    return -2 - request
+
+
+class CountedBlocks:
+    """Blocks without contents, of which only the number counts: nothing is ever found."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+
+    def find(self, tag: int, known: int) -> Sequence[int]:
+        """Return the blocks that hold the beginning of a text of so many known tokens."""
+        return ()
+
+    def unused(self, blocks: Sequence[int]) -> int:
+        """Return how many of these blocks are free."""
+        return 0
+
+    def take(self, tag: int, number: int, shared: Sequence[int] = ()) -> None:
+        """Give a request these shared blocks, and so many of the free ones."""
+        self.free -= number
+
+    def fill(self, tag: int, tokens: int) -> None:
+        """Let the first tokens of a request's text be found, where they fill blocks."""
+
+    def give_back(self, tag: int, number: int) -> None:
+        """Take all blocks of a request, which has so many."""
+        self.free += number
+
+
+class BlockPool:
+    """Numbered blocks, from 1, in a linked queue of free ones. Every operation on a block takes constant time.
+
+    - `limit`: number of blocks; 0 for no limit: then no content ever dies.
+    - `users`: number of requests that use each block. `contents`: what each holds; 0 for nothing.
+    - `places`: the blocks that hold a content, oldest first.
+    - `before`, `after`: neighbours in the queue; the queue begins and ends at place 0.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.free = limit or UNLIMITED
+        self.users = [0] * (limit + 1)
+        self.contents = [0] * (limit + 1)
+        self.places: dict[int, tuple[int, ...]] = {}
+        self.before = [limit, *range(limit)]
+        self.after = [*range(1, limit + 1), 0]
+        self.journal: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    def keep(self) -> None:
+        """Make all changes final."""
+        self.journal.clear()
+
+    def undo(self) -> None:
+        """Take back the changes since `keep`, the last one first."""
+        while self.journal:
+            change, arguments = self.journal.pop()
+            change(*arguments)
+
+    def cached(self, contents: Iterable[int]) -> list[int]:
+        """Return the blocks that hold the longest known beginning of these contents."""
+        blocks: list[int] = []
+        for content in contents:
+            places = self.places.get(content)
+            if places is None:
+                break
+            blocks.append(places[0])
+        return blocks
+
+    def new(self) -> int:
+        """Take the block at the head of the queue, which loses its content."""
+        content, places = 0, tuple[int, ...]()
+        if not self.limit:
+            for values in (self.users, self.contents, self.before, self.after):
+                values.append(0)
+            block = len(self.users) - 1
+        else:
+            block = self.after[0]
+            self._dequeue(block)
+            content = self.contents[block]
+            if content:
+                places = self.places[content]
+                self._place(content, tuple([other for other in places if other != block]))
+                self.contents[block] = 0
+        self.users[block] = 1
+        self.journal.append((self._undo_new, (block, content, places)))
+        return block
+
+    def _undo_new(self, block: int, content: int, places: tuple[int, ...]) -> None:
+        self.users[block] = 0
+        if self.limit:
+            self._enqueue(block, 0, self.after[0])
+        if content:
+            self.contents[block], self.places[content] = content, places
+
+    def share(self, block: int) -> None:
+        """Add a user to a block with content; a free one leaves the queue."""
+        self.journal.append((self._undo_share, (block, self.before[block], self.after[block])))
+        if not self.users[block] and self.limit:
+            self._dequeue(block)
+        self.users[block] += 1
+
+    def _undo_share(self, block: int, before: int, after: int) -> None:
+        self.users[block] -= 1
+        if not self.users[block] and self.limit:
+            self._enqueue(block, before, after)
+
+    def leave(self, block: int) -> None:
+        """Remove a user from a block; a free one goes to the queue's end, with its content."""
+        self.users[block] -= 1
+        if not self.users[block] and self.limit:
+            self._enqueue(block, self.before[0], 0)
+        self.journal.append((self._undo_leave, (block,)))
+
+    def _undo_leave(self, block: int) -> None:
+        if not self.users[block] and self.limit:
+            self._dequeue(block)
+        self.users[block] += 1
+
+    def hold(self, block: int, content: int) -> None:
+        """Let a block that has become full be found by its content."""
+        self.contents[block] = content
+        self.places[content] = (*self.places.get(content, ()), block)
+        self.journal.append((self._undo_hold, (block, content)))
+
+    def _undo_hold(self, block: int, content: int) -> None:
+        self.contents[block] = 0
+        self._place(content, self.places[content][:-1])
+
+    def _place(self, content: int, blocks: tuple[int, ...]) -> None:
+        if blocks:
+            self.places[content] = blocks
+        else:
+            del self.places[content]
+
+    def _dequeue(self, block: int) -> None:
+        before, after = self.before[block], self.after[block]
+        self.after[before], self.before[after] = after, before
+        self.free -= 1
+
+    def _enqueue(self, block: int, before: int, after: int) -> None:
+        self.before[block], self.after[block] = before, after
+        self.after[before] = self.before[after] = block
+        self.free += 1
+
+
+class Text:
+    """The blocks of a request, the contents of its text so far, and how many blocks can be found by them."""
+
+    def __init__(self, identity: Identity, own: int) -> None:
+        self.sources = list(zip(identity[::2], identity[1::2], strict=True))
+        self.own = own
+        self.part = 0  # of `sources`, in which the next block ends
+        self.contents: list[int] = []
+        self.blocks: list[int] = []
+        self.full = 0
+
+    def chain(self, blocks: int, block_size: int) -> list[int]:
+        """Return the contents of the first blocks, perhaps of more: each the hash of the one before and a source."""
+        while len(self.contents) < blocks:
+            end = (len(self.contents) + 1) * block_size
+            while self.part < len(self.sources) and self.sources[self.part][1] < end:
+                self.part += 1
+            source = self.sources[self.part][0] if self.part < len(self.sources) else self.own
+            self.contents.append(hash((self.contents[-1] if self.contents else 0, source)))
+        return self.contents
+
+
+class CachedBlocks(BlockPool, CountedBlocks):
+    """Blocks that requests with equal beginnings share.
+
+    - `again`: blocks at the end of what is found that are computed again, beyond the last token: 1 for EAGLE and MTP
+      heads, which need the state before it.
+    """
+
+    def __init__(self, limit: int, block_size: int, again: int = 0) -> None:
+        super().__init__(limit)
+        self.block_size = block_size
+        self.again = again
+        self.texts: dict[int, Text] = {}
+
+    def open(self, tag: int, request: int, identity: Identity) -> None:
+        """Begin a request; what its identity does not name is its own."""
+        self.texts[tag] = Text(identity, source_of(request))
+
+    def close(self, tag: int) -> None:
+        """End a request: its blocks are free, and keep their contents."""
+        self.undo()
+        self.give_back(tag, 0)
+        del self.texts[tag]
+        self.keep()
+
+    def find(self, tag: int, known: int) -> Sequence[int]:
+        """Return the blocks that hold the beginning of a text: all but its last token at most, which is computed."""
+        most = (known - 1) // self.block_size
+        found = self.cached(islice(self.texts[tag].chain(most, self.block_size), most))
+        return found[: max(len(found) - self.again, 0)]
+
+    def unused(self, blocks: Sequence[int]) -> int:
+        """Return how many of these blocks are free."""
+        return sum(not self.users[block] for block in blocks)
+
+    def take(self, tag: int, number: int, shared: Sequence[int] = ()) -> None:
+        """Give a request these shared blocks, and then so many from the head of the queue."""
+        text = self.texts[tag]
+        for block in shared:
+            self.share(block)
+        if shared:
+            self._fill_to(text, len(shared))
+        self.journal.append((text.blocks.__delitem__, (slice(len(text.blocks), None),)))
+        text.blocks += [*shared, *(self.new() for _ in range(number))]
+
+    def fill(self, tag: int, tokens: int) -> None:
+        """Let the first tokens of a request's text be found, where they fill blocks."""
+        text, full = self.texts[tag], tokens // self.block_size
+        if full > text.full:
+            contents = text.chain(full, self.block_size)
+            for place in range(text.full, full):
+                self.hold(text.blocks[place], contents[place])
+            self._fill_to(text, full)
+
+    def give_back(self, tag: int, number: int) -> None:
+        """Take all blocks of a request, the last one first."""
+        text = self.texts[tag]
+        for block in reversed(text.blocks):
+            self.leave(block)
+        self.journal.append((setattr, (text, "blocks", text.blocks)))
+        text.blocks = []
+        self._fill_to(text, 0)
+
+    def _fill_to(self, text: Text, full: int) -> None:
+        self.journal.append((setattr, (text, "full", text.full)))
+        text.full = full
