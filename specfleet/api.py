@@ -40,22 +40,36 @@ RunGiven = Result | str | Path
 
 
 def simulate(
-    scenario: Given, changes: Changes | None = None, *, path: SimPath = "auto", records: bool | None = None, **keys: Any
+    scenario: Given,
+    changes: Changes | None = None,
+    *,
+    path: SimPath = "auto",
+    records: bool | str | Path | None = None,
+    **keys: Any,
 ) -> Result:
     """Run a scenario in simulated time.
 
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
     keywords are keys of the scenario, where a dict changes only what it names. `path`: "fast" is a compiled loop for
     stars and serving targets, "simpy" knows everything, and "auto" chooses; the records are the same. `records`:
-    whether the result keeps them; left out, the loop keeps those of up to a million tokens. Raises InputError for bad
-    input, and for "fast" where it does not apply.
+    whether the result keeps them; left out, the loop keeps those of up to a million tokens. A file (Parquet) takes
+    them; beyond a million tokens the loop writes them there as they come, in constant memory. Raises InputError for bad
+    input, and for "fast" where it does not apply; OutputError where the file cannot be written.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
     >>> result.scenario.seed, result.scenario.verifiers.count
     (3, 8)
     """
-    return Result(*simulate_frugally(scenario_of(scenario, changes, **keys), path, records))
+    records = Path(records) if isinstance(records, str) else records
+    result = Result(*simulate_frugally(scenario_of(scenario, changes, **keys), path, records))
+    if isinstance(records, Path) and result.run.kept is not records:
+        try:
+            result.save(records)
+        except OutputError as error:
+            error.result = result
+            raise
+    return result
 
 
 def play_back(run: RunGiven, parts: Sequence[str] = MECHANISM, changes: Changes | None = None, **keys: Any) -> Result:

@@ -5,7 +5,7 @@ import os
 import platform
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -81,10 +81,10 @@ class RunHeader(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A finished run: its header, and its event table (columns of SCHEMA) if it was kept."""
+    """A finished run: its header, and its event table (columns of SCHEMA), or the file that has it, if it was kept."""
 
     header: RunHeader
-    kept: pa.Table | None
+    kept: pa.Table | Path | None
 
     @property
     def table(self) -> pa.Table:
@@ -94,7 +94,7 @@ class Run(msgspec.Struct, frozen=True):
                 f"scenario {self.header.scenario.name!r}: its rows were not kept, and this needs them; simulate with "
                 "records = True, or -o FILE"
             )
-        return self.kept
+        return read_run(self.kept).kept if isinstance(self.kept, Path) else self.kept
 
     def digest(self) -> str:
         """Fingerprint of the rows alone."""
@@ -103,9 +103,7 @@ class Run(msgspec.Struct, frozen=True):
             column = self.table.column(name)
             if pa.types.is_string(column.type):
                 digest.update("\n".join(column.to_pylist()).encode())
-            elif name in LATER and not len(pc.list_flatten(column)):
-                continue
-            else:
+            elif name not in LATER or len(pc.list_flatten(column)):
                 for values in _values_of(column):
                     digest.update(values)
         return digest.hexdigest()[:16]
@@ -136,8 +134,12 @@ def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet, gpus: int
     time_s = numbers_of(table["time_s"])
     if np.any(time_s[1:] < time_s[:-1]):
         table = table.take(array_of(np.lexsort((numbers_of(table["seq"]), time_s)), pa.int64()))
-    counts = {count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()}
-    return Run(make_header(scenario, fleet, world, counts, gpus), table)
+    return Run(make_header(scenario, fleet, world, counted(table), gpus), table)
+
+
+def counted(table: pa.Table) -> Counter[str]:
+    """Return the number of rows of each station."""
+    return Counter({count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()})
 
 
 def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int], gpus: int = 0) -> RunHeader:
@@ -173,21 +175,24 @@ def versions_of(world: World) -> dict[str, str]:
 
 
 class RunWriter:
-    """Writes a run's file as its rows come, a row group at a time, or several."""
+    """Writes a run's file as its rows come; each part of them is a row group, or several."""
 
     def __init__(self, file: pq.ParquetWriter) -> None:
-        self.file, self.seal = file, Seal()
+        self.file, self.seal, self.rows = file, Seal(), Counter[str]()
 
     def take(self, rows: pa.Table) -> None:
-        """Write rows behind those before; a signal that ends the process waits meanwhile."""
+        """Write rows behind those before. Signals that end the process are deferred meanwhile."""
         with deferred():
             self.seal.take(rows)
+            self.rows += counted(rows)
             self.file.write_table(rows)
 
-    def end(self, header: RunHeader) -> None:
-        """Write the header behind all rows."""
+    def end(self, header: RunHeader) -> RunHeader:
+        """Write and return the header, with the number of rows unless it has that."""
+        header = header if header.rows else msgspec.structs.replace(header, rows=self.rows)
         content = msgspec.json.encode(header)
         self.file.add_key_value_metadata({"specfleet": content, "specfleet-digest": self.seal.of(content)})
+        return header
 
 
 @contextmanager

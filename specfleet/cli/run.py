@@ -63,15 +63,15 @@ def simulate(
     from specfleet.sim.fast.choice import path_text
 
     _one_output(by, as_json)
-    with keeping(out):
+    with keeping(out), printing_anyway(lambda result: show_run(result, as_json, None, everything, by)):
         if of is not None or play_back is not None or scenario is None:
             result = _played_back(scenario, of, play_back, settings(changes, seed), path)
         else:
-            result = simulate(scenario, settings(changes, seed), path=path, records=True if out is not None else None)
+            result = simulate(scenario, settings(changes, seed), path=path, records=out)
         if verbose:
             header = result.run.header
             remark(path_text(header.path, header.fleet, bool(header.played)))
-        show_run(result, as_json, out, everything, by)
+        show_run(result, as_json, out, everything, by, is_written=of is None)
 
 
 def _one_output(by: Part | None, as_json: bool) -> None:
@@ -180,11 +180,12 @@ def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = Fals
 
 
 def show_run(
-    result: "Result", as_json: bool, out: Path | None, everything: bool = False, by: Part | None = None
-) -> None:
-    """Write the records to `out`, if any, and print the metrics of a run, whether or not they could be written."""
+    result: "Result", as_json: bool, out: Path | None, everything: bool = False, by: Part | None = None,
+    is_written: bool = False,
+) -> None:  # fmt: skip
+    """Write the records to `out` unless they are there, and print the metrics of a run, even if they cannot be."""
     failed = None
-    if out is not None:
+    if out is not None and not is_written:
         try:
             result.save(out)
         except OutputError as error:
