@@ -1,7 +1,7 @@
 """Atomic files: each is written beside its place and renamed.
 
-All rooms write through `write_file` or `replacing`, and remove what they kept by `remove_files`. `check_writable` and `check_folder`
-test a path before a long run, so that the run does not end at an unwritable folder.
+All rooms write through `write_file` or `replacing`, and remove what they kept by `remove_files`. `check_writable` and
+`check_folder` test a path before a long run, so that the run does not end at an unwritable folder.
 """
 
 import os

@@ -15,6 +15,7 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim.fast.choice import choose_path
 from specfleet.sim.network import Network
 
+Records = bool | str | Path | None
 RECORDED_TOKENS = 10**6  # up to which a simulation keeps its records unasked: some hundred megabytes
 
 
@@ -46,7 +47,7 @@ def simulate(scenario: Scenario, playback: Playback | None = None, path: SimPath
     return msgspec.structs.replace(run, header=header)
 
 
-def simulate_frugally(scenario: Scenario, path: SimPath, records: bool | Path | None) -> tuple[Run, Findings | None]:
+def simulate_frugally(scenario: Scenario, path: SimPath, records: Records) -> tuple[Run, Findings | None]:
     """Simulate a scenario to its end; return its run, and what metrics need of it if that does not keep its records.
 
     - `records`: whether to keep them; None for those of few tokens. The SimPy path always does. A file takes those of
@@ -60,12 +61,12 @@ def simulate_frugally(scenario: Scenario, path: SimPath, records: bool | Path | 
     from specfleet.sim.fast.run import simulate_findings  # noqa: PLC0415 (it imports numba)
 
     header = msgspec.structs.replace(make_header(scenario, fleet, "sim", {}), path="fast")
-    if not isinstance(records, Path):
+    if not isinstance(records, str | Path):
         return Run(header, None), simulate_findings(fleet)
-    with writing_run(records) as file:
+    with writing_run(Path(records)) as file:
         findings = simulate_findings(fleet, file.take)
         header = file.end(header)
-    return Run(header, records), findings
+    return Run(header, Path(records)), findings
 
 
 def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:

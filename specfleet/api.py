@@ -25,8 +25,8 @@ from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.stations.star import admission_of, route_of
 from specfleet.results import Prediction, ResolvedFleet, Result, Sweep
 from specfleet.sim.predict import predict
+from specfleet.sim.run import Records, simulate_frugally
 from specfleet.sim.run import simulate as simulate_scenario
-from specfleet.sim.run import simulate_frugally
 
 if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does without
     from matplotlib.axes import Axes
@@ -40,12 +40,7 @@ RunGiven = Result | str | Path
 
 
 def simulate(
-    scenario: Given,
-    changes: Changes | None = None,
-    *,
-    path: SimPath = "auto",
-    records: bool | str | Path | None = None,
-    **keys: Any,
+    scenario: Given, changes: Changes | None = None, *, path: SimPath = "auto", records: Records = None, **keys: Any
 ) -> Result:
     """Run a scenario in simulated time.
 
@@ -61,9 +56,8 @@ def simulate(
     >>> result.scenario.seed, result.scenario.verifiers.count
     (3, 8)
     """
-    records = Path(records) if isinstance(records, str) else records
     result = Result(*simulate_frugally(scenario_of(scenario, changes, **keys), path, records))
-    if isinstance(records, Path) and result.run.kept is not records:
+    if isinstance(records, str | Path) and result.observed is None:
         try:
             result.save(records)
         except OutputError as error:

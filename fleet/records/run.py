@@ -101,11 +101,9 @@ class Run(msgspec.Struct, frozen=True):
         digest = hashlib.sha256()
         for name in SCHEMA.names:
             column = self.table.column(name)
-            if pa.types.is_string(column.type):
-                digest.update("\n".join(column.to_pylist()).encode())
-            elif name not in LATER or len(pc.list_flatten(column)):
+            if name not in LATER or len(pc.list_flatten(column)):
                 for values in _values_of(column):
-                    digest.update(values)
+                    digest.update(values[:-1] if isinstance(values, bytes) else values)
         return digest.hexdigest()[:16]
 
     @property
@@ -189,7 +187,7 @@ class RunWriter:
 
     def end(self, header: RunHeader) -> RunHeader:
         """Write and return the header, with the number of rows unless it has that."""
-        header = header if header.rows else msgspec.structs.replace(header, rows=self.rows)
+        header = msgspec.structs.replace(header, rows=header.rows or self.rows)
         content = msgspec.json.encode(header)
         self.file.add_key_value_metadata({"specfleet": content, "specfleet-digest": self.seal.of(content)})
         return header
@@ -198,9 +196,8 @@ class RunWriter:
 @contextmanager
 def writing_run(path: Path) -> Iterator[RunWriter]:
     """Write a run as one Parquet file, which is in its place when the body is done; OutputError if it cannot be."""
-    options = {"compression": "zstd", "write_page_checksum": True}
-    with replacing(path) as file, pq.ParquetWriter(file, SCHEMA, **options) as parquet:
-        yield RunWriter(parquet)
+    with replacing(path) as file, pq.ParquetWriter(file, SCHEMA, compression="zstd", write_page_checksum=True) as rows:
+        yield RunWriter(rows)
 
 
 def write_run(run: Run, path: Path) -> None:
@@ -246,8 +243,7 @@ class Seal:
 
     def of(self, header: bytes) -> bytes:
         """Return the fingerprint of these rows and a header."""
-        columns = "".join(digest.hexdigest() for digest in self.columns.values())
-        return _digest(header + columns.encode())
+        return _digest(header + b"".join(column.digest() for column in self.columns.values()))
 
 
 def _digest(content: bytes) -> bytes:
@@ -255,15 +251,10 @@ def _digest(content: bytes) -> bytes:
 
 
 def _values_of(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column as bytes; of words and lists, their lengths and what they hold."""
+    """Return the values of a column as bytes: a line for each word; the lengths of lists, then what they hold."""
     if pa.types.is_string(column.type):
-        return [numbers_of(pc.binary_length(column)), b"".join(map(_text_of, column.chunks))]
+        lines = pc.binary_join_element_wise(column, "", "\n").chunks
+        return [b"".join(chunk.buffers()[2] for chunk in lines if len(chunk))]
     if pa.types.is_list(column.type):
         return [numbers_of(pc.list_value_length(column).cast(pa.int64())), numbers_of(pc.list_flatten(column))]
     return [numbers_of(column)]
-
-
-def _text_of(words: pa.StringArray) -> pa.Buffer:
-    """Return words without spaces between them."""
-    ends = array_of([0, len(words)], pa.int64()).cast(pa.int32())
-    return pc.binary_join(pa.ListArray.from_arrays(ends, words), "")[0].as_buffer()

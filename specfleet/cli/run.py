@@ -31,7 +31,7 @@ from specfleet.experiments.console.printing import (
     say,
     value_text,
 )
-from specfleet.fleet.errors import InputError, OutputError
+from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.names import SimPath
 from specfleet.fleet.shown import number
 
@@ -184,17 +184,13 @@ def show_run(
     is_written: bool = False,
 ) -> None:  # fmt: skip
     """Write the records to `out` unless they are there, and print the metrics of a run, even if they cannot be."""
-    failed = None
-    if out is not None and not is_written:
-        try:
+    try:
+        if out is not None and not is_written:
             result.save(out)
-        except OutputError as error:
-            failed = error
-    print_run(result, as_json, everything)
-    if by == "target" and not as_json:
-        print_targets(result)
-    if failed is not None:
-        raise failed
+    finally:
+        print_run(result, as_json, everything)
+        if by == "target" and not as_json:
+            print_targets(result)
     if out is not None and not as_json:
         remark(f"records: {out}")
 

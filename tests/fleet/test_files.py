@@ -180,7 +180,8 @@ FINE = {
     "model.half().save_pretrained(draft)",  # into a temporary folder
     "tokenizer.save_pretrained(draft)",
     "...     _ = answer.write_text(counts)",  # an example in a docstring
-    "pq.ParquetWriter(file, SCHEMA", "self.file.write_table(rows)",  # into a file of `replacing`
+    "pq.ParquetWriter(file, SCHEMA",
+    "self.file.write_table(rows)",  # into a file of `replacing`
 }
 
 
