@@ -253,7 +253,8 @@ def _digest(content: bytes) -> bytes:
 def _values_of(column: pa.ChunkedArray) -> list[Any]:
     """Return the values of a column as bytes: a line for each word; the lengths of lists, then what they hold."""
     if pa.types.is_string(column.type):
-        lines = pc.binary_join_element_wise(column, "", "\n").chunks
+        ends = array_of(["", "\n"], pa.string())  # pa.scalar would import pandas
+        lines = pc.binary_join_element_wise(column, *ends).chunks
         return [b"".join(chunk.buffers()[2] for chunk in lines if len(chunk))]
     if pa.types.is_list(column.type):
         return [numbers_of(pc.list_value_length(column).cast(pa.int64())), numbers_of(pc.list_flatten(column))]

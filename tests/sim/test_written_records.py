@@ -17,7 +17,7 @@ from specfleet.sim import run as runs
 from specfleet.sim.fast import run
 from tests.helpers.stars import star
 
-SCENARIOS = [star(workload={"requests": 40}), star(drafters={"count": 0}, workload={"streams": 8, "requests": 200})]
+SCENARIOS = [star(workload={"requests": 40}), star(drafters={"place": "target"}, workload={"streams": 8, "requests": 200})]
 
 
 @pytest.fixture(autouse=True)
