@@ -17,7 +17,8 @@ from specfleet.sim import run as runs
 from specfleet.sim.fast import run
 from tests.helpers.stars import star
 
-SCENARIOS = [star(workload={"requests": 40}), star(drafters={"place": "target"}, workload={"streams": 8, "requests": 200})]
+ON_TARGET = {"drafters": {"place": "target"}, "workload": {"streams": 8, "requests": 200}}
+SCENARIOS = [star(workload={"requests": 40}), star(**ON_TARGET)]
 
 
 @pytest.fixture(autouse=True)
