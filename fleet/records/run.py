@@ -224,7 +224,8 @@ def read_run(path: Path) -> Run:
     run = Run(header, table.replace_schema_metadata(None))
     seal, known, content = Seal(), metadata.get(b"specfleet-digest"), metadata[b"specfleet"]
     seal.take(run.table)
-    if known != seal.of(content) and known != _digest(content + run.digest().encode()):  # the seal until 2026-11
+    former = hashlib.sha256  # until 2026-11: of the header and the digest of the rows
+    if known != seal.of(content) and known != former(content + run.digest().encode()).hexdigest().encode():
         raise InputError(f"{path}: its header or rows are not those that were written (digest); run it again")
     return run
 
@@ -243,11 +244,8 @@ class Seal:
 
     def of(self, header: bytes) -> bytes:
         """Return the fingerprint of these rows and a header."""
-        return _digest(header + b"".join(column.digest() for column in self.columns.values()))
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).hexdigest().encode()
+        columns = b"".join(column.digest() for column in self.columns.values())
+        return hashlib.sha256(header + columns).hexdigest().encode()
 
 
 def _values_of(column: pa.ChunkedArray) -> list[Any]:
