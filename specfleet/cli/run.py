@@ -8,7 +8,7 @@ import typer
 from specfleet.cli import options
 from specfleet.experiments.console import printing
 from specfleet.experiments.console.exits import keeping, printing_anyway
-from specfleet.fleet.errors import InputError, OutputError
+from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.names import SimPath
 from specfleet.fleet.shown import number
 
@@ -40,17 +40,15 @@ def simulate(
     from specfleet.sim.fast.choice import path_text
 
     _one_output(by, as_json)
-    with keeping(out):
+    with keeping(out), printing_anyway(lambda result: show_run(result, as_json, None, everything, by)):
         if of is not None or play_back is not None or scenario is None:
             result = _played_back(scenario, of, play_back, options.settings(changes, seed), path)
         else:
-            result = simulate(
-                scenario, options.settings(changes, seed), path=path, records=True if out is not None else None
-            )
+            result = simulate(scenario, options.settings(changes, seed), path=path, records=out)
         if verbose:
             header = result.run.header
             printing.remark(path_text(header.path, header.fleet, bool(header.played)))
-        show_run(result, as_json, out, everything, by)
+        show_run(result, as_json, out, everything, by, is_written=of is None)
 
 
 def _one_output(by: options.Part | None, as_json: bool) -> None:
@@ -161,20 +159,17 @@ def show(scenario: options.ScenarioFile, changes: options.Changes = None, as_jso
 
 
 def show_run(
-    result: "Result", as_json: bool, out: Path | None, everything: bool = False, by: options.Part | None = None
-) -> None:
-    """Write the records to `out`, if any, and print the metrics of a run, whether or not they could be written."""
-    failed = None
-    if out is not None:
-        try:
+    result: "Result", as_json: bool, out: Path | None, everything: bool = False, by: options.Part | None = None,
+    is_written: bool = False,
+) -> None:  # fmt: skip
+    """Write the records to `out` unless they are there, and print the metrics of a run, even if they cannot be."""
+    try:
+        if out is not None and not is_written:
             result.save(out)
-        except OutputError as error:
-            failed = error
-    print_run(result, as_json, everything)
-    if by == "target" and not as_json:
-        print_targets(result)
-    if failed is not None:
-        raise failed
+    finally:
+        print_run(result, as_json, everything)
+        if by == "target" and not as_json:
+            print_targets(result)
     if out is not None and not as_json:
         printing.remark(f"records: {out}")
 
