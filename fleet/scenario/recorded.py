@@ -184,9 +184,10 @@ def _ids(value: Any, blocks: int, id_tokens: int) -> tuple[int, ...]:
     ids = () if value is None else tuple(value) if isinstance(value, list) else (value,)
     if any(isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < LARGEST_ID for number in ids):
         raise ValueError(f"hash_ids = {shortened(value)}: needs a list of whole numbers from 0 to {LARGEST_ID - 1}")
-    if value is not None and len(ids) < blocks:
-        raise ValueError(f"hash_ids has {len(ids)} ids; needs {blocks}, one for each {id_tokens} tokens of the prompt")
-    return ids[:blocks]
+    if value is not None and len(ids) != blocks:
+        needed = f"needs {blocks}, one for each {id_tokens} tokens (workload.arrivals.id_tokens) of the prompt"
+        raise ValueError(f"hash_ids has {len(ids)} ids; {needed}")
+    return ids
 
 
 def _time(value: Any, name: str) -> float | datetime:
