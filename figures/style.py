@@ -132,13 +132,10 @@ class FittingLocator(FixedLocator):
     """Ticks at the given places of the x axis, as far as their labels do not touch."""
 
     def __call__(self) -> Any:
-        """Return where ticks are: at evenly many of even places."""
+        """Return where ticks are: the first place, and each that is far enough from the tick before it."""
         axes = self.axis.axes
         at = axes.get_xaxis_transform().transform([(place, 0.0) for place in self.locs])[:, 0] / axes.figure.dpi
         room = GAP_INCHES + LETTER_INCHES * max(len(f"{place:g}") for place in self.locs)
-        gaps = np.diff(at)
-        if len(gaps) and np.allclose(gaps, gaps[0]):
-            return self.locs[:: math.ceil(room / gaps[0])]
         kept = [0]
         for number in range(1, len(at)):
             if at[number] - at[kept[-1]] >= room:

@@ -90,8 +90,7 @@ def _numbers(content: Mapping[str, Any], profile: HardwareProfile, calibrated: b
             source = next((text for key, text in profile.sources.items() if name.startswith(f"{key}.")), "")
         origin = source or (f"calibrated, profile {profile.digest()}" if calibrated else "no source is given")
         label = "fitted" if calibrated else label_of(source) if source else "assumed"
-        shown = value if isinstance(value, (int, float)) else _list(value)
-        yield name, float(shown) if isinstance(shown, (int, float)) else shown, label, origin
+        yield name, float(value) if isinstance(value, (int, float)) else _list(value), label, origin
 
 
 def _list(values: Any) -> str:

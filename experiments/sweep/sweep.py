@@ -92,16 +92,15 @@ def vary_of(vary: Vary, stated: Iterable[str] = ()) -> dict[str, list[Any]]:
         if twice:
             raise InputError(f"--vary {twice[0]}: stands twice; give all its values at once, {twice[0]}=A,B,C")
         vary = dict(pairs)
+    axes = dict[str, list[Any]]()
     for key, values in vary.items():
         if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
             raise InputError(f"vary: {key} = {values!r}: needs a list of values")
-    axes: dict[str, list[Any]] = {key: plain(list(values)) for key, values in vary.items()}
-    for key, listed in axes.items():
-        if not listed:
+        axes[key] = plain(list(values))
+        if not axes[key]:
             raise InputError(f"vary: {key} = []: needs one value or more")
-    for key in stated:
-        if key in axes:
-            raise InputError(f"--set {key}: --vary gives its values; leave one of them out")
+    if both := [key for key in stated if key in axes]:
+        raise InputError(f"--set {both[0]}: --vary gives its values; leave one of them out")
     return axes
 
 
@@ -177,7 +176,7 @@ def _run_missing(
     folder: Path | None,
     workers: Workers,
     done: Callable[[CellResult], None],
-    tables: bool = True,
+    tables: bool,
 ) -> None:
     """Run cells, given by their places, and add their results; a folder keeps each and the table, also if stopped."""
     tabled, running, places = 0, as_finished(run_cell, arguments.values(), workers), list(arguments)
@@ -187,7 +186,7 @@ def _run_missing(
                 with deferred():  # what is kept is counted, too
                     results[places[number]] = result
                     if folder:
-                        write_json(_sealed(result), cell_file(folder, result.cell))
+                        write_json(result, cell_file(folder, result.cell))
                         if tables and len(results) - tabled >= TABLED_SHARE * len(results):
                             _keep_table(folder, results)
                             tabled = len(results)
@@ -302,23 +301,10 @@ def shown(cell: Cell) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, (dict, list)) else value for key, value in cell.items()}
 
 
-def _sealed(result: CellResult) -> dict[str, Any]:
-    """Return the content of a cell's file: the result as JSON has it, with a fingerprint of itself."""
-    content = msgspec.json.decode(msgspec.json.encode(result))
-    return {**content, "digest": _digest(content)}
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    """Return the fingerprint of a cell's content; a damaged cell runs again."""
-    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:16]
-
-
 def _read(path: Path) -> CellResult | None:
     """Return the result that a file keeps; None where there is none, or it is damaged."""
     try:
         content = read_json(path)
-        if content.pop("digest") != _digest(content):
-            return None
         return msgspec.convert(content | {"metrics": with_missing(content["metrics"])}, CellResult)
     except (InputError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -66,8 +66,12 @@ def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -
     Raises InputError, one line with file, key, value and what is allowed.
     """
     content, base = read_toml(path), path.parent if base is None else base
-    _open_profile(content, {key.split(".")[1] for key, _ in pairs_of(changes) if key.startswith("profile.")}, base)
-    apply_changes(content, changes, str(path))
+    pairs = list(pairs_of(changes))
+    parts = {key.split(".")[1] for key, _ in pairs if key.startswith("profile.")}
+    if "decode" not in parts:  # a stated time of verifications, whatever they are fed, holds for one token, too
+        pairs += [("profile.decode", value) for key, value in pairs if key == "profile.verify"]
+    _open_profile(content, parts | {key.split(".")[1] for key, _ in pairs if key == "profile.decode"}, base)
+    apply_changes(content, pairs, str(path))
     return make_scenario(content, str(path), base)
 
 

@@ -224,6 +224,7 @@ def test_one_command_states_the_times_of_a_star() -> None:
     stated = {"profile.draft": "45ms", "profile.verify": "120ms", "link": "15ms"}
     star = predict(scenario_of("star", {"drafters.depth": 5, **stated}))
     assert (star.S_s, star.Z_s, star.N_full) == (pytest.approx(0.045), pytest.approx(0.15), 5)
+    assert star.N_max == 8  # 3.2 tokens in 45 ms; 0.12 s a token alone
     profile = scenario_of("star", stated).profile
     assert {profile.sources[key] for key in ("draft", "verify")} == {"stated: by a change of the profile"}
     assert "draft.base_s" not in profile.sources

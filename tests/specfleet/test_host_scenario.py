@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -16,6 +16,9 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.profile import HardwareProfile, write_profile
 from specfleet.fleet.times.step_time import StepTime
 from tests.helpers.cli import Say
+
+if TYPE_CHECKING:
+    from specfleet.calibration.run import Bench
 
 TWO_CORES = {"cores": "2"}
 
@@ -133,15 +136,13 @@ def test_kept_stages_go_with_the_profile_unless_one_was_left_out(
     left_out: dict[str, str], say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    from specfleet.calibration.stages import Kept
-
     contention = (1.0,) if left_out else (1.0, 1.4)
     profile = msgspec.structs.replace(
         measured({"gpu": "one"}, contention), measured={"left_out": left_out} if left_out else {}
     )
 
-    def calibrate(_scenario: Scenario, folder: Path, *_how: object) -> HardwareProfile:
-        Kept(folder, "this").write("links", 1)
+    def calibrate(_scenario: Scenario, bench: "Bench", _signals: Path) -> HardwareProfile:
+        bench.stages.kept.write("links", 1)
         return profile
 
     monkeypatch.setattr("specfleet.calibration.run.calibrate", calibrate)
@@ -159,11 +160,11 @@ def test_kept_stages_go_with_the_profile_unless_one_was_left_out(
 
 def test_what_is_asked_of_a_calibration_reaches_it(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    from specfleet.calibration.stages import Asked, Kept
+    from specfleet.calibration.stages import Asked
 
-    def calibrate(_scenario: Scenario, folder: Path, *how: object) -> HardwareProfile:
-        assert how[-1] == Asked(("3 targets", "warm-up"), accept_unsteady=True)
-        Kept(folder, "this").write("links", 1)
+    def calibrate(_scenario: Scenario, bench: "Bench", _signals: Path) -> HardwareProfile:
+        assert bench.stages.asked == Asked(("3 targets", "warm-up"), accept_unsteady=True)
+        bench.stages.kept.write("links", 1)
         return measured({"unsteady host": "the times of verify are 37% off their fit"})
 
     monkeypatch.setattr("specfleet.calibration.run.calibrate", calibrate)
