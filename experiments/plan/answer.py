@@ -135,7 +135,7 @@ def _row(search: Simulations, fleet: Deployment, is_best: bool) -> Row:
     batching, prompt, answer = resolved.verifiers.batching, resolved.lengths.mean_prompt, resolved.lengths.mean_answer
     tokens_per_s = load.per_s * answer or metrics["throughput"].value
     in_flight = (load.per_s * metrics["latency_s"].value or load.at_once(fleet.replicas)) / fleet.replicas
-    room = batching.kv_blocks * batching.block_size
+    room = 0 if resolved.verifiers.prefix_cache else batching.kv_blocks * batching.block_size
     return Row(
         load=load.text, fleet=fleet.title, method=fleet.candidate.name, target=fleet.candidate.target,
         targets=fleet.replicas, drafters=fleet.drafters, depth=fleet.depth, devices=fleet.devices, is_best=is_best,
