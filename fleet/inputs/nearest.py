@@ -3,6 +3,12 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+ENGINES_WORDS = {
+    "k": "drafters.depth", "num_speculative_tokens": "drafters.depth", "ngram": "drafters.kind",
+    "prefix": "verifiers.prefix_cache", "enable_prefix_caching": "verifiers.prefix_cache",
+    "multi-turn": "workload.conversations",
+}  # fmt: skip
+"""Words of other engines for keys."""
 SHOWN = 3  # names in an error; a command lists all
 
 
@@ -15,4 +21,5 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     if len(names) <= SHOWN:
         return f"allowed: {', '.join(names.values()) or 'none'}"
     alike = get_close_matches(name[:100].lower(), names, SHOWN, cutoff=0.0)
+    alike = [key for key in (ENGINES_WORDS.get(name.lower(), "").rpartition(".")[2],) if key in names] or alike
     return f"nearest: {', '.join(map(names.__getitem__, alike))}"

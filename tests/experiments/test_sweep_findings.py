@@ -29,7 +29,9 @@ def test_noise_on_a_plateau_is_not_the_answer() -> None:
         "knee: N_full = 4 by equation (12); N_max = 8 by the equations",
     ]
     wider = [cell(one.cell["verifiers.count"], one.metrics["throughput"].value, 3.0) for one in plateau]
-    assert "verifiers.count=4, 6" in findings(wider)[1]
+    smallest, _, level = findings(wider)[:3]
+    assert smallest == "smallest within chance of the best throughput: verifiers.count=4"
+    assert "verifiers.count=4, 6" in level
 
 
 def test_cells_of_several_keys_are_named_in_full_and_some_are_counted() -> None:
@@ -80,6 +82,11 @@ def test_the_knee_as_run_stands_beside_the_equations() -> None:
 def test_without_a_plain_rate_n_max_is_the_equations_alone() -> None:
     cells = [star(N, 10.0) for N in (1, 2, 3)]
     assert findings(cells)[-1] == "knee: N_full = 3 by equation (12), 1 as run (1 to 1); N_max = 4 by the equations"
+
+
+def test_without_a_decode_time_n_max_is_not_known() -> None:
+    cells = [star(N, 10.0, N_max=0.0) for N in (1, 2, 3)]
+    assert findings(cells)[-1].endswith("; N_max: not known, without a decode time")
 
 
 @pytest.mark.parametrize("last", [7, 49, 50, 120])
