@@ -21,7 +21,8 @@ FULL = 0.98  # share of a plateau from which a drafter counts as full; its load 
 def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[str]:
     """Return lines on the best cell by a metric; none for fewer than two cells that have it.
 
-    Of cells that differ in a number alone the smallest that chance does not tell from it comes first. Of times, power, energy and costs the least is best, of others the largest. InputError for what is no metric.
+    Where a number alone varies, the smallest that chance does not tell from the best comes first. Of times, power,
+    energy and costs the least is best, of others the largest. InputError for what is no metric.
     """
     known = meanings()
     if quantity not in known:

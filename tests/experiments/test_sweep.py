@@ -61,7 +61,7 @@ def test_vary_says_how_it_is_written(text: str) -> None:
 
 
 def test_a_range_with_a_dash_is_written_with_a_colon() -> None:
-    with pytest.raises(InputError, match="^--vary verifiers.count=1-8: write 1:8, or "):
+    with pytest.raises(InputError, match=r"^--vary verifiers\.count=1-8: write 1:8, or "):
         parse_vary("verifiers.count=1-8")
 
 
@@ -107,7 +107,9 @@ def test_a_narrower_sweep_keeps_the_cells_of_a_wider(tmp_path: Path, caplog: pyt
     assert caplog.messages == []
     swept([3], tmp_path, seeds=2)
     assert set(read_table(tmp_path)["verifiers.count"]) == {3}
-    assert caplog.messages == [f"{tmp_path}: summary and figures now show these cells; 3 of an earlier sweep stay in cells/"]
+    assert caplog.messages == [
+        f"{tmp_path}: summary and figures now show these cells; 3 of an earlier sweep stay in cells/"
+    ]
 
 
 def test_a_stopped_sweep_keeps_its_own_scenario(tmp_path: Path) -> None:
