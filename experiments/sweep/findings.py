@@ -57,11 +57,10 @@ def knees(cells: Sequence[CellResult]) -> list[str]:
         sets.setdefault(case_text({key: value for key, value in cell.cell.items() if key != COUNT}), []).append(cell)
     lines = []
     for others, star in sets.items():
-        N_full, N_max = (star[-1].analytic[name] for name in ("N_full", "N_max"))
+        N_full, N_max = (star[-1].analytic.get(name) for name in ("N_full", "N_max"))
         where = f", {others}" if others else ""
         full, most = as_run(star) if len(star) > 1 and all(ROUNDS in cell.metrics for cell in star) else ("", "")
-        is_known = N_max or STANDALONE in star[-1].analytic
-        said = f"N_max = {N_max:g} by the equations{most}" if is_known else "N_max: not known, without a decode time"
+        said = "N_max: not known (no decode time)" if N_max is None else f"N_max = {N_max:g} by the equations{most}"
         lines.append(f"knee{where}: N_full = {N_full:g} by equation (12){full}; {said}")
     return lines
 

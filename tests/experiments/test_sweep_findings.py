@@ -6,10 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from specfleet.experiments.sweep.cell import CellResult
+from specfleet.experiments.sweep.cell import CellResult, analytic_values
 from specfleet.experiments.sweep.findings import findings, is_level, level_between, level_of, most_that_gain
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.sim.analytic import N_full, rounds_per_s
 
 COUNTS = list(range(1, 11))
@@ -85,8 +86,10 @@ def test_without_a_plain_rate_n_max_is_the_equations_alone() -> None:
 
 
 def test_without_a_decode_time_n_max_is_not_known() -> None:
-    cells = [star(N, 10.0, N_max=0.0) for N in (1, 2, 3)]
-    assert findings(cells)[-1].endswith("; N_max: not known, without a decode time")
+    profile = {"profile": {"name": "no decode", "draft": "2ms", "verify": "20ms"}}
+    analytic = analytic_values(make_scenario(profile | {"acceptance": {"model": "geometric", "beta": 0.7}}))
+    cells = [CellResult({"verifiers.count": N}, "sim", 3, "", star(N, 9.0).metrics, analytic) for N in (1, 2)]
+    assert findings(cells)[-1].endswith("; N_max: not known (no decode time)")
 
 
 @pytest.mark.parametrize("last", [7, 49, 50, 120])
