@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-ENGINES_WORDS = {
+ENGINES_WORDS = {  # of other engines, for keys
     "k": "drafters.depth", "num_speculative_tokens": "drafters.depth", "ngram": "drafters.kind",
     "prefix": "verifiers.prefix_cache", "enable_prefix_caching": "verifiers.prefix_cache",
     "multi-turn": "workload.conversations",
 }  # fmt: skip
-"""Words of other engines for keys."""
 SHOWN = 3  # names in an error; a command lists all
 
 
