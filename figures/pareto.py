@@ -26,7 +26,7 @@ def draw(table: pd.DataFrame, unit: str, least: float | None = None, canvas: Can
             axes.plot(border[USER], border[VALUE], color="#444444", lw=1, zorder=1, label="no other fleet beats these")
         if len(chosen := table[table.standing == "best"]):
             axes.scatter(chosen[USER], chosen[VALUE], s=170, facecolors="none", edgecolors="#D55E00", linewidths=1.8,
-                         label="chosen", zorder=4)  # fmt: skip
+                         label="chosen", zorder=4, clip_on=False)  # fmt: skip
         if least is not None:
             axes.axvline(least, color="#D55E00", ls=":", lw=1.2, label="least for a user")
         _label(canvas, axes, unit)

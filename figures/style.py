@@ -117,15 +117,19 @@ NEW_FIGURE = Canvas()
 
 
 def resize(figure: Figure, width_inches: float) -> None:
-    """Make a drawn figure that narrow, less high, but not in proportion; its legends stand above it, in one column."""
+    """Make a drawn figure that narrow, less high, but not in proportion; its legends stand above it as one column."""
     width, height = figure.get_size_inches()
-    figure.set_size_inches(width_inches, height * max(0.8, min(1.0, width_inches / width)))
+    handles, labels = [], []
     for legend in list(figure.legends):
-        named, title = (legend.legend_handles, [text.get_text() for text in legend.get_texts()]), legend.get_title()
+        title = legend.get_title().get_text()
+        handles += legend.legend_handles
+        labels += [f"{title} = {text.get_text()}" if title else text.get_text() for text in legend.get_texts()]
         legend.remove()
-        look = {"title": title.get_text() or None, "fontsize": 8, "title_fontsize": 8}
+    legend_inches = CAPTION_LINE_INCHES * len(labels)  # what is drawn keeps its room
+    figure.set_size_inches(width_inches, height * max(0.8, min(1.0, width_inches / width)) + legend_inches)
+    if handles:
         with rc_context(STYLE):
-            figure.legend(*named, **look, loc="outside upper center")
+            figure.legend(handles, labels, fontsize=8, loc="outside upper center")
 
 
 class FittingLocator(FixedLocator):

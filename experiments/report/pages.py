@@ -139,7 +139,7 @@ def run_page(run: Run) -> ReportPage:
     if overload is not None:
         answer.insert(0, ("overload", f"{overload.line()}: no steady state, no intervals"))
     grids = [tables.metrics_grid(metrics, label), _targets(run, label)]
-    grids += [*tables.scenario_grids(fleet, header.scenario), tables.run_grid(header, run.digest())]
+    grids += [*tables.scenario_grids(fleet, header.scenario, world=header.world), tables.run_grid(header, run.digest())]
     targets, drafters = fleet.verifiers.count, fleet.drafters.count
     counts = f"{targets} target{'s' * (targets != 1)}, {drafters} drafter{'s' * (drafters != 1)}"
     title = f"{header.scenario.name}: {counts}"
@@ -208,7 +208,7 @@ def sweep_page(name: str, scenario: Scenario, cells: Sequence[CellResult]) -> Re
     }
     over = f" over {seeds} seeds" if seeds > 1 else ""
     sources = f"{tables.known_as(label, basis)} Ranges are 95 % intervals{over}."
-    grids = (_cells(cells, keys, label), *tables.scenario_grids(fleet, scenario, note), tables.facts_grid(facts))
+    grids = (_cells(cells, keys, label), *tables.scenario_grids(fleet, scenario, note, world), tables.facts_grid(facts))
     first, rest = sentences(tuple(answers(_answer(cells))))
     return ReportPage(f"Sweep {name}", "a sweep", rest, sources, _curves(cells, keys), grids, first)
 

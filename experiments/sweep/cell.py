@@ -87,5 +87,6 @@ def analytic_values(scenario: Scenario) -> dict[str, float]:
         return {}
     whole, of_target = prediction.throughput.with_bonus, prediction.throughput_per_target.with_bonus
     standalone = math.inf if prediction.targets else inputs.standalone_tokens_per_s
-    values = zip(ANALYTIC, (whole, of_target, prediction.N_full, prediction.N_max, standalone), strict=True)
+    most = prediction.N_max if math.isfinite(inputs.standalone_tokens_per_s) else math.nan
+    values = zip(ANALYTIC, (whole, of_target, prediction.N_full, most, standalone), strict=True)
     return {name: float(value) for name, value in values if math.isfinite(value)}

@@ -64,6 +64,8 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
     shown = shortened(text, quoted=False)
     if not key or not separator or not values:
         raise InputError(f"--vary {shown}: write KEY=FIRST:LAST[:STEP] or KEY=A,B,C, for example verifiers.count=1:16")
+    if ends := re.fullmatch(r"(\d+)\s*-\s*(\d+)", values):
+        raise InputError(f"--vary {shown}: write {ends[1]}:{ends[2]}, or single values as A,B,C")
     if re.fullmatch(RANGE, values):
         first, last, *steps = map(int, values.split(":"))
         step = steps[0] if steps else 1
@@ -199,7 +201,7 @@ def _run_missing(
 def _earlier(folder: Path, record: SweepRecord, cell: Cell, scenario: Scenario) -> dict[tuple[str, str], CellResult]:
     """Return what a folder keeps of earlier sweeps and this one leaves out, by file and digest.
 
-    As far as the scenarios are this one's with other values of its varied keys; says how many are not.
+    As far as the scenarios are this one's with other values of its varied keys; says how many are no longer shown.
     """
     if not is_file(folder / RECORD):
         return {}
@@ -213,7 +215,8 @@ def _earlier(folder: Path, record: SweepRecord, cell: Cell, scenario: Scenario) 
             if same and resume_digest(change_scenario(scenario, result.cell)) == entry[1]:
                 alike[entry] = result
     if len(alike) < len(others):
-        LOG.warning("%s: %d cells of another sweep leave its summary", folder, len(others) - len(alike))
+        text = "%s: summary and figures now show these cells; %d of an earlier sweep stay in cells/"
+        LOG.warning(text, folder, len(others) - len(alike))
     return alike
 
 
