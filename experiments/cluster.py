@@ -63,20 +63,13 @@ def _answers(
                 lost.pop(place, None)
                 yield place, *answer
             for future in set(batch).difference(done):
-                suspect = in_flight.pop(future)
-                suspects += [suspect] if _is_suspect(future, suspect, lost) else []
+                if not isinstance(error := future.exception(), distributed.KilledWorker):
+                    raise NodeDiedError(f"cluster: {error}; {GOES_ON}")
+                place, given = in_flight.pop(future)
+                suspects += [(place, given)] if place not in lost else []  # runs once more
+                lost[place] = shortened(str(given[0]), quoted=False)
     if lost:
         raise NodeDiedError(f"--cluster {address}: workers die of {', '.join(lost.values())}; {GOES_ON}")
-
-
-def _is_suspect(future: Any, suspect: Call, lost: dict[int, str]) -> bool:
-    """Whether a call that is lost runs once more, for the first time; raises what was not the loss of a worker."""
-    (place, given), error = suspect, future.exception()
-    if not isinstance(error, distributed.KilledWorker):
-        raise NodeDiedError(f"cluster: {error}; {GOES_ON}")
-    is_first = place not in lost
-    lost[place] = shortened(str(given[0]), quoted=False)
-    return is_first
 
 
 @contextmanager

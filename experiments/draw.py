@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pandas as pd
@@ -33,12 +33,7 @@ def draw(
     caption: bool = True,
     ax: Axes | None = None,
 ) -> Drawn:
-    """Draw the figure of that name from results, or from the path of their file; write it to `out` if given.
-
-    - `metric`, `panels`: of a sweep: what it shows, and whether values of the second key have a panel each.
-    - `width_inches`: width, such as that of a paper's column; None for the figure's own.
-    - `caption`: whether the caption is below.
-    - `ax`: panel of a user's layout to draw in, without a caption; its figure's size stays.
+    """Draw the figure of that name from results, or from the path of their file, as `specfleet.figure` describes it.
 
     Raises InputError for an unknown name, and for results that belong to another figure.
     """
@@ -48,17 +43,17 @@ def draw(
         raise InputError("ax: its figure has a size and is written by savefig; leave out and width_inches out")
     if out is not None:
         format_of(Path(out))
-    chosen = FIGURES[name]
-    content = chosen.read(Path(results)) if isinstance(results, (str, Path)) else results
-    if not isinstance(content, chosen.kind):
-        raise InputError(f"figure {name}: drawn from {chosen.source}, not from a {type(results).__name__}")
+    source, kind, read, draw_of = FIGURES[name]
+    content = read(Path(results)) if isinstance(results, (str, Path)) else results
+    if not isinstance(content, kind):
+        raise InputError(f"figure {name}: drawn from {source}, not from a {type(results).__name__}")
     if name != "sweep" and (metric or panels):
         raise InputError(f"figure {name}: shows one thing; --{'y' if metric else 'panels'} is for figure sweep")
     if width_inches is not None and not MIN_WIDTH <= width_inches <= MAX_WIDTH:
         raise InputError(f"--width {width_inches:g}: needs {MIN_WIDTH} to {MAX_WIDTH} inches")
     canvas = Canvas(width_inches, ax)
     more = {"metric": metric or "throughput", "panels": panels} if name == "sweep" else {}
-    drawn = chosen.draw(content, canvas=canvas, **more)
+    drawn = draw_of(content, canvas=canvas, **more)
     if caption and ax is None:
         add_caption(drawn.figure, drawn.caption)
     if out is not None:
@@ -120,18 +115,10 @@ def read_plan(path: Path) -> Plan:
         raise OtherFormatError(f"{path}: not a plan ({error}); write one with plan -o FOLDER", path) from error
 
 
-class FigureKind(NamedTuple):
-    """What a figure is drawn from, in words and as a type, how that is read from a path, and how it is drawn."""
-
-    source: str
-    kind: type
-    read: Callable[[Path], Any]
-    draw: Callable[..., Drawn]
-
-
-FIGURES = {
-    "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_table, sweep_figure),
-    "devices": FigureKind("a sweep's folder or table", pd.DataFrame, read_table, devices_figure),
-    "timeline": FigureKind("a run", Run, read_run, timeline_of),
-    "plan": FigureKind("a plan", Plan, read_plan, plan_of),
+FIGURES: dict[str, tuple[str, type, Callable[[Path], Any], Callable[..., Drawn]]] = {
+    "sweep": ("a sweep's folder or table", pd.DataFrame, read_table, sweep_figure),
+    "devices": ("a sweep's folder or table", pd.DataFrame, read_table, devices_figure),
+    "timeline": ("a run", Run, read_run, timeline_of),
+    "plan": ("a plan", Plan, read_plan, plan_of),
 }
+"""What each figure is drawn from, in words and as a type, how that is read from a path, and how it is drawn."""

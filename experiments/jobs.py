@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,6 @@ from specfleet.fleet.interrupts import deferred, unseen
 TRACKERS = ("multiprocessing.resource_tracker", "joblib.externals.loky.backend.resource_tracker")
 """What starts first with the processes, and would let them see Ctrl-C."""
 PARENT_S = 0.5  # between two looks at whether the parent still runs
-
-
 Workers = int | str
 """Processes of this host, or the address of a Dask cluster's scheduler."""
 ALL = slice(None)  # of a list
@@ -76,25 +73,17 @@ def side_by_side(
 
     - `files`: where each is kept as it comes, if anywhere; what is there already, of type `kind`, is not computed.
     """
+    every = list(arguments)
     results = {place: kept for place, file in enumerate(files) if (kept := _read(file, kind)) is not None}
-    missing, following = list[int](), 0
-
-    def fresh() -> Iterator[tuple[Any, ...]]:
-        for place, given in enumerate(arguments):
-            if place not in results:
-                missing.append(place)
-                yield given
-
-    with closing(as_finished(call, fresh(), workers)) as finished:
-        for number, result in chain(finished, [(-1, None)]):  # last, what is kept behind all others
-            if number >= 0:
-                place = missing[number]
-                results[place] = result
+    missing = [place for place in range(len(every)) if place not in results]
+    with closing(as_finished(call, [every[place] for place in missing], workers)) as finished:
+        for place in range(len(every)):
+            while place not in results:
+                number, result = next(finished)
+                results[missing[number]] = result
                 if files:
-                    write_file(files[place], msgspec.msgpack.encode(result))
-            while following in results:
-                yield results.pop(following)
-                following += 1
+                    write_file(files[missing[number]], msgspec.msgpack.encode(result))
+            yield results.pop(place)
 
 
 def kept_file(folder: Path, name: str) -> Path:
@@ -126,10 +115,7 @@ def _here(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], jobs: 
         for given in arguments:
             yield call(*given)
         return
-    with _silent_programs():
-        for tracker in TRACKERS:
-            with suppress(ImportError):
-                import_module(tracker).ensure_running()
+    _start_trackers()
     results: Generator[Any, None, None] | None = None
     try:
         with deferred(), unseen(signal.SIGINT):  # half started, a process would complain
@@ -162,16 +148,14 @@ def _end_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-@contextmanager
-def _silent_programs() -> Iterator[None]:
-    """Start programs that print no warnings.
-
-    Silences resource_tracker warnings about semaphores that were removed after the last line of output.
-    """
+def _start_trackers() -> None:
+    """Start the trackers, which print no warnings then: about semaphores, after the last line of output."""
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = "ignore"
     try:
-        yield
+        for tracker in TRACKERS:
+            with suppress(ImportError):
+                import_module(tracker).ensure_running()
     finally:
         del os.environ["PYTHONWARNINGS"]
         if before is not None:

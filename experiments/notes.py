@@ -18,16 +18,7 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, known_profiles, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
 from specfleet.fleet.scenario.writing import changed, tag_of
-from specfleet.fleet.times.labels import (
-    ASSUMED_RANGE,
-    MEANINGS,
-    Missing,
-    basis_of,
-    estimated_numbers,
-    left_out_of,
-    rests_on_assumed,
-    warning_of,
-)
+from specfleet.fleet.times import labels
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.analytic import StarPrediction
@@ -99,12 +90,12 @@ def _free_rows(scenario: Scenario) -> Iterator[str]:
 def _estimated(scenario: Scenario) -> Iterator[str]:
     """Note step times that are estimated from a device's figures, or measured on a host that was unsteady."""
     for name, profile in _profiles(scenario).items():
-        warning, numbers = warning_of(basis_of(profile)), estimated_numbers(profile)
+        warning, numbers = labels.warning_of(labels.basis_of(profile)), labels.estimated_numbers(profile)
         if warning and not numbers:
             yield f"profile {name}: {warning}; calibrate again on a quiet host"
         elif warning:
-            low, high = ASSUMED_RANGE
-            is_assumed = rests_on_assumed(profile, "target") or rests_on_assumed(profile, "drafter")
+            low, high = labels.ASSUMED_RANGE
+            is_assumed = labels.rests_on_assumed(profile, "target") or labels.rests_on_assumed(profile, "drafter")
             far = f": with assumed efficiencies, measured steps took {low:.2g} to {high:.2g} times as long"
             yield (
                 f"profile {name}: {warning} ({', '.join(numbers)}); delays between "
@@ -121,16 +112,16 @@ def _left_out(scenario: Scenario) -> Iterator[str]:
     stations = scenario.drafters.count + verifiers.count
     for name, profile in _profiles(scenario).items():
         crowded = "contended" in sharing and stations > len(profile.contention)
-        needed: dict[Missing, tuple[bool, str]] = {
+        needed: dict[labels.Missing, tuple[bool, str]] = {
             "contention": (crowded, "steps beyond those that were measured slow each other no further"),
             "time_sliced": ("turns" in sharing, "that of stations with devices of their own stands for it"),
             "rows": (verifiers.max_num_seqs > 1, "they are extrapolated"),
             "warm_up": (isinstance(scenario.drafters.warm_up, AfterIdle), "they save nothing"),
         }
-        for missing, reason in left_out_of(profile).items():
+        for missing, reason in labels.left_out_of(profile).items():
             needs, instead = needed[missing]
             if needs:
-                yield f"profile {name} lacks {MEANINGS[missing]} ({reason}): {instead}"
+                yield f"profile {name} lacks {labels.MEANINGS[missing]} ({reason}): {instead}"
 
 
 def _profiles(scenario: Scenario) -> dict[str, HardwareProfile]:

@@ -77,8 +77,16 @@ def living_line(
     `tokens`: as for `parts_of`. Other output to standard error meanwhile stands above the line.
     """
     screen = Console(stderr=True) if console is None else console
+    due_s = clock_s() + MINUTE_S
+
+    def show_minutely(progress: Progress) -> None:
+        nonlocal due_s
+        if clock_s() >= due_s:
+            due_s += MINUTE_S * max(1, math.ceil((clock_s() - due_s) / MINUTE_S))
+            remark(line_of(title, parts_of(progress, tokens)))
+
     if not screen.is_terminal:
-        yield _minutely(title, tokens, clock_s)
+        yield show_minutely
         return
 
     def drawn(*parts: str) -> Text:
@@ -86,16 +94,3 @@ def living_line(
 
     with Live(drawn("starting"), console=screen, transient=True, auto_refresh=False, redirect_stdout=False) as live:
         yield lambda progress: live.update(drawn(*parts_of(progress, tokens)), refresh=True)
-
-
-def _minutely(title: str, tokens: int, clock_s: Callable[[], float]) -> Callable[[Progress], None]:
-    """Return a function that writes a line a minute."""
-    due_s = clock_s() + MINUTE_S
-
-    def show(progress: Progress) -> None:
-        nonlocal due_s
-        if clock_s() >= due_s:
-            due_s += MINUTE_S * max(1, math.ceil((clock_s() - due_s) / MINUTE_S))
-            remark(line_of(title, parts_of(progress, tokens)))
-
-    return show

@@ -1,6 +1,5 @@
 """What a user gets against what a unit of cost gives: a dot a fleet, or a curve for each method over several loads."""
 
-import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -27,7 +26,7 @@ def draw(table: pd.DataFrame, unit: str, least: float | None = None, canvas: Can
             axes.plot(border[USER], border[VALUE], color="#444444", lw=1, zorder=1, label="no other fleet beats these")
         if len(chosen := table[table.standing == "best"]):
             axes.scatter(chosen[USER], chosen[VALUE], s=170, facecolors="none", edgecolors="#D55E00", linewidths=1.8,
-                         label="chosen", zorder=4)  # fmt: skip
+                         label="chosen", zorder=4, clip_on=False)  # fmt: skip
         if least is not None:
             axes.axvline(least, color="#D55E00", ls=":", lw=1.2, label="least for a user")
         _label(canvas, axes, unit)
@@ -71,6 +70,4 @@ def _label(canvas: Canvas, axes: Axes, unit: str) -> None:
 def frontier(table: pd.DataFrame) -> pd.DataFrame:
     """Return the fleets that no other beats in both, from the slowest user on."""
     ordered = table.sort_values([USER, VALUE], ascending=False)
-    best = np.maximum.accumulate(ordered[VALUE].to_numpy()) if len(ordered) else ordered[VALUE].to_numpy()
-    keeps = ordered[VALUE].to_numpy() >= best
-    return ordered[keeps].drop_duplicates(USER).iloc[::-1]
+    return ordered[ordered[VALUE] >= ordered[VALUE].cummax()].drop_duplicates(USER).iloc[::-1]

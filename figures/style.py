@@ -117,28 +117,29 @@ NEW_FIGURE = Canvas()
 
 
 def resize(figure: Figure, width_inches: float) -> None:
-    """Make a drawn figure that narrow, less high, but not in proportion; its legends stand above it, in one column."""
+    """Make a drawn figure that narrow, less high, but not in proportion; its legends stand above it as one column."""
     width, height = figure.get_size_inches()
-    figure.set_size_inches(width_inches, height * max(0.8, min(1.0, width_inches / width)))
+    handles, labels = [], []
     for legend in list(figure.legends):
-        named, title = (legend.legend_handles, [text.get_text() for text in legend.get_texts()]), legend.get_title()
+        title = legend.get_title().get_text()
+        handles += legend.legend_handles
+        labels += [f"{title} = {text.get_text()}" if title else text.get_text() for text in legend.get_texts()]
         legend.remove()
-        look = {"title": title.get_text() or None, "fontsize": 8, "title_fontsize": 8}
+    legend_inches = CAPTION_LINE_INCHES * len(labels)  # what is drawn keeps its room
+    figure.set_size_inches(width_inches, height * max(0.8, min(1.0, width_inches / width)) + legend_inches)
+    if handles:
         with rc_context(STYLE):
-            figure.legend(*named, **look, loc="outside upper center")
+            figure.legend(handles, labels, fontsize=8, loc="outside upper center")
 
 
 class FittingLocator(FixedLocator):
     """Ticks at the given places of the x axis, as far as their labels do not touch."""
 
     def __call__(self) -> Any:
-        """Return where ticks are: at evenly many of even places."""
+        """Return where ticks are: the first place, and each that is far enough from the tick before it."""
         axes = self.axis.axes
         at = axes.get_xaxis_transform().transform([(place, 0.0) for place in self.locs])[:, 0] / axes.figure.dpi
         room = GAP_INCHES + LETTER_INCHES * max(len(f"{place:g}") for place in self.locs)
-        gaps = np.diff(at)
-        if len(gaps) and np.allclose(gaps, gaps[0]):
-            return self.locs[:: math.ceil(room / gaps[0])]
         kept = [0]
         for number in range(1, len(at)):
             if at[number] - at[kept[-1]] >= room:

@@ -48,7 +48,8 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
             _ticks(axes, curves.x[curves.panel == name], words)
             axes.set(xlabel=labels["x"], ylabel="" if number % across else labels["value"])
             axes.set_title(titles[name], fontsize=9)
-            low, high = axes.get_ylim()
+        for number, (name, axes) in enumerate(zip(names, panels, strict=True)):
+            part, (low, high) = points[points.panel == name], axes.get_ylim()  # of all panels that share it
             if low > -0.05 * high:  # begin at zero, so that small differences look small
                 axes.set_ylim(0, 1.03 * high if number == 0 or not labels["panel"] else high)
             _levels(axes, part[part.world == PLAIN], looks)

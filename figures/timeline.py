@@ -117,9 +117,7 @@ def lanes(frame: pd.DataFrame) -> list[str]:
     return sorted(names, key=lambda name: (not name.startswith(DRAFTER), len(name), name))
 
 
-def _draw_idle(
-    axes: Axes, drafts: pd.DataFrame, ms: Scaled, height: float, begin_s: float, end_s: float
-) -> set[str]:  # fmt: skip
+def _draw_idle(axes: Axes, drafts: pd.DataFrame, ms: Scaled, height: float, begin_s: float, end_s: float) -> set[str]:
     """Hatch the drafter's idle gaps that are long enough to see; return their label if there are any."""
     steps = drafts.sort_values("begin_s")
     gaps = zip(np.maximum.accumulate([begin_s, *steps.end_s]), [*steps.begin_s, end_s], strict=True)

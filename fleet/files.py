@@ -1,16 +1,16 @@
 """Atomic files: each is written beside its place and renamed.
 
-All rooms write through `write_file`, and remove what they kept by `remove_files`. `check_writable` and `check_folder`
-test a path before a long run, so that the run does not end at an unwritable folder.
+All rooms write through `write_file` or `replacing`, and remove what they kept by `remove_files`. `check_writable` and
+`check_folder` test a path before a long run, so that the run does not end at an unwritable folder.
 """
 
 import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -21,34 +21,44 @@ PROBE_BYTES = 4096  # bytes of a block: a full disk shows, too
 
 
 def write_file(path: Path, content: bytes | str, private: bool = False) -> None:
-    """Write a file atomically; missing parent folders are created.
+    """Write a file atomically; missing parent folders are created. Ending signals are deferred meanwhile.
 
     - `private`: only the owner may read the file.
 
     For a symbolic link, the link's destination is written. Devices and pipes, such as /dev/stdout, are written
     directly. Raises OutputError with the path and the reason; an earlier file is then unchanged.
     """
-    content = content.encode() if isinstance(content, str) else content
+    with deferred(), replacing(path, private) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: Path, private: bool = False) -> Iterator[BinaryIO]:
+    """Open a file for longer work: as the body ends, it takes the place of `path`; else nothing is left of it.
+
+    Arguments and errors are those of `write_file`. OSErrors of the body count as the file's.
+    """
     unchanged = "; what was there is unchanged"
     try:
-        place = Path(os.path.realpath(path))
+        place = _place_of(path)
         if is_stream(place):
             unchanged = ""
-            with place.open("wb", buffering=0) as stream:
-                _write_all(stream.fileno(), content)
+            with place.open("wb") as stream:
+                yield stream
             return
         if place.is_dir():
             raise IsADirectoryError(None, "a folder is in its place")
         place.parent.mkdir(parents=True, exist_ok=True)
         with _beside(place) as (draft, file):
             if private:
-                os.fchmod(file, stat.S_IRUSR | stat.S_IWUSR)
+                os.fchmod(file.fileno(), stat.S_IRUSR | stat.S_IWUSR)
             elif place.exists():
-                os.fchmod(file, stat.S_IMODE(place.stat().st_mode))
-            _write_all(file, content)
-            os.fsync(file)
+                os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
             draft.replace(place)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise OutputError(f"{path}: cannot be written ({_reason(error)}){unchanged}") from error
 
 
@@ -69,28 +79,24 @@ def remove_files(folder: Path, *patterns: str) -> None:
 def check_writable(path: Path) -> None:
     """Raise InputError if no file can be written to `path`; changes nothing."""
     try:
-        place = Path(os.path.realpath(path))
+        place = _place_of(path)
         if is_stream(place):
             return
         if place.is_dir():
             raise InputError(f"{path}: is a folder; name a file in it, for example {path}/FILE")
         _probe(place)
-    except InputError:
-        raise
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise InputError(f"{path}: cannot be written ({_reason(error)}); name another file") from error
 
 
 def check_folder(path: Path) -> None:
     """Raise InputError if no file can be written into the folder `path`, which need not exist yet."""
     try:
-        place = Path(os.path.realpath(path))
+        place = _place_of(path)
         if place.exists() and not place.is_dir():
             raise InputError(f"{path}: is a file; name a folder for the results")
         _probe(place / "probe")
-    except InputError:
-        raise
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise InputError(f"{path}: nothing can be written there ({_reason(error)}); name another folder") from error
 
 
@@ -111,29 +117,29 @@ def _probe(place: Path) -> None:
     if len(names) > 1 and os.path.lexists(above / names[0]):
         raise NotADirectoryError(None, f"{above / names[0]} is a link to itself")
     with _beside(above / place.name) as (_, file):
-        _write_all(file, bytes(PROBE_BYTES))
+        file.write(bytes(PROBE_BYTES))
+        file.flush()
+
+
+def _place_of(path: Path) -> Path:
+    """Return the path without links; OSError for a name that no file can have."""
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError as error:
+        raise OSError(None, str(error)) from error
 
 
 @contextmanager
-def _beside(place: Path) -> Iterator[tuple[Path, int]]:
-    """Create an empty file in the folder of `place`; yield its path and descriptor. It is removed unless renamed.
-
-    Signals that end the process are deferred meanwhile, so that no file is left behind.
-    """
+def _beside(place: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Create an empty file in the folder of `place`; yield its path and the file. It is removed unless renamed."""
     draft = place.with_name(f".specfleet-{secrets.token_hex(6)}.part")
-    with deferred():
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # minus the umask
-        try:
-            yield draft, file
-        finally:
-            os.close(file)
-            draft.unlink(missing_ok=True)
-
-
-def _write_all(file: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(file, rest) :]
+    with ExitStack() as stack:
+        with deferred():  # a signal between these lines would leave the file behind
+            number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # minus the umask
+            stack.callback(draft.unlink, missing_ok=True)
+            stack.callback(os.close, number)
+            file = stack.enter_context(os.fdopen(number, "wb", closefd=False))
+        yield draft, file
 
 
 def _reason(error: Exception) -> str:

@@ -1,11 +1,13 @@
 """Run a scenario in simulated time."""
 
+from pathlib import Path
+
 import msgspec
 from simpy import Environment
 
 from specfleet.fleet.records.metrics.findings import Findings, findings_of
 from specfleet.fleet.records.playback import Playback
-from specfleet.fleet.records.run import Run, make_header, make_run
+from specfleet.fleet.records.run import Run, counted, make_header, make_run, writing_run
 from specfleet.fleet.scenario.names import SimPath
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
@@ -13,6 +15,7 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim.fast.choice import choose_path
 from specfleet.sim.network import Network
 
+Records = bool | str | Path | None
 RECORDED_TOKENS = 10**6  # up to which a simulation keeps its records unasked: some hundred megabytes
 
 
@@ -44,21 +47,26 @@ def simulate(scenario: Scenario, playback: Playback | None = None, path: SimPath
     return msgspec.structs.replace(run, header=header)
 
 
-def simulate_frugally(scenario: Scenario, path: SimPath, records: bool | None) -> tuple[Run, Findings | None]:
-    """Simulate a scenario to its end; return its run, and what metrics need of it if that has no records.
+def simulate_frugally(scenario: Scenario, path: SimPath, records: Records) -> tuple[Run, Findings | None]:
+    """Simulate a scenario to its end; return its run, and what metrics need of it if that does not keep its records.
 
-    - `records`: whether to keep them; None for those of few tokens. The SimPy path always does.
+    - `records`: whether to keep them; None for those of few tokens. The SimPy path always does. A file takes those of
+      more tokens as they come.
     """
     fleet = resolve(scenario)
-    if records is None:
-        records = fleet.workload.requests * fleet.lengths.mean_answer <= RECORDED_TOKENS
+    few = fleet.workload.requests * fleet.lengths.mean_answer <= RECORDED_TOKENS
     chosen = choose_path(fleet, path)
-    if records or chosen != "fast":
+    if chosen != "fast" or records is True or (few and records is not False):
         return simulate(scenario, path=chosen), None
     from specfleet.sim.fast.run import simulate_findings  # noqa: PLC0415 (it imports numba)
 
     header = msgspec.structs.replace(make_header(scenario, fleet, "sim", {}), path="fast")
-    return Run(header, None), simulate_findings(fleet)
+    if not isinstance(records, str | Path):
+        return Run(header, None), simulate_findings(fleet)
+    with writing_run(Path(records)) as file:
+        findings = simulate_findings(fleet, file.take)
+        header = file.end(header)
+    return Run(header, Path(records)), findings
 
 
 def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:
@@ -78,5 +86,5 @@ def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:
 def _compiled(scenario: Scenario, fleet: Fleet) -> Run:
     from specfleet.sim.fast.run import simulate_records  # noqa: PLC0415 (it imports numba)
 
-    table, rows = simulate_records(fleet)
-    return Run(msgspec.structs.replace(make_header(scenario, fleet, "sim", rows), path="fast"), table)
+    table = simulate_records(fleet)
+    return Run(msgspec.structs.replace(make_header(scenario, fleet, "sim", counted(table)), path="fast"), table)

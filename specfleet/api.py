@@ -25,8 +25,8 @@ from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.stations.star import admission_of, route_of
 from specfleet.results import Prediction, ResolvedFleet, Result, Sweep
 from specfleet.sim.predict import predict
+from specfleet.sim.run import Records, simulate_frugally
 from specfleet.sim.run import simulate as simulate_scenario
-from specfleet.sim.run import simulate_frugally
 
 if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does without
     from matplotlib.axes import Axes
@@ -40,22 +40,30 @@ RunGiven = Result | str | Path
 
 
 def simulate(
-    scenario: Given, changes: Changes | None = None, *, path: SimPath = "auto", records: bool | None = None, **keys: Any
+    scenario: Given, changes: Changes | None = None, *, path: SimPath = "auto", records: Records = None, **keys: Any
 ) -> Result:
     """Run a scenario in simulated time.
 
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
     keywords are keys of the scenario, where a dict changes only what it names. `path`: "fast" is a compiled loop for
     stars and serving targets, "simpy" knows everything, and "auto" chooses; the records are the same. `records`:
-    whether the result keeps them; left out, the loop keeps those of up to a million tokens. Raises InputError for bad
-    input, and for "fast" where it does not apply.
+    whether the result keeps them; left out, the loop keeps those of up to a million tokens. A file (Parquet) takes
+    them; beyond a million tokens the loop writes them there as they come, in constant memory. Raises InputError for bad
+    input, and for "fast" where it does not apply; OutputError where the file cannot be written.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
     >>> result.scenario.seed, result.scenario.verifiers.count
     (3, 8)
     """
-    return Result(*simulate_frugally(scenario_of(scenario, changes, **keys), path, records))
+    result = Result(*simulate_frugally(scenario_of(scenario, changes, **keys), path, records))
+    if isinstance(records, str | Path) and result.observed is None:
+        try:
+            result.save(records)
+        except OutputError as error:
+            error.result = result
+            raise
+    return result
 
 
 def play_back(run: RunGiven, parts: Sequence[str] = MECHANISM, changes: Changes | None = None, **keys: Any) -> Result:

@@ -103,7 +103,8 @@ class Result(Shown):
     def title(self) -> str:
         """Say which run this is."""
         header = self.run.header
-        digest = "no records" if self.run.kept is None else f"digest {self.run.digest()}"
+        kept = self.run.kept
+        digest = "no records" if kept is None else f"rows in {kept}" if self.observed else f"digest {self.run.digest()}"
         world, seed = header.engine or header.world, header.scenario.seed
         title = f"{header.scenario.name}, world: {world}, seed {seed}, {digest}"
         played = f"{', '.join(header.played)} of {header.played_of}" if header.played else ""

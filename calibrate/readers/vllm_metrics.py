@@ -126,8 +126,12 @@ def _load(
     busy_share = min(busy_s / time_s, 1.0) if time_s and busy_s else None
     if busy_share is not None and busy_share < MIN_BUSY:
         notes.append(f"requests ran {busy_share:.0%} of the time: means over all of it are lower than under way")
-    hits = count("prefix_cache_hits")
-    cached_share = hits / max(count("prefix_cache_queries"), hits) if hits else 0.0
+    hits, queried = count("prefix_cache_hits"), count("prefix_cache_queries")
+    if hits > queried:
+        raise InputError(
+            f"{origin}: vllm:prefix_cache_hits_total = {hits:g}, of prefix_cache_queries_total = {queried:g}"
+        )
+    cached_share = hits / queried if hits else 0.0
     held = add_up(sample for sample in last if sample.name in KV_SHARES)
     finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
     return Load(

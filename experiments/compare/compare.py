@@ -234,6 +234,7 @@ def summarise(
 def verdict_on(row: ComparedQuantity, ours: str, theirs: str) -> str:
     """Say how far off a row of tokens/s is, beside how far its runs are apart."""
     off = f"tokens/s: {ours} {abs(row.error):.1%} {'above' if row.error > 0 else 'below'} {theirs}"
+    off = f"tokens/s: {ours} and {theirs} are equal" if not row.error else off
     if row.host is None:
         return f"{off}; one run, so that the runs' own spread is unknown"
     where = "within" if abs(row.error) <= row.host.value else "beyond"

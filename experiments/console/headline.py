@@ -17,20 +17,15 @@ UTILITIES = {"utility": "U(x)", "utility_optimum": "optimum U(x*)", "utility_gap
 def headline(metrics: Mapping[str, Metric]) -> dict[str, str]:
     """Return the lines that a run has metrics for, in their fixed order: values with units, by a word for each."""
     priced = ("cost_per_million_tokens", "energy_j_per_token")
+    utilities = [f"{what} {number(metrics[name].value)}" for name, what in UTILITIES.items() if name in metrics]
+    of_target = _of(metrics, "throughput_per_target", "a target", ranged=False)
     parts = {
-        "throughput": [
-            _of(metrics, "throughput", "tokens/s"),
-            _of(metrics, "throughput_per_target", "a target", ranged=False),
-        ],
+        "throughput": [_of(metrics, "throughput", "tokens/s"), of_target],
         "speed": _speed(metrics),
         "waiting": _waiting(metrics),
         "load": [_of(metrics, "load", "% of the time", "drafters work ", factor=100)],
         "acceptance": _acceptance(metrics),
-        "utility": [
-            ", ".join(f"{what} {number(metrics[name].value)}" for name, what in UTILITIES.items() if name in metrics)
-        ]
-        if "utility_gap" in metrics
-        else [],
+        "utility": [", ".join(utilities) if "utility_gap" in metrics else ""],
         "goals": [
             _of(metrics, "slo_attainment", "% of requests meet [slo]", factor=100),
             _of(metrics, "goodput_requests_per_s", "requests/s that do"),

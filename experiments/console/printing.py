@@ -65,10 +65,10 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
         begun_s, printed_s, done = time.monotonic(), -LINE_S, 0
 
         def advance(what: str) -> None:
-            nonlocal printed_s, done
-            bar.update(task, description=printable(f"{title}: {what}" if what else title))
-            bar.advance(task)
+            nonlocal printed_s, done, total
             passed_s, done = time.monotonic() - begun_s, done + 1
+            total = total and max(total, done)  # what is measured once more was not foreseen
+            bar.update(task, advance=1, total=total, description=printable(f"{title}: {what}" if what else title))
             if not screen.is_terminal and what and passed_s - printed_s >= LINE_S:
                 printed_s = passed_s
                 left = f", about {_minutes(passed_s * (total - done + 1) / (done - 1))} left" if done > 1 else ""

@@ -17,14 +17,7 @@ import numpy as np
 
 from specfleet.calibration.run import Bench, bench_of, pass_of
 from specfleet.engine.launch.serve import serve
-from specfleet.experiments.compare.compare import (
-    ComparedQuantity,
-    Comparison,
-    Reruns,
-    compare_metrics,
-    simulated_reruns,
-    summarise,
-)
+from specfleet.experiments.compare import compare
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.demo.cells import TARGETS, DemoEffort, calibration_scenario, in_pass, planned_cells
 from specfleet.experiments.draw import timeline_of
@@ -49,6 +42,7 @@ from specfleet.fleet.times.describe import describe
 from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
 Report = Callable[[str], None]
+Rows = Sequence[compare.ComparedQuantity]
 PAGE, TABLE, CURVES = "report.html", "comparison.json", "throughput-vs-n"
 SIM_SEEDS = 20
 JUDGED = ("rounds_per_s", "throughput")
@@ -60,7 +54,7 @@ OVER_HOST = 1.25  # ... or this many times the difference of two runs
 class DemoResult(msgspec.Struct, frozen=True):
     """The blind predictions against the engine's runs, with their three errors; `lines`: what to print, in order."""
 
-    comparison: Comparison
+    comparison: compare.Comparison
     lines: list[str]
 
 
@@ -95,11 +89,11 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
     measured, rows, rows_of_fit = [], [], []
     for result, fit, (cell, scenario), of_cell in zip(simulated, of_fit, known, runs, strict=True):
         report(f"comparison: {case_text(cell)}")
-        reruns = simulated_reruns(scenario, of_cell)
+        reruns = compare.simulated_reruns(scenario, of_cell)
         measured.append(measured_cell(result, reruns))
-        rows += compare_metrics(cell, result.metrics, reruns)
-        rows_of_fit += compare_metrics(cell, fit.metrics, reruns)
-    comparison, every = summarise(rows, profile.digest()), [run for of_cell in runs for run in of_cell]
+        rows += compare.compare_metrics(cell, result.metrics, reruns)
+        rows_of_fit += compare.compare_metrics(cell, fit.metrics, reruns)
+    comparison, every = compare.summarise(rows, profile.digest()), [run for of_cell in runs for run in of_cell]
     late = list(map(late_starts, every))
     lines = findings(measured, rows, rows_of_fit, late)
     result = DemoResult(comparison, [f"report: {folder / PAGE}", *lines])
@@ -141,7 +135,7 @@ def calibrate_part(bench: Bench, number: int) -> None:
         bench.measure_links()
 
 
-def measured_cell(simulated: CellResult, reruns: Reruns) -> CellResult:
+def measured_cell(simulated: CellResult, reruns: compare.Reruns) -> CellResult:
     """Return a cell as the engine ran it: medians of its runs, between the least and the largest of them."""
     metrics = {}
     for name, metric in reruns.engine[0].items():
@@ -179,10 +173,7 @@ class Errors(NamedTuple):
     host: float
 
 
-def findings(
-    measured: Sequence[CellResult], rows: Sequence[ComparedQuantity], of_fit: Sequence[ComparedQuantity],
-    late: Sequence[float],
-) -> list[str]:  # fmt: skip
+def findings(measured: Sequence[CellResult], rows: Rows, of_fit: Rows, late: Sequence[float]) -> list[str]:
     """Return the lines to print: the knees as measured, throughput in both worlds, errors, a verdict.
 
     - `rows`, `of_fit`: the same quantities, with recorded and with fitted acceptance.
@@ -201,7 +192,7 @@ def findings(
     ]
 
 
-def throughput_lines(rows: Sequence[ComparedQuantity], of_fit: Sequence[ComparedQuantity]) -> Iterator[str]:
+def throughput_lines(rows: Rows, of_fit: Rows) -> Iterator[str]:
     """Yield a line for each kind of targets: its throughput in both worlds, by N."""
     by_name: dict[str, list[str]] = {}
     for row, fit in zip(rows, of_fit, strict=True):
@@ -222,7 +213,7 @@ def verdict(errors: Errors) -> str:
     return f"steady host, and the profile's step times are not those of the runs ({errors.blind:.1%}); {queueing}"
 
 
-def errors_of(rows: Sequence[ComparedQuantity]) -> Errors:
+def errors_of(rows: Rows) -> Errors:
     """Return the means of the absolute errors of the judged rows that were rerun and played back."""
     judged = [(row.parameters, row.mechanism, row.host) for row in rows if row.quantity in JUDGED]
     known = [[error.absolute for error in errors if error] for errors in judged if None not in errors]

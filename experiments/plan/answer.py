@@ -141,7 +141,8 @@ def _row(search: Simulations, fleet: Deployment, is_best: bool) -> Row:
     batching, prompt, answer = resolved.verifiers.batching, resolved.lengths.mean_prompt, resolved.lengths.mean_answer
     tokens_per_s = load.per_s * answer or metrics["throughput"].value
     in_flight = (load.per_s * metrics["latency_s"].value or load.at_once(fleet.replicas)) / fleet.replicas
-    room, limits = batching.kv_blocks * batching.block_size, row_limits(resolved)
+    room = 0 if resolved.verifiers.prefix_cache else batching.kv_blocks * batching.block_size
+    limits = row_limits(resolved)
     limit, most = min(limits.items(), key=itemgetter(1))
     seated = min(in_flight, limits["max_num_seqs"], limits["max_num_batched_tokens"])
     return Row(

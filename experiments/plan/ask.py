@@ -237,10 +237,8 @@ def _title(asked: Asked, loads: Sequence[Load]) -> str:
     prompt, answer = mean_lengths(asked.scenario.workload)
     budget = ", ".join(f"{count} x {kind}" for kind, count in (asked.devices or {}).items())
     what = " or ".join(asked.targets) or f"scenario {asked.scenario.name}"
-    on, at = (
-        f" on {budget}" if budget else "",
-        ", ".join([*(load.text.partition(" ")[0] for load in loads[:-1]), loads[-1].text]),
-    )
+    on = f" on {budget}" if budget else ""
+    at = ", ".join([*(load.text.partition(" ")[0] for load in loads[:-1]), loads[-1].text])
     about_answers = f"answers of {'about ' if asked.serving else ''}{answer:.0f}"
     usual = [key for key in LENGTHS if not any(name.startswith((key, "workload.lengths")) for name in asked.given)]
     has_defaults = usual and not asked.scenario.workload.lengths

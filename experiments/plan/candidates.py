@@ -10,16 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from specfleet.experiments.plan import texts
 from specfleet.experiments.plan.prices import FREE, prices_by_role, read_prices, scenario_cost
-from specfleet.experiments.plan.texts import (
-    LOOKUP,
-    MTP,
-    SYNONYMS,
-    acceptance_at,
-    acceptance_by_drafter,
-    acceptance_notes,
-    read_link,
-)
 from specfleet.fleet.acceptance.models import deepest
 from specfleet.fleet.acceptance.published import Stated, Wanted
 from specfleet.fleet.errors import InputError
@@ -107,12 +99,12 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     on its devices.
     """
     parts = [draft.partition("@") for draft in asked.drafts]
-    drafts = tuple("".join((SYNONYMS.get(model.casefold(), model), *place)) for model, *place in parts)
+    drafts = tuple("".join((texts.SYNONYMS.get(model.casefold(), model), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
-    accepted = acceptance_by_drafter(asked.acceptance, drafts)
+    accepted = texts.acceptance_by_drafter(asked.acceptance, drafts)
     is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
     shared = [model for model in dict.fromkeys(draft.partition("@")[0] for draft in drafts) if model not in accepted]
-    notes = list(acceptance_notes(asked.acceptance, shared if is_shared else ()))
+    notes = list(texts.acceptance_notes(asked.acceptance, shared if is_shared else ()))
     if asked.targets:
         placed, unit, left_out = _placed(asked, accepted)
     else:
@@ -141,8 +133,8 @@ def _without_effect(asked: Asked, made: Sequence[Candidate]) -> Iterator[str]:
 
 def _linked(links: str, candidate: Candidate) -> Iterator[Candidate]:
     """Yield a candidate with each of the links that a user states, if its drafter is elsewhere."""
-    texts = [text.strip() for text in links.split(",")] if links and candidate.method == "apart" else []
-    stated = {text: read_link(text) for text in texts}
+    listed = links.split(",") if links and candidate.method == "apart" else []
+    stated = {text: texts.read_link(text) for text in map(str.strip, listed)}
     for said, link in stated.items():
         name = f"{candidate.name}, link {said}" if len(stated) > 1 else candidate.name
         base = msgspec.structs.replace(candidate.base, link=link)
@@ -193,8 +185,8 @@ def _at(
         profile = estimated_profile(target, drafter)
         if method == "lookup":  # on the host, while the device works
             profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
-        drafted_by = "" if method == "none" else model or LOOKUP
-        of_drafts, source = acceptance_at(drafted_by, accepted, asked.scenario.acceptance, target, drafter)
+        drafted_by = "" if method == "none" else model or texts.LOOKUP
+        of_drafts, source = texts.acceptance_at(drafted_by, accepted, asked.scenario.acceptance, target, drafter)
         base = _base(asked, method, profile, target, of_drafts)
         if not asked.serving and not KV_KEYS & asked.given and succeeds(resolve, base):
             # For one request, which is all: the loop of stars knows no cache.
@@ -222,7 +214,7 @@ def _at(
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:
     """Return a drafter on its target's device, on as many of them as NxDEVICE states; None for prompt lookup."""
     model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
-    shape = None if model == LOOKUP else mtp_of(target.shape) if model == MTP else shape_of(model)
+    shape = None if model == texts.LOOKUP else mtp_of(target.shape) if model == texts.MTP else shape_of(model)
     (kind, count), (own, parallel) = devices_in(text), devices_in(place)
     is_split = bool(where) and where.partition(":")[0] != kind
     if (shape is None or shape.head) and where and (kind != own or (is_split and count != parallel)):
@@ -357,7 +349,7 @@ def _draft_places(asked: Asked) -> Iterator[str]:
     for text in asked.drafts:
         if "@" in text:
             _check_fits(asked, "--draft", text)
-        if "@" in text or asked.devices is None or text in (LOOKUP, MTP) or shape_of(text).head:
+        if "@" in text or asked.devices is None or text in (texts.LOOKUP, texts.MTP) or shape_of(text).head:
             yield text
         else:
             yield from [place for kind in asked.devices if succeeds(placed_of, place := f"{text}@{kind}")] or [text]

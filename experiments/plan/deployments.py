@@ -134,8 +134,10 @@ class Deployment(msgspec.Struct, frozen=True):
     def scenario(self, load: Load, requests: int) -> Scenario:
         """The fleet under a load, as a scenario. Requests go to the targets in turn."""
         replace, base = msgspec.structs.replace, self.candidate.base
-        arrivals, at_once = Poisson(load.per_s) if load.per_s else None, load.at_once(self.replicas)
-        bursts = Gamma(load.per_s, load.burstiness) if load.burstiness != 1 else None
+        talks = self.candidate.base.workload.conversations  # which arrive, and not their turns
+        per_s, at_once = load.per_s / (talks.mean_turns() if talks else 1), load.at_once(self.replicas)
+        arrivals = Poisson(per_s) if per_s else None
+        bursts = Gamma(per_s, load.burstiness) if load.burstiness != 1 else None
         streams = 0 if load.each == 1 else at_once
         stations = self.drafters or min(base.drafters.count, 1)
         depth = base.drafters.depth if base.verifiers.allocate is not None else self.depth or base.drafters.depth

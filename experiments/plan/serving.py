@@ -9,10 +9,12 @@ value analysis where times vary. Equations are approximate: they choose what is 
 import math
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.fleet.stations.star import StarInputs, star_inputs
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.approximate import rounds_per_s
@@ -90,7 +92,7 @@ class Rounds:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet, self.context = fleet, fleet.lengths.middle
-        self.prompt, self.answer = fleet.lengths.mean_prompt, fleet.lengths.mean_answer
+        self.prompt, self.answer = _computed_tokens(fleet), fleet.lengths.mean_answer
         self.drafts = fleet.drafters.count > 0 or fleet.verifiers.drafts is not None
         self.is_apart = self.drafts and fleet.verifiers.drafts is None
         self.depth = fleet.drafters.depth if self.drafts else 0
@@ -166,13 +168,27 @@ def _more_s(step: StepTime, tokens: int, context: float, rows: int) -> float:
     return step.mean_s(tokens, context, rows, tokens * (rows - 1)) - step.mean_s(tokens, context)
 
 
+def _computed_tokens(fleet: Fleet) -> float:
+    """Return the tokens of a mean prompt that a target computes; its prefix cache has what came before, but for the
+    last block's half and the blocks that a head needs."""
+    prompt, verifiers = fleet.lengths.mean_prompt, fleet.verifiers
+    if not verifiers.prefix_cache:
+        return prompt
+    of_its_own = msgspec.structs.replace(fleet.workload, shared=None, conversations=None)
+    blocks = 0.5 + (verifiers.drafts.again if verifiers.drafts else 0)
+    return min(prompt, mean_lengths(of_its_own)[0] + blocks * verifiers.batching.block_size)
+
+
 def row_limits(fleet: Fleet) -> dict[str, float]:
     """Return the requests in flight at which each limit of a target's rows is reached."""
-    batching = fleet.verifiers.batching
+    batching, shared = fleet.verifiers.batching, fleet.workload.shared
     depth = fleet.drafters.depth if fleet.drafters.count or fleet.verifiers.drafts is not None else 0
-    room = batching.kv_blocks * batching.block_size
+    room, row = batching.kv_blocks * batching.block_size, fleet.lengths.middle + batching.lookahead
+    rows = room / row if room else math.inf
+    if room and fleet.verifiers.prefix_cache and shared:  # each beginning is there once
+        rows = max(rows, (room - shared.groups * shared.tokens) / (row - shared.tokens))
     return {
-        "the KV cache": room / (fleet.lengths.middle + batching.lookahead) if room else math.inf,
+        "the KV cache": rows,
         "max_num_seqs": float(batching.max_num_seqs),
         "max_num_batched_tokens": batching.max_num_batched_tokens / (1 + depth + batching.slots),
     }

@@ -5,16 +5,15 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from scipy.special import stdtrit
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.glossary import meanings
+from specfleet.fleet.records.metrics.intervals import student_t_interval
 from specfleet.fleet.records.metrics.measure import assess
 from specfleet.fleet.records.metrics.window import possible, with_percentiles
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim.run import observe
 
-CONFIDENCE = 0.95
 INDIFFERENT = 0.01  # what is worse by less, as a share, is as good
 
 Values = dict[str, float]
@@ -56,23 +55,14 @@ class Sample(msgspec.Struct, frozen=True):
     def interval(self, metric: str) -> Interval:
         """Return a metric's mean, and the 95 % interval of one more run; of a single run, nothing around it."""
         mean, runs = self.mean(metric), len(self.trials)
-        half = half_width(self.values(metric)) * math.sqrt(runs + 1) if runs > 1 else 0.0
+        low, high = student_t_interval(self.values(metric))
+        half = (high - low) / 2 * math.sqrt(runs + 1) if runs > 1 else 0.0
         meaning = meanings().get(metric)
         unit = "" if meaning is None else meaning.unit
         return Interval(mean, *possible((mean - half, mean + half), mean, self.values(metric), unit))
 
 
-def half_width(values: Sequence[float]) -> float:
-    """Half of Student's 95 % interval of a mean; NaN for fewer than two values."""
-    if len(values) < 2:
-        return math.nan
-    return (
-        float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    )
-
-
 def gap_between(theirs: Sequence[float], ours: Sequence[float]) -> Interval:
     """Return by which share values are larger than those of the same seeds."""
     shares = [value / base - 1 for value, base in zip(theirs, ours, strict=False)]
-    mean, half = float(np.mean(shares)), half_width(shares)
-    return Interval(mean, mean - half, mean + half)
+    return Interval(float(np.mean(shares)), *student_t_interval(shares))

@@ -34,12 +34,8 @@ function compute(of, isBlock = false) {
   const idle = Math.max(0, Z - (N - 1) * S), T = N * S + idle;
   return {
     N_full: fullFrom(S, Z), N_max: gainsUpTo(S, Z, committed, of.plain_s), N, S_s: S, Z_s: Z,
-    regime: isFull(N, S, Z) ? "fully-loaded" : "under-loaded",
     iteration_s: T, idle_s: idle, wait_s: Math.max(0, N * S - (S + Z)), load: N * S / T,
-    rounds_per_s: N / T, rounds_per_s_per_target: 1 / T, plateau_ratio: 1 + Z / S,
-    acceptance_length: accepted, mean_acceptance_length: committed,
-    throughput: { with_bonus: committed * N / T, without_bonus: accepted * N / T },
-    throughput_per_target: { with_bonus: committed / T, without_bonus: accepted / T },
+    mean_acceptance_length: committed, throughput: { with_bonus: committed * N / T },
   };
 }
 

@@ -10,18 +10,8 @@ from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.draw import plan_of, read_plan, timeline_of
 from specfleet.experiments.plan.answer import Plan, Reached, Row
 from specfleet.experiments.plan.lines import GIVEN
+from specfleet.experiments.report import tables
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
-from specfleet.experiments.report.tables import (
-    clipped,
-    facts_grid,
-    known_as,
-    label_in,
-    metrics_grid,
-    profile_grid,
-    run_grid,
-    scenario_grids,
-    warned,
-)
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.figure import sweep_figure, text_of
 from specfleet.experiments.sweep.findings import findings
@@ -78,9 +68,10 @@ def plan_page(plan: Plan) -> ReportPage:
         note = f"For depth {plan.rule.depth}, and one request at a time at each target."
         grids.append(Grid("StarSD's numbers of targets", ("quantity", "value", "unit", "label"), rule, note))
     if plan.scenario is not None:
-        grids += scenario_grids(resolve(plan.scenario), plan.scenario, "The chosen fleet.")
-    grids.append(facts_grid({"fleets simulated": str(len(plan.rows)), "step times": plan.basis, "costs in": plan.unit}))
-    sources = f"Simulated; step times are {plan.basis}, acceptance as given.{warned(plan.basis)}"
+        grids += tables.scenario_grids(resolve(plan.scenario), plan.scenario, "The chosen fleet.")
+    facts = {"fleets simulated": str(len(plan.rows)), "step times": plan.basis, "costs in": plan.unit}
+    grids.append(tables.facts_grid(facts))
+    sources = f"Simulated; step times are {plan.basis}, acceptance as given.{tables.warned(plan.basis)}"
     lines, served = list(answers(plan.lines)), lambda line: line[0].startswith("serve at ")
     tasks = ("Start a target with vLLM", "Start a target with SGLang")[: len(plan.commands) - 1]
     named = zip((*tasks, f"Measure that target at its share of {plan.loads[0]}"), plan.commands, strict=False)
@@ -143,16 +134,16 @@ def run_page(run: Run) -> ReportPage:
     """Return the page of a run, simulated or measured."""
     header, fleet = run.header, run.header.fleet
     metrics, overload = assess(run)
-    label = label_in(header.world, header.replayed)
+    label = tables.label_in(header.world, header.replayed)
     answer = list(headline(metrics).items())
     if overload is not None:
         answer.insert(0, ("overload", f"{overload.line()}: no steady state, no intervals"))
-    grids = [metrics_grid(metrics, label), _targets(run, label)]
-    grids += [*scenario_grids(fleet, header.scenario), run_grid(header, run.digest())]
+    grids = [tables.metrics_grid(metrics, label), _targets(run, label)]
+    grids += [*tables.scenario_grids(fleet, header.scenario, world=header.world), tables.run_grid(header, run.digest())]
     targets, drafters = fleet.verifiers.count, fleet.drafters.count
     counts = f"{targets} target{'s' * (targets != 1)}, {drafters} drafter{'s' * (drafters != 1)}"
     title = f"{header.scenario.name}: {counts}"
-    sources, has_drafts = known_as(label, fleet.basis), bool((steps_of(run.frame()).kind == "draft").any())
+    sources, has_drafts = tables.known_as(label, fleet.basis), bool((steps_of(run.frame()).kind == "draft").any())
     figures = (timeline_of(run, most=MAX_LANES),) if has_drafts else ()
     first, rest = sentences(answer)
     return ReportPage(title, f"a {label} run", rest, sources, figures, tuple(grids), first)
@@ -189,10 +180,10 @@ def demo_page(
         "Error: of the simulation from the profile alone. Beta-geometric: the same with a fit to its acceptance. "
         "Mechanism: what remains with each run's own steps and acceptance. Rerun: how far two runs of the cell differ."
     )
-    grids = (Grid("Every quantity of every cell", headings, rows, note), profile_grid(profile), facts_grid(facts))
-    answer = tuple(answers(line.strip() for line in lines))
+    errors = Grid("Every quantity of every cell", headings, rows, note)
+    grids = (errors, tables.profile_grid(profile), tables.facts_grid(facts))
     sources = "Measured by the engine on this host, and simulated from a profile that was calibrated here."
-    first, rest = sentences(answer)
+    first, rest = sentences(tuple(answers(lines)))
     return ReportPage("Demo: one drafter, N targets", "a demo", rest, sources, tuple(figures), grids, first)
 
 
@@ -205,7 +196,7 @@ def sweep_page(name: str, scenario: Scenario, cells: Sequence[CellResult]) -> Re
     fleet, keys = resolve(scenario), list(dict.fromkeys(key for cell in cells for key in cell.cell))
     world, seeds = cells[0].world, cells[0].seeds
     basis = ", ".join(dict.fromkeys(cell.basis for cell in cells if cell.basis))
-    label = label_in(world, fleet.replayed)
+    label = tables.label_in(world, fleet.replayed)
     note = f"Of the first cell; {', '.join(keys)} {'vary' if len(keys) > 1 else 'varies'}."
     facts = {
         "cells": str(len(cells)),
@@ -216,10 +207,9 @@ def sweep_page(name: str, scenario: Scenario, cells: Sequence[CellResult]) -> Re
         "digests of the cells' scenarios": ", ".join(cell.scenario_digest for cell in cells[:12]),
     }
     over = f" over {seeds} seeds" if seeds > 1 else ""
-    sources = f"{known_as(label, basis)} Ranges are 95 % intervals{over}."
-    grids = (_cells(cells, keys, label), *scenario_grids(fleet, scenario, note), facts_grid(facts))
-    answer = tuple(answers(_answer(cells)))
-    first, rest = sentences(answer)
+    sources = f"{tables.known_as(label, basis)} Ranges are 95 % intervals{over}."
+    grids = (_cells(cells, keys, label), *tables.scenario_grids(fleet, scenario, note, world), tables.facts_grid(facts))
+    first, rest = sentences(tuple(answers(_answer(cells))))
     return ReportPage(f"Sweep {name}", "a sweep", rest, sources, _curves(cells, keys), grids, first)
 
 
@@ -253,7 +243,7 @@ def _cells(cells: Sequence[CellResult], keys: Sequence[str], label: str) -> Grid
     names = [name for name in TABLED if name in units]
     rows = [
         (*(float(value) if isinstance(value := cell.cell.get(key), (int, float)) else _text(cell, key) for key in keys),
-         *(clipped(metrics[name].value, units[name]) if name in metrics else None for name in names), label)
+         *(tables.clipped(metrics[name].value, units[name]) if name in metrics else None for name in names), label)
         for cell, metrics in zip(cells, every, strict=True)
     ]  # fmt: skip
     headings = (*keys, *(f"{name}, {units[name]}" for name in names), "label")

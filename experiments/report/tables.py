@@ -20,6 +20,7 @@ from specfleet.fleet.times.labels import label_of, warning_of
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
+OF_ENGINE = ("precision", "model")  # keys that only the engine reads
 FEW = 8  # numbers of a list that are shown one by one
 
 
@@ -63,11 +64,12 @@ def clipped(value: float, unit: str) -> float:
     return min(value, 1.0) if unit.startswith("share") else value
 
 
-def scenario_grids(fleet: Fleet, scenario: Scenario, note: str = "") -> list[Grid]:
-    """Return the resolved scenario and the numbers of each of its profiles."""
+def scenario_grids(fleet: Fleet, scenario: Scenario, note: str = "", world: str = "sim") -> list[Grid]:
+    """Return the resolved scenario, as far as its world reads it, and the numbers of each of its profiles."""
     all_profiles = (shared_profile(scenario), *known_profiles(scenario))
     profiles = {profile.digest(): profile for profile in all_profiles if profile is not None}
-    resolved = Grid("The resolved scenario", ("where", "what", "value"), list(describe_fleet(fleet)), note)
+    rows = [row for row in describe_fleet(fleet) if world == "engine" or row[1] not in OF_ENGINE]
+    resolved = Grid("The resolved scenario", ("where", "what", "value"), rows, note)
     return [resolved, *map(profile_grid, profiles.values())]
 
 
@@ -90,8 +92,7 @@ def _numbers(content: Mapping[str, Any], profile: HardwareProfile, calibrated: b
             source = next((text for key, text in profile.sources.items() if name.startswith(f"{key}.")), "")
         origin = source or (f"calibrated, profile {profile.digest()}" if calibrated else "no source is given")
         label = "fitted" if calibrated else label_of(source) if source else "assumed"
-        shown = value if isinstance(value, (int, float)) else _list(value)
-        yield name, float(shown) if isinstance(shown, (int, float)) else shown, label, origin
+        yield name, float(value) if isinstance(value, (int, float)) else _list(value), label, origin
 
 
 def _list(values: Any) -> str:

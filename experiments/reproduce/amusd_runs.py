@@ -72,18 +72,14 @@ class AmusdRun(msgspec.Struct, frozen=True, kw_only=True):
         return max(beside_s, 0.0) / len(self.verify_times)
 
     @property
-    def interval_s(self) -> float:
-        """Time between two looks of the monitor of the GPUs."""
-        return float(np.median(np.diff([look.timestamp for look in self.gpustats])))
-
-    @property
     def monitor_delay_s(self) -> tuple[float, float]:
         """Bounds of how long after the run's clock its monitor's clock began.
 
         The monitor looks once an interval until the run ends; what the total is longer than that, its start takes.
         """
-        after_s = self.total_time - self.gpustats[-1].timestamp
-        return after_s - self.interval_s, after_s
+        looks_s = [look.timestamp for look in self.gpustats]
+        after_s = self.total_time - looks_s[-1]
+        return after_s - float(np.median(np.diff(looks_s))), after_s
 
     def power_w(self, gpu: int) -> float:
         """Mean power of a GPU over the run."""

@@ -7,7 +7,7 @@ request waits.
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,11 +25,8 @@ WINDOW, MAX_PROMPT_TOKENS = 32, 1024  # defaults of the authors' program, which 
 CUT_SHORTER = 640  # tokens: set so that P90 at B = 4 and P99 at B = 8 have the order of table 3; medians then have not
 
 
-class AnswerLengths(NamedTuple):
-    """Quantiles of the answers' lengths: levels from 0 to 1, and tokens at each; linear between."""
-
-    levels: tuple[float, ...]
-    tokens: tuple[float, ...]
+Quantiles = tuple[tuple[float, ...], tuple[float, ...]]
+"""Of the answers' lengths: levels from 0 to 1, and tokens at each; linear between."""
 
 
 def evenly(number: int) -> Any:
@@ -48,17 +45,17 @@ def turn_tokens(most: int) -> list[int]:
     return cut
 
 
-def write_lengths(path: Path, requests: int, answers: AnswerLengths, seed: int, most: int) -> None:
+def write_lengths(path: Path, requests: int, answers: Quantiles, seed: int, most: int) -> None:
     """Write a file for `workload.lengths`: turns of at most `most` tokens and answers, each in a random order."""
     rng = np.random.default_rng(seed)
     prompts = np.resize(rng.permutation(turn_tokens(most)), requests)
-    lengths = np.interp(rng.permutation(evenly(requests)), answers.levels, answers.tokens).round().astype(int)
+    lengths = np.interp(rng.permutation(evenly(requests)), *answers).round().astype(int)
     pairs = zip(prompts, np.maximum(lengths, 1), strict=True)
     rows = "".join(f"{prompt},{answer}\n" for prompt, answer in pairs)
     write_file(path, f"num_prefill_tokens,num_decode_tokens\n{rows}".encode())
 
 
-def answers_of_table_3() -> AnswerLengths:
+def answers_of_table_3() -> Quantiles:
     """Return how long answers are: as EqSpec's latencies at batch size 1 spread, where no request waits.
 
     Their mean is that of table 2.
@@ -68,7 +65,7 @@ def answers_of_table_3() -> AnswerLengths:
     levels, latencies_s = (*levels, 1.0), (*latencies_s, longest_s)
     mean_s = float(np.mean(np.interp(evenly(1000), levels, latencies_s)))
     mean = (model.fitted().low + model.fitted().high) / 2
-    return AnswerLengths(levels, tuple(mean * latency_s / mean_s for latency_s in latencies_s))
+    return levels, tuple(mean * latency_s / mean_s for latency_s in latencies_s)
 
 
 def run_turns(rows: dict[str, Any], seed: int, most_prompt_tokens: int = MAX_PROMPT_TOKENS) -> Run:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from specfleet.experiments.jobs import ALL, Workers, kept_file, read_shard, side_by_side
+from specfleet.experiments.jobs import kept_file, read_shard, side_by_side
 from specfleet.experiments.reproduce import REPRODUCTIONS
 from specfleet.experiments.reproduce.rows import PaperRow, Reproduction, in_parts, score_of
 from specfleet.fleet.errors import InputError
@@ -45,14 +45,26 @@ def reproduce(
     >>> specfleet.reproduce("starsd-fig6").frame().columns[0]
     'quantity'
     """
-    if name == EVERY:
-        return every(trace, report, Path(out) if out else None, cluster or 1, read_shard(shard, out))
-    if name not in REPRODUCTIONS:
-        allowed = ", ".join((*REPRODUCTIONS, EVERY))
-        raise InputError(f"reproduce {shortened(name, quoted=False)}: unknown; allowed: {allowed}")
-    if out or cluster or shard:
-        raise InputError(f"reproduce {name}: only {EVERY} has --out, --cluster and --shard")
-    return made(name, trace)
+    if name not in (allowed := (*REPRODUCTIONS, EVERY)):
+        raise InputError(f"reproduce {shortened(name, quoted=False)}: unknown; allowed: {', '.join(allowed)}")
+    if name != EVERY:
+        if out or cluster or shard:
+            raise InputError(f"reproduce {name}: only {EVERY} has --out, --cluster and --shard")
+        return made(name, trace)
+    by_paper: dict[str, list[PaperRow]] = {}
+    chosen = list(names(trace))[read_shard(shard, out)]
+    read = sha256(Path(trace).read_bytes()).hexdigest() if trace else ""
+    files = [kept_file(Path(out), f"{name} {read}") for name in chosen] if out else []
+    made_ones = side_by_side(made, [(name, trace) for name in chosen], cluster or 1, files, Reproduction)
+    for title, reproduction in zip(chosen, made_ones, strict=True):
+        report(title)
+        rows = [msgspec.structs.replace(row, case={"of": title, **row.case}) for row in reproduction.rows]
+        by_paper.setdefault(PAPERS[title.partition("-")[0]], []).extend(rows)
+    notes = ["what each reproduction assumes stands beside its own rows: specfleet reproduce NAME"]
+    notes += [f"left out without {need}: {name}" for name, need in lacking(trace).items()]
+    whole = in_parts(EVERY, by_paper, notes)
+    counted = [row for row in whole.rows if not row.case["of"].startswith(ADDED)]
+    return msgspec.structs.replace(whole, parts=whole.parts | {FIRST: score_of(counted)})
 
 
 def made(name: str, trace: str | Path | None = None) -> Reproduction:
@@ -64,30 +76,6 @@ def made(name: str, trace: str | Path | None = None) -> Reproduction:
     return REPRODUCTIONS[name](Path(trace))
 
 
-def every(
-    trace: str | Path | None = None,
-    report: Callable[[str], None] = lambda _name: None,
-    folder: Path | None = None,
-    workers: Workers = 1,
-    shard: slice = ALL,
-) -> Reproduction:
-    """Run every reproduction, as far as the inputs allow; `parts` are the papers, the others are as in `reproduce`."""
-    by_paper: dict[str, list[PaperRow]] = {}
-    chosen, read = list(names(trace))[shard], sha256(Path(trace).read_bytes()).hexdigest() if trace else ""
-    files = [kept_file(folder, f"{name} {read}") for name in chosen] if folder else []
-    made_ones = side_by_side(made, [(name, trace) for name in chosen], workers, files, Reproduction)
-    for name, reproduction in zip(chosen, made_ones, strict=True):
-        report(name)
-        by_paper.setdefault(PAPERS[name.partition("-")[0]], []).extend(
-            msgspec.structs.replace(row, case={"of": name, **row.case}) for row in reproduction.rows
-        )
-    notes = ["what each reproduction assumes stands beside its own rows: specfleet reproduce NAME"]
-    notes += [f"left out without {need}: {name}" for name, need in lacking(trace).items()]
-    whole = in_parts(EVERY, by_paper, notes)
-    counted = [row for row in whole.rows if not row.case["of"].startswith(ADDED)]
-    return msgspec.structs.replace(whole, parts=whole.parts | {FIRST: score_of(counted)})
-
-
 def names(trace: str | Path | None = None) -> Iterator[str]:
     """Yield the reproductions that can run with these inputs."""
     return (name for name in REPRODUCTIONS if name not in lacking(trace))
@@ -95,10 +83,6 @@ def names(trace: str | Path | None = None) -> Iterator[str]:
 
 def lacking(trace: str | Path | None = None) -> dict[str, str]:
     """Return the reproductions that cannot run here, with what they need."""
-    needs = {NEEDS_TRACE: ("--trace FILE", trace is not None), NEEDS_ENGINE: ("specfleet[engine]", has_engine())}
+    has_engine = find_spec("torch") is not None
+    needs = {NEEDS_TRACE: ("--trace FILE", trace is not None), NEEDS_ENGINE: ("specfleet[engine]", has_engine)}
     return {name: need for name, (need, is_there) in needs.items() if not is_there}
-
-
-def has_engine() -> bool:
-    """Whether the engine's packages are installed."""
-    return find_spec("torch") is not None

@@ -85,11 +85,8 @@ def analytic_values(scenario: Scenario) -> dict[str, float]:
         prediction, inputs = predict_fleet(fleet), star_inputs(fleet)
     except InputError:  # no star, or a scenario for the engine alone, without a profile
         return {}
-    values: dict[str, float] = {
-        "throughput": prediction.throughput.with_bonus,
-        "throughput_per_target": prediction.throughput_per_target.with_bonus,
-        "N_full": prediction.N_full,
-        "N_max": prediction.N_max,
-        "standalone_tokens_per_s": math.inf if prediction.targets else inputs.standalone_tokens_per_s,
-    }
-    return {name: float(value) for name, value in values.items() if math.isfinite(value)}
+    whole, of_target = prediction.throughput.with_bonus, prediction.throughput_per_target.with_bonus
+    standalone = math.inf if prediction.targets else inputs.standalone_tokens_per_s
+    most = prediction.N_max if math.isfinite(inputs.standalone_tokens_per_s) else math.nan
+    values = zip(ANALYTIC, (whole, of_target, prediction.N_full, most, standalone), strict=True)
+    return {name: float(value) for name, value in values if math.isfinite(value)}

@@ -21,7 +21,8 @@ FULL = 0.98  # share of a plateau from which a drafter counts as full; its load 
 def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[str]:
     """Return lines on the best cell by a metric; none for fewer than two cells that have it.
 
-    Of times, power, energy and costs the least is best, of others the largest. InputError for what is no metric.
+    Where a number alone varies, the smallest that chance does not tell from the best comes first. Of times, power,
+    energy and costs the least is best, of others the largest. InputError for what is no metric.
     """
     known = meanings()
     if quantity not in known:
@@ -35,8 +36,17 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
     lines = [f"best {quantity}: {case_text(best.cell)}, {number(top.value)} {top.unit} ({interval(top)})"]
     level = [cell for cell, metric in having if cell is not best and is_level(metric, top)]
     if level:
+        smallest = min([best, *level], key=_only_number)
+        if _only_number(smallest) < _only_number(best):
+            lines.insert(0, f"smallest within chance of the best {quantity}: {case_text(smallest.cell)}")
         lines.append(f"level with it within chance: {cells_text(level)}")
     return [*lines, *knees([cell for cell, _ in having])]
+
+
+def _only_number(cell: CellResult) -> float:
+    """Return a cell's value of the only key, as far as that is a number; NaN for others."""
+    value = next(iter(cell.cell.values())) if len(cell.cell) == 1 else None
+    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def knees(cells: Sequence[CellResult]) -> list[str]:
@@ -47,10 +57,11 @@ def knees(cells: Sequence[CellResult]) -> list[str]:
         sets.setdefault(case_text({key: value for key, value in cell.cell.items() if key != COUNT}), []).append(cell)
     lines = []
     for others, star in sets.items():
-        N_full, N_max = (f"{star[-1].analytic[name]:g}" for name in ("N_full", "N_max"))
+        N_full, N_max = (star[-1].analytic.get(name) for name in ("N_full", "N_max"))
         where = f", {others}" if others else ""
         full, most = as_run(star) if len(star) > 1 and all(ROUNDS in cell.metrics for cell in star) else ("", "")
-        lines.append(f"knee{where}: N_full = {N_full} by equation (12){full}; N_max = {N_max} by the equations{most}")
+        said = "N_max: not known (no decode time)" if N_max is None else f"N_max = {N_max:g} by the equations{most}"
+        lines.append(f"knee{where}: N_full = {N_full:g} by equation (12){full}; {said}")
     return lines
 
 

@@ -64,6 +64,8 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
     shown = shortened(text, quoted=False)
     if not key or not separator or not values:
         raise InputError(f"--vary {shown}: write KEY=FIRST:LAST[:STEP] or KEY=A,B,C, for example verifiers.count=1:16")
+    if ends := re.fullmatch(r"(\d+)\s*-\s*(\d+)", values):
+        raise InputError(f"--vary {shown}: write {ends[1]}:{ends[2]}, or single values as A,B,C")
     if re.fullmatch(RANGE, values):
         first, last, *steps = map(int, values.split(":"))
         step = steps[0] if steps else 1
@@ -92,16 +94,15 @@ def vary_of(vary: Vary, stated: Iterable[str] = ()) -> dict[str, list[Any]]:
         if twice:
             raise InputError(f"--vary {twice[0]}: stands twice; give all its values at once, {twice[0]}=A,B,C")
         vary = dict(pairs)
+    axes = dict[str, list[Any]]()
     for key, values in vary.items():
         if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
             raise InputError(f"vary: {key} = {values!r}: needs a list of values")
-    axes: dict[str, list[Any]] = {key: plain(list(values)) for key, values in vary.items()}
-    for key, listed in axes.items():
-        if not listed:
+        axes[key] = plain(list(values))
+        if not axes[key]:
             raise InputError(f"vary: {key} = []: needs one value or more")
-    for key in stated:
-        if key in axes:
-            raise InputError(f"--set {key}: --vary gives its values; leave one of them out")
+    if both := [key for key in stated if key in axes]:
+        raise InputError(f"--set {both[0]}: --vary gives its values; leave one of them out")
     return axes
 
 
@@ -177,7 +178,7 @@ def _run_missing(
     folder: Path | None,
     workers: Workers,
     done: Callable[[CellResult], None],
-    tables: bool = True,
+    tables: bool,
 ) -> None:
     """Run cells, given by their places, and add their results; a folder keeps each and the table, also if stopped."""
     tabled, running, places = 0, as_finished(run_cell, arguments.values(), workers), list(arguments)
@@ -187,7 +188,7 @@ def _run_missing(
                 with deferred():  # what is kept is counted, too
                     results[places[number]] = result
                     if folder:
-                        write_json(_sealed(result), cell_file(folder, result.cell))
+                        write_json(result, cell_file(folder, result.cell))
                         if tables and len(results) - tabled >= TABLED_SHARE * len(results):
                             _keep_table(folder, results)
                             tabled = len(results)
@@ -200,7 +201,7 @@ def _run_missing(
 def _earlier(folder: Path, record: SweepRecord, cell: Cell, scenario: Scenario) -> dict[tuple[str, str], CellResult]:
     """Return what a folder keeps of earlier sweeps and this one leaves out, by file and digest.
 
-    As far as the scenarios are this one's with other values of its varied keys; says how many are not.
+    As far as the scenarios are this one's with other values of its varied keys; says how many are no longer shown.
     """
     if not is_file(folder / RECORD):
         return {}
@@ -214,7 +215,8 @@ def _earlier(folder: Path, record: SweepRecord, cell: Cell, scenario: Scenario) 
             if same and resume_digest(change_scenario(scenario, result.cell)) == entry[1]:
                 alike[entry] = result
     if len(alike) < len(others):
-        LOG.warning("%s: %d cells of another sweep leave its summary", folder, len(others) - len(alike))
+        text = "%s: summary and figures now show these cells; %d of an earlier sweep stay in cells/"
+        LOG.warning(text, folder, len(others) - len(alike))
     return alike
 
 
@@ -302,23 +304,10 @@ def shown(cell: Cell) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, (dict, list)) else value for key, value in cell.items()}
 
 
-def _sealed(result: CellResult) -> dict[str, Any]:
-    """Return the content of a cell's file: the result as JSON has it, with a fingerprint of itself."""
-    content = msgspec.json.decode(msgspec.json.encode(result))
-    return {**content, "digest": _digest(content)}
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    """Return the fingerprint of a cell's content; a damaged cell runs again."""
-    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:16]
-
-
 def _read(path: Path) -> CellResult | None:
     """Return the result that a file keeps; None where there is none, or it is damaged."""
     try:
         content = read_json(path)
-        if content.pop("digest") != _digest(content):
-            return None
         return msgspec.convert(content | {"metrics": with_missing(content["metrics"])}, CellResult)
     except (InputError, ValueError, KeyError, TypeError, AttributeError):
         return None

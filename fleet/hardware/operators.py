@@ -9,30 +9,19 @@ import csv
 from io import StringIO
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, all_reduce_s, distinct_experts
 from specfleet.fleet.hardware.tables import Floats, Measured
 from specfleet.fleet.inputs.text import read_text
-from specfleet.fleet.times.roofline import AttentionTime, Roofline
+from specfleet.fleet.times.grid import Grid
+from specfleet.fleet.times.roofline import Roofline
 
 NORMS = {"layernorm": 2}  # operators of a layer that a table has once
 ONCE = ("embedding", "final_layernorm")  # operators of a step
 SIZES = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
-REWEIGHTED = 20  # times, for the least absolute errors
-SMALL = 0.02  # an error below which a weight no longer grows
 BEYOND = 64  # times the longest step of the tables, to which times grow in proportion
-
-
-class Attention(msgspec.Struct, frozen=True):
-    """Attention of a layer, in seconds: a launch, a decoding row, a token read, and a pair of tokens."""
-
-    launch_s: float
-    row_s: float
-    read_s: float
-    pair_s: float
 
 
 def passes_of(placed: Placed) -> tuple[Roofline, Roofline]:
@@ -50,38 +39,40 @@ def passes_of(placed: Placed) -> tuple[Roofline, Roofline]:
     dense, scored = (by_operator(folder / f"{name}.csv") for name in ("dense", "per_sequence"))
     if absent := {"qkv_proj", "o_proj", *(() if shape.experts else ("gate_up_proj", "down_proj"))} - dense.keys():
         raise InputError(f"{folder / 'dense.csv'}: has no {', '.join(sorted(absent))}")
-    attention = attention_of(folder / "attention.csv")
+    of_rows, of_chunks = attention_in(folder / "attention.csv", shape.layers)
     fed = np.array(dense["o_proj"].tokens)
     layer_s = sum(NORMS.get(name, 1) * table.at(fed) for name, table in dense.items() if name not in ONCE)
     reduced_s = np.array([2 * all_reduce_s(placed, tokens * shape.hidden) for tokens in fed])
     experts_s = experts_in(folder / "moe.csv", placed).at(fed) if shape.experts else 0.0
-    pass_s = shape.layers * (layer_s + attention.launch_s + reduced_s + experts_s)
+    pass_s = shape.layers * (layer_s + reduced_s + experts_s)
     pass_s += sum(table.at(fed) for name, table in dense.items() if name in ONCE)
 
-    def roofline(logits: Floats) -> Roofline:
+    def roofline(logits: Floats, attention: tuple[Grid, ...]) -> Roofline:
         gathered_s = np.array([all_reduce_s(placed, rows * shape.head_outputs / placed.parallel) for rows in logits])
         scored_s = sum(table.at(logits) for table in scored.values())
-        rows_s = shape.layers * attention.row_s * logits
-        times_s = np.maximum.accumulate(pass_s + scored_s + gathered_s + rows_s)
+        times_s = np.maximum.accumulate(pass_s + scored_s + gathered_s)
         knots = (*fed.astype(int).tolist(), BEYOND * int(fed[-1]))
-        read_s, pair_s = shape.layers * attention.read_s, shape.layers * attention.pair_s
-        return Roofline(knots, (*times_s.tolist(), BEYOND * float(times_s[-1])), (AttentionTime(read_s, pair_s),), 1.0)
+        return Roofline(knots, (*times_s.tolist(), BEYOND * float(times_s[-1])), measured=attention)
 
-    return roofline(fed), roofline(np.ones_like(fed))
+    return roofline(fed, of_rows), roofline(np.ones_like(fed), of_chunks)
 
 
-def attention_of(file: Path) -> Attention:
-    """Fit the attention of decoding rows alone, and of chunks alone, at the least relative errors."""
-    table = _columns(file, (*SIZES, "time_us"))
-    chunk, before, rows, context, time_us = (table[name] for name in table)
-    pairs = chunk * (before + (chunk + 1) / 2) + rows * (context + 1)
-    terms = np.stack([np.ones_like(rows), rows, rows * (context + 1) + before * (chunk > 0) + chunk, pairs], axis=1)
-    alone = (chunk == 0) | (rows == 0)
-    relative, weights = terms[alone] / time_us[alone, None], np.ones(int(alone.sum()))
-    for _ in range(REWEIGHTED):
-        found = np.linalg.lstsq(relative * weights[:, None], weights, rcond=None)[0]
-        weights = 1 / np.sqrt(np.abs(relative @ found - 1) + SMALL)
-    return Attention(*(max(float(time_us), 0.0) / 1e6 for time_us in found))
+def attention_in(file: Path, layers: int) -> tuple[tuple[Grid, ...], tuple[Grid, ...]]:
+    """Return the attention of so many layers: of decoding rows, also beside a chunk, and of chunks."""
+    *columns, time_us = _columns(file, (*SIZES, "time_us")).values()
+    sizes = np.stack(columns)
+    common = (np.frexp(sizes)[0] % 0.5 == 0).all(axis=0)  # powers of two: some tables have a second, finer grid
+
+    def grid(chunks: bool, rows: bool) -> Grid:
+        used = common & ((sizes[0] > 0) == chunks) & ((sizes[2] > 0) == rows)
+        picked, times_s = sizes[0 if chunks else 2 : 4 if rows else 2, used], (time_us[used] / 1e6).round(12)
+        order, axes = np.lexsort(picked[::-1]), [np.unique(axis) for axis in picked]
+        whole = np.stack(np.meshgrid(*axes, indexing="ij")).reshape(len(axes), -1)
+        if not np.array_equal(picked[:, order], whole) or min(map(len, axes)) < 2 or not (times_s > 0).all():
+            raise InputError(f"{file}: needs a time above 0 at all combinations of its sizes that are powers of two")
+        return Grid(tuple(tuple(axis.tolist()) for axis in axes), tuple(times_s[order].tolist()), layers)
+
+    return (grid(False, True), grid(True, True)), (grid(True, False),)
 
 
 def experts_in(file: Path, placed: Placed) -> Measured:

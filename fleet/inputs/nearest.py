@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+ENGINES_WORDS = {"k": "drafters.depth", "num_speculative_tokens": "drafters.depth", "ngram": "drafters.kind",
+                 "prefix": "verifiers.prefix_cache", "multi-turn": "workload.conversations"}  # fmt: skip
 SHOWN = 3  # names in an error; a command lists all
 
 
@@ -14,5 +16,6 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     names = {known.lower(): known for known in allowed}
     if len(names) <= SHOWN:
         return f"allowed: {', '.join(names.values()) or 'none'}"
-    alike = get_close_matches(name[:100].lower(), names, SHOWN, cutoff=0.0)
+    meant = ENGINES_WORDS.get(name, "").rpartition(".")[2]
+    alike = [meant] if meant in names else get_close_matches(name[:100].lower(), names, SHOWN, cutoff=0.0)
     return f"nearest: {', '.join(map(names.__getitem__, alike))}"

@@ -32,8 +32,11 @@ def read_table(path: Path, schema: pa.Schema, what: str = "", lists: Sequence[st
                 raise OtherFormatError(f"{origin}: cannot be read as Parquet (it begins otherwise)", path)
             with pq.ParquetFile(file, page_checksum_verification=True) as stored:
                 if stored.metadata.num_rows > MAX_ROWS:
-                    raise InputError(f"{origin}: {stored.metadata.num_rows} rows; allowed: up to {MAX_ROWS}")
-                table = stored.read()
+                    raise InputError(
+                        f"{origin}: {stored.metadata.num_rows} rows; allowed: up to {MAX_ROWS}, which fit in memory; "
+                        "pyarrow.parquet.ParquetFile reads more, group by group"
+                    )
+                table, metadata = stored.read(), stored.metadata.metadata
     except InputError:
         raise
     except (OSError, pa.ArrowException, ValueError, MemoryError, NotImplementedError, TypeError, KeyError) as error:
@@ -45,7 +48,7 @@ def read_table(path: Path, schema: pa.Schema, what: str = "", lists: Sequence[st
     if missing:
         raise InputError(f"{origin}: lacks the column {missing[0]!r}; needs {', '.join(schema.names)}")
     columns = [_column(table.column(field.name), field, origin) for field in schema]
-    return pa.table(columns, schema=schema.with_metadata(table.schema.metadata))
+    return pa.table(columns, schema=schema.with_metadata(metadata))
 
 
 def _column(column: pa.ChunkedArray, field: pa.Field, origin: str) -> pa.ChunkedArray:

@@ -1,15 +1,16 @@
 """A finished run: its header and its event table, as one Parquet file."""
 
 import hashlib
-import io
 import os
 import platform
 import sys
 import time
-from contextlib import suppress
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -18,10 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.files import write_file
+from specfleet.fleet.files import replacing
 from specfleet.fleet.inputs.format import FORMAT, Version, check_format
 from specfleet.fleet.inputs.parquet import read_table
 from specfleet.fleet.inputs.text import reason
+from specfleet.fleet.interrupts import deferred
 from specfleet.fleet.records.columns import Table, array_of, numbers_of
 from specfleet.fleet.records.power import DeviceCurve
 from specfleet.fleet.records.recorder import Log
@@ -79,10 +81,10 @@ class RunHeader(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A finished run: its header, and its event table (columns of SCHEMA) if it was kept."""
+    """A finished run: its header, and its event table (columns of SCHEMA), or the file that has it, if it was kept."""
 
     header: RunHeader
-    kept: pa.Table | None
+    kept: pa.Table | Path | None
 
     @property
     def table(self) -> pa.Table:
@@ -92,22 +94,16 @@ class Run(msgspec.Struct, frozen=True):
                 f"scenario {self.header.scenario.name!r}: its rows were not kept, and this needs them; simulate with "
                 "records = True, or -o FILE"
             )
-        return self.kept
+        return read_run(self.kept).kept if isinstance(self.kept, Path) else self.kept
 
     def digest(self) -> str:
         """Fingerprint of the rows alone."""
         digest = hashlib.sha256()
         for name in SCHEMA.names:
             column = self.table.column(name)
-            if pa.types.is_string(column.type):
-                digest.update("\n".join(column.to_pylist()).encode())
-            elif pa.types.is_list(column.type):
-                if name in LATER and not len(pc.list_flatten(column)):
-                    continue
-                for part in (pc.list_value_length(column).cast(pa.int64()), pc.list_flatten(column)):
-                    digest.update(numbers_of(part).tobytes())
-            else:
-                digest.update(numbers_of(column).tobytes())
+            if name not in LATER or len(pc.list_flatten(column)):
+                for values in _values_of(column):
+                    digest.update(values[:-1] if isinstance(values, bytes) else values)
         return digest.hexdigest()[:16]
 
     @property
@@ -136,8 +132,12 @@ def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet, gpus: int
     time_s = numbers_of(table["time_s"])
     if np.any(time_s[1:] < time_s[:-1]):
         table = table.take(array_of(np.lexsort((numbers_of(table["seq"]), time_s)), pa.int64()))
-    counts = {count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()}
-    return Run(make_header(scenario, fleet, world, counts, gpus), table)
+    return Run(make_header(scenario, fleet, world, counted(table), gpus), table)
+
+
+def counted(table: pa.Table) -> Counter[str]:
+    """Return the number of rows of each station."""
+    return Counter({count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()})
 
 
 def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int], gpus: int = 0) -> RunHeader:
@@ -172,13 +172,39 @@ def versions_of(world: World) -> dict[str, str]:
     return versions
 
 
+class RunWriter:
+    """Writes a run's file as its rows come; each part of them is a row group, or several."""
+
+    def __init__(self, file: pq.ParquetWriter) -> None:
+        self.file, self.seal, self.rows = file, Seal(), Counter[str]()
+
+    def take(self, rows: pa.Table) -> None:
+        """Write rows behind those before. Signals that end the process are deferred meanwhile."""
+        with deferred():
+            self.seal.take(rows)
+            self.rows += counted(rows)
+            self.file.write_table(rows)
+
+    def end(self, header: RunHeader) -> RunHeader:
+        """Write and return the header, with the number of rows unless it has that."""
+        header = msgspec.structs.replace(header, rows=header.rows or self.rows)
+        content = msgspec.json.encode(header)
+        self.file.add_key_value_metadata({"specfleet": content, "specfleet-digest": self.seal.of(content)})
+        return header
+
+
+@contextmanager
+def writing_run(path: Path) -> Iterator[RunWriter]:
+    """Write a run as one Parquet file, which is in its place when the body is done; OutputError if it cannot be."""
+    with replacing(path) as file, pq.ParquetWriter(file, SCHEMA, compression="zstd", write_page_checksum=True) as rows:
+        yield RunWriter(rows)
+
+
 def write_run(run: Run, path: Path) -> None:
     """Write a run as one Parquet file; OutputError if it cannot be written."""
-    header = msgspec.json.encode(run.header)
-    table = run.table.replace_schema_metadata({"specfleet": header, "specfleet-digest": _seal(header, run)})
-    content = io.BytesIO()
-    pq.write_table(table, content, compression="zstd", write_page_checksum=True)
-    write_file(path, content.getvalue())
+    with deferred(), writing_run(path) as file:
+        file.take(run.table)
+        file.end(run.header)
 
 
 def read_run(path: Path) -> Run:
@@ -196,11 +222,38 @@ def read_run(path: Path) -> Run:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: written by another version of specfleet ({reason(error)}); run it again") from error
     run = Run(header, table.replace_schema_metadata(None))
-    if metadata.get(b"specfleet-digest") != _seal(metadata[b"specfleet"], run):
+    seal, known, content = Seal(), metadata.get(b"specfleet-digest"), metadata[b"specfleet"]
+    seal.take(run.table)
+    former = hashlib.sha256  # until 2026-11: of the header and the digest of the rows
+    if known != seal.of(content) and known != former(content + run.digest().encode()).hexdigest().encode():
         raise InputError(f"{path}: its header or rows are not those that were written (digest); run it again")
     return run
 
 
-def _seal(header: bytes, run: Run) -> bytes:
-    """Fingerprint of a run file's whole content, to detect damage."""
-    return hashlib.sha256(header + run.digest().encode()).hexdigest().encode()
+class Seal:
+    """Fingerprint of a run file's header and rows, to detect damage; in which parts the rows come does not matter."""
+
+    def __init__(self) -> None:
+        self.columns: defaultdict[tuple[str, int], Any] = defaultdict(hashlib.sha256)
+
+    def take(self, rows: pa.Table) -> None:
+        """Add rows behind those before."""
+        for name in SCHEMA.names:
+            for number, values in enumerate(_values_of(rows.column(name))):
+                self.columns[name, number].update(values)
+
+    def of(self, header: bytes) -> bytes:
+        """Return the fingerprint of these rows and a header."""
+        columns = b"".join(column.digest() for column in self.columns.values())
+        return hashlib.sha256(header + columns).hexdigest().encode()
+
+
+def _values_of(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column as bytes: a line for each word; the lengths of lists, then what they hold."""
+    if pa.types.is_string(column.type):
+        ends = array_of(["", "\n"], pa.string())  # pa.scalar would import pandas
+        lines = pc.binary_join_element_wise(column, *ends).chunks
+        return [b"".join(chunk.buffers()[2] for chunk in lines if len(chunk))]
+    if pa.types.is_list(column.type):
+        return [numbers_of(pc.list_value_length(column).cast(pa.int64())), numbers_of(pc.list_flatten(column))]
+    return [numbers_of(column)]

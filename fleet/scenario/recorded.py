@@ -89,6 +89,8 @@ def _read(text: str, origin: str, timed: bool, id_tokens: int) -> Recorded:
         notes.append(f"{count - len(kept)} of {count} rows have no token of prompt or answer, and are left out")
     if "hash_ids" in text and not id_tokens:
         notes.append("prefixes that requests share (hash_ids) are computed in full without verifiers.prefix_cache")
+    elif "hash_ids" in text and text.lstrip()[:1] not in ("{", "["):
+        notes.append("hash_ids of a CSV file are not read; JSON Lines have them")
     ids_of = tuple(ids for _, _, ids in kept)
     return Recorded(tuple(tokens for _, tokens, _ in kept), arrived_s, "; ".join(notes), ids_of if any(ids_of) else ())
 
@@ -184,9 +186,10 @@ def _ids(value: Any, blocks: int, id_tokens: int) -> tuple[int, ...]:
     ids = () if value is None else tuple(value) if isinstance(value, list) else (value,)
     if any(isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < LARGEST_ID for number in ids):
         raise ValueError(f"hash_ids = {shortened(value)}: needs a list of whole numbers from 0 to {LARGEST_ID - 1}")
-    if value is not None and len(ids) < blocks:
-        raise ValueError(f"hash_ids has {len(ids)} ids; needs {blocks}, one for each {id_tokens} tokens of the prompt")
-    return ids[:blocks]
+    if value is not None and len(ids) != blocks:
+        needed = f"needs {blocks}, one for each {id_tokens} tokens (workload.arrivals.id_tokens) of the prompt"
+        raise ValueError(f"hash_ids has {len(ids)} ids; {needed}")
+    return ids
 
 
 def _time(value: Any, name: str) -> float | datetime:

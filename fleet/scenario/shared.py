@@ -58,7 +58,14 @@ class Conversations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The turns of the longest conversation."""
         return self.turns if isinstance(self.turns, int) else self.turns.high
 
+    def mean_turns(self) -> float:
+        """Return the mean number of turns of a conversation."""
+        return float(self._levels().mean())
+
     def mean_before(self) -> float:
         """Return the mean number of turns before a request's own, over all requests."""
-        turns = self.drawn((np.arange(LEVELS) + 0.5) / LEVELS)
+        turns = self._levels()
         return float((turns * (turns - 1)).sum() / (2 * turns.sum()))
+
+    def _levels(self) -> Ints:
+        return self.drawn((np.arange(LEVELS) + 0.5) / LEVELS)

@@ -1,9 +1,11 @@
 """Mean times of steps whose rows do different things: one pass over parts of prompts, verifications and decoding."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from specfleet.fleet.policies.shapes import Shape
+from specfleet.fleet.times.grid import Grid
 from specfleet.fleet.times.roofline import Roofline
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step import Step
@@ -129,4 +131,17 @@ def one_pass_s(every_logit: Roofline, last_logit: Roofline, parts: Sequence[Part
             read_s += reading_s
             compute_s += computing_s
         device_s += (read_s**sharpness + compute_s**sharpness) ** (1 / sharpness)
+    if every_logit.measured and last_logit.measured:
+        device_s += measured_s(every_logit.measured, last_logit.measured, parts)
     return max(device_s, every_logit.host_s)
+
+
+def measured_s(of_rows: Sequence[Grid], of_chunks: Sequence[Grid], parts: Sequence[Part]) -> float:
+    """Return the attention of a step: the largest chunk beside rows at their mean context, other chunks alone."""
+    chunks = sorted((part.fed, part.context) for part in parts if part.of_prompt)
+    contexts = [part.context for part in parts if not part.of_prompt]
+    times_s = []
+    if contexts:
+        rows = len(contexts), sum(contexts) / len(contexts)
+        times_s.append(of_rows[1].at(*chunks.pop(), *rows) if chunks else of_rows[0].at(*rows))
+    return math.fsum(times_s + [of_chunks[0].at(*chunk) for chunk in chunks])

@@ -7,6 +7,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from specfleet.fleet.times.grid import Grid
+
 PassTime = Annotated[float, Meta(ge=0, le=1e9)]  # seconds
 Tokens = Annotated[int, Meta(ge=1, le=10**9)]
 
@@ -53,6 +55,8 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `sharpness`: `p` of the formula; 1 adds memory and compute, a large one takes the longer.
     - `host_s`: host time to launch a pass; no pass is shorter.
     - `in_turn`: whether the tokens of a row need a pass each: a draft.
+    - `measured`: attention in place of `attention`: of decoding rows by their number and context, and of a chunk beside
+      them by its tokens, those before it, and both; or of a chunk alone.
     """
 
     tokens: Annotated[tuple[Tokens, ...], Meta(min_length=2)]
@@ -61,6 +65,7 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sharpness: Annotated[float, Meta(ge=1, le=100)] = 1.5
     host_s: PassTime = 0.0
     in_turn: bool = False
+    measured: Annotated[tuple[Grid, ...], Meta(max_length=2)] = ()
 
     def __post_init__(self) -> None:
         rising = all(low < high for low, high in zip(self.tokens, self.tokens[1:], strict=False))
@@ -85,6 +90,10 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for kind in self.attention:
             read_s, compute_s = kind.work_s(longest, fed, rows, context)
             device_s += (read_s**self.sharpness + compute_s**self.sharpness) ** (1 / self.sharpness)
+        if len(self.measured) > 1:  # the tokens of a row's draft are computed together, as fast as one
+            device_s += self.measured[0].at(rows, context)
+        elif self.measured:
+            device_s += rows * self.measured[0].at(longest, context)
         return _longer(device_s, self.host_s)
 
     def products_s(self, fed: float) -> float:
@@ -104,6 +113,7 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 for kind in self.attention
             ),
             host_s=factor * self.host_s,
+            measured=tuple(msgspec.structs.replace(grid, factor=factor * grid.factor) for grid in self.measured),
         )
 
 

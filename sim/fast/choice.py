@@ -90,6 +90,8 @@ def _unsupported(fleet: Fleet) -> Iterator[str]:
         yield "recorded lengths of prompt lookup's drafts"
     if drafters.stations and verifiers.batching.kv_blocks:
         yield "kv_tokens with drafters elsewhere"
+    if any(times.verify.roofline is not None and times.verify.roofline.measured for times in verifiers.times):
+        yield "tables of measured attention"
     if not (verifiers.times and fleet.links and (drafters.times or not drafters.count)):
         yield "a scenario without a profile"
     if len({(times.idle, times.catch_up_s) for times in drafters.times}) > 1:

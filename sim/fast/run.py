@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.fleet.scenario.workload import check_records, requests_of
 from specfleet.sim.fast.compiled import CODE, ready
 from specfleet.sim.fast.events import LENGTHS, OVER, PLACES, RATIOS, ROWS, WAYS, Array
 from specfleet.sim.fast.layout import A_BLOCK, A_PART
@@ -15,30 +16,34 @@ from specfleet.sim.fast.serving_arrays import ServingArrays, serving_of, with_me
 from specfleet.sim.fast.serving_findings import findings_of_log, rows_of
 from specfleet.sim.fast.serving_state import StepLog
 from specfleet.sim.fast.streamed import streamed_findings
-from specfleet.sim.fast.table import RowBatches, columns_of
+from specfleet.sim.fast.table import EventTable
 
 FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # blocks of the smallest log, and rows of a batch
 KEPT = 1 << 18  # rows up to which metrics come from a whole log
 
 
-def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
-    """Simulate a supported fleet to its end; return its event table, and the number of rows of each station.
+def simulate_records(fleet: Fleet) -> pa.Table:
+    """Simulate a supported fleet to its end; return its event table. Raises InputError as the SimPy path does."""
+    check_records(fleet, requests_of(fleet))
+    table, batches = EventTable(fleet), list[pa.Table]()
+    served(fleet, ROOM, lambda arrays, log: batches.append(table.rows(arrays, log)), recorded=True)
+    return pa.concat_tables(batches)
 
-    Raises InputError as the SimPy path does.
+
+def simulate_findings(fleet: Fleet, take: Callable[[pa.Table], None] | None = None) -> Findings:
+    """Simulate a supported fleet to its end; return the tables of its metrics. The event table is not kept.
+
+    - `take`: takes its parts as they come.
     """
-    table = RowBatches(fleet)
-    arrays = served(fleet, ROOM, lambda arrays, log: table.take(columns_of(arrays, log, log.blocks)), recorded=True)
-    return table.whole(), table.counts(arrays.stations["written"])
+    table, logs = EventTable(fleet), list[StepLog]()
 
+    def log_full(arrays: ServingArrays, log: StepLog) -> None:
+        if take is not None:
+            take(table.rows(arrays, log))
+        logs.append(log if logs else StepLog(*map(np.copy, log)))  # the loop writes over it
 
-def simulate_findings(fleet: Fleet) -> Findings:
-    """Simulate a supported fleet to its end; return the tables of its metrics, without an event table.
-
-    Errors are those of `simulate_records`.
-    """
-    logs: list[StepLog] = []
-    arrays = served(fleet, KEPT, lambda _arrays, log: logs.append(log), recorded=False)
-    if arrays.clocks["logs"][0]:
+    arrays = served(fleet, KEPT, log_full, recorded=take is not None)
+    if len(logs) == 1 and arrays.clocks["logs"][0]:
         return findings_of_log(fleet, arrays, logs[0])
     return streamed_findings(fleet, arrays, rows_of(fleet, arrays, logs[0], logs[0].blocks))
 
@@ -67,7 +72,7 @@ def served(fleet: Fleet, rows: int, take: Callable[[ServingArrays, StepLog], Non
 
     - `recorded`: whether it goes on to log rows when they are full for the first time, in the same log.
     """
-    arrays, need = serving_of(fleet, KEPT, recorded), ROWS
+    arrays, need = serving_of(fleet, KEPT), ROWS
     most = len(arrays.slots.running) + 2  # parts of one step, and of all that run
     log = allocate_parts(2 * most + rows)
     while need != OVER:

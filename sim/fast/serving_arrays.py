@@ -12,7 +12,7 @@ from specfleet.fleet.acceptance.models import DECK, FIRST_BLOCK, Sampler
 from specfleet.fleet.acceptance.sources import sources_of
 from specfleet.fleet.policies.group import One
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import check_records, requests_of
+from specfleet.fleet.scenario.workload import requests_of
 from specfleet.fleet.stations.outcomes import Outcomes
 from specfleet.fleet.times.effects import NEVER_IDLE
 from specfleet.fleet.times.roofline import Roofline
@@ -56,18 +56,15 @@ class ServingArrays(NamedTuple):
         return requests % self.limits.streams if self.limits.streams else requests
 
 
-def serving_of(fleet: Fleet, timed: int, recorded: bool) -> ServingArrays:
+def serving_of(fleet: Fleet, timed: int) -> ServingArrays:
     """Lay out serving targets in their initial state.
 
     - `timed`: most requests of a run that keeps their times.
-    - `recorded`: whether it keeps its rows.
 
     Raises InputError as the SimPy path does, for a bad workload file or acceptance model.
     """
     requests, sampler = requests_of(fleet), Outcomes(fleet).lengths
     lengths = DealtLengths(sampler) if isinstance(sampler, Sampler) else None
-    if recorded:
-        check_records(fleet, requests)
     count, sources, laws = len(requests.prompts), MultiplierSources(), LawTables()
     N, M = fleet.verifiers.count, fleet.drafters.stations
     tags = range(min(fleet.streams or count, math.lcm(N, M or 1)))  # they are dealt in turn

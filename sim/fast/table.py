@@ -1,6 +1,6 @@
-"""The event table of the compiled loop, in batches."""
+"""The event table of the compiled loop, in parts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -42,17 +42,16 @@ def columns_of(serving: ServingArrays, log: StepLog, blocks: Array, further: boo
     return {name: column[:rows] for name, column in zip(chain(*names), chain(reals, wholes), strict=True)}
 
 
-class RowBatches:
-    """Batches of the event table. Constant columns share their memory."""
+class EventTable:
+    """Makes parts of the event table. Constant columns share their memory."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.words = names_of(fleet)
         self.constants: dict[str, Array] = {}
-        self.batches: list[pa.RecordBatch] = []
 
-    def take(self, written: Mapping[str, Array]) -> None:
-        """Append a row for each place of the columns that the loop has written, without copies."""
-        columns = []
+    def rows(self, serving: ServingArrays, log: StepLog) -> pa.Table:
+        """Return the rows of a log, without copies of its columns."""
+        written, columns = columns_of(serving, log, log.blocks), []
         for field in SCHEMA:
             if field.name not in written:
                 columns.append(self._constant(field, len(written["time_s"])))
@@ -60,7 +59,7 @@ class RowBatches:
                 columns.append(_spelled(written[field.name], self.words[field.name]))
             else:
                 columns.append(array_of(written[field.name], field.type))
-        self.batches.append(pa.record_batch(columns, schema=SCHEMA))
+        return pa.table(columns, schema=SCHEMA)
 
     def _constant(self, field: pa.Field, count: int) -> Array:
         """Return a constant column of a field that the loop does not write."""
@@ -68,15 +67,6 @@ class RowBatches:
             value = "simulated" if field.name == "origin" else Row._field_defaults[field.name]
             self.constants[field.name] = pa.repeat(pa.scalar(value, type=field.type), count)
         return self.constants[field.name].slice(0, count)
-
-    def whole(self) -> pa.Table:
-        """Return the table."""
-        return pa.Table.from_batches(self.batches, schema=SCHEMA)
-
-    def counts(self, written: Array) -> dict[str, int]:
-        """Return the number of rows by station, without stations that wrote none."""
-        counts = zip(self.words["station"], written.tolist(), strict=True)
-        return {name: count for name, count in counts if count}
 
 
 def _spelled(numbers: Array, names: Sequence[str]) -> pa.Array:

@@ -118,10 +118,6 @@ def print_demo(result: "DemoResult") -> None:
     say("\n".join(result.lines))
 
 
-if TYPE_CHECKING:
-    from specfleet.fleet.times.profile import HardwareProfile
-
-
 def estimate(
     target: Annotated[str, typer.Option(metavar="PLACE", help=f"The target: {FORM}")],
     out: Annotated[

@@ -1,5 +1,6 @@
 """Arguments and options that several commands share; places to write to are tried before a command begins."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -60,6 +61,10 @@ Cluster = Annotated[
 ]
 Shard = Annotated[
     str, typer.Option(metavar="I/N", help="Run a share, such as 1/8; without it, a rerun merges what --out holds.")
+]
+PROCESSORS = os.cpu_count() or 1
+Jobs = Annotated[
+    int, typer.Option(min=1, help="Simulations at once on this host.", show_default="the host's processors")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Everything = Annotated[bool, typer.Option("--all", help="Print all metrics, not the five lines that come first.")]

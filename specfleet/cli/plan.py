@@ -1,18 +1,21 @@
 """plan: which fleet to build, answered in a few lines, a table, a figure, and a scenario that can be run."""
 
-import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from specfleet.cli.options import AsJson, Changes, Cluster, Seed, Shard, folder_option, settings
+from specfleet.cli.options import PROCESSORS, AsJson, Changes, Cluster, Jobs, Seed, Shard, folder_option, settings
 from specfleet.cli.plans import print_answer, print_shipped, write_answer
 from specfleet.experiments.console.printing import print_json, progress, remark
 
 FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4."
-MODELS, LOAD, GOALS, SEARCH = "Models and devices", "Load", "Goals and costs", "Search and output"
 Texts = list[str] | None
+of_models, of_load, of_goals, of_search = (
+    partial(typer.Option, rich_help_panel=panel)
+    for panel in ("Models and devices", "Load", "Goals and costs", "Search and output")
+)
 
 
 def plan(
@@ -27,90 +30,65 @@ def plan(
     ] = None,
     target: Annotated[
         Texts,
-        typer.Option(
+        of_models(
             metavar="PLACE",
-            rich_help_panel=MODELS,
             help=f"The target: {FORM} Several: one is chosen. With --devices also MODEL or MODEL:PRECISION.",
         ),
     ] = None,
     draft: Annotated[
         Texts,
-        typer.Option(
+        of_models(
             metavar="MODEL",
-            rich_help_panel=MODELS,
             help="A way to draft: a head or small model for the target's device, lookup (ngram), mtp, or MODEL@DEVICE "
             "elsewhere; MODEL@1xDEVICE also on one of the target's devices. Several: one is chosen.",
         ),
     ] = None,
     devices: Annotated[
-        str | None,
-        typer.Option(metavar="BUDGET", rich_help_panel=MODELS, help="The best fleet of these devices: 8xh100,4xl40s."),
+        str | None, of_models(metavar="BUDGET", help="The best fleet of these devices: 8xh100,4xl40s.")
     ] = None,
     link: Annotated[
         str | None,
-        typer.Option(
+        of_models(
             metavar="LINKS",
-            rich_help_panel=MODELS,
             help="One way to drafters elsewhere: 10ms, 25Gbit+50us, 0ms. Several are compared: 0.1ms,1ms,5ms. "
             "Else the scenario's, or none, assumed.",
         ),
     ] = None,
     acceptance: Annotated[
         Texts,
-        typer.Option(
+        of_models(
             metavar="SHARES",
-            rich_help_panel=MODELS,
             help="Probability that a draft token passes: 0.8; by position .82,.68,.57; mean accepted length at a depth "
             "2.5@5; of a file (TOML); published:DATASET; by drafter MODEL=.82,.68,.57.",
         ),
     ] = None,
     arrivals: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATES", rich_help_panel=LOAD, help="Requests that come by themselves: 3/s. Several: 1/s,2/s,4/s."
-        ),
+        str | None, of_load(metavar="RATES", help="Requests that come by themselves: 3/s. Several: 1/s,2/s,4/s.")
     ] = None,
     in_flight: Annotated[
         str | None,
-        typer.Option(
+        of_load(
             metavar="NUMBERS",
-            rich_help_panel=LOAD,
             help="Requests that are always in flight at each target, with --devices in all: 8. Several: 1,8,32,64. "
             "Without a load each target has one request after the other.",
         ),
     ] = None,
     slo: Annotated[
-        Texts,
-        typer.Option(
-            metavar="GOALS", rich_help_panel=GOALS, help="The most that times may be: tpot_p99=40ms,ttft_p90=1s."
-        ),
+        Texts, of_goals(metavar="GOALS", help="The most that times may be: tpot_p99=40ms,ttft_p90=1s.")
     ] = None,
     least: Annotated[
-        Texts,
-        typer.Option(
-            metavar="GOALS", rich_help_panel=GOALS, help="The least: tokens_per_s_per_user_p99=40,tokens_per_s=500."
-        ),
+        Texts, of_goals(metavar="GOALS", help="The least: tokens_per_s_per_user_p99=40,tokens_per_s=500.")
     ] = None,
     cost: Annotated[
         Texts,
-        typer.Option(
-            metavar="COSTS",
-            rich_help_panel=GOALS,
-            help="Of an hour of a device: h100=3,l4=0.5 (h100=700W for energy). Else assumed.",
-        ),
+        of_goals(metavar="COSTS", help="Of an hour of a device: h100=3,l4=0.5 (h100=700W for energy). Else assumed."),
     ] = None,
     vary: Annotated[
-        Texts,
-        typer.Option(
-            rich_help_panel=SEARCH, help="Values to try: verifiers.count=1:16, drafters.depth=2,4,8, any other key."
-        ),
+        Texts, of_search(help="Values to try: verifiers.count=1:16, drafters.depth=2,4,8, any other key.")
     ] = None,
     changes: Changes = None,
     seed: Seed = None,
-    jobs: Annotated[
-        int,
-        typer.Option(min=1, rich_help_panel=SEARCH, help="Simulations at once.", show_default="the host's processors"),
-    ] = os.cpu_count() or 1,
+    jobs: Jobs = PROCESSORS,
     out: Annotated[
         Path | None, folder_option("-o", "--out", help="Write the answer (JSON), its figure and the chosen scenario.")
     ] = None,
@@ -118,13 +96,7 @@ def plan(
     shard: Shard = "",
     as_json: AsJson = False,
     listed: Annotated[
-        str | None,
-        typer.Option(
-            "--list",
-            metavar="WHAT",
-            rich_help_panel=MODELS,
-            help="What ships: models, devices, engines, acceptance.",
-        ),
+        str | None, of_models("--list", metavar="WHAT", help="What ships: models, devices, engines, acceptance.")
     ] = None,
 ) -> None:
     """Say which fleet to build for a load, and what it gives: method, targets, drafters, depth, cost."""

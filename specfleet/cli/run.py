@@ -5,33 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specfleet.cli.options import (
-    AsJson,
-    By,
-    Changes,
-    EngineName,
-    Everything,
-    Part,
-    PathOption,
-    Power,
-    RunFile,
-    ScenarioFile,
-    ScenarioOrNone,
-    Seed,
-    file_option,
-    settings,
-)
+from specfleet.cli import options
+from specfleet.experiments.console import printing
 from specfleet.experiments.console.exits import keeping, printing_anyway
-from specfleet.experiments.console.printing import (
-    interval,
-    print_json,
-    print_notes,
-    print_table,
-    remark,
-    say,
-    value_text,
-)
-from specfleet.fleet.errors import InputError, OutputError
+from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.names import SimPath
 from specfleet.fleet.shown import number
 
@@ -40,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    scenario: ScenarioOrNone = None,
-    changes: Changes = None,
-    seed: Seed = None,
+    scenario: options.ScenarioOrNone = None,
+    changes: options.Changes = None,
+    seed: options.Seed = None,
     of: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="Simulate this run's own scenario, and play back what was measured in it."),
@@ -51,11 +28,11 @@ def simulate(
         str | None,
         typer.Option(metavar="PARTS", help="With --of: steps,acceptance (the default), overhead, links, or all."),
     ] = None,
-    path: PathOption = "auto",
-    everything: Everything = False,
-    by: By = None,
-    as_json: AsJson = False,
-    out: RunFile = None,
+    path: options.PathOption = "auto",
+    everything: options.Everything = False,
+    by: options.By = None,
+    as_json: options.AsJson = False,
+    out: options.RunFile = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say which path it took, and why.")] = False,
 ) -> None:
     """Run a scenario in simulated time."""
@@ -63,18 +40,18 @@ def simulate(
     from specfleet.sim.fast.choice import path_text
 
     _one_output(by, as_json)
-    with keeping(out):
+    with keeping(out), printing_anyway(lambda result: show_run(result, as_json, None, everything, by)):
         if of is not None or play_back is not None or scenario is None:
-            result = _played_back(scenario, of, play_back, settings(changes, seed), path)
+            result = _played_back(scenario, of, play_back, options.settings(changes, seed), path)
         else:
-            result = simulate(scenario, settings(changes, seed), path=path, records=True if out is not None else None)
+            result = simulate(scenario, options.settings(changes, seed), path=path, records=out)
         if verbose:
             header = result.run.header
-            remark(path_text(header.path, header.fleet, bool(header.played)))
-        show_run(result, as_json, out, everything, by)
+            printing.remark(path_text(header.path, header.fleet, bool(header.played)))
+        show_run(result, as_json, out, everything, by, is_written=of is None)
 
 
-def _one_output(by: Part | None, as_json: bool) -> None:
+def _one_output(by: options.Part | None, as_json: bool) -> None:
     if by is not None and as_json:
         raise InputError(f"--by {by}: prints a table; leave --json out, or see `targets()` of a result in Python")
 
@@ -96,19 +73,21 @@ def _played_back(
 
 
 def run(
-    scenario: ScenarioFile,
-    changes: Changes = None,
-    seed: Seed = None,
-    everything: Everything = False,
-    by: By = None,
-    as_json: AsJson = False,
-    out: RunFile = None,
+    scenario: options.ScenarioFile,
+    changes: options.Changes = None,
+    seed: options.Seed = None,
+    everything: options.Everything = False,
+    by: options.By = None,
+    as_json: options.AsJson = False,
+    out: options.RunFile = None,
     signals: Annotated[
         Path | None,
-        file_option("--signals", metavar="FILE", help="Record signals of a target's own drafts here (Parquet)."),
+        options.file_option(
+            "--signals", metavar="FILE", help="Record signals of a target's own drafts here (Parquet)."
+        ),
     ] = None,
-    power: Power = None,
-    engine: EngineName = None,
+    power: options.Power = None,
+    engine: options.EngineName = None,
     server: Annotated[
         str | None, typer.Option(metavar="URL", help="Send the requests to this OpenAI-compatible server instead.")
     ] = None,
@@ -123,24 +102,24 @@ def run(
 
     _one_output(by, as_json)
     with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything, by)):
-        chosen = scenario_of(scenario, settings(changes, seed))
+        chosen = scenario_of(scenario, options.settings(changes, seed))
         if engine is not None or server is not None:
-            result = run(chosen, signals=signals, power=power, engine=engine, server=server, report=remark)
+            result = run(chosen, signals=signals, power=power, engine=engine, server=server, report=printing.remark)
         else:
             with living_line(chosen.name, tokens_of(resolve(chosen))) as watch:
-                result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
+                result = run(chosen, signals=signals, power=power, report=printing.remark, watch=watch)
         show_run(result, as_json, out, everything, by)
 
 
-def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
+def analytic(scenario: options.ScenarioFile, changes: options.Changes = None, as_json: options.AsJson = False) -> None:
     """Evaluate the equations: S, Z, N_full, N_max, throughput."""
     from specfleet import analytic
     from specfleet.experiments.console.headline import acceptance_text
     from specfleet.meaning.entries import meanings
 
-    prediction = analytic(scenario, settings(changes))
+    prediction = analytic(scenario, options.settings(changes))
     if as_json:
-        print_json(prediction)
+        printing.print_json(prediction)
         return
     tables = meanings().tables
     facts = {
@@ -151,14 +130,14 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
     rows = []
     for name, value in prediction.frame().itertuples(index=False):
         first, *_, last = name.split(".") * 2  # a number, or one of several below a symbol of their own
-        rows.append((name, facts[first].get("symbol", ""), value_text(value), facts[last].get("unit", "")))
+        rows.append((name, facts[first].get("symbol", ""), printing.value_text(value), facts[last].get("unit", "")))
     title = f"analytic model of {scenario}: constant times, prefill left out"
-    print_table(title, ("quantity", "symbol", "value", "unit"), rows, texts=2)
-    say(acceptance_text(prediction.mean_acceptance_length))
-    print_notes(prediction.notes)
+    printing.print_table(title, ("quantity", "symbol", "value", "unit"), rows, texts=2)
+    printing.say(acceptance_text(prediction.mean_acceptance_length))
+    printing.print_notes(prediction.notes)
 
 
-def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
+def show(scenario: options.ScenarioFile, changes: options.Changes = None, as_json: options.AsJson = False) -> None:
     """Print the resolved fleet: stations, times, links, rules.
 
     Both worlds build from exactly that.
@@ -166,9 +145,9 @@ def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = Fals
     from specfleet import show
     from specfleet.fleet.scenario.show import describe_fleet
 
-    fleet = show(scenario, settings(changes))
+    fleet = show(scenario, options.settings(changes))
     if as_json:
-        print_json(fleet)
+        printing.print_json(fleet)
     else:
         rows = describe_fleet(fleet)
         places = ["", *(place for place, _, _ in rows)]  # of the row above
@@ -176,26 +155,23 @@ def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = Fals
             ("" if place == above else place, what, value)
             for above, (place, what, value) in zip(places, rows, strict=False)
         ]
-        print_table(f"{scenario}, resolved", ("where", "what", "value"), once, texts=3)
+        printing.print_table(f"{scenario}, resolved", ("where", "what", "value"), once, texts=3)
 
 
 def show_run(
-    result: "Result", as_json: bool, out: Path | None, everything: bool = False, by: Part | None = None
-) -> None:
-    """Write the records to `out`, if any, and print the metrics of a run, whether or not they could be written."""
-    failed = None
-    if out is not None:
-        try:
+    result: "Result", as_json: bool, out: Path | None, everything: bool = False, by: options.Part | None = None,
+    is_written: bool = False,
+) -> None:  # fmt: skip
+    """Write the records to `out` unless they are there, and print the metrics of a run, even if they cannot be."""
+    try:
+        if out is not None and not is_written:
             result.save(out)
-        except OutputError as error:
-            failed = error
-    print_run(result, as_json, everything)
-    if by == "target" and not as_json:
-        print_targets(result)
-    if failed is not None:
-        raise failed
+    finally:
+        print_run(result, as_json, everything)
+        if by == "target" and not as_json:
+            print_targets(result)
     if out is not None and not as_json:
-        remark(f"records: {out}")
+        printing.remark(f"records: {out}")
 
 
 def print_run(result: "Result", as_json: bool, everything: bool = False) -> None:
@@ -206,28 +182,30 @@ def print_run(result: "Result", as_json: bool, everything: bool = False) -> None
 
     metrics = result.metrics
     if as_json:
-        print_json(result.to_dict())
+        printing.print_json(result.to_dict())
         return
     if everything:
         rows = [
             (
                 name,
                 number(metric.value),
-                interval(metric),
+                printing.interval(metric),
                 *("" if value is None else number(value) for value in percentile_values(metric)),
                 metric.unit,
             )
             for name, metric in metrics.items()
         ]
-        print_table(result.title(), ("metric", "value", "95 % interval", *PERCENTILES, "unit"), rows)
+        printing.print_table(result.title(), ("metric", "value", "95 % interval", *PERCENTILES, "unit"), rows)
         if "mean_acceptance_length" in metrics:
-            say(acceptance_text(metrics["mean_acceptance_length"].value))
+            printing.say(acceptance_text(metrics["mean_acceptance_length"].value))
     else:
-        say(f"{result.title()}; 95 % intervals; --all prints all {len(metrics)} metrics")
-        say("\n".join(f"{name:<11} {text}" for name, text in headline(metrics).items()))
+        printing.say(f"{result.title()}; 95 % intervals; --all prints all {len(metrics)} metrics")
+        printing.say("\n".join(f"{name:<11} {text}" for name, text in headline(metrics).items()))
     if result.overload is not None:
-        say(f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals")
-    print_notes(result.notes)
+        printing.say(
+            f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals"
+        )
+    printing.print_notes(result.notes)
 
 
 def print_targets(result: "Result") -> None:
@@ -239,4 +217,4 @@ def print_targets(result: "Result") -> None:
     }  # fmt: skip
     shown = [name for name in columns if name in table]
     rows = [(str(row.tag + 1), *(number(getattr(row, name)) for name in shown)) for row in table.itertuples()]
-    print_table("each target", ("target", *(columns[name] for name in shown)), rows)
+    printing.print_table("each target", ("target", *(columns[name] for name in shown)), rows)

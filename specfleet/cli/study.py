@@ -1,37 +1,13 @@
 """sweep, compare, reproduce, figure, report, explore: several runs, papers, pictures, pages."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specfleet.cli.options import (
-    AsJson,
-    Changes,
-    Cluster,
-    PathOption,
-    ScenarioFile,
-    Seed,
-    Shard,
-    file_option,
-    folder_option,
-    settings,
-)
+from specfleet.cli import options
+from specfleet.experiments.console import printing
 from specfleet.experiments.console.exits import keeping, printing_anyway
-from specfleet.experiments.console.printing import (
-    busy,
-    case_text,
-    interval,
-    print_comparison,
-    print_json,
-    print_notes,
-    print_table,
-    print_values,
-    progress,
-    remark,
-    say,
-)
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.interrupts import Interrupted
 from specfleet.fleet.scenario.names import World
@@ -47,24 +23,21 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    scenario: ScenarioFile,
-    out: Annotated[Path, folder_option("-o", "--out", help="Folder of the results.")],
+    scenario: options.ScenarioFile,
+    out: Annotated[Path, options.folder_option("-o", "--out", help="Folder of the results.")],
     vary: Annotated[list[str], typer.Option(help="KEY=FIRST:LAST[:STEP] or KEY=A,B,C; may be repeated.")],
     world: Annotated[World, typer.Option(help="sim or engine.")] = "sim",
     seeds: Annotated[int, typer.Option(min=1, help="Replications a cell.")] = 3,
-    jobs: Annotated[
-        int,
-        typer.Option(min=1, help="Cells at once on this host (simulation only).", show_default="the host's processors"),
-    ] = os.cpu_count() or 1,
-    changes: Changes = None,
-    seed: Seed = None,
-    path: PathOption = "auto",
+    jobs: options.Jobs = options.PROCESSORS,
+    changes: options.Changes = None,
+    seed: options.Seed = None,
+    path: options.PathOption = "auto",
     power: Annotated[
         bool, typer.Option("--power", help="engine: sample the devices' clock, power and load, for figure devices.")
     ] = False,
-    cluster: Cluster = "",
-    shard: Shard = "",
-    as_json: AsJson = False,
+    cluster: options.Cluster = "",
+    shard: options.Shard = "",
+    as_json: options.AsJson = False,
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
     from specfleet import sweep
@@ -74,26 +47,26 @@ def sweep(
     axes = vary_of(vary)
     cells, finished = len(list(cells_of(axes))[read_shard(shard, out)]), 0
     try:
-        with printing_anyway(lambda swept: print_sweep(swept, out)), progress("sweep", cells) as advance:
+        with printing_anyway(lambda swept: print_sweep(swept, out)), printing.progress("sweep", cells) as advance:
 
             def done(result: "CellResult") -> None:
                 nonlocal finished
                 finished += 1
-                advance(case_text(result.cell))
+                advance(printing.case_text(result.cell))
 
             swept = sweep(
-                scenario, axes, settings(changes, seed), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
-                path=path, power=power, cluster=cluster, shard=shard,
+                scenario, axes, options.settings(changes, seed), out=out, world=world, seeds=seeds, jobs=jobs,
+                done=done, path=path, power=power, cluster=cluster, shard=shard,
             )  # fmt: skip
     except Interrupted as stop:
         stop.kept = f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"
         raise
     if as_json:
-        print_json(swept.to_dict())
+        printing.print_json(swept.to_dict())
     else:
         print_sweep(swept, out)
     if swept.errors:
-        remark(f"specfleet: {len(swept.errors)} of {len(swept.cells)} cells failed")
+        printing.remark(f"specfleet: {len(swept.errors)} of {len(swept.cells)} cells failed")
         raise typer.Exit(1)
 
 
@@ -107,18 +80,18 @@ def print_sweep(swept: "Sweep", out: Path) -> None:
     rows = []
     for result in swept.cells:
         values = (_interval(result.metrics.get(name)) for name in columns)
-        rows.append((case_text(result.cell), *values, result.error))
+        rows.append((printing.case_text(result.cell), *values, result.error))
     warnings = {warning_of(result.basis) for result in swept.cells} - {""}
-    print_table("; ".join([f"sweep in {out}", *warnings]), ("cell", *columns.values(), "error"), rows)
+    printing.print_table("; ".join([f"sweep in {out}", *warnings]), ("cell", *columns.values(), "error"), rows)
     for result in swept.cells:
         if result.overload:
-            say(f"{case_text(result.cell)}: {result.overload}")
-    say("\n".join(swept.findings()))
-    print_notes(swept.notes)
+            printing.say(f"{printing.case_text(result.cell)}: {result.overload}")
+    printing.say("\n".join(swept.findings()))
+    printing.print_notes(swept.notes)
 
 
 def _interval(metric: "Metric | None") -> str:
-    return "-" if metric is None else f"{number(metric.value)} ({interval(metric)})"
+    return "-" if metric is None else f"{number(metric.value)} ({printing.interval(metric)})"
 
 
 def compare(
@@ -132,10 +105,10 @@ def compare(
     rerun: Annotated[
         list[Path] | None, typer.Option(metavar="RUN", help="Another run of the measured scenario; may be repeated.")
     ] = None,
-    changes: Changes = None,
-    seed: Seed = None,
+    changes: options.Changes = None,
+    seed: options.Seed = None,
     tolerance: Annotated[float, typer.Option(help="Largest relative error of throughput and rounds/s.")] = 0.05,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Hold a simulated run against a measured one, and say where the error comes from.
 
@@ -147,31 +120,31 @@ def compare(
 
     if not tolerance >= 0:  # NaN is not, either
         raise InputError(f"--tolerance {tolerance}: needs a share, 0 or more")
-    if second is not None and settings(changes, seed):
+    if second is not None and options.settings(changes, seed):
         raise InputError("--set, --seed change the prediction of a run that is named alone; leave one of them out")
 
-    with busy("comparing"):
+    with printing.busy("comparing"):
         if second is None:
-            comparison = three_errors(first, settings(changes, seed), reruns=rerun or [])
+            comparison = three_errors(first, options.settings(changes, seed), reruns=rerun or [])
         else:
             comparison = compare(first, second, reruns=rerun or [])
     if as_json:
-        print_json(comparison)
+        printing.print_json(comparison)
     else:
-        print_comparison("comparison", comparison)
+        printing.print_comparison("comparison", comparison)
     beyond = [name for name in ("throughput", "rounds_per_s") if worst(comparison, name) > tolerance]
     if beyond:
-        remark(f"specfleet: {' and '.join(beyond)} differ by more than {tolerance:.1%}")
+        printing.remark(f"specfleet: {' and '.join(beyond)} differ by more than {tolerance:.1%}")
         raise typer.Exit(1)
 
 
 def reproduce(
     name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
-    out: Annotated[Path | None, folder_option("-o", "--out", help="all: keep each in this folder.")] = None,
-    cluster: Cluster = "",
-    shard: Shard = "",
-    as_json: AsJson = False,
+    out: Annotated[Path | None, options.folder_option("-o", "--out", help="all: keep each in this folder.")] = None,
+    cluster: options.Cluster = "",
+    shard: options.Shard = "",
+    as_json: options.AsJson = False,
 ) -> None:
     """Reproduce a paper's table or figure, row by row; `all` runs every one, and sums up by paper.
 
@@ -183,34 +156,30 @@ def reproduce(
     from specfleet.experiments.reproduce.every import EVERY, names
 
     if not name:
-        say("\n".join((*REPRODUCTIONS, EVERY)))
+        printing.say("\n".join((*REPRODUCTIONS, EVERY)))
         return
     if name == EVERY:
         chosen = list(names(trace))[read_shard(shard, out)]
-        with progress("reproduce", len(chosen)) as advance:
+        with printing.progress("reproduce", len(chosen)) as advance:
             reproduction = reproduce(name, trace=trace, report=advance, out=out, cluster=cluster, shard=shard)
     else:
-        with busy(f"reproducing {name}"):
+        with printing.busy(f"reproducing {name}"):
             reproduction = reproduce(name, trace=trace, out=out, cluster=cluster, shard=shard)
-    print_reproduction(name, reproduction, as_json)
-
-
-def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -> None:
-    """Print the rows of a reproduction, and what had to be assumed."""
     if as_json:
-        print_json(reproduction)
-        return
-    print_paper_rows(name, reproduction.rows)
-    print_judgement(reproduction)
+        printing.print_json(reproduction)
+    else:
+        print_paper_rows(name, reproduction.rows)
+        print_judgement(reproduction)
 
 
 def print_paper_rows(name: str, rows: "Iterable[PaperRow]") -> None:
     """Print rows: the paper's number, ours and the error, and a null model's number."""
     columns = ("quantity", "case", "kind", "paper", "ours", "error", "null")
-    sides = [(row.kind, row.paper, row.ours, error_text(row), row.null) for row in rows]
-    print_values(
-        name, columns, [(row.quantity, case_text(row.case), *side) for row, side in zip(rows, sides, strict=True)]
-    )
+    cells = [
+        (row.quantity, printing.case_text(row.case), row.kind, row.paper, row.ours, error_text(row), row.null)
+        for row in rows
+    ]
+    printing.print_values(name, columns, cells)
 
 
 def print_judgement(reproduction: "Reproduction") -> None:
@@ -218,21 +187,23 @@ def print_judgement(reproduction: "Reproduction") -> None:
     from specfleet.experiments.reproduce.rows import kinds_of, nulls_of, reversed_orders
 
     for assumption in reproduction.assumptions:
-        say(f"assumed: {assumption}")
+        printing.say(f"assumed: {assumption}")
     for note in dict.fromkeys(row.note for row in reproduction.rows if row.note):
-        say(f"unsettled: {note}")
+        printing.say(f"unsettled: {note}")
     for rule, null in nulls_of(reproduction.rows).items():
         explained = ", explains them" if null.error <= null.ours else ""
-        say(f"null model of {rule}: mean error {null.error:.1%}, ours {null.ours:.1%} (rows: {null.rows}{explained})")
-    say("kinds: " + ", ".join(f"{count} {kind}" for kind, count in kinds_of(reproduction.rows).items()))
+        printing.say(
+            f"null model of {rule}: mean error {null.error:.1%}, ours {null.ours:.1%} (rows: {null.rows}{explained})"
+        )
+    printing.say("kinds: " + ", ".join(f"{count} {kind}" for kind, count in kinds_of(reproduction.rows).items()))
     for part, score in reproduction.parts.items():
-        say(f"{part}: {score.line()}")
-    say(reproduction.score.line())
+        printing.say(f"{part}: {score.line()}")
+    printing.say(reproduction.score.line())
     orders, reversed_ones = reversed_orders(reproduction.rows)
     if orders:
-        say(f"orders of two methods in a case: {orders - len(reversed_ones)} of {orders} are the paper's")
+        printing.say(f"orders of two methods in a case: {orders - len(reversed_ones)} of {orders} are the paper's")
     for order in reversed_ones:
-        say(f"reversed: {order}")
+        printing.say(f"reversed: {order}")
 
 
 def error_text(row: "PaperRow") -> str | None:
@@ -249,7 +220,7 @@ def figure(
     ],
     out: Annotated[
         Path | None,
-        file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png."),
+        options.file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png."),
     ] = None,
     metric: Annotated[
         str, typer.Option("--y", metavar="METRIC", help="sweep: a metric, throughput by default, along the first key.")
@@ -261,11 +232,10 @@ def figure(
         float | None, typer.Option(metavar="INCHES", help="Width, such as 3.3 for a paper's column.")
     ] = None,
     no_caption: Annotated[bool, typer.Option("--no-caption", help="Leave the caption to the paper.")] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Draw a figure from results, or print what it draws: rows in the units that `labels` has."""
     from specfleet.experiments.draw import draw
-    from specfleet.fleet.errors import InputError
 
     if out is None and not as_json:
         raise InputError("figure: name a picture with -o, or print what it would draw with --json")
@@ -273,16 +243,16 @@ def figure(
         drawn = draw(name, results, out, metric, panels=panels, width_inches=width, caption=not no_caption)
     if as_json:
         rows = drawn.rows.to_dict("records")
-        print_json({"figure": name, "caption": drawn.caption, "labels": drawn.labels, "rows": rows})
+        printing.print_json({"figure": name, "caption": drawn.caption, "labels": drawn.labels, "rows": rows})
     else:
-        remark(f"figure: {out}")
+        printing.remark(f"figure: {out}")
 
 
 def report(
     results: Annotated[
         Path, typer.Argument(metavar="RESULTS", help="A run (Parquet), or the folder of a sweep or a plan.")
     ],
-    out: Annotated[Path, file_option("-o", "--out", metavar="FILE", help="The page (HTML).")],
+    out: Annotated[Path, options.file_option("-o", "--out", metavar="FILE", help="The page (HTML).")],
 ) -> None:
     """Write one page of results to send around: answer, figures, tables to sort, where every number is from.
 
@@ -292,17 +262,17 @@ def report(
 
     with keeping(out):
         page = report(results, out)
-    remark(f"report: {out}, {len(page.encode()) / 1000:.0f} kB")
+    printing.remark(f"report: {out}, {len(page.encode()) / 1000:.0f} kB")
 
 
 def explore(
-    out: Annotated[Path, file_option("-o", "--out", metavar="FILE", help="The page (HTML).")],
-    scenario: ScenarioFile = Path("star"),
-    changes: Changes = None,
+    out: Annotated[Path, options.file_option("-o", "--out", metavar="FILE", help="The page (HTML).")],
+    scenario: options.ScenarioFile = Path("star"),
+    changes: options.Changes = None,
 ) -> None:
     """Write one page with sliders for the equations of a scenario, or of a star with a profile."""
     from specfleet import explore
 
     with keeping(out):
-        page = explore(scenario, out, settings(changes))
-    remark(f"page: {out}, {len(page.encode()) / 1000:.0f} kB")
+        page = explore(scenario, out, options.settings(changes))
+    printing.remark(f"page: {out}, {len(page.encode()) / 1000:.0f} kB")

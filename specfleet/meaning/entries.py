@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.nearest import ENGINES_WORDS
 from specfleet.fleet.inputs.text import shortened
 from specfleet.fleet.policies.own import installed
 
@@ -93,9 +94,11 @@ def axis_label(name: str) -> tuple[str, str]:
 def explain(word: str) -> list[Entry]:
     """Return the entries of a key (its full name or the last parts of it), metric, symbol, column, policy or model.
 
-    Raises InputError with the nearest words, and the keys that allow it as a value, where there is no entry.
+    Words of other engines stand for keys. Raises InputError with the nearest words, and the keys that allow it as a
+    value, where there is no entry.
     """
     entries, sought = (*meanings().entries, *_of_packages()), re.sub(OF_LIST, "", word.strip().strip("`"))
+    sought = ENGINES_WORDS.get(sought, sought)
     matches = [entry for entry in entries if any(f".{name}".endswith(f".{sought}") for name in entry.names)]
     if matches:
         return matches

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import specfleet
+from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import change_scenario
@@ -46,6 +47,14 @@ def test_a_record_with_hits_predicts_itself(tmp_path: Path, groups: int, workloa
     errors = {row.quantity: row.error for row in comparison.rows if row.kind == "predicted"}
     for name in ("tokens/s", "TTFT, ms, mean", "TPOT, ms, mean"):
         assert abs(errors[name] or 0.0) < 0.1, errors
+
+
+def test_more_hits_than_queries_are_refused(tmp_path: Path) -> None:
+    requests = served_in(simulate(scenario_of_server(40)))
+    for queries in ("", "vllm:prefix_cache_queries_total 60\n"):
+        text = metrics_text(requests) + "vllm:prefix_cache_hits_total 90\n" + queries
+        with pytest.raises(InputError, match=r"prefix_cache_hits_total = 90, of prefix_cache_queries_total = (0|60)"):
+            specfleet.import_record("vllm-metrics", write(tmp_path / "a.txt", text), tmp_path / "made.toml")
 
 
 def test_few_hits_are_left_out(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from specfleet.experiments.reproduce import batch_model as model
 from specfleet.experiments.reproduce import batch_turns as turns
 from specfleet.experiments.reproduce.batch import served
-from specfleet.experiments.reproduce.batch_turns import AnswerLengths, evenly, turn_tokens, write_lengths
+from specfleet.experiments.reproduce.batch_turns import evenly, turn_tokens, write_lengths
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.records.metrics.tables import verifications_of
 
@@ -52,7 +52,7 @@ def test_a_full_draft_counts_four_tokens_and_the_bonus() -> None:
 
 def test_requests_are_spec_benchs_turns_cut_to_size(tmp_path: Path) -> None:
     file = tmp_path / "lengths.csv"
-    write_lengths(file, 560, AnswerLengths((0.0, 1.0), (16, 139)), seed=1, most=800)
+    write_lengths(file, 560, ((0.0, 1.0), (16, 139)), seed=1, most=800)
     rows = [tuple(map(int, line.split(","))) for line in file.read_text().splitlines()[1:]]
     prompts, answers = zip(*rows, strict=True)
     assert sorted(prompts) == turn_tokens(800)
@@ -65,7 +65,7 @@ def test_requests_are_spec_benchs_turns_cut_to_size(tmp_path: Path) -> None:
 
 def test_answers_of_table_3_spread_as_latencies_without_waits() -> None:
     answers = turns.answers_of_table_3()
-    lengths = np.interp(evenly(10_000), answers.levels, answers.tokens)
+    lengths = np.interp(evenly(10_000), *answers)
     middle, late, last = np.quantile(lengths, [0.5, 0.9, 0.99])
     assert late / middle == pytest.approx(12.96 / 6.70, rel=0.01)
     assert last / middle == pytest.approx(16.53 / 6.70, rel=0.01)

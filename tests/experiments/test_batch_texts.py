@@ -51,5 +51,5 @@ def test_matches_are_of_whole_texts_and_of_what_comes_before_a_difference() -> N
 
 def test_reproductions_of_the_engine_are_left_out_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "batch-table1" in names()
-    monkeypatch.setattr("specfleet.experiments.reproduce.every.has_engine", lambda: False)
+    monkeypatch.setattr("specfleet.experiments.reproduce.every.find_spec", lambda _name: None)
     assert "batch-table1" not in names()

@@ -4,7 +4,7 @@ import pytest
 
 from specfleet.experiments.reproduce import REPRODUCTIONS
 from specfleet.experiments.reproduce import every as of_all
-from specfleet.experiments.reproduce.every import FIRST, NEEDS_TRACE, PAPERS, every, names, reproduce
+from specfleet.experiments.reproduce.every import FIRST, NEEDS_TRACE, PAPERS, names, reproduce
 from specfleet.experiments.reproduce.rows import (
     FAR,
     JUDGED,
@@ -30,7 +30,7 @@ def test_the_rows_of_all_papers_are_summed_up_by_paper(monkeypatch: pytest.Monke
         "batch-fig5c": of_rows("batch-fig5c", [0.0, 0.05, 0.06]),
     }
     monkeypatch.setattr(of_all, "REPRODUCTIONS", {name: lambda name=name: made[name] for name in made})
-    whole = every()
+    whole = reproduce("all")
     assert {paper: (score.rows, score.beyond) for paper, score in whole.parts.items()} == {
         "StarSD": (2, 1),
         "Batch Speculative Decoding": (3, 0),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from specfleet.experiments.console import printing
 from specfleet.experiments.watching import MINUTE_S, duration_text, line_of, living_line, parts_of, tokens_of
 from specfleet.fleet.records.progress import Progress
 from specfleet.fleet.scenario.resolve import resolve
@@ -88,6 +89,16 @@ def test_a_terminal_line_is_redrawn_and_removed(width: int) -> None:
     assert all(len(part) <= width for part in re.split(r"\n|\r|\x1b\[[0-9;?]*[A-Za-z]", drawn))
     last = re.split(r"\x1b\[2K", drawn)[-1]
     assert "rounds" not in last  # erased
+
+
+def test_progress_counts_what_was_not_foreseen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(printing, "LINE_S", 0.0)
+    with printing.progress("calibration", 1) as advance:
+        advance("links")
+        advance("links again")
+    assert [line.split(",")[1] for line in capsys.readouterr().err.splitlines()] == [" 1 of 1: links", " 2 of 2"]
 
 
 def test_a_log_gets_one_line_each_minute() -> None:

@@ -60,6 +60,11 @@ def test_vary_says_how_it_is_written(text: str) -> None:
         parse_vary(text)
 
 
+def test_a_range_with_a_dash_is_written_with_a_colon() -> None:
+    with pytest.raises(InputError, match=r"^--vary verifiers\.count=1-8: write 1:8, or "):
+        parse_vary("verifiers.count=1-8")
+
+
 def test_a_key_that_is_varied_twice_is_refused() -> None:
     with pytest.raises(InputError, match=r"verifiers\.count: stands twice"):
         vary_of(["verifiers.count=1:3", "drafters.depth=2,4", "verifiers.count=4"])
@@ -102,7 +107,9 @@ def test_a_narrower_sweep_keeps_the_cells_of_a_wider(tmp_path: Path, caplog: pyt
     assert caplog.messages == []
     swept([3], tmp_path, seeds=2)
     assert set(read_table(tmp_path)["verifiers.count"]) == {3}
-    assert caplog.messages == [f"{tmp_path}: 3 cells of another sweep leave its summary"]
+    assert caplog.messages == [
+        f"{tmp_path}: summary and figures now show these cells; 3 of an earlier sweep stay in cells/"
+    ]
 
 
 def test_a_stopped_sweep_keeps_its_own_scenario(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from specfleet.experiments.sweep.cell import CellResult
+from specfleet.experiments.sweep.cell import CellResult, analytic_values
 from specfleet.experiments.sweep.findings import findings, is_level, level_between, level_of, most_that_gain
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.sim.analytic import N_full, rounds_per_s
 
 COUNTS = list(range(1, 11))
@@ -29,7 +30,9 @@ def test_noise_on_a_plateau_is_not_the_answer() -> None:
         "knee: N_full = 4 by equation (12); N_max = 8 by the equations",
     ]
     wider = [cell(one.cell["verifiers.count"], one.metrics["throughput"].value, 3.0) for one in plateau]
-    assert "verifiers.count=4, 6" in findings(wider)[1]
+    smallest, _, level = findings(wider)[:3]
+    assert smallest == "smallest within chance of the best throughput: verifiers.count=4"
+    assert "verifiers.count=4, 6" in level
 
 
 def test_cells_of_several_keys_are_named_in_full_and_some_are_counted() -> None:
@@ -80,6 +83,13 @@ def test_the_knee_as_run_stands_beside_the_equations() -> None:
 def test_without_a_plain_rate_n_max_is_the_equations_alone() -> None:
     cells = [star(N, 10.0) for N in (1, 2, 3)]
     assert findings(cells)[-1] == "knee: N_full = 3 by equation (12), 1 as run (1 to 1); N_max = 4 by the equations"
+
+
+def test_without_a_decode_time_n_max_is_not_known() -> None:
+    profile = {"profile": {"name": "no decode", "draft": "2ms", "verify": "20ms"}}
+    analytic = analytic_values(make_scenario(profile | {"acceptance": {"model": "geometric", "beta": 0.7}}))
+    cells = [CellResult({"verifiers.count": N}, "sim", 3, "", star(N, 9.0).metrics, analytic) for N in (1, 2)]
+    assert findings(cells)[-1].endswith("; N_max: not known (no decode time)")
 
 
 @pytest.mark.parametrize("last", [7, 49, 50, 120])

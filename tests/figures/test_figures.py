@@ -12,8 +12,9 @@ from PIL import Image
 
 import specfleet
 from specfleet.experiments.draw import draw
-from specfleet.figures import timeline
-from specfleet.figures.style import Canvas, save
+from specfleet.experiments.report.page import NARROW_INCHES
+from specfleet.figures import pareto, timeline
+from specfleet.figures.style import Canvas, resize, save
 from specfleet.fleet.errors import InputError
 from specfleet.results import Result
 from specfleet.sim.run import simulate
@@ -32,6 +33,27 @@ def test_a_timeline_has_units_a_caption_and_its_legend_within(tmp_path: Path) ->
     for legend in figure.legends:
         assert figure.bbox.containsx(legend.get_window_extent().x0)
         assert figure.bbox.containsx(legend.get_window_extent().x1)
+
+
+def test_a_narrow_timeline_keeps_the_height_of_its_lanes() -> None:
+    figure = timeline.draw({"a star": simulate(star(verifiers={"count": 1})).frame()})
+    heights = []
+    for width in (9.0, NARROW_INCHES):
+        resize(figure, width)
+        figure.draw_without_rendering()
+        heights.append(figure.axes[0].get_window_extent().height)
+    assert heights[1] > 0.7 * heights[0]
+
+
+def test_the_ring_of_the_chosen_fleet_is_whole() -> None:
+    fleets = {
+        "method": ["a", "b"],
+        "standing": ["best", "5 % dearer"],
+        pareto.USER: [2.0, 1.0],
+        pareto.VALUE: [2.0, 1.0],
+    }
+    (axes,) = pareto.draw(pd.DataFrame(fleets), "$").axes
+    assert [dots.get_clip_on() for dots in axes.collections if dots.get_label() == "chosen"] == [False]
 
 
 def test_text_of_a_figure_is_no_formula(tmp_path: Path) -> None:

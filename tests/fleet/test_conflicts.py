@@ -111,6 +111,7 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
         ({"slo": {}}, r"\[slo\] has no goal; give slo.ttft_s"),
         ({"slo": {"ttft_p90_s": 1}}, "unknown key slo.ttft_p90_s = 1; allowed: e2el_s, tpot_s, ttft_s"),
         ({"verifiers": {"max_num_seq": 1}}, "unknown key verifiers.max_num_seq = 1; nearest: max_num_seqs, [a-z_, ]+$"),
+        ({"drafters": {"k": 3}}, "unknown key drafters.k = 3; nearest: depth$"),
         ({"measure": {"max_num_seqs": 1}}, "unknown key measure.max_num_seqs = 1; nearest: verifiers.max_num_seqs$"),
         ({"verifers": {}}, "unknown key verifers = {}; nearest: verifiers, "),
         ({"cost": {}}, "cost.target_per_hour is missing; give it"),

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specfleet.fleet.errors import InputError, OutputError
-from specfleet.fleet.files import check_folder, check_writable, write_file
+from specfleet.fleet.files import check_folder, check_writable, replacing, write_file
 from tests.helpers.processes import ended, start
 
 ROOT = Path(__file__).parents[2]
@@ -180,6 +180,8 @@ FINE = {
     "model.half().save_pretrained(draft)",  # into a temporary folder
     "tokenizer.save_pretrained(draft)",
     "...     _ = answer.write_text(counts)",  # an example in a docstring
+    "pq.ParquetWriter(file, SCHEMA",
+    "self.file.write_table(rows)",  # into a file of `replacing`
 }
 
 
@@ -219,8 +221,8 @@ def heard() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("what", "call"),
     [
-        *(("write", call) for call in ("open", "write", "fsync", "close")),
-        *(("probe", call) for call in ("open", "write", "close")),
+        *(("write", call) for call in ("open", "fsync", "close")),
+        *(("probe", call) for call in ("open", "close")),
     ],
 )
 def test_signals_leave_a_whole_file_or_none(
@@ -244,3 +246,12 @@ def test_signals_leave_a_whole_file_or_none(
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == (["out.json"] if what == "write" else [])
     assert what == "probe" or out.read_text() == "whole"
+
+
+def test_work_that_fails_leaves_the_earlier_file(tmp_path: Path) -> None:
+    write_file(tmp_path / "out", "earlier")
+    for error in (KeyboardInterrupt, ValueError, OSError):
+        with pytest.raises(OutputError if error is OSError else error), replacing(tmp_path / "out") as file:  # noqa: PT012
+            file.write(b"half" * 10_000)
+            raise error
+        assert state(tmp_path) == {str(tmp_path / "out"): b"earlier"}

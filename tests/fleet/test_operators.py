@@ -1,20 +1,31 @@
 """Tables of measured operators: passes are their sums, also at sizes between, and wrong tables are refused."""
 
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import specfleet
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.operators import attention_of, passes_of
+from specfleet.fleet.hardware.operators import attention_in, passes_of
 from specfleet.fleet.hardware.passes import Placed, distinct_experts
 from specfleet.fleet.hardware.profile import placed_of
 from specfleet.fleet.times.mixed import Part, one_pass_s
+from specfleet.fleet.times.roofline import Roofline
 
 LAYER = {"qkv_proj": 60.0, "o_proj": 40.0, "gate_up_proj": 250.0, "down_proj": 130.0, "layernorm": 2.0, "act_fn": 3.0}
 STEP = {"embedding": 3.0, "final_layernorm": 2.0}
 HEAD = {"lm_head": 1000.0, "sampler": 25.0}
-LAUNCH, ROW, READ, PAIR = 10.0, 0.2, 0.004, 0.0002  # microseconds
+ROWS, CHUNK, BESIDE = 0.01, 0.002, 0.0004  # microseconds of attention
+
+
+def attention_us(chunk: float, before: float, rows: float, context: float) -> float:
+    """Return products of sizes, whose logarithms are straight lines; no 0 but that of `before` counts as half of 16."""
+    if not rows:
+        return CHUNK * chunk * (before or 8)
+    return BESIDE * chunk * (before or 8) * rows * context if chunk else ROWS * rows * context
 
 
 def write(folder: Path, experts: bool = False, parallel: int = 1) -> str:
@@ -26,16 +37,10 @@ def write(folder: Path, experts: bool = False, parallel: int = 1) -> str:
     dense = [f"{name},{size},{(LAYER | STEP)[name] * (1 + size / 100)}" for name in names for size in grown]
     scored = [f"{name},{size},{time * (1 + size / 100)}" for name, time in HEAD.items() for size in (1, 100, 256)]
     attention = []
-    for chunk, before, rows, context in (
-        *((0, 0, rows, kv) for rows in (1, 8, 64) for kv in (16, 512, 4096)),
-        *((chunk, kv, 0, 0) for chunk in (16, 512, 2048) for kv in (0, 512, 4096)), (512, 0, 64, 512),
-    ):  # fmt: skip
-        pairs = chunk * (before + (chunk + 1) / 2) + rows * (context + 1)
-        read = rows * (context + 1) + before + chunk
-        slow = 3 if chunk and rows else 1  # mixed steps are left out of the fit
-        attention.append(
-            f"{chunk},{before},{rows},{context},{slow * (LAUNCH + ROW * rows + READ * read + PAIR * pairs)}"
-        )
+    sizes = (0, 16, 32, 64)
+    for chunk, before, rows, context in product(sizes, sizes, sizes, sizes):
+        if (chunk or not before) and (bool(context) == bool(rows)) and (chunk or rows):
+            attention.append(f"{chunk},{before},{rows},{context},{attention_us(chunk, before, rows, context)}")
     tables = {
         "dense": ["layer,tokens,time_us", *dense],
         "per_sequence": ["layer,sequences,time_us", *scored],
@@ -54,28 +59,49 @@ def placed(operators: str, place: str = "llama-3.1-8b@rtx-4090") -> Placed:
     return Placed(made.shape, made.device, made.engine, parallel=made.parallel, operators=operators)
 
 
+def layers_s(every: Roofline, last: Roofline, parts: list[Part]) -> float:
+    """Return what a step takes beyond its operators without attention."""
+    return one_pass_s(every, last, parts) - one_pass_s(*(replace(law, measured=()) for law in (every, last)), parts)
+
+
 def test_a_pass_is_the_sum_of_its_operators(tmp_path: Path) -> None:
     """The times of 32 rows lie between those of 2 and 64."""
     every, last = passes_of(placed(write(tmp_path)))
-    rows, context = 32, 700
+    rows, context = 32, 40
     layer = (sum(LAYER.values()) + LAYER["layernorm"]) * (1 + rows / 100)
-    attention = LAUNCH + ROW * rows + (READ + PAIR) * rows * (context + 1)
-    expected = 32 * (layer + attention) + (sum(STEP.values()) + sum(HEAD.values())) * (1 + rows / 100)
+    expected = 32 * (layer + ROWS * rows * context) + (sum(STEP.values()) + sum(HEAD.values())) * (1 + rows / 100)
     ours = one_pass_s(every, last, [Part(1, context, 1, False)] * rows)
-    assert 1e6 * ours == pytest.approx(expected, rel=0.001)
+    assert 1e6 * ours == pytest.approx(expected, rel=1e-6)
     assert every.mean_s(1, context, rows, rows - 1) == pytest.approx(ours)
+    contexts = np.array([0.0, 40.0, 700.0])
+    assert every.mean_s(1, contexts, 2, 1) == pytest.approx([every.mean_s(1, each, 2, 1) for each in contexts])
 
 
-def test_attention_is_fitted_to_steps_of_one_kind(tmp_path: Path) -> None:
-    found = attention_of(Path(write(tmp_path)) / "attention.csv")
-    measured = (found.launch_s, found.row_s, found.read_s, found.pair_s)
-    assert [1e6 * time_s for time_s in measured] == pytest.approx([LAUNCH, ROW, READ, PAIR], rel=1e-6)
+def test_the_largest_chunk_is_beside_the_decoding_rows(tmp_path: Path) -> None:
+    every, last = passes_of(placed(write(tmp_path)))
+    chunks = [Part(20, 0, 0, True), Part(50, 30, 1, True)]
+    rows = [Part(1, 20, 1, False), Part(1, 60, 1, False)] * 12
+    expected = attention_us(50, 30, 24, 40) + attention_us(20, 0, 0, 0)
+    assert 1e6 * layers_s(every, last, chunks + rows) == pytest.approx(32 * expected, rel=1e-6)
+    alone = attention_us(50, 30, 0, 0) + attention_us(20, 0, 0, 0)
+    assert 1e6 * layers_s(every, last, chunks) == pytest.approx(32 * alone, rel=1e-6)
+    assert last.slowed(2).mean_s(50, 30) == pytest.approx(2 * last.mean_s(50, 30))
+
+
+def test_sizes_of_a_finer_grid_are_left_out(tmp_path: Path) -> None:
+    file = Path(write(tmp_path)) / "attention.csv"
+    before = attention_in(file, 1)
+    file.write_text(file.read_text() + "0,0,16,24,9.0\n")
+    assert attention_in(file, 1) == before
+    file.write_text(file.read_text() + "0,0,16,128,9.0\n")
+    with pytest.raises(InputError, match="all combinations"):
+        attention_in(file, 1)
 
 
 def test_experts_take_the_time_of_those_that_are_distinct(tmp_path: Path) -> None:
     every, _ = passes_of(placed(write(tmp_path, experts=True), "qwen3-30b-a3b@h100"))
     names = ("qkv_proj", "o_proj", "layernorm", "layernorm")
-    rest = 48 * (1.64 * sum(LAYER[name] for name in names) + LAUNCH + 64 * ROW)
+    rest = 48 * (1.64 * sum(LAYER[name] for name in names))
     rest += 1.64 * (sum(STEP.values()) + sum(HEAD.values()))
     experts = (1e6 * every.products_s(64) - rest) / 48
     assert experts == pytest.approx(50 + 6 * distinct_experts(128, 8, 64), rel=1e-6)

@@ -128,3 +128,11 @@ def test_300_damaged_files_are_refused_or_lose_no_request(tmp_path: Path) -> Non
 def test_a_trace_with_fewer_rows_than_requests_is_noted() -> None:
     workload = {"requests": 9, "arrivals": {"process": "trace", "file": str(FILES[0])}}
     assert any("has 4, which are all that run" in note for note in notes_of(make_scenario({"workload": workload})))
+
+
+def test_ids_in_a_csv_file_are_named_as_unread(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('arrived_at,num_prefill_tokens,num_decode_tokens,hash_ids\n0,30,5,"[1, 2]"\n')
+    recorded = read_recorded(file, timed=True, id_tokens=16)
+    assert recorded.ids == ()
+    assert recorded.note == "hash_ids of a CSV file are not read; JSON Lines have them"

@@ -133,6 +133,14 @@ def test_simultaneous_or_single_arrivals_are_never_long_enough(tmp_path: Path) -
     assert remembered_s(simulate(traced(tmp_path, [0.0]))) == math.inf
 
 
+@pytest.mark.parametrize("arrived_at_s", [[0.0, 400.0], [200.0 * place for place in range(9)]])
+def test_what_never_varies_is_long_enough(tmp_path: Path, arrived_at_s: list[float]) -> None:
+    """Equal requests at equal distances."""
+    run = simulate(traced(tmp_path, arrived_at_s))
+    assert remembered_s(run) == 0
+    assert measure(run)["tpot_s"].value > 0
+
+
 def test_shared_steps_use_the_number_of_requests_inside(tmp_path: Path) -> None:
     """Two targets, two concurrent requests, and a drafter that drafts for all that wait."""
     arrived_at_s = [8.0 * (number // 2) for number in range(60)]

@@ -20,7 +20,7 @@ from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.playback import playback_of
 from specfleet.fleet.records.replay import replay
-from specfleet.fleet.records.run import Run
+from specfleet.fleet.records.run import Run, counted
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
@@ -67,8 +67,8 @@ def check(scenario: Scenario) -> None:
     fleet = resolve(scenario)
     assert unsupported_in(fleet) == ""
     by_simpy = simulate(scenario, path="simpy")
-    table, rows = simulate_records(fleet)
-    assert rows == by_simpy.header.rows
+    table = simulate_records(fleet)
+    assert counted(table) == by_simpy.header.rows
     by_loop = Run(by_simpy.header, table)
     assert by_loop.digest() == by_simpy.digest()
     assert replay(by_loop) == []

@@ -178,6 +178,7 @@ def test_a_traces_ids_are_shared_blocks(tmp_path: Path) -> None:
     ("rows", "verifiers", "message"),
     [
         ([(0, 150, [1, 2])], {}, "line 1: hash_ids has 2 ids; needs 3, one for each 64 tokens"),
+        ([(0, 50, [1, 2, 3])], {}, "line 1: hash_ids has 3 ids; needs 1, one for each 64 tokens"),
         ([(0, 50, [-1])], {}, r"line 1: hash_ids = \[-1\]: needs a list of whole numbers"),
         ([(5, 50, [1]), (4, 50, [1])], {}, "line 2: timestamp = 4 is before the row above"),
         ([(0, 50, [1])], {"kv_block_size": 48}, "kv_block_size = 48 does not divide workload.arrivals.id_tokens = 64"),

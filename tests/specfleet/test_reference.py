@@ -9,6 +9,7 @@ import pytest
 from specfleet.fleet.acceptance.signals import SignalRow
 from specfleet.fleet.data.shipped import shipped_profiles, shipped_scenarios
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.inputs.nearest import ENGINES_WORDS
 from specfleet.fleet.records.metrics.glossary import METRICS
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import RunHeader
@@ -75,6 +76,7 @@ def test_every_command_and_metric_is_on_a_page() -> None:
 
 
 FOUND = {
+    **{word: {f"{key}: scenario key"} for word, key in ENGINES_WORDS.items()},
     "depth": {"drafters.depth: scenario key", 'fixed.depth: key of the policy "fixed"'},
     "verifiers.allocate.budget": {'goodspeed.budget: key of the policy "goodspeed"'},
     "drafters.tiers[].first": {"Tier.first: scenario key"},

@@ -66,8 +66,8 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     fleet, rows, commits = findings.fleet, findings.rows, findings.commits
     targets = fleet.verifiers.count
     window = window_of(findings)
-    relaxations = window.length_s / relaxation_s(findings, window)
-    window = msgspec.structs.replace(window, relaxations=relaxations)
+    relaxing_s = relaxation_s(findings, window)  # 0 where nothing varies
+    window = msgspec.structs.replace(window, relaxations=window.length_s / relaxing_s if relaxing_s else math.inf)
     tokens = window.sums(commits.time_s, commits.committed)  # O with the bonus tokens, and O_i
     metrics = {
         "throughput": window.rate(tokens, "tokens/s"),

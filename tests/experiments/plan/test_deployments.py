@@ -24,10 +24,12 @@ from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.serving import load_curve
 from specfleet.experiments.plan.trials import Values, simulated
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.scenario.arrivals import Trace
-from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
+from specfleet.fleet.scenario.lengths import Between
+from specfleet.fleet.scenario.reading import make_scenario, scenario_of
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario, Workload
+from specfleet.fleet.scenario.shared import Conversations
 from specfleet.fleet.scenario.workload import mean_lengths
 from tests.helpers.plans import question
 
@@ -216,6 +218,39 @@ def test_equations_are_near_simulations_of_drafters_elsewhere() -> None:
     for one in [one for one in fleets(asked) if one.fleet.drafters and one.fleet.depth in (1, 4)][::2]:
         values = simulated(one.fleet.scenario(Load(in_flight=8), 32), 0)
         assert 8 * 250 / one.request_s == pytest.approx(values["throughput"], rel=0.2), one.fleet.title
+
+
+def served(**keys: Any) -> Scenario:
+    """A target with a prompt of 2,048 shared tokens and 64 of its own, but for what `keys` change."""
+    profile = {
+        "name": "p", "draft": {"base_s": 1e-3}, "verify": {"base_s": 0.01}, "decode": {"base_s": 0.01},
+        "verify_prefill": {"per_token_s": 2e-4}, "draft_prefill": {"base_s": 0.0}, "link": {"latency_s": 0.0},
+    }  # fmt: skip
+    workload = {"prompt_tokens": 64, "new_tokens": 20, "shared": {"tokens": 2048}} | keys.pop("workload", {})
+    verifiers = {"kv_tokens": 16384, "prefix_cache": True} | keys
+    return make_scenario({"profile": profile, "drafters": {"count": 0}, "verifiers": verifiers, "workload": workload})
+
+
+def test_a_cached_beginning_costs_a_target_nothing() -> None:
+    cached, short, computed = (
+        load_curve(resolve(served(**keys)))
+        for keys in ({}, {"workload": {"shared": None, "prompt_tokens": 72}}, {"prefix_cache": False})
+    )
+    assert cached.capacity_per_s == pytest.approx(short.capacity_per_s, rel=0.15)
+    assert cached.capacity_per_s > 5 * computed.capacity_per_s
+    assert cached.full["the KV cache"] > 10 * computed.full["the KV cache"]
+
+
+def test_a_load_counts_the_turns_of_conversations() -> None:
+    asked = question("1xh100", "llama-3.1-8b:bf16", Load(per_s=6.0))
+    fleet = fleets(asked)[0].fleet
+    replace, base = msgspec.structs.replace, fleet.candidate.base
+    talking = replace(base.workload, conversations=Conversations(turns=Between(1, 5)))
+    fleet = replace(fleet, candidate=replace(fleet.candidate, base=replace(base, workload=talking)))
+    for load in (Load(per_s=6.0), Load(per_s=6.0, burstiness=0.5)):
+        arrivals = fleet.scenario(load, 100).workload.arrivals
+        assert isinstance(arrivals, Poisson | Gamma)
+        assert arrivals.per_s == pytest.approx(2.0)
 
 
 def test_littles_law_holds_on_a_curve() -> None:

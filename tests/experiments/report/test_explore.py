@@ -88,7 +88,7 @@ def numbers_of(prediction: specfleet.Prediction) -> dict[str, Any]:
 
 def is_near(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, dict):
-        return ours.keys() == theirs.keys() and all(is_near(value, theirs[key]) for key, value in ours.items())
+        return all(is_near(value, theirs[key]) for key, value in ours.items())
     return ours == theirs if isinstance(ours, str) else math.isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-12)
 
 

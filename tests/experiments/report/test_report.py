@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 import specfleet
 from specfleet.experiments.report.page import LABELS, MAX_ROWS, Grid, ReportPage, html_of
+from specfleet.experiments.report.tables import scenario_grids
 from specfleet.figures.style import new_figure
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
@@ -108,6 +109,16 @@ def test_the_answer_comes_first_and_numbers_have_labels(kind: str, pages: dict[s
     assert "measured" not in chips
     assert chips & {"stated", "assumed", "fitted"}, "the numbers of the profile are labelled, too"
     assert "The resolved scenario" in text
+
+
+def test_simulated_pages_leave_out_what_the_engine_alone_reads(pages: dict[str, str]) -> None:
+    scenario = star()
+    shown = {key for page in pages.values() for key in re.findall(r"<td>(\w+)</td><td", page)}
+    assert {"seed", "kind"} <= shown
+    assert shown.isdisjoint({"precision", "model"})
+    assert {"precision", "model"} <= {
+        row[1] for row in scenario_grids(resolve(scenario), scenario, "", "engine")[0].rows
+    }
 
 
 def test_columns_without_a_value_are_left_out() -> None:
