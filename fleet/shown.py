@@ -47,9 +47,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
-def number(value: float) -> str:
-    """Return a number with four significant digits; rounding errors around zero are 0."""
-    return f"{0.0 if abs(value) < 1e-12 else value:.4g}"
+def number(value: float, digits: int = 4) -> str:
+    """Return a number with its significant digits, below 10^9 without exponent; rounding errors around zero are 0."""
+    text = f"{0.0 if abs(value) < 1e-12 else value:.{digits}g}"
+    return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e9 else text
 
 
 def ends(value: float, low: float, high: float) -> tuple[float, float]:

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 import msgspec
 
 from specfleet.experiments.plan.deployments import Deployment
 from specfleet.experiments.plan.goals import Goal
 from specfleet.experiments.plan.search import Simulations
+from specfleet.experiments.plan.serving import row_limits
 from specfleet.experiments.plan.trials import Interval
 from specfleet.fleet.policies.admit import N_max
 from specfleet.fleet.scenario.cost import per_million_tokens
@@ -23,9 +25,11 @@ class Row(msgspec.Struct, frozen=True):
     - `fleet`: in words. `method`: how it drafts. `target`: where its targets run.
     - `targets`, `drafters`, `depth`: their numbers, and tokens of a draft; `devices`: of each kind.
     - `is_best`: whether it is the best of its method. `standing`: beside the best of all: best, level, by how much it
-      is dearer or slower, or by how much it misses a goal.
-    - `tokens_per_s`: of the whole fleet. `in_flight`: requests at once at a target, on average.
-    - `kv_share`: KV cache that these need at their end over that of the target; none without a limit.
+      is dearer or takes longer, or by how much it misses a goal.
+    - `tokens_per_s`: of the whole fleet. `in_flight`: requests at a target, on average; `running`: those of them that
+      run at once, as the others wait for `limit`, a key or the KV cache.
+    - `kv_share`: KV cache that they need at their end, without those that wait for a key, over that of the target;
+      none without a limit.
     - `metrics`: each with the interval of one more run; `seeds`: of each metric.
     """
 
@@ -43,6 +47,8 @@ class Row(msgspec.Struct, frozen=True):
     per_million: float
     tokens_per_s: float
     in_flight: float
+    running: float
+    limit: str
     kv_share: float | None
     metrics: dict[str, Interval]
     seeds: int
@@ -136,13 +142,17 @@ def _row(search: Simulations, fleet: Deployment, is_best: bool) -> Row:
     tokens_per_s = load.per_s * answer or metrics["throughput"].value
     in_flight = (load.per_s * metrics["latency_s"].value or load.at_once(fleet.replicas)) / fleet.replicas
     room = 0 if resolved.verifiers.prefix_cache else batching.kv_blocks * batching.block_size
+    limits = row_limits(resolved)
+    limit, most = min(limits.items(), key=itemgetter(1))
+    seated = min(in_flight, limits["max_num_seqs"], limits["max_num_batched_tokens"])
     return Row(
         load=load.text, fleet=fleet.title, method=fleet.candidate.name, target=fleet.candidate.target,
         targets=fleet.replicas, drafters=fleet.drafters, depth=fleet.depth, devices=fleet.devices, is_best=is_best,
         standing=search.standing(fleet), cost_per_hour=fleet.cost_per_hour,
         per_million=per_million_tokens(fleet.cost_per_hour, tokens_per_s), tokens_per_s=tokens_per_s,
-        in_flight=in_flight, kv_share=in_flight * (prompt + answer + batching.lookahead) / room if room else None,
-        metrics=metrics, seeds=len(sample.trials),
+        in_flight=in_flight, running=min(in_flight, most), limit=limit if most < in_flight else "",
+        kv_share=seated * (prompt + answer + batching.lookahead) / room if room else None, metrics=metrics,
+        seeds=len(sample.trials),
     )  # fmt: skip
 
 

@@ -78,10 +78,10 @@ def plan(
     `scenario`, `changes` and keywords as in `simulate`: lengths, policies, `[slo]`, `[cost]`. The others are the
     options of `specfleet plan`, which docs/plan.md explains: texts as there, one or several, and numbers. Without a
     load each target has one request after the other: a star. With several loads the answer compares methods by load.
-    `jobs`: simulations at once, by default one a core. `done` is called with each simulated fleet. `out`: a folder that
-    keeps simulations, where a rerun finds them. `cluster`: as of `sweep`. `shard`: a share of the methods, such as
-    "1/4", which the answer knows alone. Raises InputError, in one line, for what cannot be read, does not fit, or
-    cannot be carried.
+    `jobs`: simulations at once, by default one a core. `done` is called after each simulation with the best fleet so
+    far. `out`: a folder that keeps simulations, where a rerun finds them. `cluster`: as of `sweep`. `shard`: a share of
+    the methods, such as "1/4", which the answer knows alone. Raises InputError, in one line, for what cannot be read,
+    does not fit, or cannot be carried.
 
     >>> import specfleet
     >>> found = specfleet.plan("star", {"workload.new_tokens": 32}, vary=["verifiers.count=1:3", "drafters.depth=4"])

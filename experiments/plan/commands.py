@@ -77,11 +77,12 @@ def server_commands(
         if not drafter.shape.heads % parallel:
             why = f"released ones start none on {drafter.parallel} of {parallel} devices (draft_tensor_parallel_size)"
         return (f"vLLM and SGLang split a drafter as its target; {why}",)
-    limits, names = candidate.base.verifiers, _names(candidate, load)
+    limits = candidate.base.verifiers
     deepest = schedule.deepest if schedule else depth
     rows = min(in_flight, limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each at least
     if "max_num_seqs" in candidate.stated:
         rows = min(limits.max_num_seqs, limits.max_num_batched_tokens)
+    names = _names(candidate, f"let {rows} run at once of {load}" if rows < in_flight else f"fit {load}")
     # The model's own limit may exceed the cache.
     longest = -(-(read_lengths(candidate.base.workload).longest_text + deepest + 1) // ROUND) * ROUND
     room = limits.kv_tokens // limits.kv_block_size * limits.kv_block_size
@@ -212,9 +213,9 @@ def _stated_limits(candidate: Candidate, engine: int) -> list[str]:
     return [option.format(value, blocks=blocks) for option, value in values if option and value]
 
 
-def _names(candidate: Candidate, load: str) -> str:
-    """Say, in a comment of the shell, which a line break would end, which load the limits fit, and what names mean."""
+def _names(candidate: Candidate, limits: str) -> str:
+    """Say, in a comment of the shell, which a line break would end, what the limits do, and what names mean."""
     model, precisions = _checkpoint(candidate.target.rpartition("@")[0]), _published_in(candidate)
     names = [f"{model} in {precisions}" if precisions else model, _drafting(candidate)[1]]
     said = " ".join(", ".join(filter(None, names)).split())
-    return f"limits fit {load}; names stand for folders or hub names of checkpoints: {said}"
+    return f"limits {limits}; names stand for folders or hub names of checkpoints: {said}"

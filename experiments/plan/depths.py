@@ -44,7 +44,8 @@ class Depths(NamedTuple):
         best = " and ".join(filter(None, (span, "off" if 0 in self.level else "")))
         others = [depth for depth in (1, 0) if depth in self.times and depth not in self.level]
         lost = [f"{'depth 1' if depth else 'off'} {1 / self.times[depth] - 1:.0%}" for depth in others]
-        return f"{best} {'level' if len(self.level) > 1 else 'best'}" + (f" ({', '.join(lost)})" if lost else "")
+        beside = f" ({', '.join(lost)} of the fastest depth's speed)" if lost else ""
+        return f"{best} {'level' if len(self.level) > 1 else 'best'}{beside}"
 
 
 def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
@@ -66,7 +67,7 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     spans = [f"{depth or 'off'} at {span([at.load.text for _, at in run])}" for depth, run in pairs]
     schedule = make_schedule(fleet.candidate, [(at.rows, depth) for at, depth in zip(loads, depths, strict=True)])
     line += f"; {', '.join(spans)}{' (equations)' if fleet.is_slow else ''}"
-    return [line, *schedule_lines(fleet, schedule, bool(planned))], schedule if planned else None
+    return [line, *schedule_lines(fleet, schedule, planned)], schedule if planned else None
 
 
 def span(loads: Sequence[str]) -> str:
@@ -146,9 +147,11 @@ def _lasts(by_load: Sequence[Depths], depth: int) -> int:
     return sum(1 for _ in takewhile(lambda at: depth in at.level, by_load))
 
 
-def schedule_lines(fleet: Deployment, schedule: Schedule | None, is_started: bool) -> list[str]:
-    """Say a schedule of depths, and vLLM's option for it where no printed command has that."""
+def schedule_lines(fleet: Deployment, schedule: Schedule | None, planned: int | None) -> list[str]:
+    """Say a schedule of depths; where a printed command has it, the `planned` depth, 0 for several, else the option."""
     if schedule is None:
         return []
-    option = speculative_config(fleet.candidate, schedule.deepest, schedule)
-    return [f"schedule: {schedule.text}; {'in the command' if is_started else option}"]
+    where = speculative_config(fleet.candidate, schedule.deepest, schedule) if planned is None else "in the command"
+    if planned and planned < schedule.deepest:
+        where += f"; num_speculative_tokens is the most, {planned} serve this load (SGLang: candidate_steps)"
+    return [f"schedule: {schedule.text}; {where}"]

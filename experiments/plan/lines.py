@@ -16,6 +16,7 @@ from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.trials import Interval, Values, simulated
 from specfleet.experiments.plan.turns import turns
 from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.shown import number
 
 HALVINGS = 4  # of the gap between a load that is carried and one that is not
 MAX_LOAD = 16.0  # times the planned load
@@ -81,9 +82,10 @@ def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reache
     rate = [] if search.question.load.per_s else list(_rate(row, ranges, unit.partition(" (")[0]))
     said = [f"{goal.text}: {goal.state}" for goal in goals]
     yield f"gives: {'; '.join([*rate, *times, *said])}"
-    share = "" if row.kv_share is None else "under 1%" if row.kv_share < 0.01 else f"{row.kv_share:.0%}"
+    share = "" if row.kv_share is None else "under 1%" if row.kv_share < 0.01 else f"{min(row.kv_share, 1):.0%}"
     cache = f", in {share} of its KV cache" if share else ""
-    yield f"runs: {row.in_flight:.3g} request{'s' * (row.in_flight != 1)} at once at each target{cache}"
+    wait = f", {number(row.in_flight - row.running, 3)} wait ({row.limit})" if row.limit else ""
+    yield f"runs: {number(row.running, 3)} request{'s' * (row.running != 1)} at once at each target{wait}{cache}"
 
 
 def _rate(row: Row, ranges: Ranges, unit: str) -> Iterator[str]:
@@ -97,8 +99,7 @@ def _rate(row: Row, ranges: Ranges, unit: str) -> Iterator[str]:
 def ranged(what: str, interval: Interval, unit: str, factor: float = 1.0) -> str:
     """Say a value and its range, the value alone where they are the same in print."""
     value, low, high = (
-        f"{factor * number:.0f}" if factor * number >= 1e4 else f"{factor * number:.{digits}g}"
-        for number, digits in ((interval.value, 4), (interval.low, 3), (interval.high, 3))
+        number(factor * end, digits) for end, digits in ((interval.value, 4), (interval.low, 3), (interval.high, 3))
     )
     ends = "" if interval.low == interval.high else f" ({low} .. {high})" if interval.high < math.inf else NOT_KNOWN
     return " ".join(filter(None, (what, value, unit))) + ends

@@ -33,7 +33,8 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         by_rows = [(at.rows, depth) for at, depth in zip(depths, chosen(depths), strict=True)]
         schedule = make_schedule(fleet.candidate, by_rows)
         wins = fleet.candidate.name in {search.best[0].candidate.name for search, _ in by_load}
-        yield from schedule_lines(fleet, schedule, wins and not by_load[0][0].question.load.per_s)
+        in_command = wins and not by_load[0][0].question.load.per_s
+        yield from schedule_lines(fleet, schedule, 0 if in_command else None)
     yield from turns([search for search, _ in by_load])
     for method, (search, rows) in {_method(rows[0]): (search, rows) for search, rows in by_load}.items():
         at = ", ".join(span([rows[0].load for _, rows in run]) for run in runs if _method(run[0][1][0]) == method)

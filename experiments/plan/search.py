@@ -23,12 +23,12 @@ from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.sim.fast.choice import import_failure
 
 SEEDS = (1, 3, 6)  # of a first look, of the best fleets of each method, and of the best of all
-FIRST, KEPT = 6, 3  # fleets of a method in the first look, and after it
+FIRST, KEPT = 6, 3  # fleets of a method in the first look, and those that get neighbours, then more seeds
 SLOW_FEW = 2  # the same of slow ones
 CLOSE = 0.05  # difference, as a share, up to which fleets get all seeds
 LEAST = {True: 1000, False: 96}  # requests of a simulation with arrivals, and in a closed loop, which varies less
 SLOW_SHARE = 4  # fleets that are simulated event by event have so many times fewer requests
-ROUNDS = 3  # of neighbours in depth
+ROUNDS = 6  # of neighbours, at most
 DEARER = 2.0  # times the cost of the best tokens up to which stars of other numbers of targets are shown
 SLACK = 0.10  # by how much equations may say that a goal is missed
 SAME_COST = 1e-9
@@ -44,7 +44,8 @@ class Simulations:
 
     - `folder`: where simulations are kept, if anywhere. `estimates`: all fleets by title. `notes`: on those that have
       no room. `best`: of each method, the best first.
-    - `fastest`: the best one before smaller ones, as good within 1 %, were preferred.
+    - `leader`: the best one when it was last simulated. `fastest`: the best one before smaller ones, as good within
+      1 %, were preferred.
     - `values`: metrics by title, seed by seed.
     """
 
@@ -58,6 +59,7 @@ class Simulations:
         self.estimates = {estimate.fleet.title: estimate for estimate in every}
         self.best: list[Deployment] = []
         self.fastest: Deployment | None = None
+        self.leader: Deployment | None = None
         self.at_once = question.load.per_s * min(estimate.request_s for estimate in every)
         import_failure()  # loads the compiled loop, if it can be
 
@@ -76,7 +78,7 @@ class Simulations:
         return fleet.scenario(load, max(min(requests, most), in_flight))
 
     def run(self, fleets: Sequence[Deployment], seeds: int) -> None:
-        """Give each fleet that many seeds; `done` is called after each simulation with the fleet's title."""
+        """Give each fleet that many seeds; `done` is called after each simulation with the best fleet so far."""
         scenarios = {fleet.title: self.scenario(fleet) for fleet in fleets}
         wanted = [(title, seed) for title in scenarios for seed in range(len(self.values[title]), seeds)]
         several = len(wanted) > 1 and any(fleet.is_slow for fleet in fleets)  # compiled ones are faster than processes
@@ -86,7 +88,10 @@ class Simulations:
         files = [kept_file(self.folder, name) for name in names]
         for (title, _), values in zip(wanted, side_by_side(simulated, arguments, workers, files, Values), strict=True):
             self.values[title].append(values)
-            self.done(title)
+            fleet = self.estimates[title].fleet
+            if self.leader is None or self.rank(fleet) < self.rank(self.leader):
+                self.leader = fleet
+            self.done(f"best so far: {self.leader.title}")
 
     def sample(self, fleet: Deployment) -> Sample:
         """Return the simulations of a fleet."""
@@ -164,8 +169,9 @@ class Simulations:
         if aim == "hour" and fleet.cost_per_hour > best.cost_per_hour * (1 + SAME_COST):
             return f"{fleet.cost_per_hour / best.cost_per_hour - 1:.0%} dearer an hour"
         gap = self.gap(fleet, best)
-        is_level = gap.value < INDIFFERENT or gap.low <= 0
-        return "level" if is_level else f"{gap.value:.0%} {'dearer a token' if aim == 'token' else 'slower'}"
+        if gap.value < INDIFFERENT or gap.low <= 0:
+            return "level"
+        return f"{gap.value:.0%} dearer a token" if aim == "token" else f"{1 + gap.value:.3g} times as long a request"
 
 
 def find(
@@ -177,7 +183,7 @@ def find(
 ) -> Simulations:
     """Search the fleets of a question; InputError where nothing fits or carries the load.
 
-    - `workers`: here they run simulations that are not compiled; `done`: called after each with its fleet.
+    - `workers`: here they run simulations that are not compiled; `done`: called after each with the best so far.
     - `shard`: of the methods at their places.
     """
     simulations = Simulations(question, workers, done, folder=folder)
@@ -265,13 +271,13 @@ def _cheapest(simulations: Simulations, family: Sequence[Estimate]) -> list[Esti
 
 
 def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequence[Estimate]) -> Deployment:
-    """Return the best fleet of a method: a look at some, then at their neighbours in depth, then more seeds."""
+    """Return the best fleet of a method: a look at some, then at their neighbours, then more seeds."""
     known = {made.fleet.title for made in family}
     fleets = [made.fleet for made in near]
     for _ in range(ROUNDS):
         simulations.run(fleets, SEEDS[0])
         seen = {fleet.title for fleet in fleets}
-        first = sorted(fleets, key=simulations.rank)[:2]
+        first = sorted(fleets, key=simulations.rank)[:KEPT]
         fresh = {other.title: other for fleet in first for other in _neighbours(fleet) if other.title in known - seen}
         if not fresh:
             break
@@ -291,7 +297,9 @@ def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequenc
 
 
 def _neighbours(fleet: Deployment) -> list[Deployment]:
-    """Return the fleets of one draft token less and more, and the one with the other rule for late drafts."""
-    replace = msgspec.structs.replace
+    """Return the fleets of one draft token or target a drafter less and more, and of the other rule for late drafts."""
+    replace, sharing, drafters = msgspec.structs.replace, fleet.sharing, fleet.drafters
+    counts = range(max(sharing - 1, 1), sharing + 2) if drafters else ()
+    shared = [replace(fleet, sharing=count, replicas=drafters * count) for count in counts if count != sharing]
     late = replace(fleet, late="decode" if fleet.late == "skip" else "skip")
-    return [*(replace(fleet, depth=fleet.depth + more) for more in (-1, 1)), late]
+    return [*(replace(fleet, depth=fleet.depth + more) for more in (-1, 1)), late, *shared]

@@ -69,7 +69,7 @@ class LoadCurve(NamedTuple):
 
 def load_curve(fleet: Fleet, targets: int = 1) -> LoadCurve:
     """Return the curve of a target; `targets`: how many share a drafter elsewhere."""
-    full = _row_limits(fleet)
+    full = row_limits(fleet)
     most = max(int(min(*full.values(), MAX_ROWS)), 1)
     knots = range(int(KNOTS_A_DOUBLING * math.log2(2 * most)) + 1)
     rows = np.array(sorted({round(2 ** (knot / KNOTS_A_DOUBLING)) for knot in knots} | {most, 2 * most}))
@@ -179,7 +179,7 @@ def _computed_tokens(fleet: Fleet) -> float:
     return min(prompt, mean_lengths(of_its_own)[0] + blocks * verifiers.batching.block_size)
 
 
-def _row_limits(fleet: Fleet) -> dict[str, float]:
+def row_limits(fleet: Fleet) -> dict[str, float]:
     """Return the requests in flight at which each limit of a target's rows is reached."""
     batching, shared = fleet.verifiers.batching, fleet.workload.shared
     depth = fleet.drafters.depth if fleet.drafters.count or fleet.verifiers.drafts is not None else 0

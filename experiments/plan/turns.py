@@ -10,7 +10,7 @@ import msgspec
 
 from specfleet.experiments.plan.deployments import Deployment, Estimate, Question, estimates
 from specfleet.experiments.plan.ranges import accepting
-from specfleet.experiments.plan.search import Simulations, able
+from specfleet.experiments.plan.search import SAME_COST, Simulations, able
 from specfleet.experiments.plan.trials import simulated
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.scenario import Scenario
@@ -18,6 +18,7 @@ from specfleet.fleet.times.profile import HardwareProfile
 
 HALVINGS = 6  # of the span of acceptance
 LATENCIES_S, LINK_HALVINGS = (1e-5, 1.0), 8  # of links, and of the decades of their span: to 5 %
+SURE = 0.10  # share by which a simulation may be worse and still agree with equations
 Turn = tuple[str, str]  # what happens, and where: a number that differs by load
 
 
@@ -63,7 +64,8 @@ def by_acceptance(search: Simulations) -> Turn | None:
 def by_link(search: Simulations) -> Turn | None:
     """Return from how many targets on, and up to which link, a drafter elsewhere pays; None where none was asked for.
 
-    Equations, by as much as simulations correct them here, find the edge, and one simulation there checks it.
+    Equations, by as much as simulations correct them here, find the last such link. One simulation on that has the
+    last word: where it disagrees by more than SURE, the answer is no, or for this link alone if simulations pay here.
     """
     question = search.question
     candidates = tuple(one for one in question.candidates if one.method == "apart")
@@ -75,11 +77,14 @@ def by_link(search: Simulations) -> Turn | None:
     if not any(one.fleet.drafters for one in kept):  # equations cannot say which meet the goals: the simulation will
         question, kept = msgspec.structs.replace(question, goals=()), known
     score = partial(_score, question)
-    least = min((score(one) for one in kept if not one.fleet.drafters), default=math.inf)
+    rivals = [one for one in kept if not one.fleet.drafters]
+    if search.miss(others[0]) <= 0:
+        rivals.append(search.estimates[others[0].title])
+    least = min(map(score, rivals), default=(math.inf, math.inf))
     apart = next((fleet for fleet in search.best if fleet.drafters), None)
     if apart and not question.load.per_s:  # by as much as equations are off for the two best
-        expected = score(search.estimates[apart.title]) / score(search.estimates[others[0].title])
-        least *= expected / (1 + search.gap(apart, others[0]).value)
+        expected = score(search.estimates[apart.title])[0] / score(search.estimates[others[0].title])[0]
+        least = least[0] * expected / (1 + search.gap(apart, others[0]).value), least[1]
 
     def on_link(latency_s: float) -> list[Estimate]:
         moved = tuple(msgspec.structs.replace(one, base=_with_link(one.base, latency_s)) for one in candidates)
@@ -94,25 +99,42 @@ def by_link(search: Simulations) -> Turn | None:
 
     shortest, longest = map(math.log10, LATENCIES_S)
     never = loses(shortest)
-    edge = shortest if never else _edge(loses, shortest, longest, LINK_HALVINGS)
+    step = (longest - shortest) / 2**LINK_HALVINGS
+    edge = shortest if never else _edge(loses, shortest, longest, LINK_HALVINGS) - step  # the last that does not lose
     at_edge = on_link(10**edge)
     if not at_edge:
         return "never", ""
     tried = [search.estimates[title].fleet for title, values in search.values.items() if values]
-    paying = [fleet.sharing for fleet in tried if fleet.drafters and search.gap(fleet, others[0]).value <= 0]
-    paying = paying or [one.fleet.sharing for one in (*kept, *at_edge) if one.fleet.drafters and score(one) <= least]
+    here = [fleet.sharing for fleet in tried if fleet.drafters and _excess(search, fleet, others[0]) <= 0]
+    paying = here or [one.fleet.sharing for one in (*kept, *at_edge) if one.fleet.drafters and score(one) <= least]
     few = f"from {min(paying)} target{'s' * (min(paying) > 1)} a drafter on, " if paying else ""
-    says = "never, even on a link of 0 ms" if never else f"{few}up to a link of {1e3 * 10**edge:.2g} ms"
+    says = "never, even on a link of 0 ms" if never else f"{'' if here else few}up to a link of {1e3 * 10**edge:.2g} ms"
     best = [one.fleet for one in at_edge if apart and apart.is_slow and one.fleet.title == apart.title]
-    return f"{says} (equations); a simulation on that link: ", _checked(search, [*best, at_edge[0].fleet][0], others[0])
+    fleet = [*best, at_edge[0].fleet][0]
+    standing, excess = _checked(search, fleet, others[0])
+    name = f" with {fleet.candidate.place}" if "@" in fleet.candidate.place else ""
+    agrees = not here if never else excess <= SURE
+    if agrees:
+        said = f"{few if here else ''}{says} (equations);"
+    else:
+        said = f"{few}on this link; by equations {says};" if here else f"no; by equations {says}, but"
+    return f"{said} a simulation on that link{name}: ", standing
 
 
-def _checked(search: Simulations, fleet: Deployment, other: Deployment) -> str:
-    """Simulate a fleet once, beside the best one without drafters elsewhere."""
+def _checked(search: Simulations, fleet: Deployment, other: Deployment) -> tuple[str, float]:
+    """Simulate a fleet once, and return what it is beside the best one without drafters elsewhere, and its excess."""
     varied = copy.copy(search)
     varied.values, varied.best = {other.title: search.values[other.title][:1], fleet.title: []}, [other]
     varied.values[fleet.title].append(simulated(varied.scenario(fleet)))
-    return varied.standing(fleet)
+    return varied.standing(fleet), _excess(varied, fleet, other)
+
+
+def _excess(search: Simulations, fleet: Deployment, other: Deployment) -> float:
+    """By which share a fleet is dearer an hour, where that counts and differs, or else slower or its tokens dearer."""
+    dearer = fleet.cost_per_hour / other.cost_per_hour - 1 if search.question.aim == "hour" else 0.0
+    if search.miss(fleet) > 0:
+        return math.inf
+    return dearer if abs(dearer) > SAME_COST else search.gap(fleet, other).value
 
 
 def _with_link(base: Scenario, latency_s: float) -> Scenario:
@@ -121,9 +143,11 @@ def _with_link(base: Scenario, latency_s: float) -> Scenario:
     return msgspec.structs.replace(base, link=link)
 
 
-def _score(question: Question, one: Estimate) -> float:
-    """What is to be small by equations."""
-    return one.request_s if question.aim == "time" else one.per_million if one.may_win else math.inf
+def _score(question: Question, one: Estimate) -> tuple[float, float]:
+    """What is to be small by equations; of an hour's cost under arrivals, then time."""
+    if question.aim == "hour" and question.load.per_s:
+        return (round(one.fleet.cost_per_hour, 9) if one.may_win else math.inf), one.request_s
+    return (one.request_s if question.aim == "time" else one.per_million if one.may_win else math.inf), 0.0
 
 
 def _edge(holds: Callable[[float], bool], low: float, high: float, halvings: int) -> float:

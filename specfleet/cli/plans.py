@@ -93,8 +93,8 @@ def _cells(row: "Row") -> tuple[str, ...]:
     ]
     return (
         f"{row.targets} x {row.target.rpartition('@')[2]}", str(row.depth or "-"), row.standing,
-        number(row.tokens_per_s), f"{1 / row.metrics['tpot_s'].value:.3g}", *times, f"{row.in_flight:.3g}",
-        number(row.cost_per_hour), f"{row.per_million:.3g}",
+        number(row.tokens_per_s), number(1 / row.metrics["tpot_s"].value, 3), *times, number(row.running, 3),
+        number(row.cost_per_hour), number(row.per_million, 3),
     )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def _print_methods(answer: "Plan", source: str) -> None:
     columns = [load.removesuffix(" at each target") for load in answer.loads]
     for title, heading, text in (
         (source, f"tokens/s of {whose} (mean TPOT, TTFT in ms; depth)", _text),
-        ("", "cost of 10^6 tokens", lambda row: f"{row.per_million:.3g} ({row.standing})"),
+        ("", "cost of 10^6 tokens", lambda row: f"{number(row.per_million, 3)} ({row.standing})"),
         ("", "KV cache that they need", lambda row: "no limit" if row.kv_share is None else f"{row.kv_share:.0%}"),
     ):
         rows = [
@@ -136,7 +136,8 @@ def _text(row: "Row") -> str:
         tokens, several = row.tokens_per_s, f"; {row.targets} x {row.target.rpartition('@')[2]}"
     else:
         tokens = row.tokens_per_s / row.targets
-        several = f", {row.targets // row.drafters} targets a drafter" if row.drafters else ""
+        sharing = row.targets // row.drafters if row.drafters else 0
+        several = f", {sharing} target{'s' * (sharing > 1)} a drafter" if sharing else ""
     depth = f"; {row.depth}" if row.depth else ""
     tpot, ttft = (1e3 * row.metrics[name].value for name in ("tpot_s", "ttft_s"))
     return f"{tokens:.0f} ({tpot:.1f}, {ttft:.0f}{depth}{several})"

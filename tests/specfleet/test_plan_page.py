@@ -38,7 +38,7 @@ def answer(words: list[str], folder: Path, heads: str) -> Plan:
     status, out = run(words, folder)
     assert status == 0
     kept = folder / words[words.index("-o") + 1]
-    assert {path.name for path in kept.iterdir()} == {"plan.json", "plan.png", "profile.json", "chosen.toml"}
+    assert {path.name for path in kept.iterdir()} == {"cells", "plan.json", "plan.png", "profile.json", "chosen.toml"}
     plan = read_plan(kept / "plan.json")
     assert out.splitlines()[1 : 1 + len(plan.lines)] == list(plan.lines)
     said = [line.partition(":")[0] for line in plan.lines]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from specfleet.experiments.plan.commands import make_schedule, server_commands
-from specfleet.experiments.plan.deployments import Load
-from specfleet.experiments.plan.depths import Depths, chosen
+from specfleet.experiments.plan.deployments import Deployment, Load
+from specfleet.experiments.plan.depths import Depths, chosen, schedule_lines
 from specfleet.experiments.plan.ranges import ANY, RUNS, WIDEST, Errors, Ranges, accepting, errors_of
 from specfleet.experiments.plan.trials import Interval
 from specfleet.fleet.acceptance.models import Geometric, PerPosition, survival
@@ -23,8 +23,11 @@ BY_LOAD = [(1.0, 5), (8.0, 5), (32.0, 3), (128.0, 0)]
 @pytest.mark.parametrize(
     ("times", "said"),
     [
-        ({0: 2.0, 1: 1.25, 3: 1.009, 4: 1.0, 5: 1.002}, "3 to 5 level (depth 1 -20%, off -50%)"),
-        ({0: math.inf, 4: 1.0, 5: 1.02}, "4 best (off -100%)"),
+        (
+            {0: 2.0, 1: 1.25, 3: 1.009, 4: 1.0, 5: 1.002},
+            "3 to 5 level (depth 1 -20%, off -50% of the fastest depth's speed)",
+        ),
+        ({0: math.inf, 4: 1.0, 5: 1.02}, "4 best (off -100% of the fastest depth's speed)"),
         ({0: 1.0, 1: 1.005}, "1 and off level"),
         ({1: 1.0, 2: 1.5}, "1 best"),
     ],
@@ -45,6 +48,9 @@ def test_commands_have_one_depth_for_every_batch() -> None:
     schedule = make_schedule(head, BY_LOAD)
     assert schedule is not None
     assert schedule.text.endswith("requests at once at a target; simulated: changes between 8 and 32, 32 and 128")
+    (less,), (most,) = (schedule_lines(Deployment(head, 1, depth), schedule, depth) for depth in (3, 5))
+    assert "num_speculative_tokens is the most, 3 serve this load" in less
+    assert most.endswith("; in the command")
     commands = server_commands(head, 3, 8, "8 in flight", schedule)
     vllm, sglang = (shlex.split(command, comments=True) for command in commands)
     config = json.loads(vllm[-1])

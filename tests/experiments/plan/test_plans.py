@@ -14,12 +14,13 @@ pytest.importorskip("numba")
 import specfleet
 from specfleet.cli.plans import print_answer, write_answer
 from specfleet.experiments.draw import draw, read_plan
+from specfleet.experiments.plan import turns
 from specfleet.experiments.plan.answer import Plan
 from specfleet.experiments.plan.deployments import Deployment, Load, Question
 from specfleet.experiments.plan.lines import ranged
 from specfleet.experiments.plan.ranges import slowed
 from specfleet.experiments.plan.search import Simulations, find
-from specfleet.experiments.plan.trials import INDIFFERENT, Sample, simulated
+from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Sample, simulated
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.reading import scenario_of
 from specfleet.fleet.scenario.scenario import Workload
@@ -120,11 +121,33 @@ def test_a_drafter_elsewhere_pays_up_to_the_link_where_others_cost_as_little() -
     assert found.chosen.drafters
 
 
+@pytest.mark.parametrize(("refuted", "said"), [("_checked", "from"), ("_excess", "no; by equations from")])
+def test_a_drafter_pays_only_where_a_simulation_agrees(
+    refuted: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dear = 0.5 if refuted == "_excess" else ("50% dearer a token", 0.5)
+    monkeypatch.setattr(turns, refuted, lambda *_: dear)
+    found = specfleet.plan("star", SMALL, vary=["verifiers.count=1:4", "drafters.depth=4"], jobs=1)
+    (line,) = [line for line in found.lines if line.startswith("a drafter elsewhere pays")]
+    assert line.startswith(f"a drafter elsewhere pays: {said}")
+    assert ("on this link; by equations" in line) is (refuted == "_checked")
+
+
+def test_requests_beyond_a_limit_wait() -> None:
+    said, limited = list[str](), SMALL | {"verifiers.max_num_seqs": 2}
+    found = specfleet.plan(None, limited, target=TARGET, in_flight=6, jobs=1, done=said.append)
+    runs = next(line for line in found.lines if line.startswith("runs"))
+    assert runs == "runs: 2 requests at once at each target, 4 wait (max_num_seqs), in under 1% of its KV cache"
+    assert "limits let 2 run at once of 6 in flight" in found.commands[0]
+    assert set(said) == {f"best so far: {found.chosen.fleet}"}
+
+
 def test_a_range_without_width_is_its_value_alone() -> None:
     of_one, of_two = Sample(({"ttft_s": 0.03339},)), Sample(({"load": 0.99}, {"load": 0.8}))
     assert ranged("TTFT", of_one.interval("ttft_s"), "ms", 1e3) == "TTFT 33.39 ms"
     assert math.isnan(with_ends([of_one.interval("ttft_s")])[0]["low"])
     assert ranged("load", of_two.interval("load"), "") == "load 0.895 (0 .. 1)"
+    assert ranged("", Interval(1687, 1460, 12345), "tokens/s") == "1687 tokens/s (1460 .. 12300)"
 
 
 def test_a_users_goal_is_shown_in_tokens_a_second(star: Plan, tmp_path: Path) -> None:
@@ -142,6 +165,7 @@ def test_drafters_elsewhere_stand_beside_those_on_the_target(placed: Plan) -> No
     names = {row.method for row in placed.best()}
     assert names == {"no speculation", "llama-3.2-1b on the target's device", "llama-3.2-1b@l4"}
     assert placed.chosen.standing == "best"
+    assert any("a simulation on that link with llama-3.2-1b@l4: " in line for line in placed.lines)
     dear = specfleet.plan("star", SMALL, vary=FEW, **PAIR | {"cost": "h100=1,l4=50"})
     assert not dear.chosen.drafters
 
