@@ -66,7 +66,7 @@ def simulate_frugally(scenario: Scenario, path: SimPath, records: Records) -> tu
     with writing_run(Path(records)) as file:
         findings = simulate_findings(fleet, file.take)
         header = file.end(header)
-    return Run(header, Path(records)), findings
+    return Run(header, None, str(records)), findings
 
 
 def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:

@@ -103,8 +103,9 @@ class Result(Shown):
     def title(self) -> str:
         """Say which run this is."""
         header = self.run.header
-        kept = self.run.kept
-        digest = "no records" if kept is None else f"rows in {kept}" if self.observed else f"digest {self.run.digest()}"
+        run = self.run
+        rows = f"rows in {run.file}" if run.file else "no records"
+        digest = rows if run.kept is None else f"digest {run.digest()}"
         world, seed = header.engine or header.world, header.scenario.seed
         title = f"{header.scenario.name}, world: {world}, seed {seed}, {digest}"
         played = f"{', '.join(header.played)} of {header.played_of}" if header.played else ""

@@ -188,7 +188,7 @@ def _run_missing(
                 with deferred():  # what is kept is counted, too
                     results[places[number]] = result
                     if folder:
-                        write_json(result, cell_file(folder, result.cell))
+                        write_json(_sealed(result), cell_file(folder, result.cell))
                         if tables and len(results) - tabled >= TABLED_SHARE * len(results):
                             _keep_table(folder, results)
                             tabled = len(results)
@@ -304,10 +304,23 @@ def shown(cell: Cell) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, (dict, list)) else value for key, value in cell.items()}
 
 
+def _sealed(result: CellResult) -> dict[str, Any]:
+    """Return the content of a cell's file: the result as JSON has it, with a fingerprint of itself."""
+    content = msgspec.json.decode(msgspec.json.encode(result))
+    return {**content, "digest": _digest(content)}
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Return the fingerprint of a cell's content; a damaged cell runs again."""
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:16]
+
+
 def _read(path: Path) -> CellResult | None:
     """Return the result that a file keeps; None where there is none, or it is damaged."""
     try:
         content = read_json(path)
+        if content.pop("digest") != _digest(content):
+            return None
         return msgspec.convert(content | {"metrics": with_missing(content["metrics"])}, CellResult)
     except (InputError, ValueError, KeyError, TypeError, AttributeError):
         return None

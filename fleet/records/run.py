@@ -84,17 +84,20 @@ class Run(msgspec.Struct, frozen=True):
     """A finished run: its header, and its event table (columns of SCHEMA), or the file that has it, if it was kept."""
 
     header: RunHeader
-    kept: pa.Table | Path | None
+    kept: pa.Table | None
+    file: str = ""
 
     @property
     def table(self) -> pa.Table:
         """Its event table; InputError if it was not kept."""
+        if self.file:
+            return read_run(Path(self.file)).kept
         if self.kept is None:
             raise InputError(
                 f"scenario {self.header.scenario.name!r}: its rows were not kept, and this needs them; simulate with "
                 "records = True, or -o FILE"
             )
-        return read_run(self.kept).kept if isinstance(self.kept, Path) else self.kept
+        return self.kept
 
     def digest(self) -> str:
         """Fingerprint of the rows alone."""
