@@ -4,6 +4,8 @@ Commands parse, call what `import specfleet` offers, and print. They import what
 `specfleet --help` does not wait for libraries.
 """
 
+import os
+import platform
 from typing import NoReturn
 
 
@@ -11,4 +13,6 @@ def main() -> NoReturn:
     """Entry point of the command `specfleet`: signals and errors end as they should from the first import on."""
     from specfleet.experiments.console.exits import run_main
 
+    if platform.machine() == "x86_64":  # where torch has another library: these threads spin, and no step needs them
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     run_main("specfleet.cli.entry")
