@@ -39,7 +39,7 @@ lowest newest:
 	.venv-$@/bin/pip install --quiet --disable-pip-version-check uv
 	.venv-$@/bin/uv pip install --quiet --python .venv-$@ --resolution $(if $(filter lowest,$@),lowest-direct,highest) \
 		--editable '.[fast,dev]'
-	.venv-$@/bin/pytest -n $(WORKERS) --dist loadscope -m "not slow" $(if $(filter lowest,$@),-W ignore::DeprecationWarning) \
+	.venv-$@/bin/python -m pytest -n $(WORKERS) --dist loadscope -m "not slow" $(if $(filter lowest,$@),-W ignore::DeprecationWarning) \
 		-p tests.helpers.without_engine tests/fleet tests/sim tests/figures
 
 build: install
