@@ -135,10 +135,10 @@ def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
 def test_the_readme_figure_is_that_of_its_table(tmp_path: Path) -> None:
     """The same pixels, but for rounding, with the matplotlib that drew it; the same data with any."""
     drawn = draw("sweep", DOCS / "throughput-vs-n.csv", tmp_path / "again.png", panels=True)
-    committed, again = (Image.open(path) for path in (DOCS / "throughput-vs-n.png", tmp_path / "again.png"))
-    if committed.info["Software"] == again.info["Software"]:
-        assert committed.size == again.size
-        assert np.mean(np.abs(np.subtract(committed, again, dtype=float))) < 0.5  # of 255
+    with Image.open(DOCS / "throughput-vs-n.png") as committed, Image.open(tmp_path / "again.png") as again:
+        if committed.info["Software"] == again.info["Software"]:
+            assert committed.size == again.size
+            assert np.mean(np.abs(np.subtract(committed, again, dtype=float))) < 0.5  # of 255
     table = pd.read_csv(DOCS / "throughput-vs-n.csv")
     table = table[table.quantity == "throughput"]
     heights = [value for axes in drawn.figure.axes for line in axes.lines for value in line.get_ydata()]
