@@ -28,7 +28,7 @@ from specfleet.fleet.scenario.workload import streams_of
 SEED, LARGE = 57, 1 << 18  # tokens of a wave of answers, from which on a run takes long
 BLOCK = 512  # tokens of a block of a trace
 MODES = ("gemm_quant_mode", "moe_quant_mode")
-NAMES = {  # of theirs, whose config.json comes with it
+NAMES = {  # of theirs, which come with a config.json
     "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Meta-Llama-3.1-8B",
     "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Meta-Llama-3.1-8B",
     "meta-llama/Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
@@ -62,7 +62,7 @@ def study(options: argparse.Namespace) -> Report:
         errors = {name: 100 * statistics.fmean(abs(row[name]) for row in made) for name in ERRORS} if made else {}
         summary.append({"group": group, "runs": len(made), "refused": refused, **errors})
     behind = sum(row.get(ERRORS[0], 1.0) >= row.get(ERRORS[1], 0.0) for row in summary)
-    return Report({"runs": rows, "errors, %": summary}, [Aim("groups whose TPOT is nearer by theirs", behind, 1)])
+    return Report({"runs": rows, "errors, %": summary}, [Aim("groups in which their TPOT is nearer", behind, 1)])
 
 
 ERRORS = ("TPOT, ours", "TPOT, theirs", "TTFT, ours", "TTFT, theirs")

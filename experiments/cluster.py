@@ -26,7 +26,7 @@ Call = tuple[int, tuple[Any, ...]]  # its place, and its arguments
 def finished(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], address: str) -> Iterator[tuple[int, Any]]:
     """Yield the place and the result of each call, as they finish; few are in flight at once.
 
-    Dask repeats calls whose worker is lost. A call that loses several is left out, and named when all others are done.
+    Dask repeats the calls of a lost worker. A call that loses several is left out, and named when all others are done.
     Raises InputError where no scheduler answers, or a worker has other code; NodeDiedError where the scheduler is lost.
     """
     with closing(_answers(call, arguments, address)) as answers:
@@ -112,5 +112,5 @@ def _at_worker(call: Callable[..., Any], given: tuple[Any, ...], wanted: str) ->
         )
     try:
         return call(*given), None
-    except Exception as error:  # noqa: BLE001  (raised again by whoever asked)
+    except Exception as error:  # noqa: BLE001  (raised again where its result is asked for)
         return None, error

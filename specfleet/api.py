@@ -212,7 +212,7 @@ def sweep(
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
     cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `path`: as in
     `simulate`. `power`: whether the engine samples its devices, for `figure devices`. `cluster`: the address of a Dask
-    scheduler whose workers run the cells. `shard`: a share of the cells, such as "1/8"; a sweep of all into the same
+    scheduler, and its workers run the cells. `shard`: a share of the cells, such as "1/8"; a sweep of all into the same
     folder finds them. A cell that fails loses no other: see `Sweep.errors`. Raises InputError for bad input before
     anything runs, and OutputError where a cell cannot be written; its `result` is the sweep until then.
 

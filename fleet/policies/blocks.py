@@ -52,7 +52,9 @@ class CountedBlocks:
 
 
 class BlockPool:
-    """Numbered blocks, from 1, in a linked queue of free ones. Every operation on a block takes constant time.
+    """Numbered blocks, from 1, in a linked queue of free ones.
+
+    An operation on a block takes constant time, but for copies of its content, which it copies.
 
     - `limit`: number of blocks; 0 for no limit: then no content ever dies.
     - `users`: number of requests that use each block. `contents`: what each holds; 0 for nothing.

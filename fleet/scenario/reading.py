@@ -22,6 +22,8 @@ from specfleet.fleet.times.profile import HardwareProfile, read_profile
 Given = str | Path | Scenario | Mapping[str, Any]
 """A scenario: its file (TOML), the name of a shipped one, a Scenario, or its content as a mapping."""
 
+STATED = "stated: by a change of the profile"
+
 
 def scenario_of(source: Given, changes: Changes | None = None, **keys: Any) -> Scenario:
     """Return a scenario, with changes, from a file (TOML), the name of a shipped one, a Scenario, or a mapping.
@@ -67,21 +69,22 @@ def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -
     """
     content, base = read_toml(path), path.parent if base is None else base
     pairs = list(pairs_of(changes))
-    parts = {key.split(".")[1] for key, _ in pairs if key.startswith("profile.")}
-    if "decode" not in parts:  # a stated time of verifications, whatever they are fed, holds for one token, too
-        pairs += [("profile.decode", value) for key, value in pairs if key == "profile.verify"]
-    _open_profile(content, parts | {key.split(".")[1] for key, _ in pairs if key == "profile.decode"}, base)
+    sources = {key.split(".")[1]: STATED for key, _ in pairs if key.startswith("profile.")}
+    if "decode" not in sources:  # a stated time of verifications, whatever they are fed, holds for one token, too
+        also = [("profile.decode", value) for key, value in pairs if key == "profile.verify"]
+        sources |= dict.fromkeys(["decode"] if also else [], "assumed: as long as a stated verification")
+        pairs += also
+    _open_profile(content, sources, base)
     apply_changes(content, pairs, str(path))
     return make_scenario(content, str(path), base)
 
 
-def _open_profile(content: dict[str, Any], changed: set[str], base: Path) -> None:
-    """Put the numbers of a profile in the place of its name, if some are changed; these are stated then."""
+def _open_profile(content: dict[str, Any], changed: Mapping[str, str], base: Path) -> None:
+    """Put the numbers of a profile in the place of its name, if some are changed: `changed` has their sources."""
     if changed and isinstance(content.get("profile"), str) and content["profile"]:
         table = msgspec.to_builtins(read_profile(content["profile"], base))
         sources = {key: text for key, text in table["sources"].items() if key.split(".")[0] not in changed}
-        sources |= dict.fromkeys(changed, "stated: by a change of the profile")
-        content["profile"] = table | {"name": f"{table['name']}, changed", "sources": sources}
+        content["profile"] = table | {"name": f"{table['name']}, changed", "sources": {**sources, **changed}}
 
 
 def change_scenario(scenario: Scenario, changes: Changes) -> Scenario:

@@ -227,4 +227,5 @@ def test_one_command_states_the_times_of_a_star() -> None:
     assert star.N_max == 8  # 3.2 tokens in 45 ms; 0.12 s a token alone
     profile = scenario_of("star", stated).profile
     assert {profile.sources[key] for key in ("draft", "verify")} == {"stated: by a change of the profile"}
+    assert profile.sources["decode"].startswith("assumed")
     assert "draft.base_s" not in profile.sources
