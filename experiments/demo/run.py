@@ -100,9 +100,9 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
     facts = details(profile, every, [line for run in every for line in replay(run)], late)
     try:
         write_json(with_ends(comparison), folder / TABLE)
-        figures = draw_figures(folder, simulated, measured, runs)
-        write_file(folder / PAGE, html_of(demo_page(lines, rows, rows_of_fit, figures.values(), profile, facts)))
-        for name, drawn in figures.items():
+        drawings = draw_figures(folder, simulated, measured, runs).values()  # which the page makes narrow
+        write_file(folder / PAGE, html_of(demo_page(lines, rows, rows_of_fit, drawings, profile, facts)))
+        for name, drawn in draw_figures(folder, simulated, measured, runs).items():
             save(drawn.figure, folder / f"{name}.png", drawn.caption)
     except OutputError as error:
         error.result = result
