@@ -47,8 +47,13 @@ def started(settings, on_cpu):
     with open(os.path.join(settings["target"], "config.json")) as file:
         known = [settings["max_model_len"], json.load(file).get("max_position_embeddings")]
     options |= {"max_model_len": min(filter(None, known), default=None)}
-    options |= {"enforce_eager": on_cpu, "enable_prefix_caching": settings["prefix_cache"], "async_scheduling": False, "seed": 0}
-    block = 32 if on_cpu else 16  # tokens
+    options |= {
+        "enforce_eager": on_cpu,
+        "enable_prefix_caching": settings["prefix_cache"],
+        "async_scheduling": False,
+        "seed": 0,
+    }
+    block = settings["block_size"] or (32 if on_cpu else 16)  # tokens
     if settings["kv_tokens"]:  # one of vLLM's blocks stays empty
         options |= {"num_gpu_blocks_override": settings["kv_tokens"] // block + 1, "block_size": block}
     if settings["speculative"]:

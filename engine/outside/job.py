@@ -10,6 +10,7 @@ from specfleet.engine.decoding.folders import folder_of
 from specfleet.engine.launch.runnable import simulated_alone
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.readers import value_of
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers
 from specfleet.fleet.scenario.workload import Request, streams_of
@@ -19,7 +20,16 @@ LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt l
 KINDS: tuple[DraftKind, ...] = ("model", "lookup")  # of drafts
 KNOWN = {
     "drafters": {"count", "depth", "place", "kind", "model", "profile"},
-    "verifiers": {"model", "profile", "verify", "max_num_seqs", "max_num_batched_tokens", "kv_tokens", "prefix_cache"},
+    "verifiers": {
+        "model",
+        "profile",
+        "verify",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "kv_tokens",
+        "kv_block_size",
+        "prefix_cache",
+    },
 }
 """Keys that mean the same in vLLM; others have to keep their defaults."""
 
@@ -32,7 +42,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     - `target`: folder of the model. `precision`: of its numbers.
     - `max_model_len` (tokens): longest text; 0 is the model's.
-    - `kv_tokens`: size of the KV cache; 0 is the engine's choice.
+    - `kv_tokens`, `block_size` (tokens): size of the KV cache and of its blocks; 0 is the engine's choice.
     - `speculative`: what vLLM calls its speculative config; empty without drafts.
     - `prefix_cache`: whether it is on; each workload begins with an empty one.
     """
@@ -44,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True):
     max_num_batched_tokens: int
     kv_tokens: int
     speculative: dict[str, Any]
+    block_size: int = 0
     prefix_cache: bool = False
 
 
@@ -119,6 +130,7 @@ def settings_of(fleet: Fleet, scenario: Scenario) -> Settings:
         max_num_batched_tokens=verifiers.batching.max_num_batched_tokens,
         kv_tokens=scenario.verifiers.kv_tokens,
         speculative=_speculative(fleet),
+        block_size=verifiers.batching.block_size if value_of(scenario, "verifiers.kv_block_size") else 0,
         prefix_cache=verifiers.prefix_cache,
     )
 
