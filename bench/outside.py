@@ -27,7 +27,7 @@ from bench.serving import DRAFTS, JUDGED, SHOWN, cell_row, judged_cell, total_ro
 from specfleet.calibration.assemble import profile_of_target
 from specfleet.calibration.loops import depths_of, loop_of, recording_loop, rows_of
 from specfleet.engine.launch.serve import serve
-from specfleet.engine.outside.steps import PROMPT
+from specfleet.engine.outside.steps import DRAFTING, PROMPT
 from specfleet.experiments.compare.compare import ComparedQuantity
 from specfleet.experiments.console.printing import remark
 from specfleet.figures.style import LINE_COLOURS, STYLE, new_figure, save
@@ -164,9 +164,10 @@ def shared_row(name: str, run: Run) -> Row:
     scenario = change_scenario(run.header.scenario, {"profile": "a100"})  # of which the run's own times take the place
     played = simulate(scenario, playback_of(run))
     frame = run.frame()
-    begun = frame[(frame.event == "start") & frame.kind.isin(PROMPT)]
+    begun = frame[(frame.event == "start") & ~frame.kind.isin(DRAFTING)]
+    again = begun.kind.isin(PROMPT) & (begun.base < (begun.base + begun.tokens).groupby(begun.request).shift())
     row: Row = {"cell": name, "steps": frame.step.nunique(), "steps that differ": "none"}
-    row["preempted"] = int((begun.base < begun.groupby("request").base.cummax()).sum())
+    row["preempted"] = int(again.sum())
     for title, own in (("", run), ("simulated, ", played)):
         row[f"{title or 'hits, '}%"] = 100 * measure(own)["prefix_hit_share"].value
         row[f"{title}evictions"] = evictions(own)

@@ -85,7 +85,7 @@ def log_of(fleet: Fleet, served: Served, differs: Differs = rows_differ) -> Log:
 
 
 def _arrivals(fleet: Fleet, served: Served) -> Iterator[tuple[float, int, Request]]:
-    """Yield time, stream and request of each arrival, in order of time.
+    """Yield time, stream and request of each arrival, in the order in which the engine got them.
 
     A request that came during a step is noticed at its end: it arrived when it was due, or just after that step began.
     """
@@ -97,7 +97,12 @@ def _arrivals(fleet: Fleet, served: Served) -> Iterator[tuple[float, int, Reques
             began_s = math.nextafter(starts_s[earlier - 1], math.inf) if earlier else 0.0
             due_s = max(request.not_before_s, began_s) if request.not_before_s else noticed_s
             arrivals.append((min(due_s, noticed_s), tag, request))
-    return iter(sorted(arrivals, key=lambda arrival: (arrival[0], served.joined_s[arrival[2].number])))
+    arrivals.sort(key=lambda arrival: served.joined_s[arrival[2].number])
+    last_s = math.inf
+    for place, (time_s, tag, request) in reversed([*enumerate(arrivals)]):
+        last_s = min(time_s, last_s)  # a turn is due before it is noticed, and that time is not known
+        arrivals[place] = last_s, tag, request
+    return iter(arrivals)
 
 
 def _started(station: RecordedStation, now_s: float, drafting: bool = False) -> Step | None:
