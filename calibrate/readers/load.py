@@ -67,7 +67,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     - `arrivals`: arrival (seconds), prompt and answer (tokens) of each request, if they arrived at recorded times.
     - `engines`: copies of the model that share the requests.
     - `cached_share`: of the prompts' tokens, which a prefix cache had. `whole_prompts`: whether their lengths count
-      these, so that a workload of shared prompts follows.
+      these, so that a workload of shared prompts follows. `again`: tokens of a hit that are computed again.
     """
 
     over: str
@@ -100,6 +100,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     engines: int = 1
     cached_share: float = 0.0
     whole_prompts: bool = False
+    again: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -111,10 +112,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shared_tokens(self) -> int:
-        """Length of a beginning of all prompts that is as much of them as the prefix cache had; 0 if none follows."""
+        """Length of a beginning of all prompts of which the prefix cache had as much as it did; 0 if none follows."""
         if self.cached_share <= FEW_CACHED or not self.whole_prompts or self.prompt_tokens is None:
             return 0
-        blocks = round(self.cached_share * self.prompt_tokens.mean / BLOCK)
+        blocks = round((self.cached_share * self.prompt_tokens.mean + self.again) / BLOCK)
         return blocks * BLOCK if blocks * BLOCK < self.prompt_tokens.mean else 0
 
     @property

@@ -4,7 +4,7 @@ import math
 
 import msgspec
 
-from specfleet.calibration.readers.load import Load, Spread
+from specfleet.calibration.readers.load import BLOCK, Load, Spread
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import engine_of, shape_of
@@ -95,6 +95,12 @@ def estimated(target: str, draft: str, speculates: bool, engine: str) -> Hardwar
     if draft == LOOKUP:  # on the host, while the device works
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
     return profile
+
+
+def with_again(load: Load, draft: str) -> Load:
+    """Return a load whose prefix hits lack the block that a head computes again, if the drafter is one."""
+    is_head = draft not in ("", LOOKUP) and shape_of(draft).head
+    return msgspec.structs.replace(load, again=BLOCK) if is_head else load
 
 
 def served(made: Scenario, load: Load, engine: str, draft: str, trace: str) -> tuple[Scenario, str]:

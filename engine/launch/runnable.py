@@ -1,6 +1,6 @@
 """Checks that the engine can run a scenario; errors name the key in one line."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from specfleet.engine.net.limits import bounds_of
@@ -52,9 +52,10 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
     yield from _of_models(fleet)
 
 
-def simulated_alone(fleet: Fleet) -> Iterator[str]:
-    """Yield a line for each key that no engine reads, whichever runs the scenario."""
-    yield from (f"{key} is simulated only" for key in unread("engine") if value_of(fleet, key) is not None)
+def simulated_alone(fleet: Fleet, but: Collection[str] = ()) -> Iterator[str]:
+    """Yield a line for each key that no engine reads, whichever runs the scenario. `but`: those that this one reads."""
+    keys = (key for key in unread("engine") if key not in but)
+    yield from (f"{key} is simulated only" for key in keys if value_of(fleet, key) is not None)
 
 
 def _of_signals(fleet: Fleet) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """What a driver of another engine receives and answers, as lines of JSON: settings, workloads, observed steps."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, cycle, islice
 from typing import Any
 
 import msgspec
@@ -9,18 +10,31 @@ from specfleet.engine.decoding.folders import folder_of
 from specfleet.engine.launch.runnable import simulated_alone
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.readers import value_of
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers
-from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.scenario.workload import Request, streams_of
 
 LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
 
 KINDS: tuple[DraftKind, ...] = ("model", "lookup")  # of drafts
 KNOWN = {
     "drafters": {"count", "depth", "place", "kind", "model", "profile"},
-    "verifiers": {"model", "profile", "verify", "max_num_seqs", "max_num_batched_tokens", "kv_tokens"},
+    "verifiers": {
+        "model",
+        "profile",
+        "verify",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "kv_tokens",
+        "kv_block_size",
+        "prefix_cache",
+    },
 }
 """Keys that mean the same in vLLM; others have to keep their defaults."""
+
+
+SHARING = ("verifiers.prefix_cache", "workload.shared", "workload.conversations")  # keys that only a cache reads
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -28,8 +42,9 @@ class Settings(msgspec.Struct, frozen=True):
 
     - `target`: folder of the model. `precision`: of its numbers.
     - `max_model_len` (tokens): longest text; 0 is the model's.
-    - `kv_tokens`: size of the KV cache; 0 is the engine's choice.
+    - `kv_tokens`, `block_size` (tokens): size of the KV cache and of its blocks; 0 is the engine's choice.
     - `speculative`: what vLLM calls its speculative config; empty without drafts.
+    - `prefix_cache`: whether it is on; each workload begins with an empty one.
     """
 
     target: str
@@ -39,6 +54,8 @@ class Settings(msgspec.Struct, frozen=True):
     max_num_batched_tokens: int
     kv_tokens: int
     speculative: dict[str, Any]
+    block_size: int = 0
+    prefix_cache: bool = False
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -50,12 +67,18 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A request: token ids of its prompt, the tokens to decode, and when it may open at the earliest."""
+    """A request: token ids of its prompt, the tokens to decode, and when it may open at the earliest.
+
+    - `think_s`: seconds from the answer before in its stream. `follows`: its prompt is all text of its stream so far,
+      and these ids.
+    """
 
     number: int
     prompt: list[int]
     new_tokens: int
     not_before_s: float
+    think_s: float = 0.0
+    follows: bool = False
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -70,6 +93,8 @@ class SeenStep(msgspec.Struct, frozen=True):
 
     - `rows`: by request, the tokens that it processed, how many of them were drafts, and how many it yielded.
     - `preempted`: requests that lost their KV cache before it. `drafts`: drafted tokens for the next step, by request.
+    - `computed`: tokens of each request that were in the cache before. `blocks`: KV blocks that are free then, contents
+      that are held, and contents that were lost so far; both empty where they are not seen.
     - `start_s`: when its scheduling began. `draft_s`: when its tokens were known and the drafter began; None without
       one. `end_s`: when its results were out.
     """
@@ -80,6 +105,8 @@ class SeenStep(msgspec.Struct, frozen=True):
     draft_s: float | None = None
     preempted: list[int] = []
     drafts: dict[int, int] = {}
+    computed: dict[int, int] = {}
+    blocks: tuple[int, ...] = ()
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -103,28 +130,35 @@ def settings_of(fleet: Fleet, scenario: Scenario) -> Settings:
         max_num_batched_tokens=verifiers.batching.max_num_batched_tokens,
         kv_tokens=scenario.verifiers.kv_tokens,
         speculative=_speculative(fleet),
+        block_size=verifiers.batching.block_size if value_of(scenario, "verifiers.kv_block_size") else 0,
+        prefix_cache=verifiers.prefix_cache,
     )
 
 
 def job_of(fleet: Fleet) -> Job:
     """Return the fleet's workload with its prompts as token ids; InputError for a key that is simulated only."""
-    for reason in simulated_alone(fleet):
+    for reason in simulated_alone(fleet, SHARING if fleet.verifiers.prefix_cache else ()):
         raise InputError(f"scenario {fleet.name!r}: {reason}; leave it out")
     prompts, workload = prompts_of(fleet), fleet.workload
-    streams = [
-        [
-            Asked(
-                request.number,
-                prompts[request.number][: request.prompt_tokens],
-                request.new_tokens,
-                request.not_before_s,
-            )
-            for request in requests
-        ]
-        for _, requests in sorted(streams_of(fleet).items())
-    ]
+    streams = [list(_asked(fleet, requests, prompts)) for _, requests in sorted(streams_of(fleet).items())]
     top_k = workload.top_k or -1  # all tokens, as vLLM, SGLang and llama.cpp write it
     return Job(streams, {"temperature": workload.temperature, "top_k": top_k, "top_p": workload.top_p})
+
+
+def _asked(fleet: Fleet, requests: Sequence[Request], prompts: Sequence[list[int]]) -> Iterator[Asked]:
+    """Yield the requests of a stream; a group's beginning is the last prompts, joined, from another one on."""
+    known = 0  # tokens of the text so far
+    for request in requests:
+        follows = bool(request.identity) and request.identity[-2] < 0  # of a conversation
+        beginning = list[int]()
+        if fleet.workload.shared and not follows:
+            group, tokens = request.identity[:2]
+            joined = chain.from_iterable(islice(cycle(reversed(prompts)), group, None))
+            beginning = list(islice(joined, tokens))
+        own = request.prompt_tokens - (known if follows else len(beginning))
+        ids = beginning + prompts[request.number][:own]
+        yield Asked(request.number, ids, request.new_tokens, request.not_before_s, request.think_s, follows)
+        known = request.prompt_tokens + request.new_tokens
 
 
 def _speculative(fleet: Fleet) -> dict[str, Any]:

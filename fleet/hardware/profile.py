@@ -8,7 +8,7 @@ from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.memory import NOTE, kv_memory
-from specfleet.fleet.hardware.operators import passes_of
+from specfleet.fleet.hardware.operators import passes_of, reduces_of
 from specfleet.fleet.hardware.passes import Placed, check, precisions_of, rewrite_s, roofline_of, runs_as
 from specfleet.fleet.hardware.shape import ModelShape
 from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of, shipped_case
@@ -215,6 +215,9 @@ def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
     )
     if target.operators:
         of_target = f"estimated: measured operators in {target.operators}, summed for {target.named}"
+        if target.parallel > 1:
+            reduced = reduces_of(target)
+            of_target += f", all-reduces of {reduced.source}" if reduced else ", all-reduces estimated"
     labels = {
         "draft": f"{of_drafter}, a pass for each token",
         "verify": f"{of_target}, one pass",

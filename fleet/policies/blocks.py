@@ -2,9 +2,9 @@
 
 The rules are those of vLLM's prefix cache (version 1). A full block has a content: the hash of the content before it
 and of the source of its tokens. A request that begins with known contents shares their blocks. A block without a user
-is free, but keeps its content until it is taken: the queue of free blocks is the order of eviction. A request gives
-its blocks back last one first, so that the end of a text dies before its beginning. With blocks of one token this is
-SGLang's radix tree.
+is free, but keeps its content until it is taken: the queue of free blocks is the order of eviction, and those without a
+content come first. A request gives its blocks back last one first, so that the end of a text dies before its beginning.
+With blocks of one token this is SGLang's radix tree.
 
 A step is planned before it begins, and perhaps planned anew. Changes therefore go into a journal, and `undo` takes them
 back until `keep` is called.
@@ -58,6 +58,7 @@ class BlockPool:
 
     - `limit`: number of blocks; 0 for no limit: then no content ever dies.
     - `users`: number of requests that use each block. `contents`: what each holds; 0 for nothing.
+    - `evicted`: contents that were lost so far.
     - `places`: the blocks that hold a content, oldest first.
     - `before`, `after`: neighbours in the queue; the queue begins and ends at place 0.
     """
@@ -67,6 +68,7 @@ class BlockPool:
         self.free = limit or UNLIMITED
         self.users = [0] * (limit + 1)
         self.contents = [0] * (limit + 1)
+        self.evicted = 0
         self.places: dict[int, tuple[int, ...]] = {}
         self.before = [limit, *range(limit)]
         self.after = [*range(1, limit + 1), 0]
@@ -107,6 +109,7 @@ class BlockPool:
                 places = self.places[content]
                 self._place(content, tuple([other for other in places if other != block]))
                 self.contents[block] = 0
+                self.evicted += 1
         self.users[block] = 1
         self.journal.append((self._undo_new, (block, content, places)))
         return block
@@ -117,6 +120,7 @@ class BlockPool:
             self._enqueue(block, 0, self.after[0])
         if content:
             self.contents[block], self.places[content] = content, places
+            self.evicted -= 1
 
     def share(self, block: int) -> None:
         """Add a user to a block with content; a free one leaves the queue."""
@@ -131,10 +135,11 @@ class BlockPool:
             self._enqueue(block, before, after)
 
     def leave(self, block: int) -> None:
-        """Remove a user from a block; a free one goes to the queue's end, with its content."""
+        """Remove a user from a block; a free one goes to the queue's end with its content, to its head without one."""
         self.users[block] -= 1
         if not self.users[block] and self.limit:
-            self._enqueue(block, self.before[0], 0)
+            neighbours = (self.before[0], 0) if self.contents[block] else (0, self.after[0])
+            self._enqueue(block, *neighbours)
         self.journal.append((self._undo_leave, (block,)))
 
     def _undo_leave(self, block: int) -> None:

@@ -68,7 +68,10 @@ class Rows:
         return self._scheduled(sessions, kinds, ())
 
     def begin(self, step: Schedule, tasks: Tasks) -> None:
-        """Take over the rows of a step that starts; its parts stand in the order of their work."""
+        """Take over the rows of a step that starts; its parts stand in the order of their work.
+
+        With a prefix cache it is the order of scheduling, in which vLLM's requests that end together free their blocks.
+        """
         if self.cache:
             self.cache.keep()
         for row in step.preempted:
@@ -78,7 +81,7 @@ class Rows:
             self.waiting.popitem(last=False)
         self.running = {row.tag: row for row in step.running}
         self.parts = {}
-        for share in sorted(step.shares, key=lambda share: tasks.place(share.tag)):
+        for share in step.shares if self.cache else sorted(step.shares, key=lambda share: tasks.place(share.tag)):
             kind = self._kind(share.tag, tasks) if share.samples else "chunk"
             assert kind is not None
             self.parts[share.tag] = Part(kind, share)

@@ -66,7 +66,8 @@ class PlainPool:
         for block in reversed(self.rows.pop(tag)):
             self.users[block] -= 1
             if not self.users[block]:
-                self.free.append(block)
+                holds = any(block in held for held in self.cached.values())
+                self.free.insert(len(self.free) if holds else 0, block)
 
 
 def queue(pool: CachedBlocks) -> list[int]:
