@@ -14,7 +14,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.blocks import Identity, source_of
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
 from specfleet.fleet.scenario.lengths import TEXTS, Between, Lengths, mean_tokens
-from specfleet.fleet.scenario.recorded import Recorded, read_recorded
+from specfleet.fleet.scenario.recorded import MOST_TOKENS, Recorded, read_recorded
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Workload
 from specfleet.fleet.scenario.shared import Conversations
@@ -198,6 +198,11 @@ def read_lengths(workload: Workload) -> Lengths:
     most, before = (talks.most, talks.mean_before()) if talks else (1, 0.0)
     mean_prompt = shared + lengths.mean_prompt + before * (lengths.mean_prompt + lengths.mean_answer)
     longest = shared + most * lengths.longest_text
+    if longest > MOST_TOKENS:
+        raise InputError(
+            f"workload.conversations.turns: {most} turns make a text of up to {longest} tokens; allowed: up to "
+            f"{MOST_TOKENS}; take fewer turns, or shorter ones"
+        )
     return Lengths(longest, lengths.longest_answer, mean_prompt, lengths.mean_answer)
 
 
