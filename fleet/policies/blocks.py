@@ -244,6 +244,19 @@ class CachedBlocks(BlockPool, CountedBlocks):
                 self.hold(text.blocks[place], contents[place])
             self._fill_to(text, full)
 
+    def hold_text(self, tag: int, known: int, room: int) -> int:
+        """Give a request the blocks of so much room, as far as there are some, for a step on all of its known tokens.
+
+        Return how many of these are found: none if it had blocks before.
+        """
+        text = self.texts[tag]
+        found = () if text.blocks else self.find(tag, known)
+        missing = -(-room // self.block_size) - len(text.blocks) - len(found)
+        self.take(tag, min(max(missing, 0), self.free - self.unused(found)), found)
+        self.fill(tag, min(known, len(text.blocks) * self.block_size))
+        self.keep()
+        return len(found) * self.block_size
+
     def give_back(self, tag: int, number: int) -> None:
         """Take all blocks of a request, the last one first."""
         text = self.texts[tag]

@@ -85,6 +85,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "drafters.order": "plain beside batch loop",
     "drafters.order.limits_per_s": "ahead equations",
     "drafters.route drafters.lease_s": "plain beside loop",
+    "drafters.prefix_cache": "plain beside lookup loop equations engine",
     "drafters.tiers": "plain beside",
     "drafters.device": "beside equations",
     "drafters.depth": "ahead allocate",

@@ -72,6 +72,8 @@ def resolve(scenario: Scenario) -> Fleet:
         "targets": verifiers.count,
         "device": drafters.device if drafters.device in devices else "",
         "route": drafters.route if moves else None,
+        "block_size": verifiers.kv_block_size,
+        "cache_blocks": getattr(drafters.admit, "kv_tokens", 0) // verifiers.kv_block_size,
         "positions": min((profile.positions for profile in profiles if profile.positions), default=0),
         "profile": title_of(drafters.profile),
         "models": _models(drafters),
@@ -85,6 +87,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "drafts": _local_drafts(drafters, resolved_drafters["positions"]),
         **_batching(scenario, lengths, room),
         "drafters": 1 if moves else max(drafters.count, 1),
+        "tells_texts": drafters.prefix_cache,
         "profile": title_of(verifiers.profile),
         "models": _models(verifiers),
         "times": tuple(_verifier_times(scenario, devices.get(verifiers.device))),
@@ -236,10 +239,11 @@ def _batching_of(
     has_cache = beside and drafters.kind != "lookup"
     slots = int(has_cache and drafters.kind != "eagle")
     kv, tokens = profile.kv if profile else None, verifiers.kv_tokens
+    caches = verifiers.prefix_cache or drafters.prefix_cache
     used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""
     if used is not None and (kv is None or not kv.memory_bytes):
         unknown = f"gpu_memory_utilization = {used:g}: the profile does not know its device's memory (estimates do)"
-    elif block != Verifiers().kv_block_size and kv is None and not tokens and not verifiers.prefix_cache:
+    elif block != Verifiers().kv_block_size and kv is None and not tokens and not caches:
         unknown = f"kv_block_size = {block}: the KV cache has no limit, and its blocks no effect"
     if unknown:
         raise InputError(f"scenario {scenario.name!r}: verifiers.{unknown}; give verifiers.kv_tokens, or leave it out")

@@ -140,7 +140,7 @@ def turns_before(talks: Conversations, requests: int, streams: int, rng: np.rand
 def _identities(fleet: Fleet, requests: Requests) -> Iterator[Identity]:
     """Yield which parts of each request's text others have; nothing where no cache would find them."""
     workload = fleet.workload
-    if not fleet.verifiers.prefix_cache:
+    if not (fleet.verifiers.prefix_cache or fleet.drafters.prefix_cache):
         yield from repeat((), len(requests.prompts))
     elif isinstance(workload.arrivals, Trace):
         yield from _traced(fleet, workload.arrivals.id_tokens, requests.prompts.tolist())

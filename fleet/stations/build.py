@@ -6,11 +6,12 @@ import msgspec
 import numpy as np
 
 from specfleet.fleet.policies.order import SHIPPED
+from specfleet.fleet.policies.route import LongestPrefix
 from specfleet.fleet.scenario.names import ROUTER, verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import Request, streams_of
 from specfleet.fleet.stations.aligned import AlignedStation
-from specfleet.fleet.stations.drafter import DrafterStation
+from specfleet.fleet.stations.drafter import DrafterStation, make_cache
 from specfleet.fleet.stations.messages import Join
 from specfleet.fleet.stations.router import RouterStation
 from specfleet.fleet.stations.star import admission_of, route_of
@@ -41,7 +42,10 @@ def router_station(fleet: Fleet) -> RouterStation:
     """Build the router in front of several drafters."""
     route = route_of(fleet)
     assert route is not None
-    return RouterStation(ROUTER, fleet.drafters.count, route)
+    caches = (
+        [make_cache(fleet.drafters) for _ in range(fleet.drafters.count)] if isinstance(route, LongestPrefix) else []
+    )
+    return RouterStation(ROUTER, fleet.drafters.count, route, [cache for cache in caches if cache])
 
 
 def verifier_station(fleet: Fleet, target: int) -> VerifierStation | AlignedStation:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from specfleet.fleet.policies.admit import refusal_of
+from specfleet.fleet.policies.blocks import CachedBlocks
 from specfleet.fleet.policies.order import Deadline, Order, Weighted, rate_limits
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.shapes import reach
@@ -73,6 +74,12 @@ class Discipline:
         self.now = max(self.now, virtual_start)
 
 
+def make_cache(drafters: ResolvedDrafters) -> CachedBlocks | None:
+    """Return the prefix cache of a drafter; None for one without."""
+    again = int(drafters.kind == "eagle")
+    return CachedBlocks(drafters.cache_blocks, drafters.block_size, again) if drafters.prefix_cache else None
+
+
 class DrafterStation(Station):
     """M_q: drafts for many targets from one request buffer (StarSD, algorithm 1).
 
@@ -96,7 +103,8 @@ class DrafterStation(Station):
         self.discipline = Discipline(drafters.order, drafters.targets)
         self.timed = self.discipline.limited
         self._singly = self._singly and not self.timed
-        self.cold: set[int] = set()  # tags of the sessions whose prefix is not in the cache
+        self.cold: dict[int, int] = {}  # of sessions whose prefix is not in the cache: its tokens that are, by tag
+        self.cache = make_cache(drafters)
         self.number = drafter if drafters.route is not None else -1  # a drafter behind a router has a number
         self.views = 0
         self.lengths = lengths
@@ -166,7 +174,9 @@ class DrafterStation(Station):
         self.sessions[event.tag] = Session(
             event.tag, event.request, event.epoch, event.base, priority=event.priority, asked=event.tokens
         )
-        self.cold.add(event.tag)
+        self.cold[event.tag] = 0
+        if self.cache:
+            self.cache.open(event.tag, event.request, event.identity or ())
         self.openings[event.tag] = event.base, event.epoch
         return None
 
@@ -176,9 +186,11 @@ class DrafterStation(Station):
             self.heard_s[tag] = now_s
 
     def _end(self, tag: int) -> None:
-        """Remove a session and its cache."""
+        """Remove a session and its cache; a prefix cache keeps what its blocks hold."""
         self._forget(tag)
-        self.cold.discard(tag)
+        if self.cache:
+            self.cache.close(tag)
+        self.cold.pop(tag, None)
         self.heard_s.pop(tag, None)
         self.openings.pop(tag, None)
 
@@ -240,7 +252,7 @@ class DrafterStation(Station):
         if step.kind == "prefill":
             for member in step.members:
                 if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened again meanwhile
-                    self.cold.discard(member.tag)
+                    self.cold.pop(member.tag, None)
         drafts = self._drafted(step, event, now_s) if step.kind == "draft" else []
         return drafts if self.program else drafts + self._report()
 
@@ -267,20 +279,37 @@ class DrafterStation(Station):
         program: list[tuple[StepKind, tuple[int, ...]]] = []
         if self.warm_up.tokens_after(self.idle_gap_s):
             program.append(("warm_up", tags[:1]))
+        if self.cache:
+            self._look_up(tags, self.cache)
         missing = tuple([tag for tag in tags if tag in self.cold]) if self.cold else ()
         if missing:
             program.append(("prefill", missing))
         program.append(("draft", tags))
         return program
 
+    def _look_up(self, tags: tuple[int, ...], cache: CachedBlocks) -> None:
+        """Give sessions the blocks of their next drafts; those with their whole prefix in the cache are not cold."""
+        for tag in tags:
+            session = self.sessions[tag]
+            found = cache.hold_text(tag, session.base, session.base + session.tail + self._depth(session))
+            if tag in self.cold:
+                self.cold[tag] = found
+                if found == session.base - 1:
+                    del self.cold[tag]
+
+    def _depth(self, session: Session) -> int:
+        """Return the tokens of a session's next draft step."""
+        if self.ahead:
+            return 1
+        return reach(session.asked if session.asked > 0 else self.depth, session.base, self.positions)
+
     def _bind(self, kind: StepKind, session: Session) -> Member:
         tag, request, epoch = session.tag, session.request, session.epoch
         if kind == "prefill":
             # The last committed token is the first input of the draft step.
-            return Member(tag, request, epoch, 0, session.base - 1)
+            return Member(tag, request, epoch, self.cold[tag], session.base - 1 - self.cold[tag])
         if kind == "warm_up":
             return Member(tag, request, epoch, session.base, self.warm_up.tokens_after(self.idle_gap_s))
         if self.ahead:
             return Member(tag, request, epoch, session.base + session.tail, 1)
-        tokens = reach(session.asked if session.asked > 0 else self.depth, session.base, self.positions)
-        return Member(tag, request, epoch, session.base, tokens, session.behind)
+        return Member(tag, request, epoch, session.base, self._depth(session), session.behind)
