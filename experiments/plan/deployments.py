@@ -219,7 +219,8 @@ def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate
                 for late in lates:
                     made = Deployment(candidate, groups * sharing, depth, sharing, late)
                     request_s = mean_request_s(curve, question.load, made.replicas)
-                    requests_per_s = question.load.per_s or question.load.at_once(made.replicas) / request_s
+                    cycle_s = request_s + curve.think_s
+                    requests_per_s = question.load.per_s or question.load.at_once(made.replicas) / cycle_s
                     tokens_per_s = fleet.lengths.mean_answer * requests_per_s
                     yield Estimate(made, curve, request_s, per_million_tokens(made.cost_per_hour, tokens_per_s))
 

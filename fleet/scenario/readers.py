@@ -111,6 +111,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "workload.streams": "arrivals equations",
     "workload.prompt_tokens workload.new_tokens": "trace lengths recorded",
     "workload.lengths": "trace recorded",
+    "workload.id_tokens": "trace engine",
     "workload.shared": "trace engine",
     "workload.conversations": "trace loop equations engine",
     "workload.top_k workload.top_p": "greedy",

@@ -241,6 +241,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             2); or row after row of a CSV file with the columns num_prefill_tokens and num_decode_tokens, or of a
             published trace, relative to the scenario's folder, from the first again after the last. docs/loads.md
             lists forms of files, and published and assumed numbers. Empty: these two keys apply.
+        id_tokens (tokens): Tokens of a prompt that one of the hash_ids in the file of `lengths` names, as in a trace.
+            0: the ids are not read.
         temperature (factor): Sampling temperature, which divides the logits; 0 is greedy decoding.
         top_k (tokens): Number of the likeliest tokens that may be drawn; 0 is all of them.
         top_p (share): Total probability of the likeliest tokens that may be drawn; 1 is all of them.
@@ -256,6 +258,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     conversations: Conversations | None = None
     arrivals: Poisson | Gamma | Trace | None = None
     lengths: str = ""
+    id_tokens: Annotated[int, Meta(ge=0, le=10**6)] = 0
     temperature: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     top_k: WholeNumber = 0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0

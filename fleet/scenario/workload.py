@@ -1,7 +1,7 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
 from collections.abc import Iterator
-from itertools import chain, cycle, islice, repeat
+from itertools import chain, count, cycle, islice, repeat
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -142,20 +142,23 @@ def _identities(fleet: Fleet, requests: Requests) -> Iterator[Identity]:
     workload = fleet.workload
     if not (fleet.verifiers.prefix_cache or fleet.drafters.prefix_cache):
         yield from repeat((), len(requests.prompts))
-    elif isinstance(workload.arrivals, Trace):
-        yield from _traced(fleet, workload.arrivals.id_tokens, requests.prompts.tolist())
+    elif id_tokens := ids_in(workload):
+        yield from _traced(fleet, id_tokens, requests.prompts.tolist())
     else:
-        shared, groups = workload.shared, repeat(0)
+        shared, groups, block = workload.shared, repeat(0), fleet.verifiers.batching.block_size
         if shared:
             groups = iter(shared.drawn(part_source(seed_of(fleet), "groups").random(len(requests.prompts))).tolist())
         beginnings: dict[int, Identity] = {}  # of conversations, by number of a turn: the group's text
         sources: dict[int, int] = {}  # of conversations, by number of a turn
-        goals = (requests.prompts + requests.answers).tolist()
-        for number, (before, group, goal) in enumerate(zip(requests.before.tolist(), groups, goals, strict=False)):
+        texts = zip(*(values.tolist() for values in (requests.before, requests.prompts, requests.answers)), strict=True)
+        for number, ((before, prompt, answer), group) in enumerate(zip(texts, groups, strict=False)):
             first = before < 0
             sources[number] = source_of(number) if first else sources.pop(before)
-            beginnings[number] = ((group, shared.tokens) if shared else ()) if first else beginnings.pop(before)
-            yield beginnings[number] if first else (*beginnings[number], sources[number], goal)
+            if shared and first:
+                beginnings[number] = group, shared.tokens or round(shared.share * prompt / block) * block
+            else:
+                beginnings[number] = () if first else beginnings.pop(before)
+            yield beginnings[number] if first else (*beginnings[number], sources[number], prompt + answer)
 
 
 def _traced(fleet: Fleet, id_tokens: int, prompts: list[int]) -> Iterator[Identity]:
@@ -169,7 +172,9 @@ def _traced(fleet: Fleet, id_tokens: int, prompts: list[int]) -> Iterator[Identi
             f"scenario {fleet.name!r}: verifiers.kv_block_size = {block} does not divide workload.arrivals.id_tokens = "
             f"{id_tokens}, the tokens that an id of the trace names"
         )
-    for ids, prompt in zip(ids_of or repeat(()), prompts, strict=False):
+    lap = max(chain((0,), *ids_of)) + 1  # rows of lengths that begin again share nothing with those before
+    laps = (tuple([number + turn * lap for number in ids]) for turn in count() for ids in ids_of)
+    for ids, prompt in zip(laps if ids_of else repeat(()), prompts, strict=False):
         yield tuple(
             chain.from_iterable((known, min((place + 1) * id_tokens, prompt)) for place, known in enumerate(ids))
         )
@@ -184,9 +189,14 @@ def with_lengths(workload: Workload) -> Workload:
 
 
 def with_arrivals(workload: Workload, arrivals: Poisson | None) -> Workload:
-    """Return the workload with other arrivals; a trace leaves its lengths."""
+    """Return the workload with other arrivals; a trace leaves its lengths and ids."""
     lengths = workload.arrivals.file if isinstance(workload.arrivals, Trace) else workload.lengths
-    return msgspec.structs.replace(workload, arrivals=arrivals, lengths=lengths)
+    return msgspec.structs.replace(workload, arrivals=arrivals, lengths=lengths, id_tokens=ids_in(workload))
+
+
+def ids_in(workload: Workload) -> int:
+    """Return the tokens that an id of the workload's file names; 0 if its ids are not read."""
+    return workload.arrivals.id_tokens if isinstance(workload.arrivals, Trace) else workload.id_tokens
 
 
 def read_lengths(workload: Workload) -> Lengths:
@@ -218,6 +228,17 @@ def _lengths_of_turns(workload: Workload) -> Lengths:
     return Lengths(prompt + answer, answer, *map(mean_tokens, tokens))
 
 
+def known_share(workload: Workload) -> float:
+    """Return the share of the tokens of a file's prompts with ids that came before: hits of a cache without end."""
+    recorded, known, seen = recorded_of(workload, cached=True) if ids_in(workload) else None, 0, set[int]()
+    if recorded is None or not recorded.ids:
+        return 0.0
+    for ids in recorded.ids:
+        known += next((place for place, number in enumerate(ids) if number not in seen), len(ids)) * ids_in(workload)
+        seen.update(ids)
+    return known / sum(prompt for prompt, _ in recorded.texts)
+
+
 def mean_lengths(workload: Workload) -> tuple[float, float]:
     """Return the mean tokens of prompts and of answers of a workload that is not resolved."""
     lengths = read_lengths(workload)
@@ -242,7 +263,7 @@ def recorded_of(workload: Workload, cached: bool = False) -> Recorded:
     """Return all requests of the workload's file; InputError if it cannot be read. `cached`: with a trace's ids."""
     if isinstance(workload.arrivals, Trace):
         return read_recorded(Path(workload.arrivals.file), True, workload.arrivals.id_tokens if cached else 0)
-    return read_recorded(Path(workload.lengths), timed=False)
+    return read_recorded(Path(workload.lengths), timed=False, id_tokens=workload.id_tokens if cached else 0)
 
 
 def _drawn(workload: Workload, seed: int, rng: np.random.Generator) -> NDArray[np.int32]:
