@@ -31,7 +31,7 @@ from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.reading import Given, scenario_of
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.shared import SharedPrompts
-from specfleet.fleet.scenario.workload import known_share, mean_lengths, with_arrivals
+from specfleet.fleet.scenario.workload import ids_in, known_share, mean_lengths, with_arrivals
 from specfleet.fleet.scenario.writing import changed
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.profile import HardwareProfile
@@ -218,7 +218,8 @@ def _with_load(base: Scenario, serving: bool) -> Scenario:
 
     Equally long answers of a server would stay in step; they vary by a tenth.
     """
-    workload = msgspec.structs.replace(with_arrivals(base.workload, None), requests=ROWS)
+    named = ids_in(base.workload) if base.verifiers.prefix_cache and known_share(base.workload) else 0
+    workload = msgspec.structs.replace(with_arrivals(base.workload, None), requests=ROWS, id_tokens=named)
     if serving and isinstance(workload.new_tokens, int) and not workload.lengths:
         workload = msgspec.structs.replace(workload, new_tokens=about(workload.new_tokens))
     return msgspec.structs.replace(base, workload=workload)

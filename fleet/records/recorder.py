@@ -6,8 +6,6 @@ Rows contain all that a fresh station needs to reach the same plans (`replay.py`
 
 from typing import Any, Literal, NamedTuple
 
-from msgspec import UNSET
-
 from specfleet.fleet.records.schema import PowerSample, Row
 from specfleet.fleet.stations.messages import (
     Draft,
@@ -93,8 +91,6 @@ class RecordedStation:
         row = [now_s, self.station.name, self.written, name, self.origin, *_DEFAULTS]
         for place, field in places:
             row[place] = getattr(event, field)
-        if row[_IDENTITY] is UNSET:
-            row[_IDENTITY] = ()
         if type(event) is Join:
             row[_GOAL] += event.prompt_tokens
         row[_PAYLOAD] = payload_bytes
@@ -121,8 +117,7 @@ def event_of(row: Row) -> StationEvent:
     values: dict[str, Any] = {field: row[place] for place, field in places}
     if message is Join:
         values["new_tokens"] -= row.tokens
-    if "identity" in values:
-        values["identity"] = tuple(row.identity) or (() if message is Join else UNSET)
+        values["identity"] = tuple(row.identity)
     event: StationEvent = message(**values)
     return event
 
@@ -131,7 +126,7 @@ _COLUMNS = {  # of fields that have another name in the table
     "prompt_tokens": "tokens", "new_tokens": "goal", "opening": "flag", "reason": "note", "incarnation": "request",
     "waiting": "tokens",
 }  # fmt: skip
-_GOAL, _PAYLOAD, _IDENTITY = map(Row._fields.index, ("goal", "payload_bytes", "identity"))
+_GOAL, _PAYLOAD = Row._fields.index("goal"), Row._fields.index("payload_bytes")
 _DEFAULTS = tuple(Row._field_defaults.values())
 _MESSAGES: dict[str, tuple[type[Any], tuple[tuple[int, str], ...]]] = {  # by event: fields by their place in a row
     str(message.__struct_config__.tag): (

@@ -15,6 +15,7 @@ import msgspec
 from specfleet.fleet.policies.group import One
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.scenario.arrivals import Trace
+from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.writing import default_of, fields_of
 
@@ -54,6 +55,7 @@ FORMS: dict[str, Form] = {
         "workload.lengths = {0.workload.lengths!r} has the lengths",
         lambda of: of.workload.lengths != "" and not isinstance(of.workload.arrivals, Trace),
     ),
+    "drawn": Form("workload.lengths names no file", lambda of: of.workload.lengths in ("", *TEXTS)),
     "own-streams": Form(
         "every request is a stream of its own, in a domain of its own",
         lambda of: of.workload.arrivals is not None or of.workload.streams >= of.workload.requests,
@@ -111,7 +113,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "workload.streams": "arrivals equations",
     "workload.prompt_tokens workload.new_tokens": "trace lengths recorded",
     "workload.lengths": "trace recorded",
-    "workload.id_tokens": "trace engine",
+    "workload.id_tokens": "trace drawn engine",
     "workload.shared": "trace engine",
     "workload.conversations": "trace loop equations engine",
     "workload.top_k workload.top_p": "greedy",

@@ -72,7 +72,6 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
 
     - `route`: None if streams stay with their drafter, without a router.
     - `positions`: positions that the models have learned; 0 for no limit.
-    - `cache_blocks`, `block_size`: room of a prefix cache; 0 for no limit.
     - `profile`: name and basis of this side's own profile.
     - `models`: first number and model of each range of stations.
     """
@@ -93,8 +92,6 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     route: Routing | None = None
     positions: int = 0
     prefix_cache: bool = False
-    cache_blocks: int = 0
-    block_size: int = 16
     lease_s: float = 0.0
     profile: str = ""
     models: Models = ONE_MODEL
@@ -127,7 +124,6 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     - `drafts`: how each drafts on its own device; None with drafters elsewhere.
     - `batching`: which requests share a step. `kv_blocks`: of each range of equal targets, where they differ.
     - `drafters`: number of drafters that streams are dealt to in turn; 1 behind a router.
-    - `tells_texts`: whether drafters learn what texts share.
     - `profile`: name and basis of this side's own profile.
     - `models`: first number and model of each range of stations.
     """
@@ -148,7 +144,6 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     allocate: LengthRule | None = None
     patience: Patience = Patience()
     drafters: int = 1
-    tells_texts: bool = False
     profile: str = ""
     models: Models = ONE_MODEL
     times: tuple[VerifierTimes, ...] = ()

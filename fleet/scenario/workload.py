@@ -189,9 +189,9 @@ def with_lengths(workload: Workload) -> Workload:
 
 
 def with_arrivals(workload: Workload, arrivals: Poisson | None) -> Workload:
-    """Return the workload with other arrivals; a trace leaves its lengths and ids."""
+    """Return the workload with other arrivals; a trace leaves its lengths."""
     lengths = workload.arrivals.file if isinstance(workload.arrivals, Trace) else workload.lengths
-    return msgspec.structs.replace(workload, arrivals=arrivals, lengths=lengths, id_tokens=ids_in(workload))
+    return msgspec.structs.replace(workload, arrivals=arrivals, lengths=lengths)
 
 
 def ids_in(workload: Workload) -> int:

@@ -74,12 +74,6 @@ class Discipline:
         self.now = max(self.now, virtual_start)
 
 
-def make_cache(drafters: ResolvedDrafters) -> CachedBlocks | None:
-    """Return the prefix cache of a drafter; None for one without."""
-    again = int(drafters.kind == "eagle")
-    return CachedBlocks(drafters.cache_blocks, drafters.block_size, again) if drafters.prefix_cache else None
-
-
 class DrafterStation(Station):
     """M_q: drafts for many targets from one request buffer (StarSD, algorithm 1).
 
@@ -92,8 +86,9 @@ class DrafterStation(Station):
     """
 
     def __init__(
-        self, name: str, drafters: ResolvedDrafters, drafter: int = 0, lengths: Mapping[int, int] | None = None
-    ) -> None:
+        self, name: str, drafters: ResolvedDrafters, drafter: int = 0, lengths: Mapping[int, int] | None = None,
+        cache: CachedBlocks | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(name, drafters.order, drafters.group)
         self.admission = drafters.admit
         self.warm_up = drafters.warm_up
@@ -104,7 +99,7 @@ class DrafterStation(Station):
         self.timed = self.discipline.limited
         self._singly = self._singly and not self.timed
         self.cold: dict[int, int] = {}  # of sessions whose prefix is not in the cache: its tokens that are, by tag
-        self.cache = make_cache(drafters)
+        self.cache = cache
         self.number = drafter if drafters.route is not None else -1  # a drafter behind a router has a number
         self.views = 0
         self.lengths = lengths
@@ -176,7 +171,7 @@ class DrafterStation(Station):
         )
         self.cold[event.tag] = 0
         if self.cache:
-            self.cache.open(event.tag, event.request, event.identity or ())
+            self.cache.open(event.tag, event.request)
         self.openings[event.tag] = event.base, event.epoch
         return None
 
@@ -279,29 +274,18 @@ class DrafterStation(Station):
         program: list[tuple[StepKind, tuple[int, ...]]] = []
         if self.warm_up.tokens_after(self.idle_gap_s):
             program.append(("warm_up", tags[:1]))
-        if self.cache:
-            self._look_up(tags, self.cache)
+        for tag in tags if self.cache else ():
+            base, asked = self.sessions[tag].base, self.sessions[tag].asked
+            found = self.cache.hold_text(tag, base, base + max(asked, self.depth))
+            if tag in self.cold:
+                self.cold[tag] = found
+                if found == base - 1:
+                    del self.cold[tag]
         missing = tuple([tag for tag in tags if tag in self.cold]) if self.cold else ()
         if missing:
             program.append(("prefill", missing))
         program.append(("draft", tags))
         return program
-
-    def _look_up(self, tags: tuple[int, ...], cache: CachedBlocks) -> None:
-        """Give sessions the blocks of their next drafts; those with their whole prefix in the cache are not cold."""
-        for tag in tags:
-            session = self.sessions[tag]
-            found = cache.hold_text(tag, session.base, session.base + session.tail + self._depth(session))
-            if tag in self.cold:
-                self.cold[tag] = found
-                if found == session.base - 1:
-                    del self.cold[tag]
-
-    def _depth(self, session: Session) -> int:
-        """Return the tokens of a session's next draft step."""
-        if self.ahead:
-            return 1
-        return reach(session.asked if session.asked > 0 else self.depth, session.base, self.positions)
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
         tag, request, epoch = session.tag, session.request, session.epoch
@@ -312,4 +296,5 @@ class DrafterStation(Station):
             return Member(tag, request, epoch, session.base, self.warm_up.tokens_after(self.idle_gap_s))
         if self.ahead:
             return Member(tag, request, epoch, session.base + session.tail, 1)
-        return Member(tag, request, epoch, session.base, self._depth(session), session.behind)
+        tokens = reach(session.asked if session.asked > 0 else self.depth, session.base, self.positions)
+        return Member(tag, request, epoch, session.base, tokens, session.behind)

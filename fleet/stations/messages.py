@@ -9,7 +9,7 @@ stale or repeated message is therefore recognised and changes nothing.
 from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from specfleet.fleet.policies.outcome import Outcome
 
@@ -41,7 +41,6 @@ class DraftRequest(Event, tag="draft-request", frozen=True, gc=False):
 
     - `opening`: whether it is the first one of a request. The drafter may refuse it, and has to prefill the prefix.
     - `tokens`: the depth granted by the verifier; negative: the drafter decides.
-    - `identity`: of an opening, what `Join` says of its text; it names the tokens that are sent, and is not sent.
     """
 
     epoch: LargeNumber
@@ -49,7 +48,6 @@ class DraftRequest(Event, tag="draft-request", frozen=True, gc=False):
     opening: bool = False
     priority: Number = 0
     tokens: Number = -1
-    identity: tuple[int, ...] | UnsetType = UNSET
 
 
 class Draft(Event, tag="draft", frozen=True, gc=False):

@@ -42,10 +42,7 @@ class RouterStation(Station):
                 self.homes.pop(event.tag, None)
         elif known is None or known.request != event.request:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
-        identity = event.identity if known is None or event.opening else known.identity
-        self.sessions[event.tag] = Session(
-            event.tag, event.request, event.epoch, event.base, priority=event.priority, identity=identity
-        )
+        self.sessions[event.tag] = Session(event.tag, event.request, event.epoch, event.base, priority=event.priority)
         self.waiting_requests[event.tag] = event
         self.waiting.drop(event.tag)
         self.waiting.append(Work("route", event.tag, event.priority))
@@ -83,7 +80,7 @@ class RouterStation(Station):
     def _tokens_in(self, cache: CachedBlocks, session: Session, keeps: bool = False) -> int:
         """Return how many tokens of a session's text a cache has; `keeps`: and let it have all of them."""
         tag, base = session.tag, session.base
-        cache.open(tag, session.request, session.identity or ())
+        cache.open(tag, session.request)
         tokens = cache.hold_text(tag, base, base) if keeps else len(cache.find(tag, base)) * cache.block_size
         cache.close(tag)
         return tokens
@@ -104,6 +101,5 @@ class RouterStation(Station):
         if home is not None and home != drafter:
             routed.append(Routed(member.tag, member.request, home, Leave(member.tag, member.request, member.epoch)))
         if home != drafter:
-            identity = self.sessions[member.tag].identity
-            request = msgspec.structs.replace(request, opening=True, identity=identity)
+            request = msgspec.structs.replace(request, opening=True)
         return [*routed, Routed(member.tag, member.request, drafter, request)]

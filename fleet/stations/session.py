@@ -5,7 +5,6 @@ ends when a verification outcome invalidates earlier drafts, so (epoch, base) de
 """
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 ERA = 1 << 24  # epochs from one opening of a target to its next one: more than any request has rounds
 INCARNATION = 1 << 48  # epochs from one start of a target's process to its next one
@@ -17,7 +16,6 @@ class Session(msgspec.Struct, frozen=True, gc=False):
     - `base`: committed tokens, prompt included.
     - `tail`: draft tokens beyond it that are not verified yet.
     - `goal`: length at which the request is complete (0 at the drafter).
-    - `identity`: of its text, where drafters have prefix caches.
 
     `asked` and `behind` are the drafter's, `goal` and what follows `behind` are the target's.
     """
@@ -35,7 +33,6 @@ class Session(msgspec.Struct, frozen=True, gc=False):
     requested: int = -1  # epoch of the request that no draft has answered; negative: there is none
     granted: int | None = None  # length of a next draft that is not requested; negative: the drafter decides
     passed: int = 0  # tokens by which the text is ahead of the draft on its way
-    identity: tuple[int, ...] | UnsetType = UNSET
 
     @property
     def finished(self) -> bool:

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
 
 from specfleet.fleet.policies.blocks import CachedBlocks
 from specfleet.fleet.policies.continuous import Schedule
@@ -80,7 +79,6 @@ class TargetStation(Station):
         self.silence = Silence(verifiers.patience, verifiers.drafters)
         self.alone = not verifiers.speculates
         self.drafts = verifiers.drafts
-        self.tells_texts = verifiers.tells_texts
         self.results: list[Instruction] = []  # of the step before a running draft
         self._handlers |= {Join: self._join, Draft: self._draft}
 
@@ -131,9 +129,6 @@ class TargetStation(Station):
         refused = super()._join(event, now_s)
         if not refused:
             self.rows.join(event)
-            if self.tells_texts:
-                session = self.sessions[event.tag]
-                self.sessions[event.tag] = msgspec.structs.replace(session, identity=event.identity or UNSET)
             if self.grants and self.grants.by_client and len(self.grants.states) < self.rows.batching.max_num_seqs:
                 self.grants.open(event.tag)  # its share waits for its prefill
         return refused
@@ -207,8 +202,7 @@ class TargetStation(Station):
             self.sessions[session.tag] = msgspec.structs.replace(session, requested=session.epoch)
         tag, request, base = session.tag, session.request, session.base
         granted = session.goal - base if self.ahead else granted
-        identity = session.identity if opening else UNSET
-        return DraftRequest(tag, request, session.epoch, base, opening, session.priority, granted, identity)
+        return DraftRequest(tag, request, session.epoch, base, opening, session.priority, granted)
 
     def _ask(self, session: Session, now_s: float) -> None:
         """Queue a verification of the tail, once it is long enough, unless one is queued or runs."""

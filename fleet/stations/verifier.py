@@ -99,8 +99,7 @@ class VerifierStation(TargetStation):
             return [Ignored(event, f"request {event.request} of tag {tag} has given up no drafter")]
         session = self.sessions[tag] = msgspec.structs.replace(session, epoch=new_era(session.epoch) + 1)
         self.silence.asks_again(tag, session.epoch, now_s)
-        base, identity = session.base, session.identity
-        return [DraftRequest(tag, event.request, session.epoch, base, True, session.priority, 0, identity)]
+        return [DraftRequest(tag, event.request, session.epoch, session.base, True, session.priority, 0)]
 
     def _answered(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
         """Return to a drafter that was given up, after the running step, if this empty draft answers a retry.
