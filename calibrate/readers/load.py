@@ -7,11 +7,8 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specfleet.fleet.scenario.scenario import Verifiers
-
 LEVELS = {"P50": 0.5, "P90": 0.9, "P99": 0.99}
 AGREE = 0.05  # two ways to the same time differ by less
-BLOCK = Verifiers().kv_block_size
 FEW_CACHED = 0.05  # share of the prompts' tokens from a prefix cache, up to which a load is predicted
 
 
@@ -105,17 +102,15 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unpredictable(self) -> str:
         """Why its simulation predicts nothing, in words; empty if it does."""
-        if self.cached_share <= FEW_CACHED or self.shared_tokens:
+        if self.cached_share <= FEW_CACHED or self.shared_share:
             return ""
         return f"prefix hits of {self.cached_share:.0%} are not modelled"
 
     @property
-    def shared_tokens(self) -> int:
-        """Length of a beginning of all prompts that is as much of them as the prefix cache had; 0 if none follows."""
-        if self.cached_share <= FEW_CACHED or not self.whole_prompts or self.prompt_tokens is None:
-            return 0
-        blocks = round(self.cached_share * self.prompt_tokens.mean / BLOCK)
-        return blocks * BLOCK if blocks * BLOCK < self.prompt_tokens.mean else 0
+    def shared_share(self) -> float:
+        """Part of each prompt that all share, as much as the prefix cache had; 0 if none follows."""
+        is_known = FEW_CACHED < self.cached_share < 1 and self.whole_prompts and self.prompt_tokens is not None
+        return self.cached_share if is_known else 0.0
 
     @property
     def round_s(self) -> float | None:

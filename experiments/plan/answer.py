@@ -140,9 +140,9 @@ def _row(search: Simulations, fleet: Deployment, is_best: bool) -> Row:
     resolved = resolve(fleet.scenario(load, fleet.candidate.base.workload.requests))
     batching, prompt, answer = resolved.verifiers.batching, resolved.lengths.mean_prompt, resolved.lengths.mean_answer
     tokens_per_s = load.per_s * answer or metrics["throughput"].value
-    talks, requests_per_s = resolved.workload.conversations, metrics["throughput"].value / answer
-    think = requests_per_s * talks.mean_think_s() if talks else 0.0  # users who do, by Little's law
-    in_flight = (load.per_s * metrics["latency_s"].value or load.at_once(fleet.replicas) - think) / fleet.replicas
+    users_per_s = metrics["throughput"].value / answer if resolved.workload.conversations else 0.0  # they may think
+    per_s = load.per_s or users_per_s
+    in_flight = (per_s * metrics["latency_s"].value or load.at_once(fleet.replicas)) / fleet.replicas
     room = batching.kv_blocks * batching.block_size
     limits = row_limits(resolved)
     limit, most = min(limits.items(), key=itemgetter(1))

@@ -1,7 +1,7 @@
 """From options to a question for each load, and from their answers to a plan."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from specfleet.fleet.times.profile import HardwareProfile
 MOST = int(MAX_IN_FLIGHT / FACTORS[0])  # requests in flight
 ROWS = requests_for(MOST)  # of a file of lengths, at most: as many as requests of a simulation
 BURSTS = "burstiness: the equations that choose what is simulated know the mean rate alone; simulations decide"
+TURNS = "conversations: arrivals are those of requests, {:.3g} in each; requests in flight are users, who may think"
 LIMIT = "verifiers.max_num_seqs"
 COUNTS = ("drafters.count", "verifiers.count")
 LENGTHS = ("workload.prompt_tokens", "workload.new_tokens")
@@ -125,7 +126,9 @@ def plan(
     candidates, unit, notes = make_candidates(asked)
     if serving and scenario is not None and base.verifiers.max_num_seqs == 1 and LIMIT not in given:
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
-    notes += [*_said_of(base, loads[0]), *([BURSTS] if loads[0].burstiness != 1 else [])]
+    if loads[0].burstiness != 1:
+        notes.append(BURSTS)
+    notes += [TURNS.format(talks.mean_turns()) for talks in (base.workload.conversations,) if talks]
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
     workers, folder, share = cluster or jobs or os.cpu_count() or 1, Path(out) if out else None, read_shard(shard, out)
     by_load = [find(question, workers, done, folder, share) for question in questions]
@@ -194,23 +197,12 @@ def _cached(base: Scenario, share: float) -> Scenario:
     if not 0 < share < 1:
         raise InputError(f"--cached {share:g}: needs a share of the prompts' tokens above 0 and below 1, such as 0.7")
     if workload.shared or workload.conversations or known_share(workload):
-        raise InputError(
-            f"--cached {share:g}: prompts of {base.name!r} share texts of their own; leave one of both out"
-        )
-    drafters = replace(drafters, prefix_cache=drafters.place == "own" and drafters.count > 0)
-    workload, verifiers = (
-        replace(workload, shared=SharedPrompts(share=share)),
-        replace(base.verifiers, prefix_cache=True),
-    )
-    return replace(base, workload=workload, drafters=drafters, verifiers=verifiers)
-
-
-def _said_of(base: Scenario, load: Load) -> Iterator[str]:
-    """Say how a load counts conversations."""
-    if talks := base.workload.conversations:
-        users = f"those in flight are users, who think for {talks.think_s:g} s after each answer but a last one"
-        arriving = f"arrivals are those of requests, {talks.mean_turns():.3g} of them a conversation"
-        yield f"conversations: {arriving if load.per_s else users}"
+        raise InputError(f"--cached {share:g}: the prompts of {base.name!r} share texts already; leave one of both out")
+    return replace(
+        base, workload=replace(workload, shared=SharedPrompts(share=share)),
+        drafters=replace(drafters, prefix_cache=drafters.place == "own" and drafters.count > 0),
+        verifiers=replace(base.verifiers, prefix_cache=True),
+    )  # fmt: skip
 
 
 def _with_load(base: Scenario, serving: bool) -> Scenario:

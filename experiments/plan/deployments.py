@@ -31,6 +31,7 @@ LATE: tuple[Late, ...] = ("skip", "decode")  # of late drafts, to try
 EACH, ENOUGH = 12, 3  # requests of a simulation for each one in flight: usually, and at large loads, which vary less
 LARGE = 20_000  # requests of a simulation from which on a load is large
 WARM_UP = 0.2  # share of a simulation with arrivals that fills the fleet
+RAMP, MOST_RAMP = 4.0, 0.75  # ages of a conversation's requests until all turns arrive at their rate; its largest share
 BEGINNING = 1.85  # answers of a closed loop before its window, since all prompts come at once at first
 
 Aim = Literal["hour", "token", "time"]
@@ -140,6 +141,10 @@ class Deployment(msgspec.Struct, frozen=True):
         bursts = Gamma(per_s, load.burstiness) if load.burstiness != 1 else None
         streams = 0 if load.each == 1 else at_once
         stations = self.drafters or min(base.drafters.count, 1)
+        measure = Measure(BEGINNING * at_once / requests)
+        if load.per_s:
+            ramp = min(ramp_s(base) * load.per_s / requests, MOST_RAMP)
+            measure = Measure(max(WARM_UP, ramp), "arrivals" if talks else "run")
         depth = base.drafters.depth if base.verifiers.allocate is not None else self.depth or base.drafters.depth
         return replace(
             base,
@@ -147,7 +152,7 @@ class Deployment(msgspec.Struct, frozen=True):
             workload=replace(base.workload, arrivals=bursts or arrivals, streams=streams, requests=requests),
             drafters=replace(base.drafters, depth=depth, count=stations),
             verifiers=replace(base.verifiers, count=self.replicas, late=self.late),
-            measure=Measure(WARM_UP if load.per_s else BEGINNING * at_once / requests),
+            measure=measure,
         )
 
 
@@ -263,6 +268,12 @@ def mean_request_s(curve: LoadCurve, load: Load, replicas: int) -> float:
         return curve.request_with(load.at_once(replicas) / replicas)
     per_s = load.per_s / replicas
     return curve.request_at(per_s) if per_s <= (1 - MARGIN) * curve.capacity_per_s else math.inf
+
+
+def ramp_s(scenario: Scenario) -> float:
+    """Return the time until the turns of conversations arrive at their full rate."""
+    talks = scenario.workload.conversations
+    return RAMP * talks.think_s * talks.mean_before() if talks else 0.0
 
 
 def requests_for(in_flight: float, least: int = 0) -> int:

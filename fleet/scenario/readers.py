@@ -50,6 +50,7 @@ FORMS: dict[str, Form] = {
     "arrivals": Form(
         "workload.arrivals makes every request a stream of its own", lambda of: of.workload.arrivals is not None
     ),
+    "closed": Form("without workload.arrivals the loop is closed", lambda of: of.workload.arrivals is None),
     "trace": Form("the trace of workload.arrivals has the lengths", lambda of: isinstance(of.workload.arrivals, Trace)),
     "lengths": Form(
         "workload.lengths = {0.workload.lengths!r} has the lengths",
@@ -77,6 +78,7 @@ FORMS: dict[str, Form] = {
 # Forms, and "loop" (compiled), "equations" (of a star), "engine", "recorded" (the engine's recorded texts).
 _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafters.count=0` then gives the baseline
     "name seed profile precision version slo cost measure.warm_up_share": "",
+    "measure.ends": "closed loop",
     "faults": "plain loop equations",
     "verifiers.aligned": "loop equations",
     "drafters.place": "equations recorded",

@@ -272,9 +272,12 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Keys:
         warm_up_share (share): Share of the time until the window's end that is left out at the beginning.
+        ends: What ends it where requests arrive: "run", the last token; "arrivals", the last arrival of a request
+            or conversation, after which the load falls.
     """
 
     warm_up_share: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    ends: Literal["run", "arrivals"] = "run"
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -155,7 +155,10 @@ def _identities(fleet: Fleet, requests: Requests) -> Iterator[Identity]:
             first = before < 0
             sources[number] = source_of(number) if first else sources.pop(before)
             if shared and first:
-                beginnings[number] = group, shared.tokens or round(shared.share * prompt / block) * block
+                beginnings[number] = (
+                    group,
+                    shared.tokens or min(round(shared.share * prompt / block), prompt // block) * block,
+                )
             else:
                 beginnings[number] = () if first else beginnings.pop(before)
             yield beginnings[number] if first else (*beginnings[number], sources[number], prompt + answer)
