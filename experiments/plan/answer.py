@@ -140,8 +140,7 @@ def _row(search: Simulations, fleet: Deployment, is_best: bool) -> Row:
     resolved = resolve(fleet.scenario(load, fleet.candidate.base.workload.requests))
     batching, prompt, answer = resolved.verifiers.batching, resolved.lengths.mean_prompt, resolved.lengths.mean_answer
     tokens_per_s = load.per_s * answer or metrics["throughput"].value
-    users_per_s = metrics["throughput"].value / answer if resolved.workload.conversations else 0.0  # they may think
-    per_s = load.per_s or users_per_s
+    per_s = load.per_s or (metrics["throughput"].value / answer if resolved.workload.conversations else 0.0)
     in_flight = (per_s * metrics["latency_s"].value or load.at_once(fleet.replicas)) / fleet.replicas
     room = batching.kv_blocks * batching.block_size
     limits = row_limits(resolved)

@@ -31,7 +31,7 @@ LATE: tuple[Late, ...] = ("skip", "decode")  # of late drafts, to try
 EACH, ENOUGH = 12, 3  # requests of a simulation for each one in flight: usually, and at large loads, which vary less
 LARGE = 20_000  # requests of a simulation from which on a load is large
 WARM_UP = 0.2  # share of a simulation with arrivals that fills the fleet
-RAMP, MOST_RAMP = 4.0, 0.75  # ages of a conversation's requests until all turns arrive at their rate; its largest share
+RAMP = 4.0  # mean ages of a conversation's requests, until all of its turns arrive at their rate
 BEGINNING = 1.85  # answers of a closed loop before its window, since all prompts come at once at first
 
 Aim = Literal["hour", "token", "time"]
@@ -143,8 +143,9 @@ class Deployment(msgspec.Struct, frozen=True):
         stations = self.drafters or min(base.drafters.count, 1)
         measure = Measure(BEGINNING * at_once / requests)
         if load.per_s:
-            ramp = min(ramp_s(base) * load.per_s / requests, MOST_RAMP)
-            measure = Measure(max(WARM_UP, ramp), "arrivals" if talks else "run")
+            measure = Measure(WARM_UP, "arrivals" if talks else "run")
+            ramp_s = RAMP * talks.think_s * talks.mean_before() if talks else 0.0
+            requests = max(requests, min(math.ceil(load.per_s * ramp_s / WARM_UP), LARGE))
         depth = base.drafters.depth if base.verifiers.allocate is not None else self.depth or base.drafters.depth
         return replace(
             base,
@@ -268,12 +269,6 @@ def mean_request_s(curve: LoadCurve, load: Load, replicas: int) -> float:
         return curve.request_with(load.at_once(replicas) / replicas)
     per_s = load.per_s / replicas
     return curve.request_at(per_s) if per_s <= (1 - MARGIN) * curve.capacity_per_s else math.inf
-
-
-def ramp_s(scenario: Scenario) -> float:
-    """Return the time until the turns of conversations arrive at their full rate."""
-    talks = scenario.workload.conversations
-    return RAMP * talks.think_s * talks.mean_before() if talks else 0.0
 
 
 def requests_for(in_flight: float, least: int = 0) -> int:

@@ -14,18 +14,7 @@ import msgspec
 import numpy as np
 
 from specfleet.experiments.jobs import ALL, Workers, kept_file, side_by_side
-from specfleet.experiments.plan.deployments import (
-    ENOUGH,
-    LARGE,
-    WARM_UP,
-    Deployment,
-    Estimate,
-    Load,
-    Question,
-    estimates,
-    ramp_s,
-    requests_for,
-)
+from specfleet.experiments.plan.deployments import ENOUGH, Deployment, Estimate, Load, Question, estimates, requests_for
 from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Sample, Values, gap_between, simulated
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.fingerprint import resume_digest
@@ -83,8 +72,7 @@ class Simulations:
         in_flight = load.at_once(fleet.replicas)
         if load.per_s:
             in_flight = math.ceil(load.per_s / self.question.load.per_s * self.at_once)
-        ramp = min(math.ceil(load.per_s * ramp_s(fleet.candidate.base) / WARM_UP), LARGE)
-        requests = requests_for(in_flight, max(LEAST[load.per_s > 0], ramp))
+        requests = requests_for(in_flight, LEAST[load.per_s > 0])
         if fleet.is_slow:
             requests = max(requests // SLOW_SHARE, ENOUGH * in_flight)
         return fleet.scenario(load, max(min(requests, most), in_flight))

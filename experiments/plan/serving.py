@@ -92,7 +92,7 @@ def load_curve(fleet: Fleet, targets: int = 1) -> LoadCurve:
     carried = rows <= most
     ordered = dict(sorted(full.items(), key=lambda item: item[1]))
     talks = fleet.workload.conversations
-    think_s = talks.mean_think_s() if talks else 0.0
+    think_s = talks.think_s * (1 - 1 / talks.mean_turns()) if talks else 0.0  # none before a first turn
     return LoadCurve(rows[carried].astype(float), times_s[carried], ordered, fleet.request_s, think_s)
 
 

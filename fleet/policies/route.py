@@ -67,8 +67,8 @@ class LongestPrefix(msgspec.Struct, frozen=True, tag="longest-prefix", tag_field
     """The drafter that has most of a text in its prefix cache, unless more sessions are there than elsewhere.
 
     It has the largest share of the text less `beta` (q - m) / max(1, m), with q sessions there and m on average: the
-    load-aware rule of vLLM's production stack. Among equals the own drafter, then each in turn. It needs
-    `drafters.prefix_cache`; the router counts as cached what it has sent there lately, as much as there is room for.
+    load-aware rule of vLLM's production stack. Among equals the own drafter, then each in turn. To the router, what it
+    has sent to a drafter lately is cached there.
 
     Keys:
         beta (factor): Share of a text that twice the mean number of sessions outweighs. 0 looks at texts alone.

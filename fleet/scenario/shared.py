@@ -83,9 +83,5 @@ class Conversations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         turns = self._levels()
         return float((turns * (turns - 1)).sum() / (2 * turns.sum()))
 
-    def mean_think_s(self) -> float:
-        """Return the mean time that users think before a request, over all requests; none before a first turn."""
-        return self.think_s * (1 - 1 / self.mean_turns())
-
     def _levels(self) -> Ints:
         return self.drawn((np.arange(LEVELS) + 0.5) / LEVELS)
