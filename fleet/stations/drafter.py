@@ -267,6 +267,16 @@ class DrafterStation(Station):
                 self._ask(member.tag, session.priority, now_s)
         return drafts
 
+    def _find(self, tags: tuple[int, ...], cache: CachedBlocks) -> None:
+        """Give sessions the blocks of their next drafts; one with its whole prefix in the cache is not cold."""
+        for tag in tags:
+            base, asked = self.sessions[tag].base, self.sessions[tag].asked
+            found = cache.hold_text(tag, base, base + max(asked, self.depth))
+            if tag in self.cold:
+                self.cold[tag] = found
+                if found == base - 1:
+                    del self.cold[tag]
+
     def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
         if not self.discipline.plain:
             self.discipline.served(works[0].virtual_start)
@@ -274,13 +284,8 @@ class DrafterStation(Station):
         program: list[tuple[StepKind, tuple[int, ...]]] = []
         if self.warm_up.tokens_after(self.idle_gap_s):
             program.append(("warm_up", tags[:1]))
-        for tag in tags if self.cache else ():
-            base, asked = self.sessions[tag].base, self.sessions[tag].asked
-            found = self.cache.hold_text(tag, base, base + max(asked, self.depth))
-            if tag in self.cold:
-                self.cold[tag] = found
-                if found == base - 1:
-                    del self.cold[tag]
+        if self.cache:
+            self._find(tags, self.cache)
         missing = tuple([tag for tag in tags if tag in self.cold]) if self.cold else ()
         if missing:
             program.append(("prefill", missing))
