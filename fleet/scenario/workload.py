@@ -155,10 +155,8 @@ def _identities(fleet: Fleet, requests: Requests) -> Iterator[Identity]:
             first = before < 0
             sources[number] = source_of(number) if first else sources.pop(before)
             if shared and first:
-                beginnings[number] = (
-                    group,
-                    shared.tokens or min(round(shared.share * prompt / block), prompt // block) * block,
-                )
+                whole = min(round(shared.share * prompt / block), prompt // block) * block
+                beginnings[number] = group, shared.tokens or whole
             else:
                 beginnings[number] = () if first else beginnings.pop(before)
             yield beginnings[number] if first else (*beginnings[number], sources[number], prompt + answer)
