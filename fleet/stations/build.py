@@ -52,9 +52,12 @@ def _draft_caches(fleet: Fleet, number: int) -> list[CachedBlocks]:
     drafters, block = fleet.drafters, fleet.verifiers.batching.block_size
     if not drafters.prefix_cache:
         return []
-    texts = {request.number: request.identity for request in chain.from_iterable(streams_of(fleet).values())}
-    room, again = getattr(drafters.admit, "kv_tokens", 0) // block, int(drafters.kind == "eagle")
-    return [CachedBlocks(room, block, again, texts) for _ in range(number)]
+    requests = list(chain.from_iterable(streams_of(fleet).values()))
+    room, again = getattr(drafters.admit, "kv_tokens", 0), int(drafters.kind == "eagle")
+    if room > len(requests) * (fleet.room.longest_row + block):  # all texts fit
+        room = 0
+    texts = {request.number: request.identity for request in requests}
+    return [CachedBlocks(room and max(room // block, 1), block, again, texts) for _ in range(number)]
 
 
 def verifier_station(fleet: Fleet, target: int) -> VerifierStation | AlignedStation:

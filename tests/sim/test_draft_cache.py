@@ -19,7 +19,7 @@ from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import streams_of
-from specfleet.fleet.stations.build import stations
+from specfleet.fleet.stations.build import drafter_station, stations
 from specfleet.fleet.stations.drafter import DrafterStation
 from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.predict import predict
@@ -116,6 +116,15 @@ def test_less_room_finds_less() -> None:
     }
     assert found == sorted(found)
     assert found[0] < found[-1] == (48 - len(groups)) * 64
+
+
+def test_room_for_all_texts_is_room_without_end() -> None:
+    for room in (50_000, 10**12):
+        scenario = elsewhere(True, admit={"policy": "within-memory", "kv_tokens": room})
+        assert simulate(scenario).digest() == simulate(elsewhere()).digest()
+        cache = drafter_station(resolve(scenario)).cache
+        assert cache is not None
+        assert cache.limit == 0
 
 
 def grouped(groups: int, streams: int = 1, **drafters: Any) -> Run:
