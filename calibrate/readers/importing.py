@@ -243,9 +243,9 @@ def _written(
     notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
     if load is not None and load.unpredictable:
         notes = (*notes, f"not predicted: {load.unpredictable}")
-    if load is not None and load.shared_tokens:
+    if load is not None and load.shared_share:
         hits = f"prefix hits of {load.cached_share:.0%} are observed"
-        notes = (*notes, f"{hits}; assumed: all prompts share a beginning of {load.shared_tokens} tokens")
+        notes = (*notes, f"{hits}; assumed: all prompts begin alike for as much of their length")
     engine, (profile, source) = READERS[kind].engine, stated or ("", "")
     at = counts.depth if counts else 0
     if stated is None and load and (inferred := inferred_profile(load, engine, (at, recording.shape.nodes(at)))):

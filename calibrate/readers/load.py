@@ -106,17 +106,17 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unpredictable(self) -> str:
         """Why its simulation predicts nothing, in words; empty if it does."""
-        if self.cached_share <= FEW_CACHED or self.shared_tokens:
+        if self.cached_share <= FEW_CACHED or self.shared_share:
             return ""
         return f"prefix hits of {self.cached_share:.0%} are not modelled"
 
     @property
-    def shared_tokens(self) -> int:
-        """Length of a beginning of all prompts of which the prefix cache had as much as it did; 0 if none follows."""
+    def shared_share(self) -> float:
+        """Part of each prompt that all share, of which the prefix cache had as much as it did; 0 if none follows."""
         if self.cached_share <= FEW_CACHED or not self.whole_prompts or self.prompt_tokens is None:
-            return 0
-        blocks = round((self.cached_share * self.prompt_tokens.mean + self.again) / BLOCK)
-        return blocks * BLOCK if blocks * BLOCK < self.prompt_tokens.mean else 0
+            return 0.0
+        share = self.cached_share + self.again / self.prompt_tokens.mean
+        return share if share < 1 else 0.0
 
     @property
     def round_s(self) -> float | None:

@@ -134,7 +134,7 @@ def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str
         fewest, most = REQUESTS
         prompt, new = _lengths(load)
         requests = min(max(load.requests or 16 * in_flight, fewest), most)
-        shared = SharedPrompts(load.shared_tokens) if load.shared_tokens else None
+        shared = SharedPrompts(share=load.shared_share) if load.shared_share else None
         workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new, shared=shared)
     is_open = load.limit == 0 or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
     if is_open and load.requests_per_s:
@@ -165,14 +165,8 @@ def _lengths(load: Load) -> tuple[int | Between, int | Between]:
     """Return the lengths of prompts and answers; answers of the default length where the record has none."""
     new = _law(load.new_tokens) if load.new_tokens else Workload().new_tokens
     if load.prompt_tokens:
-        return _law(_after(load.prompt_tokens, load.shared_tokens)), new
+        return _law(load.prompt_tokens), new
     return max(round(load.prompts_per_token * mean_tokens(new)), 1), new
-
-
-def _after(prompts: Spread, shared: int) -> Spread:
-    """Return the lengths of prompts without a beginning that all share."""
-    mean = prompts.mean - shared
-    return Spread(mean, {}, prompts.low - shared, prompts.high - shared, prompts.cv * prompts.mean / mean)
 
 
 def _law(observed: Spread) -> int | Between:

@@ -188,7 +188,7 @@ def _at(
         drafted_by = "" if method == "none" else model or texts.LOOKUP
         of_drafts, source = texts.acceptance_at(drafted_by, accepted, asked.scenario.acceptance, target, drafter)
         base = _base(asked, method, profile, target, of_drafts)
-        if not asked.serving and not KV_KEYS & asked.given and succeeds(resolve, base):
+        if not (asked.serving or base.verifiers.prefix_cache or KV_KEYS & asked.given) and succeeds(resolve, base):
             # For one request, which is all: the loop of stars knows no cache.
             base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
         depths = _depths(asked, method, of_drafts)

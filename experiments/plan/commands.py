@@ -16,7 +16,7 @@ from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.hardware.shipped import CONFIG, device_of, shape_of
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.scenario import Scenario, Workload
 from specfleet.fleet.scenario.workload import mean_lengths, read_lengths, streams_of
 
 NAMES = {  # of methods, at vLLM and at SGLang
@@ -34,6 +34,7 @@ LIMITS = {  # of servers, where a user states them: options of vLLM, of SGLang
 }
 ROUND = 1024  # to multiples of which the longest text is rounded up
 MAX_SPREAD = 0.99  # of uniform lengths around their mean: vLLM takes shares below 1
+ALIKE = "  # with prompts that share texts as the planned ones do"
 UNIFORM = "  # vLLM draws uniform lengths, with the mean of those planned and, as far as it can, their variance"
 
 
@@ -93,6 +94,9 @@ def server_commands(
     sglang.append(f"--context-length {longest} --max-running-requests {rows}")
     vllm += _stated_limits(candidate, 0)
     sglang += _stated_limits(candidate, 1)
+    if not limits.prefix_cache and shares(candidate.base.workload):
+        vllm.append("--no-enable-prefix-caching")
+        sglang.append("--disable-radix-cache")
     needs = ["# ", "# "]
     if depth:
         method, drafts = _drafting(candidate)
@@ -153,22 +157,33 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
         rate = f"--request-rate {load.per_s / replicas:.4g} --burstiness {replicas * load.burstiness:g}"
     streams = streams_of(resolve(scenario)).values()
     texts = [(request.prompt_tokens, request.new_tokens) for requests in streams for request in requests]
+    shared = workload.shared
+    prefix = shared.beginning(prompt) if shared else 0.0
+    if shared:  # a random prompt begins with a text that all have
+        texts = [(tokens - shared.beginning(tokens), new) for tokens, new in texts]
     spreads = dict(zip(("input", "output"), map(_spread, zip(*texts, strict=True)), strict=True))
-    random = f"--dataset-name random --random-input-len {prompt:.0f} --random-output-len {answer:.0f}"
+    random = f"--dataset-name random --random-input-len {prompt - prefix:.0f} --random-output-len {answer:.0f}"
+    random += f" --random-prefix-len {prefix:.0f}" * (prefix > 0)
     if any(spreads.values()):
         random += f" --random-range-ratio '{json.dumps(spreads)}'"
     custom = f"--dataset-name custom --dataset-path PROMPTS.jsonl --custom-output-len {answer:.0f}"
     laws = (workload.prompt_tokens, workload.new_tokens)
+    has_own = fleet.depth or workload.conversations or workload.id_tokens or (shared and shared.groups > 1)
     is_uniform = not workload.lengths and not any(isinstance(law, Between) and law.mean for law in laws)
     return (
-        f"vllm bench serve --model {quote(_checkpoint(model))} {rate} {custom if fleet.depth else random} --ignore-eos "
+        f"vllm bench serve --model {quote(_checkpoint(model))} {rate} {custom if has_own else random} --ignore-eos "
         f"--num-prompts {workload.requests // replicas} "
         "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
-        f"{'' if is_uniform or fleet.depth else UNIFORM}"
+        f"{(ALIKE if shares(workload) else '') if has_own else '' if is_uniform else UNIFORM}"
     )
 
 
-def _spread(tokens: Sequence[int]) -> float:
+def shares(workload: Workload) -> bool:
+    """Return whether prompts have texts in common."""
+    return bool(workload.shared or workload.conversations or workload.id_tokens)
+
+
+def _spread(tokens: Sequence[float]) -> float:
     """Return the share by which lengths vary around their mean if they are uniform: n numbers vary by (n² - 1) / 12."""
     share = (math.sqrt(1 + 12 * float(np.var(tokens))) - 1) / (2 * float(np.mean(tokens)))
     return min(round(share, 2), MAX_SPREAD)

@@ -31,6 +31,7 @@ LATE: tuple[Late, ...] = ("skip", "decode")  # of late drafts, to try
 EACH, ENOUGH = 12, 3  # requests of a simulation for each one in flight: usually, and at large loads, which vary less
 LARGE = 20_000  # requests of a simulation from which on a load is large
 WARM_UP = 0.2  # share of a simulation with arrivals that fills the fleet
+RAMP = 4.0  # mean ages of a conversation's requests, until all of its turns arrive at their rate
 BEGINNING = 1.85  # answers of a closed loop before its window, since all prompts come at once at first
 
 Aim = Literal["hour", "token", "time"]
@@ -140,6 +141,11 @@ class Deployment(msgspec.Struct, frozen=True):
         bursts = Gamma(per_s, load.burstiness) if load.burstiness != 1 else None
         streams = 0 if load.each == 1 else at_once
         stations = self.drafters or min(base.drafters.count, 1)
+        measure = Measure(BEGINNING * at_once / requests)
+        if load.per_s:
+            measure = Measure(WARM_UP, "arrivals" if talks else "run")
+            ramp_s = RAMP * talks.think_s * talks.mean_before() if talks else 0.0
+            requests = max(requests, min(math.ceil(load.per_s * ramp_s / WARM_UP), LARGE))
         depth = base.drafters.depth if base.verifiers.allocate is not None else self.depth or base.drafters.depth
         return replace(
             base,
@@ -147,7 +153,7 @@ class Deployment(msgspec.Struct, frozen=True):
             workload=replace(base.workload, arrivals=bursts or arrivals, streams=streams, requests=requests),
             drafters=replace(base.drafters, depth=depth, count=stations),
             verifiers=replace(base.verifiers, count=self.replicas, late=self.late),
-            measure=Measure(WARM_UP if load.per_s else BEGINNING * at_once / requests),
+            measure=measure,
         )
 
 
@@ -219,7 +225,8 @@ def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate
                 for late in lates:
                     made = Deployment(candidate, groups * sharing, depth, sharing, late)
                     request_s = mean_request_s(curve, question.load, made.replicas)
-                    requests_per_s = question.load.per_s or question.load.at_once(made.replicas) / request_s
+                    cycle_s = request_s + curve.think_s
+                    requests_per_s = question.load.per_s or question.load.at_once(made.replicas) / cycle_s
                     tokens_per_s = fleet.lengths.mean_answer * requests_per_s
                     yield Estimate(made, curve, request_s, per_million_tokens(made.cost_per_hour, tokens_per_s))
 

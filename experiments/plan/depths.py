@@ -101,7 +101,8 @@ def depths_at(search: Simulations, fleet: Deployment, load: Load) -> Depths | No
             level = [depth for depth, time_s in times_s.items() if time_s <= (1 + INDIFFERENT) * min(times_s.values())]
             look = {depth + step for depth in level for step in (-1, 1)} & options.keys() - times_s.keys()
     best_s = min(times_s.values())
-    rows = (load.per_s * best_s or load.at_once(fleet.replicas)) / fleet.replicas
+    at_each, curve = load.at_once(fleet.replicas) / fleet.replicas, options[fleet.depth].curve
+    rows = load.per_s * best_s / fleet.replicas or curve.at_target(at_each)
     over = {depth: time_s / best_s for depth, time_s in times_s.items()}
     return Depths(load, rows, over) if best_s < math.inf else None
 

@@ -23,6 +23,7 @@ MAX_LOAD = 16.0  # times the planned load
 NOT_KNOWN = " (range not known)"
 BURSTS = 0.25  # burstiness of arrivals that come in bursts
 BUSY = 0.85  # the load from which a station is called the bottleneck
+HITS = "prefix_hit_share"
 GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}  # times that are said
 
 
@@ -80,7 +81,8 @@ def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reache
         if name in row.metrics
     ]
     rate = [] if search.question.load.per_s else list(_rate(row, ranges, unit.partition(" (")[0]))
-    said = [f"{goal.text}: {goal.state}" for goal in goals]
+    said = [f"{row.metrics[HITS].value:.0%} of prompt tokens hit"] if HITS in row.metrics else []
+    said += [f"{goal.text}: {goal.state}" for goal in goals]
     yield f"gives: {'; '.join([*rate, *times, *said])}"
     share = "" if row.kv_share is None else "under 1%" if row.kv_share < 0.01 else f"{min(row.kv_share, 1):.0%}"
     cache = f", in {share} of its KV cache" if share else ""

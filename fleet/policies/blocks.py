@@ -10,7 +10,7 @@ A step is planned before it begins, and perhaps planned anew. Changes therefore 
 back until `keep` is called.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -201,17 +201,21 @@ class CachedBlocks(BlockPool, CountedBlocks):
 
     - `again`: blocks at the end of what is found that are computed again, beyond the last token: 1 for EAGLE and MTP
       heads, which need the state before it.
+    - `identities`: of requests that come without.
     """
 
-    def __init__(self, limit: int, block_size: int, again: int = 0) -> None:
+    def __init__(
+        self, limit: int, block_size: int, again: int = 0, identities: Mapping[int, Identity] | None = None
+    ) -> None:
         super().__init__(limit)
+        self.identities = identities or {}
         self.block_size = block_size
         self.again = again
         self.texts: dict[int, Text] = {}
 
-    def open(self, tag: int, request: int, identity: Identity) -> None:
+    def open(self, tag: int, request: int, identity: Identity | None = None) -> None:
         """Begin a request; what its identity does not name is its own."""
-        self.texts[tag] = Text(identity, source_of(request))
+        self.texts[tag] = Text(self.identities.get(request, ()) if identity is None else identity, source_of(request))
 
     def close(self, tag: int) -> None:
         """End a request: its blocks are free, and keep their contents."""
@@ -248,6 +252,19 @@ class CachedBlocks(BlockPool, CountedBlocks):
             for place in range(text.full, full):
                 self.hold(text.blocks[place], contents[place])
             self._fill_to(text, full)
+
+    def hold_text(self, tag: int, known: int, room: int) -> int:
+        """Give a request the blocks of so much room, as far as there are some, for a step on all of its known tokens.
+
+        Return how many of these are found: none if it had blocks before.
+        """
+        text = self.texts[tag]
+        found = () if text.blocks else self.find(tag, known)
+        missing = -(-room // self.block_size) - len(text.blocks) - len(found)
+        self.take(tag, min(max(missing, 0), self.free - self.unused(found)), found)
+        self.fill(tag, min(known, len(text.blocks) * self.block_size))
+        self.keep()
+        return len(found) * self.block_size
 
     def give_back(self, tag: int, number: int) -> None:
         """Take all blocks of a request, the last one first."""

@@ -9,6 +9,7 @@ from itertools import pairwise
 from specfleet.fleet.policies.adaedl import AdaEdl
 from specfleet.fleet.policies.aligned import SameLength
 from specfleet.fleet.policies.goodput import Goodput
+from specfleet.fleet.policies.route import LongestPrefix
 from specfleet.fleet.scenario.faults import NodeFault
 from specfleet.fleet.scenario.names import drafter_name, verifier_name
 from specfleet.fleet.scenario.readers import FORMS, is_set, unread
@@ -69,6 +70,8 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
         )
     if verifiers.kv_tokens and verifiers.gpu_memory_utilization is not None:
         yield f"verifiers.kv_tokens = {verifiers.kv_tokens}: gpu_memory_utilization gives it, too; leave one out"
+    if isinstance(drafters.route, LongestPrefix) and not drafters.prefix_cache:
+        yield "drafters.route = 'longest-prefix' looks at prefix caches; set drafters.prefix_cache = true"
     yield from _of_aligned_rows(verifiers, drafters)
     if drafters.kind == "replayed" and verifiers.kind != "replayed":
         yield (

@@ -15,6 +15,7 @@ import msgspec
 from specfleet.fleet.policies.group import One
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.scenario.arrivals import Trace
+from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.writing import default_of, fields_of
 
@@ -49,11 +50,13 @@ FORMS: dict[str, Form] = {
     "arrivals": Form(
         "workload.arrivals makes every request a stream of its own", lambda of: of.workload.arrivals is not None
     ),
+    "closed": Form("without workload.arrivals the loop is closed", lambda of: of.workload.arrivals is None),
     "trace": Form("the trace of workload.arrivals has the lengths", lambda of: isinstance(of.workload.arrivals, Trace)),
     "lengths": Form(
         "workload.lengths = {0.workload.lengths!r} has the lengths",
         lambda of: of.workload.lengths != "" and not isinstance(of.workload.arrivals, Trace),
     ),
+    "drawn": Form("workload.lengths names no file", lambda of: of.workload.lengths in ("", *TEXTS)),
     "own-streams": Form(
         "every request is a stream of its own, in a domain of its own",
         lambda of: of.workload.arrivals is not None or of.workload.streams >= of.workload.requests,
@@ -75,6 +78,7 @@ FORMS: dict[str, Form] = {
 # Forms, and "loop" (compiled), "equations" (of a star), "engine", "recorded" (the engine's recorded texts).
 _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafters.count=0` then gives the baseline
     "name seed profile precision version slo cost measure.warm_up_share": "",
+    "measure.ends": "closed loop",
     "faults": "plain loop equations",
     "verifiers.aligned": "loop equations",
     "drafters.place": "equations recorded",
@@ -85,6 +89,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "drafters.order": "plain beside batch loop",
     "drafters.order.limits_per_s": "ahead equations",
     "drafters.route drafters.lease_s": "plain beside loop",
+    "drafters.prefix_cache": "plain beside lookup loop equations engine",
     "drafters.tiers": "plain beside",
     "drafters.device": "beside equations",
     "drafters.depth": "ahead allocate",
@@ -110,6 +115,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "workload.streams": "arrivals equations",
     "workload.prompt_tokens workload.new_tokens": "trace lengths recorded",
     "workload.lengths": "trace recorded",
+    "workload.id_tokens": "trace drawn engine",
     "workload.shared": "trace engine",
     "workload.conversations": "trace loop equations engine",
     "workload.top_k workload.top_p": "greedy",

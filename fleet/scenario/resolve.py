@@ -236,10 +236,11 @@ def _batching_of(
     has_cache = beside and drafters.kind != "lookup"
     slots = int(has_cache and drafters.kind != "eagle")
     kv, tokens = profile.kv if profile else None, verifiers.kv_tokens
+    cached = verifiers.prefix_cache or drafters.prefix_cache
     used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""
     if used is not None and (kv is None or not kv.memory_bytes):
         unknown = f"gpu_memory_utilization = {used:g}: the profile does not know its device's memory (estimates do)"
-    elif block != Verifiers().kv_block_size and kv is None and not tokens and not verifiers.prefix_cache:
+    elif block != Verifiers().kv_block_size and kv is None and not (tokens or cached):
         unknown = f"kv_block_size = {block}: the KV cache has no limit, and its blocks no effect"
     if unknown:
         raise InputError(f"scenario {scenario.name!r}: verifiers.{unknown}; give verifiers.kv_tokens, or leave it out")

@@ -91,6 +91,7 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     overlap: Overlap = InTurn()
     route: Routing | None = None
     positions: int = 0
+    prefix_cache: bool = False
     lease_s: float = 0.0
     profile: str = ""
     models: Models = ONE_MODEL

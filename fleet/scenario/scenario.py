@@ -102,6 +102,9 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         group: Which sessions share a draft step: one at a time, or a batch of all that wait.
         overlap: Whether drafting continues during verification.
         route: Which of several drafters drafts the next round of a session. A session that moves is prefilled anew.
+        prefix_cache: Whether a drafter keeps what it has read, as `verifiers.prefix_cache`, in blocks of
+            `verifiers.kv_block_size`: a session that opens reads the rest. Its room is that of "within-memory" in
+            `admit`, of which open sessions have theirs; else it has no limit.
         lease_s: Timeout after which a drafter ends the session of a target that does not answer, and frees its cache.
             0 is never.
         tiers: Groups of drafters that differ from the others.
@@ -121,6 +124,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: DraftGroup = One()
     overlap: Overlap = InTurn()
     route: Route = Affinity()
+    prefix_cache: bool = False
     lease_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     tiers: tuple[Tier, ...] = ()
 
@@ -156,7 +160,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             running ones grow beyond it, the newest is preempted and computed again. 0 is the profile's size, or no
             limit.
         kv_block_size (tokens): Tokens of a block of the KV cache: each request takes whole blocks. vLLM's
-            `--block-size` and its default on GPUs. It needs a cache of limited size, or `prefix_cache`.
+            `--block-size` and its default on GPUs. It needs a cache of limited size, or a `prefix_cache`.
         prefix_cache: Whether requests share the cached blocks of equal beginnings of their texts, by vLLM's rules:
             whole blocks, all of a text but its last token, with EAGLE heads one block less. What is found is not
             computed. Texts share what `workload.shared`, `workload.conversations` or a trace's hash_ids say; a
@@ -237,6 +241,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             2); or row after row of a CSV file with the columns num_prefill_tokens and num_decode_tokens, or of a
             published trace, relative to the scenario's folder, from the first again after the last. docs/loads.md
             lists forms of files, and published and assumed numbers. Empty: these two keys apply.
+        id_tokens (tokens): Tokens of a prompt that one of the hash_ids in the file of `lengths` names, as in a trace.
+            0: the ids are not read.
         temperature (factor): Sampling temperature, which divides the logits; 0 is greedy decoding.
         top_k (tokens): Number of the likeliest tokens that may be drawn; 0 is all of them.
         top_p (share): Total probability of the likeliest tokens that may be drawn; 1 is all of them.
@@ -252,6 +258,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     conversations: Conversations | None = None
     arrivals: Poisson | Gamma | Trace | None = None
     lengths: str = ""
+    id_tokens: Annotated[int, Meta(ge=0, le=10**6)] = 0
     temperature: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     top_k: WholeNumber = 0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
@@ -265,9 +272,12 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Keys:
         warm_up_share (share): Share of the time until the window's end that is left out at the beginning.
+        ends: What ends it where requests arrive: "run", the last token; "arrivals", the last arrival of a request
+            or conversation, after which the load falls.
     """
 
     warm_up_share: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    ends: Literal["run", "arrivals"] = "run"
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

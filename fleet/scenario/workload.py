@@ -1,7 +1,7 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
 from collections.abc import Iterator
-from itertools import chain, cycle, islice, repeat
+from itertools import chain, count, cycle, islice, repeat
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.blocks import Identity, source_of
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
 from specfleet.fleet.scenario.lengths import TEXTS, Between, Lengths, mean_tokens
-from specfleet.fleet.scenario.recorded import Recorded, read_recorded
+from specfleet.fleet.scenario.recorded import MOST_TOKENS, Recorded, read_recorded
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Workload
 from specfleet.fleet.scenario.shared import Conversations
@@ -140,22 +140,26 @@ def turns_before(talks: Conversations, requests: int, streams: int, rng: np.rand
 def _identities(fleet: Fleet, requests: Requests) -> Iterator[Identity]:
     """Yield which parts of each request's text others have; nothing where no cache would find them."""
     workload = fleet.workload
-    if not fleet.verifiers.prefix_cache:
+    if not (fleet.verifiers.prefix_cache or fleet.drafters.prefix_cache):
         yield from repeat((), len(requests.prompts))
-    elif isinstance(workload.arrivals, Trace):
-        yield from _traced(fleet, workload.arrivals.id_tokens, requests.prompts.tolist())
+    elif id_tokens := ids_in(workload):
+        yield from _traced(fleet, id_tokens, requests.prompts.tolist())
     else:
-        shared, groups = workload.shared, repeat(0)
+        shared, groups, block = workload.shared, repeat(0), fleet.verifiers.batching.block_size
         if shared:
             groups = iter(shared.drawn(part_source(seed_of(fleet), "groups").random(len(requests.prompts))).tolist())
         beginnings: dict[int, Identity] = {}  # of conversations, by number of a turn: the group's text
         sources: dict[int, int] = {}  # of conversations, by number of a turn
-        goals = (requests.prompts + requests.answers).tolist()
-        for number, (before, group, goal) in enumerate(zip(requests.before.tolist(), groups, goals, strict=False)):
+        texts = zip(*(values.tolist() for values in (requests.before, requests.prompts, requests.answers)), strict=True)
+        for number, ((before, prompt, answer), group) in enumerate(zip(texts, groups, strict=False)):
             first = before < 0
             sources[number] = source_of(number) if first else sources.pop(before)
-            beginnings[number] = ((group, shared.tokens) if shared else ()) if first else beginnings.pop(before)
-            yield beginnings[number] if first else (*beginnings[number], sources[number], goal)
+            if shared and first:
+                whole = min(round(shared.share * prompt / block), prompt // block) * block
+                beginnings[number] = group, shared.tokens or whole
+            else:
+                beginnings[number] = () if first else beginnings.pop(before)
+            yield beginnings[number] if first else (*beginnings[number], sources[number], prompt + answer)
 
 
 def _traced(fleet: Fleet, id_tokens: int, prompts: list[int]) -> Iterator[Identity]:
@@ -169,7 +173,9 @@ def _traced(fleet: Fleet, id_tokens: int, prompts: list[int]) -> Iterator[Identi
             f"scenario {fleet.name!r}: verifiers.kv_block_size = {block} does not divide workload.arrivals.id_tokens = "
             f"{id_tokens}, the tokens that an id of the trace names"
         )
-    for ids, prompt in zip(ids_of or repeat(()), prompts, strict=False):
+    lap = max(chain((0,), *ids_of)) + 1  # rows of lengths that begin again share nothing with those before
+    laps = (tuple([number + turn * lap for number in ids]) for turn in count() for ids in ids_of)
+    for ids, prompt in zip(laps if ids_of else repeat(()), prompts, strict=False):
         yield tuple(
             chain.from_iterable((known, min((place + 1) * id_tokens, prompt)) for place, known in enumerate(ids))
         )
@@ -189,6 +195,11 @@ def with_arrivals(workload: Workload, arrivals: Poisson | None) -> Workload:
     return msgspec.structs.replace(workload, arrivals=arrivals, lengths=lengths)
 
 
+def ids_in(workload: Workload) -> int:
+    """Return the tokens that an id of the workload's file names; 0 if its ids are not read."""
+    return workload.arrivals.id_tokens if isinstance(workload.arrivals, Trace) else workload.id_tokens
+
+
 def read_lengths(workload: Workload) -> Lengths:
     """Return the longest and the mean lengths, by scenario or file; InputError if a file cannot be read."""
     lengths = _lengths_of_turns(workload)
@@ -198,6 +209,11 @@ def read_lengths(workload: Workload) -> Lengths:
     most, before = (talks.most, talks.mean_before()) if talks else (1, 0.0)
     mean_prompt = shared + lengths.mean_prompt + before * (lengths.mean_prompt + lengths.mean_answer)
     longest = shared + most * lengths.longest_text
+    if longest > MOST_TOKENS:
+        raise InputError(
+            f"workload.conversations.turns: {most} turns make a text of up to {longest} tokens; allowed: up to "
+            f"{MOST_TOKENS}; take fewer turns, or shorter ones"
+        )
     return Lengths(longest, lengths.longest_answer, mean_prompt, lengths.mean_answer)
 
 
@@ -211,6 +227,17 @@ def _lengths_of_turns(workload: Workload) -> Lengths:
     tokens = workload.prompt_tokens, workload.new_tokens
     prompt, answer = (length if isinstance(length, int) else length.high for length in tokens)
     return Lengths(prompt + answer, answer, *map(mean_tokens, tokens))
+
+
+def known_share(workload: Workload) -> float:
+    """Return the share of the tokens of a file's prompts with ids that came before: hits of a cache without end."""
+    recorded, known, seen = recorded_of(workload, cached=True) if ids_in(workload) else None, 0, set[int]()
+    if recorded is None or not recorded.ids:
+        return 0.0
+    for ids in recorded.ids:
+        known += next((place for place, number in enumerate(ids) if number not in seen), len(ids)) * ids_in(workload)
+        seen.update(ids)
+    return known / sum(prompt for prompt, _ in recorded.texts)
 
 
 def mean_lengths(workload: Workload) -> tuple[float, float]:
@@ -237,7 +264,7 @@ def recorded_of(workload: Workload, cached: bool = False) -> Recorded:
     """Return all requests of the workload's file; InputError if it cannot be read. `cached`: with a trace's ids."""
     if isinstance(workload.arrivals, Trace):
         return read_recorded(Path(workload.arrivals.file), True, workload.arrivals.id_tokens if cached else 0)
-    return read_recorded(Path(workload.lengths), timed=False)
+    return read_recorded(Path(workload.lengths), timed=False, id_tokens=workload.id_tokens if cached else 0)
 
 
 def _drawn(workload: Workload, seed: int, rng: np.random.Generator) -> NDArray[np.int32]:

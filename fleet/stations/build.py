@@ -5,7 +5,9 @@ from itertools import chain
 import msgspec
 import numpy as np
 
+from specfleet.fleet.policies.blocks import CachedBlocks
 from specfleet.fleet.policies.order import SHIPPED
+from specfleet.fleet.policies.route import LongestPrefix
 from specfleet.fleet.scenario.names import ROUTER, verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import Request, streams_of
@@ -34,14 +36,28 @@ def drafter_station(fleet: Fleet, drafter: int = 0) -> DrafterStation:
         requests = chain.from_iterable(streams_of(fleet).values())
         lengths = {request.number: request.prompt_tokens + request.new_tokens for request in requests}
     drafters = msgspec.structs.replace(fleet.drafters, admit=admission_of(fleet))
-    return DrafterStation(fleet.drafter_name(drafter), drafters, drafter, lengths)
+    return DrafterStation(fleet.drafter_name(drafter), drafters, drafter, lengths, *_draft_caches(fleet, 1))
 
 
 def router_station(fleet: Fleet) -> RouterStation:
     """Build the router in front of several drafters."""
     route = route_of(fleet)
     assert route is not None
-    return RouterStation(ROUTER, fleet.drafters.count, route)
+    caches = _draft_caches(fleet, fleet.drafters.count) if isinstance(route, LongestPrefix) else []
+    return RouterStation(ROUTER, fleet.drafters.count, route, caches)
+
+
+def _draft_caches(fleet: Fleet, number: int) -> list[CachedBlocks]:
+    """Return prefix caches of so many drafters, if they have some, with what the texts of all requests share."""
+    drafters, block = fleet.drafters, fleet.verifiers.batching.block_size
+    if not drafters.prefix_cache:
+        return []
+    requests = list(chain.from_iterable(streams_of(fleet).values()))
+    room, again = getattr(drafters.admit, "kv_tokens", 0), int(drafters.kind == "eagle")
+    if room > len(requests) * (fleet.room.longest_row + block):  # all texts fit
+        room = 0
+    texts = {request.number: request.identity for request in requests}
+    return [CachedBlocks(room and max(room // block, 1), block, again, texts) for _ in range(number)]
 
 
 def verifier_station(fleet: Fleet, target: int) -> VerifierStation | AlignedStation:

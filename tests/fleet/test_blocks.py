@@ -4,8 +4,10 @@ import gzip
 import json
 import os
 import random
-from collections import Counter
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from copy import deepcopy
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from specfleet.fleet.policies.blocks import CachedBlocks, Identity, source_of
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.scenario.workload import Request, streams_of
 
 Tokens = list[tuple[int, int]]  # source and place of each token
 TRACE = Path(os.environ.get("SPECFLEET_DATA", "no data")) / "mooncake-conversation-first-4000.jsonl.gz"
@@ -151,27 +153,32 @@ def test_the_pool_is_vllms_block_for_block(seed: int) -> None:  # noqa: C901 (a 
 
 
 SOURCES = st.tuples(st.integers(0, 2), st.integers(1, 5), st.integers(0, 3), st.integers(0, 4))
+TEXTS = st.lists(SOURCES, min_size=1, max_size=9)
 
 
-@given(texts=st.lists(SOURCES, min_size=1, max_size=9), size=st.integers(1, 3), again=st.integers(0, 1))
+@given(texts=TEXTS, size=st.integers(1, 3), again=st.integers(0, 1), ends=st.lists(st.integers(0, 3), max_size=9))
 def test_more_memory_never_makes_fewer_hits_of_one_order(
-    texts: list[tuple[int, int, int, int]], size: int, again: int
+    texts: list[tuple[int, int, int, int]], size: int, again: int, ends: list[int]
 ) -> None:
-    """Requests one after the other: what a larger cache holds contains what a smaller one does."""
+    """Requests begin and end in one order, some while others run: a larger cache holds what a smaller one does.
+
+    A block that a request finds is as young as the one that it would else fill, and it takes no other block.
+    """
     found: list[int] = []
-    for limit in range(12, 24):
-        pool, hits = CachedBlocks(limit, size, again), 0
+    for limit in range(36, 60, 2):  # four texts fit into the smallest one
+        pool, hits, running = CachedBlocks(limit, size, again), 0, list[int]()
         for request, (group, shared, own, more) in enumerate(texts):
             known = shared + own + more
             pool.open(request, request, (group, shared, 10 * group + shared + 10, shared + own))
-            blocks = pool.find(request, known)
-            hits += len(blocks)
-            pool.take(request, -(-known // size) - len(blocks), blocks)
-            pool.fill(request, known)
-            pool.keep()
-            pool.close(request)
+            hits += pool.hold_text(request, known, known)
+            running.append(request)
+            leave = ends[request] if request < len(ends) else 1
+            while len(running) > 3 or (leave and running):
+                pool.close(running.pop(leave % len(running)))
+                leave -= leave > 0
+            held = {block for tag in running for block in pool.texts[tag].blocks}
             contents = [content for content in pool.contents if content]
-            assert len(queue(pool)) == pool.free == limit  # blocks are conserved
+            assert len(queue(pool)) + len(held) == pool.free + len(held) == limit  # blocks are conserved
             assert sum(map(len, pool.places.values())) == len(contents)  # and have one content each
         found.append(hits)
     assert found == sorted(found)
@@ -205,34 +212,84 @@ def share_by_hand(rows: list[dict[str, int | list[int]]], unit: int) -> float:
     return hits / tokens
 
 
-def share_of_pool(file: Path, block: int, limit: int = 0) -> float:
-    """Share of prompt tokens that hit in a pool without end, request after request."""
+def requests_of_trace(file: Path, block: int) -> Iterator[Request]:
+    """Requests of a trace for caches with blocks of so many tokens."""
     trace = {"process": "trace", "file": str(file)}
     verifiers = {"prefix_cache": True, "kv_block_size": block}
     workload = {"arrivals": trace, "requests": 10**5}
     fleet = resolve(make_scenario({"verifiers": verifiers, "workload": workload, "drafters": {"count": 0}}))
+    return chain.from_iterable(streams_of(fleet).values())
+
+
+def share_of_pool(file: Path, block: int, limit: int = 0) -> float:
+    """Share of prompt tokens that hit in a pool without end, request after request."""
     pool, hits, tokens = CachedBlocks(limit, block), 0, 0
-    for tag, (request,) in streams_of(fleet).items():
-        pool.open(tag, request.number, request.identity)
-        found = pool.find(tag, request.prompt_tokens)
-        pool.take(tag, -(-request.prompt_tokens // block) - len(found), found)
-        pool.fill(tag, request.prompt_tokens)
-        pool.keep()
-        pool.close(tag)
-        hits, tokens = hits + len(found) * block, tokens + request.prompt_tokens
+    for request in requests_of_trace(file, block):
+        pool.open(0, request.number, request.identity)
+        hits += pool.hold_text(0, request.prompt_tokens, request.prompt_tokens)
+        pool.close(0)
+        tokens += request.prompt_tokens
     return hits / tokens
 
 
-def test_a_traces_share_equals_the_count_by_hand(tmp_path: Path) -> None:
-    rng, rows, made = random.Random(0), list[dict[str, int | list[int]]](), 0
-    for number in range(60):
+def rows_of(rng: random.Random, number: int) -> list[dict[str, int | list[int]]]:
+    """Rows of a trace whose prompts often begin as one before."""
+    rows, made = list[dict[str, int | list[int]]](), 0
+    for time in range(number):
         length = rng.randrange(1, 5000)
         blocks = -(-length // 512)
         known = rng.choice(rows)["hash_ids"] if rows and rng.random() < 0.7 else []
         assert isinstance(known, list)
         ids = [*known[: min(rng.randrange(blocks + 1), len(known) - 1)]]
         ids += range(made, made := made + blocks - len(ids))
-        rows.append({"timestamp": number, "input_length": length, "output_length": 9, "hash_ids": [*ids]})
+        rows.append({"timestamp": time, "input_length": length, "output_length": 9, "hash_ids": [*ids]})
+    return rows
+
+
+def blocks_by_hand(rows: list[dict[str, int | list[int]]], limit: int) -> Iterator[list[int]]:
+    """The blocks of each prompt, one after the other, by vLLM's rules: an ordered set of free blocks, and contents."""
+    free, holds = OrderedDict.fromkeys(range(1, limit + 1)), dict[tuple[int, ...], int]()
+    content: dict[int, tuple[int, ...]] = {}
+    for row in rows:
+        length, ids = row["input_length"], row["hash_ids"]
+        assert isinstance(length, int)
+        assert isinstance(ids, list)
+        blocks: list[int] = []
+        while (key := tuple(ids[: len(blocks) + 1])) in holds and len(key) <= (length - 1) // 512:
+            blocks.append(holds[key])
+            del free[holds[key]]
+        for place in range(len(blocks), len(ids)):
+            block, _ = free.popitem(last=False)
+            if (old := content.pop(block, None)) and holds.get(old) == block:
+                del holds[old]
+            if place < length // 512:
+                content[block] = key = tuple(ids[: place + 1])
+                holds.setdefault(key, block)
+            blocks.append(block)
+        yield blocks
+        free.update(dict.fromkeys(reversed(blocks)))
+
+
+def assert_blocks_by_hand(file: Path, limit: int) -> None:
+    pool = CachedBlocks(limit, 512)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for request, blocks in zip(requests_of_trace(file, 512), blocks_by_hand(rows, limit), strict=True):
+        pool.open(0, request.number, request.identity)
+        pool.hold_text(0, request.prompt_tokens, request.prompt_tokens)
+        assert pool.texts[0].blocks == blocks, request
+        pool.close(0)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_trace_takes_vllms_blocks_one_by_one(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    file = tmp_path / "trace.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows_of(rng, 40))))
+    assert_blocks_by_hand(file, rng.randrange(10, 200))
+
+
+def test_a_traces_share_equals_the_count_by_hand(tmp_path: Path) -> None:
+    rows = rows_of(random.Random(0), 60)
     file = tmp_path / "trace.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
     assert share_of_pool(file, 512) == share_by_hand(rows, 512) > 0.1
@@ -246,3 +303,5 @@ def test_mooncakes_trace_hits_a_third(tmp_path: Path) -> None:
     share = share_of_pool(file, 512)
     assert share == share_by_hand([json.loads(line) for line in file.read_text().splitlines()], 512)
     assert share == pytest.approx(0.331, abs=0.0005)
+    for limit in (300, 3_000, 30_000):
+        assert_blocks_by_hand(file, limit)

@@ -133,6 +133,12 @@ def test_means_of_conversations_are_those_of_many() -> None:
     assert np.mean(thinks) == pytest.approx(TALKS["think_s"], rel=0.04)  # four standard errors
 
 
+def test_a_conversation_beyond_every_model_is_refused_in_one_line() -> None:
+    talks = {"conversations": {"turns": {"low": 1, "high": 10**7}}}
+    with pytest.raises(InputError, match="turns: 10000000 turns make a text of up to 1500000000 tokens; allowed"):
+        resolve(serving(workload=talks))
+
+
 def test_the_next_turn_waits_for_the_answer_and_the_user() -> None:
     load = {"conversations": {"turns": 3, "think_s": 5.0}, "requests": 30, "streams": 2}
     scenario = serving(workload=load, drafters={"count": 0})
