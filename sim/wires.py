@@ -1,15 +1,19 @@
 """Links in simulated time, one direction each. Messages arrive in the order in which they were sent."""
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
 from specfleet.fleet.records.playback import Sent, sent_of
 from specfleet.fleet.scenario.faults import LinkFaults
-from specfleet.fleet.stations.messages import Message
+from specfleet.fleet.scenario.prefill import Handover
+from specfleet.fleet.stations.messages import Join, Message
+from specfleet.fleet.times.durations import Duration, ratios
+from specfleet.fleet.times.step import Step
 from specfleet.sim.servers import Server, at_last
 
 Way = Callable[[int], float]
@@ -60,3 +64,32 @@ class Wire:
 
     def _deliver(self) -> None:
         self.server.deliver(*self.in_flight.popleft())
+
+
+class KvLink:
+    """The link of a prefill server, over which KV caches leave in the order of their prompts' ends."""
+
+    def __init__(self, env: Environment, handover: Handover, rng: np.random.Generator) -> None:
+        self.env, self.handover = env, handover
+        self.jitter = ratios(handover.link.spread, rng)
+        self.computing_s: defaultdict[int, float] = defaultdict(float)  # of each prompt, by tag
+        self.free_s = 0.0
+
+    def timed(self, duration_s: Duration) -> Duration:
+        """Return the durations of the server's steps, which count for the prompts in them."""
+
+        def counted_s(step: Step) -> float:
+            lasts_s = duration_s(step)
+            for member in step.members:
+                self.computing_s[member.tag] += lasts_s
+            return lasts_s
+
+        return counted_s
+
+    def send(self, join: Join, server: Server) -> None:
+        """Schedule the arrival of a prompt that ends now at its decode server."""
+        now_s, handover = self.env.now, self.handover
+        self.free_s = handover.sent_s(join.computed, now_s, self.computing_s.pop(join.tag), self.free_s)
+        way_s = self.free_s - now_s + handover.link.latency_s * next(self.jitter)
+        size = round(join.computed * handover.token_bytes)
+        self.env.timeout(way_s).callbacks.append(lambda _: server.deliver(join, size))

@@ -14,6 +14,7 @@ Engine = Literal["vllm"]
 DRAFTER = "drafter"  # prefix of every drafter's name
 ROUTER = "router"
 TARGET = "verifier"  # prefix of every target's name
+PREFILL = "prefill"  # of every prefill server's
 
 
 def drafter_name(drafter: int, count: int) -> str:
@@ -24,3 +25,8 @@ def drafter_name(drafter: int, count: int) -> str:
 def verifier_name(target: int) -> str:
     """Return the name of target number `target` (from 0)."""
     return f"{TARGET}.{target + 1}"
+
+
+def prefill_name(server: int) -> str:
+    """Return the name of prefill server number `server` (from 0)."""
+    return f"{PREFILL}.{server + 1}"

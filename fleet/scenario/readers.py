@@ -31,6 +31,7 @@ _OTHER_SHAPE = "drafters.shape.kind = {0.drafters.shape.kind!r} has other keys"
 FORMS: dict[str, Form] = {
     "plain": Form("drafters.count = 0 decodes without a drafter", lambda of: not of.drafters.count),
     "beside": Form(_BESIDE, lambda of: of.drafters.place == "target"),
+    "apart": Form("drafters.place = 'own' drafts elsewhere", lambda of: of.drafters.place == "own"),
     "many-beside": Form(_BESIDE, lambda of: of.drafters.place == "target" and of.drafters.count > 0),
     "aligned": Form(
         "verifiers.aligned keeps all rows of a batch in one rectangle", lambda of: of.verifiers.aligned is not None
@@ -101,6 +102,9 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "verifiers.max_num_batched_tokens verifiers.prefill_first verifiers.kv_tokens": "aligned",
     "verifiers.kv_block_size verifiers.gpu_memory_utilization": "aligned",
     "verifiers.prefix_cache": "aligned loop equations engine",
+    "verifiers.prefill": "aligned loop equations engine",
+    "verifiers.prefill.draft_cache": "plain apart lookup",
+    "verifiers.prefill.first_round_drafts": "plain apart allocate",
     "verifiers.count verifiers.kind verifiers.model verifiers.profile verifiers.verify verifiers.rule": "",
     "verifiers.max_num_seqs verifiers.tiers": "",
     "devices": "loop",

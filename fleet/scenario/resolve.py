@@ -15,6 +15,7 @@ from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.route import Affinity
 from specfleet.fleet.policies.shapes import Shape
 from specfleet.fleet.scenario.lengths import Lengths
+from specfleet.fleet.scenario.prefill import Handover
 from specfleet.fleet.scenario.resolved import (
     Fleet,
     LocalDrafts,
@@ -84,6 +85,8 @@ def resolve(scenario: Scenario) -> Fleet:
         "patience": Patience(verifiers.patience_s, verifiers.rejoin_s),
         "drafts": _local_drafts(drafters, resolved_drafters["positions"]),
         **_batching(scenario, lengths, room),
+        "prefill": verifiers.prefill or None,
+        "handover": _handover(scenario),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
         "models": _models(verifiers),
@@ -258,6 +261,26 @@ def _batching_of(
             "gpu_memory_utilization, another precision, or more devices to a target"
         )
     return batching
+
+
+def _handover(scenario: Scenario) -> Handover | None:
+    """How KV caches come from prefill servers; None without them.
+
+    Raises:
+        InputError: A bandwidth, and a profile that does not know the bytes of a token.
+    """
+    prefill, profile, drafters = scenario.verifiers.prefill, profile_of(scenario, "verifiers"), scenario.drafters
+    if not prefill:
+        return None
+    kv = profile.kv if profile else None
+    if kv is None and prefill.link.bandwidth_bytes_per_s:
+        raise InputError(
+            f"scenario {scenario.name!r}: verifiers.prefill.link.bandwidth_bytes_per_s: the profile does not know the "
+            "bytes of a token's KV cache (estimates do); leave it out"
+        )
+    sent = prefill.draft_cache == "sent" and drafters.place == "target" and drafters.count
+    token_bytes = kv.token_bytes + (kv.drafter_token_bytes if sent else 0.0) if kv else 0.0
+    return Handover(prefill.link, token_bytes, prefill.layers)
 
 
 def _device(scenario: Scenario, device: SharedDevice, name: str) -> ResolvedDevice:

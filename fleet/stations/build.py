@@ -6,12 +6,13 @@ import msgspec
 import numpy as np
 
 from specfleet.fleet.policies.order import SHIPPED
-from specfleet.fleet.scenario.names import ROUTER, verifier_name
+from specfleet.fleet.scenario.names import ROUTER, prefill_name, verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import Request, streams_of
 from specfleet.fleet.stations.aligned import AlignedStation
 from specfleet.fleet.stations.drafter import DrafterStation
 from specfleet.fleet.stations.messages import Join
+from specfleet.fleet.stations.prefill import PrefillStation
 from specfleet.fleet.stations.router import RouterStation
 from specfleet.fleet.stations.star import admission_of, route_of
 from specfleet.fleet.stations.station import Station
@@ -21,6 +22,8 @@ from specfleet.fleet.stations.verifier import VerifierStation
 def stations(fleet: Fleet) -> dict[str, Station]:
     """Build every station of the fleet, by name."""
     built: list[Station] = [verifier_station(fleet, target) for target in range(fleet.verifiers.count)]
+    if fleet.verifiers.prefill:
+        built += [prefill_station(fleet, server) for server in range(fleet.verifiers.prefill.count)]
     built += [drafter_station(fleet, drafter) for drafter in range(fleet.drafters.stations)]
     if fleet.routed:
         built.append(router_station(fleet))
@@ -48,7 +51,24 @@ def verifier_station(fleet: Fleet, target: int) -> VerifierStation | AlignedStat
     """Build a target; its sessions are the streams that `Fleet.target_of` deals to it."""
     kind = AlignedStation if fleet.verifiers.aligned else VerifierStation
     verifiers = msgspec.structs.replace(fleet.verifiers, batching=fleet.verifiers.batching_of(target))
+    if verifiers.prefill:  # whose prompts are computed elsewhere
+        batching = msgspec.structs.replace(verifiers.batching, prefill_first=False)
+        verifiers = msgspec.structs.replace(verifiers, batching=batching, prefix_cache=False)
     return kind(verifier_name(target), verifiers, np.random.default_rng([fleet.seed, 2, target]))
+
+
+def prefill_station(fleet: Fleet, server: int) -> PrefillStation:
+    """Build a prefill server, which is like the first target."""
+    verifiers = msgspec.structs.replace(fleet.verifiers, batching=fleet.verifiers.batching_of(0))
+    return PrefillStation(prefill_name(server), verifiers)
+
+
+def handed_over(fleet: Fleet, tag: int, request: Request, drafted: int) -> Join:
+    """Return the event that opens a request at its decode server, with its KV cache, first token, and draft."""
+    join, prompt = join_of(fleet, tag, request), request.prompt_tokens
+    return msgspec.structs.replace(
+        join, prompt_tokens=prompt + 1, new_tokens=request.new_tokens - 1, computed=prompt, drafted=drafted
+    )
 
 
 def join_of(fleet: Fleet, tag: int, request: Request) -> Join:

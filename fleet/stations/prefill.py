@@ -1,0 +1,45 @@
+"""A prefill server: a target that computes prompts, and hands each over with its first token."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.scenario.resolved import ResolvedVerifiers
+from specfleet.fleet.stations.messages import Draft, Instruction
+from specfleet.fleet.stations.session import Session
+from specfleet.fleet.stations.verifier import VerifierStation
+from specfleet.fleet.times.step import Member
+
+
+class PrefillStation(VerifierStation):
+    """A target that ends its part of a request with the first token, or with the draft after it.
+
+    The drafter on its device reads prompts where its cache is sent, and where it drafts for the first round. That draft
+    is an instruction before `Finished`.
+    """
+
+    def __init__(self, name: str, verifiers: ResolvedVerifiers) -> None:
+        super().__init__(name, verifiers)
+        prefill, drafts = verifiers.prefill, self.drafts
+        assert prefill is not None
+        self.alone, self.grants = True, None
+        self.depth = drafts.depth if drafts and prefill.first_round_drafts else 0
+        if drafts and not (self.depth or (prefill.draft_cache == "sent" and drafts.reads_prompts)):
+            self.drafts = None
+
+    def _next_round(self, before: Session, session: Session, granted: int, now_s: float) -> list[Instruction]:
+        if self.drafts is None:
+            return self._finish("prefill", before, session)
+        self.sessions[session.tag] = msgspec.structs.replace(session, granted=self.depth)
+        return []
+
+    def _drafted(self, parts: Sequence[tuple[Member, Outcome]]) -> None:
+        for member, outcome in parts:
+            session = self.sessions[member.tag]
+            if session.granted is None:  # a chunk's
+                continue
+            drafted = member.tokens if outcome.drafted < 0 else outcome.drafted
+            if drafted:
+                self.results.append(Draft(member.tag, member.request, session.epoch, session.base, drafted))
+            self.results += self._finish("prefill", session, session)
