@@ -18,7 +18,6 @@ from specfleet.fleet.scenario.links import linked_pairs, ways_of
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet, ResolvedDevice
 from specfleet.fleet.scenario.workload import Request, streams_of
-from specfleet.fleet.stations.aligned import AlignedStation
 from specfleet.fleet.stations.build import (
     drafter_station,
     handed_over,
@@ -32,7 +31,6 @@ from specfleet.fleet.stations.drafter import DrafterStation
 from specfleet.fleet.stations.messages import (
     TO_DRAFTER,
     TO_VERIFIER,
-    Draft,
     DraftRequest,
     Finished,
     Ignored,
@@ -45,7 +43,6 @@ from specfleet.fleet.stations.messages import (
 from specfleet.fleet.stations.outcomes import Outcomes, nothing
 from specfleet.fleet.stations.payload import sizes_of
 from specfleet.fleet.stations.station import Station
-from specfleet.fleet.stations.verifier import VerifierStation
 from specfleet.fleet.times.durations import (
     LocalDraftTimes,
     aligned_durations,
@@ -93,17 +90,16 @@ class Network:
         self.scheduled = 0  # requests with a scheduled arrival
         self.wires: dict[tuple[int, int], tuple[Wire, Wire]] = {}  # down and up, by target and drafter
         self.views: list[Wire] = []  # of each drafter to the router
-        self.prefills: list[Server] = []
-        self.kv_links: list[KvLink] = []  # of each prefill server
-        self.first_drafts: dict[int, int] = {}  # tokens drafted for first rounds, by tag
         self.router: Server | None = None
         self.drafter_tokens: dict[int, int] = {}  # committed tokens at the drafter, by tag
         self.size_of = sizes_of(fleet)
+        prefills = fleet.verifiers.servers - fleet.verifiers.count
         _, targets, links, drafters, self.jitters = sources_of(fleet.seed)
         played = "acceptance" in self.playback.parts
         self.outcomes: Outcomes | PlayedOutcomes = PlayedOutcomes(self.playback) if played else Outcomes(fleet)
         self.servers = self._star(targets, links, drafters)
-        self.servers += self._prefill_servers(targets)
+        self.prefills = [self._prefill(*numbered) for numbered in enumerate(targets.spawn(prefills))]
+        self.servers += self.prefills
 
     def start(self) -> None:
         """Schedule the first request of each stream, and all faults."""
@@ -131,10 +127,7 @@ class Network:
         """Build all servers and links; the targets come first."""
         M, N = self.fleet.drafters.stations, self.fleet.verifiers.count
         drafting = [self._drafter(drafter, rng) for drafter, rng in enumerate(of_each(drafters, M))]
-        verifying = [
-            self._target(verifier_station(self.fleet, target), target, rng)
-            for target, rng in enumerate(targets.spawn(N))
-        ]
+        verifying = [self._verifier(target, rng) for target, rng in enumerate(targets.spawn(N))]
         for (target, drafter), sources in ways_of(linked_pairs(self.fleet, self.requests), links).items():
             link, ends = self.fleet.link(target, drafter).time, (target, drafter)
             down_s, up_s = one_way_s(link, sources.down), one_way_s(link, sources.up)
@@ -168,15 +161,11 @@ class Network:
         device = self._device(self.fleet.drafters.device)
         return self._server(station, device, service, times.overhead, drafter, times.idle)
 
-    def _target(
-        self,
-        station: AlignedStation | VerifierStation,
-        target: int,
-        rng: np.random.Generator,
-        link: KvLink | None = None,
-    ) -> Server:
-        """Build a target, or a prefill server like it. `link`: over which that hands prompts over."""
-        times, shape, verifiers = self.fleet.verifier_times(target), self.fleet.drafters.shape, self.fleet.verifiers
+    def _verifier(self, target: int, rng: np.random.Generator, link: KvLink | None = None) -> Server:
+        """Build a target, or a prefill server, which is like the first target, with its link."""
+        verifiers, shape = self.fleet.verifiers, self.fleet.drafters.shape
+        station = prefill_station(self.fleet, target) if link else verifier_station(self.fleet, target)
+        times = self.fleet.verifier_times(0 if link else target)
         drafts = None
         if verifiers.drafts is not None:
             drafts = LocalDraftTimes(self.fleet.drafter_times(0), self.outcomes.drafting(station))
@@ -188,19 +177,15 @@ class Network:
         duration_s = link.timed(duration_s) if link else duration_s
         service = Service(duration_s, self.outcomes.at(station, verifiers.aligned))
         server = self._server(station, device, service, times.overhead)
-        if link:
-            server.post = partial(self._hand_over, link)
         server.yields = not self.fleet.in_turn  # AMUSD: a token that is drafted as a verification ends is ready
         return server
 
-    def _prefill_servers(self, targets: np.random.Generator) -> list[Server]:
-        prefill, handover = self.fleet.verifiers.prefill, self.fleet.verifiers.handover
-        for server, rng in enumerate(targets.spawn(prefill.count if prefill else 0)):
-            assert handover is not None
-            link = KvLink(self.env, handover, rng.spawn(1)[0])
-            self.kv_links.append(link)
-            self.prefills.append(self._target(prefill_station(self.fleet, server), 0, rng, link))
-        return self.prefills
+    def _prefill(self, server: int, rng: np.random.Generator) -> Server:
+        assert self.fleet.verifiers.prefill
+        link = KvLink(self.env, self.fleet.verifiers.prefill, rng.spawn(1)[0])
+        built = self._verifier(server, rng, link)
+        built.post = partial(self._hand_over, link)
+        return built
 
     def _server(
         self,
@@ -255,16 +240,14 @@ class Network:
 
     def _hand_over(self, link: KvLink, instruction: Instruction) -> None:
         """Carry out an instruction of a prefill server: a complete prompt goes to its decode server."""
-        if isinstance(instruction, Draft):
-            self.first_drafts[instruction.tag] = instruction.tokens
         if not isinstance(instruction, Finished):
             return
         tag, request = instruction.tag, self.open[instruction.tag]
-        if request.new_tokens == 1:
-            self._post(-1, instruction)
+        if request.new_tokens > 1:
+            size = request.prompt_tokens * self.fleet.verifiers.kv_token_bytes
+            link.send(handed_over(self.fleet, tag, request), round(size), self._owner(tag))
         else:
-            join = handed_over(self.fleet, tag, request, self.first_drafts.pop(tag, 0))
-            link.send(join, self.servers[self.fleet.target_of(tag)])
+            self._post(-1, instruction)
 
     def _send_up(self, message: DraftRequest | Leave, drafter: int) -> None:
         """Send a message to a drafter; requests carry the hidden states of newly committed tokens."""

@@ -1,6 +1,6 @@
 """Links in simulated time, one direction each. Messages arrive in the order in which they were sent."""
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from simpy.events import Event
 
 from specfleet.fleet.records.playback import Sent, sent_of
 from specfleet.fleet.scenario.faults import LinkFaults
-from specfleet.fleet.scenario.prefill import Handover
+from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.stations.messages import Join, Message
 from specfleet.fleet.times.durations import Duration, ratios
 from specfleet.fleet.times.step import Step
@@ -67,12 +67,11 @@ class Wire:
 
 
 class KvLink:
-    """The link of a prefill server, over which KV caches leave in the order of their prompts' ends."""
+    """The link of a prefill server, over which the KV caches of its prompts leave one after the other."""
 
-    def __init__(self, env: Environment, handover: Handover, rng: np.random.Generator) -> None:
-        self.env, self.handover = env, handover
-        self.jitter = ratios(handover.link.spread, rng)
-        self.computing_s: defaultdict[int, float] = defaultdict(float)  # of each prompt, by tag
+    def __init__(self, env: Environment, prefill: Prefill, rng: np.random.Generator) -> None:
+        self.env, self.prefill, self.jitter = env, prefill, ratios(prefill.link.spread, rng)
+        self.computing_s = dict[tuple[int, int], float]()  # of each prompt, by tag and request
         self.free_s = 0.0
 
     def timed(self, duration_s: Duration) -> Duration:
@@ -81,15 +80,15 @@ class KvLink:
         def counted_s(step: Step) -> float:
             lasts_s = duration_s(step)
             for member in step.members:
-                self.computing_s[member.tag] += lasts_s
+                prompt = member.tag, member.request
+                self.computing_s[prompt] = self.computing_s.get(prompt, 0.0) + lasts_s
             return lasts_s
 
         return counted_s
 
-    def send(self, join: Join, server: Server) -> None:
+    def send(self, join: Join, size_bytes: int, server: Server) -> None:
         """Schedule the arrival of a prompt that ends now at its decode server."""
-        now_s, handover = self.env.now, self.handover
-        self.free_s = handover.sent_s(join.computed, now_s, self.computing_s.pop(join.tag), self.free_s)
-        way_s = self.free_s - now_s + handover.link.latency_s * next(self.jitter)
-        size = round(join.computed * handover.token_bytes)
-        self.env.timeout(way_s).callbacks.append(lambda _: server.deliver(join, size))
+        now_s, computing_s = self.env.now, self.computing_s.pop((join.tag, join.request))
+        self.free_s = self.prefill.sent_s(size_bytes, now_s, computing_s, self.free_s)
+        way_s = self.free_s - now_s + self.prefill.link.latency_s * next(self.jitter)
+        self.env.timeout(way_s).callbacks.append(lambda _: server.deliver(join, size_bytes))

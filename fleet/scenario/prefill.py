@@ -29,23 +29,11 @@ class Prefill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draft_cache: Literal["sent", "computed"] = "computed"
     first_round_drafts: bool = False
 
+    def sent_s(self, size_bytes: float, now_s: float, computing_s: float, free_s: float) -> float:
+        """Return when the KV cache of a prompt has left, which ends at `now_s` after `computing_s` seconds of steps.
 
-class Handover(msgspec.Struct, frozen=True):
-    """How a KV cache gets from a prefill server to a decode server.
-
-    - `token_bytes`: of a device's share of a token, the drafter's with it where that is sent.
-    """
-
-    link: LinkTime
-    token_bytes: float
-    layers: int = 1
-
-    def sent_s(self, tokens: int, now_s: float, computing_s: float, free_s: float) -> float:
-        """Return when the last byte of a prompt leaves, computed at `now_s` in `computing_s` seconds.
-
-        Layers are equally long. All but the last one's cache may travel while the next ones are computed, once earlier
-        prompts have left at `free_s`.
+        All but the last layer's share may travel while the next ones are computed, once earlier prompts have left at
+        `free_s`.
         """
-        takes_s, hidden = tokens * self.token_bytes * self.link.s_per_byte, 1 - 1 / self.layers
-        begins_s = max(now_s - hidden * computing_s, free_s)
-        return max(begins_s + takes_s, now_s + takes_s / self.layers)
+        takes_s, hidden_s = size_bytes * self.link.s_per_byte, computing_s * (1 - 1 / self.layers)
+        return max(max(now_s - hidden_s, free_s) + takes_s, now_s + takes_s / self.layers)

@@ -46,7 +46,7 @@ FORMS: dict[str, Form] = {
     "chain": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "chain"),
     "tree": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "tree"),
     "dynamic": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "dynamic"),
-    "lookup": Form("drafters.kind = 'lookup' drafts chains", lambda of: of.drafters.kind == "lookup"),
+    "lookup": Form("drafters.kind = 'lookup' drafts chains, and has no cache", lambda of: of.drafters.kind == "lookup"),
     "arrivals": Form(
         "workload.arrivals makes every request a stream of its own", lambda of: of.workload.arrivals is not None
     ),
@@ -104,7 +104,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "verifiers.prefix_cache": "aligned loop equations engine",
     "verifiers.prefill": "aligned loop equations engine",
     "verifiers.prefill.draft_cache": "plain apart lookup",
-    "verifiers.prefill.first_round_drafts": "plain apart allocate",
+    "verifiers.prefill.first_round_drafts": "plain apart allocate lookup",
     "verifiers.count verifiers.kind verifiers.model verifiers.profile verifiers.verify verifiers.rule": "",
     "verifiers.max_num_seqs verifiers.tiers": "",
     "devices": "loop",

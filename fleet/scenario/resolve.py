@@ -15,7 +15,6 @@ from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.route import Affinity
 from specfleet.fleet.policies.shapes import Shape
 from specfleet.fleet.scenario.lengths import Lengths
-from specfleet.fleet.scenario.prefill import Handover
 from specfleet.fleet.scenario.resolved import (
     Fleet,
     LocalDrafts,
@@ -86,7 +85,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "drafts": _local_drafts(drafters, resolved_drafters["positions"]),
         **_batching(scenario, lengths, room),
         "prefill": verifiers.prefill or None,
-        "handover": _handover(scenario),
+        "kv_token_bytes": _kv_token_bytes(scenario) if verifiers.prefill else 0.0,
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
         "models": _models(verifiers),
@@ -263,24 +262,22 @@ def _batching_of(
     return batching
 
 
-def _handover(scenario: Scenario) -> Handover | None:
-    """How KV caches come from prefill servers; None without them.
+def _kv_token_bytes(scenario: Scenario) -> float:
+    """Return what a device of a prefill server sends of a token, with a drafter's part if that is sent; 0 if unknown.
 
     Raises:
         InputError: A bandwidth, and a profile that does not know the bytes of a token.
     """
     prefill, profile, drafters = scenario.verifiers.prefill, profile_of(scenario, "verifiers"), scenario.drafters
-    if not prefill:
-        return None
-    kv = profile.kv if profile else None
-    if kv is None and prefill.link.bandwidth_bytes_per_s:
+    assert prefill
+    kv, rate = profile.kv if profile else None, prefill.link.bandwidth_bytes_per_s
+    if kv is None and rate:
         raise InputError(
-            f"scenario {scenario.name!r}: verifiers.prefill.link.bandwidth_bytes_per_s: the profile does not know the "
-            "bytes of a token's KV cache (estimates do); leave it out"
+            f"scenario {scenario.name!r}: verifiers.prefill.link.bandwidth_bytes_per_s = {rate:g}: the profile does not "
+            "know the bytes of a token's KV cache (estimates do); leave it out"
         )
     sent = prefill.draft_cache == "sent" and drafters.place == "target" and drafters.count
-    token_bytes = kv.token_bytes + (kv.drafter_token_bytes if sent else 0.0) if kv else 0.0
-    return Handover(prefill.link, token_bytes, prefill.layers)
+    return kv.token_bytes + (kv.drafter_token_bytes if sent else 0.0) if kv else 0.0
 
 
 def _device(scenario: Scenario, device: SharedDevice, name: str) -> ResolvedDevice:

@@ -28,7 +28,7 @@ from specfleet.fleet.scenario.cost import Cost
 from specfleet.fleet.scenario.faults import Fault
 from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.names import World, drafter_name
-from specfleet.fleet.scenario.prefill import Handover, Prefill
+from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.scenario import (
     Acceptance,
     DraftKind,
@@ -126,7 +126,7 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     - `drafters`: number of drafters that streams are dealt to in turn; 1 behind a router.
     - `profile`: name and basis of this side's own profile.
     - `models`: first number and model of each range of stations.
-    - `handover`: how KV caches come from prefill servers, if there are any.
+    - `kv_token_bytes`: that a prefill server sends of a token.
     """
 
     count: int = 1
@@ -140,7 +140,7 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     batching: ContinuousBatching = ContinuousBatching(256, 2048)
     prefix_cache: bool = False
     prefill: Prefill | None = None
-    handover: Handover | None = None
+    kv_token_bytes: float = 0.0
     late: Late = "skip"
     aligned: AlignedRule | None = None
     overlap: Overlap = InTurn()

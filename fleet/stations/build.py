@@ -63,9 +63,10 @@ def prefill_station(fleet: Fleet, server: int) -> PrefillStation:
     return PrefillStation(prefill_name(server), verifiers)
 
 
-def handed_over(fleet: Fleet, tag: int, request: Request, drafted: int) -> Join:
-    """Return the event that opens a request at its decode server, with its KV cache, first token, and draft."""
-    join, prompt = join_of(fleet, tag, request), request.prompt_tokens
+def handed_over(fleet: Fleet, tag: int, request: Request) -> Join:
+    """Return the event that opens a request at its decode server: with KV cache, first token, and perhaps a draft."""
+    join, prompt, prefill = join_of(fleet, tag, request), request.prompt_tokens, fleet.verifiers.prefill
+    drafted = fleet.drafters.depth if prefill and prefill.first_round_drafts else 0
     return msgspec.structs.replace(
         join, prompt_tokens=prompt + 1, new_tokens=request.new_tokens - 1, computed=prompt, drafted=drafted
     )

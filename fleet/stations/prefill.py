@@ -6,7 +6,7 @@ import msgspec
 
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.scenario.resolved import ResolvedVerifiers
-from specfleet.fleet.stations.messages import Draft, Instruction
+from specfleet.fleet.stations.messages import Instruction
 from specfleet.fleet.stations.session import Session
 from specfleet.fleet.stations.verifier import VerifierStation
 from specfleet.fleet.times.step import Member
@@ -15,8 +15,7 @@ from specfleet.fleet.times.step import Member
 class PrefillStation(VerifierStation):
     """A target that ends its part of a request with the first token, or with the draft after it.
 
-    The drafter on its device reads prompts where its cache is sent, and where it drafts for the first round. That draft
-    is an instruction before `Finished`.
+    The drafter on its device reads prompts where its cache is sent, and where it drafts for the first round.
     """
 
     def __init__(self, name: str, verifiers: ResolvedVerifiers) -> None:
@@ -25,7 +24,7 @@ class PrefillStation(VerifierStation):
         assert prefill is not None
         self.alone, self.grants = True, None
         self.depth = drafts.depth if drafts and prefill.first_round_drafts else 0
-        if drafts and not (self.depth or (prefill.draft_cache == "sent" and drafts.reads_prompts)):
+        if not self.depth and prefill.draft_cache == "computed":
             self.drafts = None
 
     def _next_round(self, before: Session, session: Session, granted: int, now_s: float) -> list[Instruction]:
@@ -35,11 +34,6 @@ class PrefillStation(VerifierStation):
         return []
 
     def _drafted(self, parts: Sequence[tuple[Member, Outcome]]) -> None:
-        for member, outcome in parts:
-            session = self.sessions[member.tag]
-            if session.granted is None:  # a chunk's
-                continue
-            drafted = member.tokens if outcome.drafted < 0 else outcome.drafted
-            if drafted:
-                self.results.append(Draft(member.tag, member.request, session.epoch, session.base, drafted))
-            self.results += self._finish("prefill", session, session)
+        for session in [self.sessions[member.tag] for member, _ in parts]:
+            if session.granted is not None:  # else of a chunk
+                self.results += self._finish("prefill", session, session)

@@ -17,7 +17,7 @@ from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.facts import devices_of
-from specfleet.fleet.scenario.prefill import Handover
+from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
@@ -63,7 +63,7 @@ def tokens(run: Run) -> dict[int, int]:
     return dict(zip(requests.request.tolist(), requests.tokens.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("drafts", [*DRAFTERS, "head drafts first", "model drafts first", "lookup drafts first"])
+@pytest.mark.parametrize("drafts", [*DRAFTERS, "head drafts first", "model drafts first"])
 def test_each_request_is_prefilled_once_and_decoded_at_one_target(drafts: str) -> None:
     drafts, _, first = drafts.partition(" ")
     prefill = SPLIT | ({"first_round_drafts": True} if first else {})
@@ -121,9 +121,8 @@ def test_layers_leave_one_after_the_other(layers: int, computing_s: float, takes
     for layer in range(layers):
         computed_s = now_s - computing_s * (layers - 1 - layer) / layers
         left_s = max(left_s, computed_s) + takes_s / layers
-    handover = Handover(LinkTime(bandwidth_bytes_per_s=1e3), 1e3 * takes_s / 100, layers)
-    ours_s = handover.sent_s(100, now_s, computing_s, free_s)
-    assert ours_s == pytest.approx(left_s)
+    prefill = Prefill(link=LinkTime(bandwidth_bytes_per_s=1e3), layers=layers)
+    assert prefill.sent_s(1e3 * takes_s, now_s, computing_s, free_s) == pytest.approx(left_s)
 
 
 def test_prompts_share_the_link_of_their_server() -> None:
