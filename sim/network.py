@@ -42,6 +42,7 @@ from specfleet.fleet.stations.messages import (
 )
 from specfleet.fleet.stations.outcomes import Outcomes, nothing
 from specfleet.fleet.stations.payload import sizes_of
+from specfleet.fleet.stations.prefill import PrefillStation
 from specfleet.fleet.stations.station import Station
 from specfleet.fleet.times.durations import (
     LocalDraftTimes,
@@ -161,11 +162,10 @@ class Network:
         device = self._device(self.fleet.drafters.device)
         return self._server(station, device, service, times.overhead, drafter, times.idle)
 
-    def _verifier(self, target: int, rng: np.random.Generator, link: KvLink | None = None) -> Server:
-        """Build a target, or a prefill server, which is like the first target, with its link."""
+    def _verifier(self, target: int, rng: np.random.Generator, prefill: PrefillStation | None = None) -> Server:
+        """Build a target, or a prefill server like it."""
         verifiers, shape = self.fleet.verifiers, self.fleet.drafters.shape
-        station = prefill_station(self.fleet, target) if link else verifier_station(self.fleet, target)
-        times = self.fleet.verifier_times(0 if link else target)
+        station, times = prefill or verifier_station(self.fleet, target), self.fleet.verifier_times(target)
         drafts = None
         if verifiers.drafts is not None:
             drafts = LocalDraftTimes(self.fleet.drafter_times(0), self.outcomes.drafting(station))
@@ -174,7 +174,6 @@ class Network:
             duration_s = aligned_durations(times, shape, rng, drafts)
         else:
             device, duration_s = self._device(verifiers.device), verifier_durations(times, shape, rng, drafts)
-        duration_s = link.timed(duration_s) if link else duration_s
         service = Service(duration_s, self.outcomes.at(station, verifiers.aligned))
         server = self._server(station, device, service, times.overhead)
         server.yields = not self.fleet.in_turn  # AMUSD: a token that is drafted as a verification ends is ready
@@ -182,9 +181,12 @@ class Network:
 
     def _prefill(self, server: int, rng: np.random.Generator) -> Server:
         assert self.fleet.verifiers.prefill
-        link = KvLink(self.env, self.fleet.verifiers.prefill, rng.spawn(1)[0])
-        built = self._verifier(server, rng, link)
-        built.post = partial(self._hand_over, link)
+        link, station = (
+            KvLink(self.env, self.fleet.verifiers.prefill, rng.spawn(1)[0]),
+            prefill_station(self.fleet, server),
+        )
+        built = self._verifier(0, rng, station)
+        built.post = partial(self._hand_over, link, station)
         return built
 
     def _server(
@@ -238,14 +240,15 @@ class Network:
         else:
             assert isinstance(instruction, Released | Ignored)
 
-    def _hand_over(self, link: KvLink, instruction: Instruction) -> None:
+    def _hand_over(self, link: KvLink, station: PrefillStation, instruction: Instruction) -> None:
         """Carry out an instruction of a prefill server: a complete prompt goes to its decode server."""
         if not isinstance(instruction, Finished):
             return
         tag, request = instruction.tag, self.open[instruction.tag]
+        computing_s = station.computing_s.pop(tag)
         if request.new_tokens > 1:
             size = request.prompt_tokens * self.fleet.verifiers.kv_token_bytes
-            link.send(handed_over(self.fleet, tag, request), round(size), self._owner(tag))
+            link.send(handed_over(self.fleet, tag, request), round(size), computing_s, self._owner(tag))
         else:
             self._post(-1, instruction)
 

@@ -12,8 +12,7 @@ from specfleet.fleet.records.playback import Sent, sent_of
 from specfleet.fleet.scenario.faults import LinkFaults
 from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.stations.messages import Join, Message
-from specfleet.fleet.times.durations import Duration, ratios
-from specfleet.fleet.times.step import Step
+from specfleet.fleet.times.durations import ratios
 from specfleet.sim.servers import Server, at_last
 
 Way = Callable[[int], float]
@@ -71,24 +70,11 @@ class KvLink:
 
     def __init__(self, env: Environment, prefill: Prefill, rng: np.random.Generator) -> None:
         self.env, self.prefill, self.jitter = env, prefill, ratios(prefill.link.spread, rng)
-        self.computing_s = dict[tuple[int, int], float]()  # of each prompt, by tag and request
         self.free_s = 0.0
 
-    def timed(self, duration_s: Duration) -> Duration:
-        """Return the durations of the server's steps, which count for the prompts in them."""
-
-        def counted_s(step: Step) -> float:
-            lasts_s = duration_s(step)
-            for member in step.members:
-                prompt = member.tag, member.request
-                self.computing_s[prompt] = self.computing_s.get(prompt, 0.0) + lasts_s
-            return lasts_s
-
-        return counted_s
-
-    def send(self, join: Join, size_bytes: int, server: Server) -> None:
-        """Schedule the arrival of a prompt that ends now at its decode server."""
-        now_s, computing_s = self.env.now, self.computing_s.pop((join.tag, join.request))
+    def send(self, join: Join, size_bytes: int, computing_s: float, server: Server) -> None:
+        """Schedule the arrival of a prompt at its decode server, which ends now, after so many seconds of steps."""
+        now_s = self.env.now
         self.free_s = self.prefill.sent_s(size_bytes, now_s, computing_s, self.free_s)
         way_s = self.free_s - now_s + self.prefill.link.latency_s * next(self.jitter)
         self.env.timeout(way_s).callbacks.append(lambda _: server.deliver(join, size_bytes))

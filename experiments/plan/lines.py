@@ -132,7 +132,7 @@ def _limit(search: Simulations) -> str:
     line = f"limit: {resource}: saturated from {rate}{rows:.0f} requests at once at each target on (equations)"
     if question.load.per_s:
         line += f"; a plan asks for {1 - MARGIN:.0%} of its {estimate.per_s:.3g}/s at most"
-    if not best.drafters and best.replicas * rows <= MAX_IN_FLIGHT:
+    if not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT:
         once, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
         line += f"; simulated with so many: {once / answer:.3g} requests/s, {twice / once - 1:+.0%} with twice as many"

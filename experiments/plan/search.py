@@ -235,10 +235,10 @@ def _first(question: Question, family: Sequence[Estimate]) -> list[Estimate]:
 
 
 def _first_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return the first estimate of each number of targets at each place."""
+    """Return the first estimate of each number of targets, prefill servers included, at each place."""
     first: dict[tuple[str, int, int], Estimate] = {}
     for made in estimates:
-        first.setdefault((made.fleet.candidate.target, made.fleet.replicas, made.fleet.sharing), made)
+        first.setdefault((made.fleet.candidate.target, made.fleet.servers, made.fleet.sharing), made)
     return list(first.values())
 
 
@@ -297,9 +297,12 @@ def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequenc
 
 
 def _neighbours(fleet: Deployment) -> list[Deployment]:
-    """Return the fleets of one draft token or target a drafter less and more, and of the other rule for late drafts."""
+    """Return the fleets of one draft token, target a drafter or prefill server less and more, and of the other rule for
+    late drafts."""
     replace, sharing, drafters = msgspec.structs.replace, fleet.sharing, fleet.drafters
     counts = range(max(sharing - 1, 1), sharing + 2) if drafters else ()
     shared = [replace(fleet, sharing=count, replicas=drafters * count) for count in counts if count != sharing]
+    more = [1, -1] if fleet.prefills else []
+    shared += [replace(fleet, replicas=fleet.replicas - by, prefills=fleet.prefills + by) for by in more]
     late = replace(fleet, late="decode" if fleet.late == "skip" else "skip")
     return [*(replace(fleet, depth=fleet.depth + more) for more in (-1, 1)), late, *shared]

@@ -69,10 +69,6 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
         )
     if verifiers.kv_tokens and verifiers.gpu_memory_utilization is not None:
         yield f"verifiers.kv_tokens = {verifiers.kv_tokens}: gpu_memory_utilization gives it, too; leave one out"
-    if verifiers.prefill and verifiers.device:
-        yield f"verifiers.prefill has devices of its own, and targets share devices.{verifiers.device}; leave one out"
-    if verifiers.prefill and scenario.faults:
-        yield "verifiers.prefill: [[faults]] know no prefill servers; leave one out"
     yield from _of_aligned_rows(verifiers, drafters)
     if drafters.kind == "replayed" and verifiers.kind != "replayed":
         yield (

@@ -25,8 +25,3 @@ def drafter_name(drafter: int, count: int) -> str:
 def verifier_name(target: int) -> str:
     """Return the name of target number `target` (from 0)."""
     return f"{TARGET}.{target + 1}"
-
-
-def prefill_name(server: int) -> str:
-    """Return the name of prefill server number `server` (from 0)."""
-    return f"{PREFILL}.{server + 1}"

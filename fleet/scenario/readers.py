@@ -32,6 +32,7 @@ FORMS: dict[str, Form] = {
     "plain": Form("drafters.count = 0 decodes without a drafter", lambda of: not of.drafters.count),
     "beside": Form(_BESIDE, lambda of: of.drafters.place == "target"),
     "apart": Form("drafters.place = 'own' drafts elsewhere", lambda of: of.drafters.place == "own"),
+    "split": Form("verifiers.prefill has devices of its own, and no faults", lambda of: bool(of.verifiers.prefill)),
     "many-beside": Form(_BESIDE, lambda of: of.drafters.place == "target" and of.drafters.count > 0),
     "aligned": Form(
         "verifiers.aligned keeps all rows of a batch in one rectangle", lambda of: of.verifiers.aligned is not None
@@ -76,7 +77,7 @@ FORMS: dict[str, Form] = {
 # Forms, and "loop" (compiled), "equations" (of a star), "engine", "recorded" (the engine's recorded texts).
 _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafters.count=0` then gives the baseline
     "name seed profile precision version slo cost measure.warm_up_share": "",
-    "faults": "plain loop equations",
+    "faults": "plain split loop equations",
     "verifiers.aligned": "loop equations",
     "drafters.place": "equations recorded",
     "drafters.count": "many-beside equations",
@@ -93,7 +94,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "drafters.shape.branching": "chain dynamic",
     "drafters.shape.width drafters.shape.most": "chain tree",
     "drafters.kind drafters.model drafters.profile": "",
-    "verifiers.device": "aligned equations",
+    "verifiers.device": "aligned split equations",
     "verifiers.late": "plain beside aligned ahead equations recorded",
     "verifiers.allocate": "plain ahead loop equations",
     "verifiers.patience_s": "plain beside loop",

@@ -85,7 +85,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "drafts": _local_drafts(drafters, resolved_drafters["positions"]),
         **_batching(scenario, lengths, room),
         "prefill": verifiers.prefill or None,
-        "kv_token_bytes": _kv_token_bytes(scenario) if verifiers.prefill else 0.0,
+        "kv_token_bytes": _kv_token_bytes(scenario),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
         "models": _models(verifiers),
@@ -269,15 +269,15 @@ def _kv_token_bytes(scenario: Scenario) -> float:
         InputError: A bandwidth, and a profile that does not know the bytes of a token.
     """
     prefill, profile, drafters = scenario.verifiers.prefill, profile_of(scenario, "verifiers"), scenario.drafters
-    assert prefill
-    kv, rate = profile.kv if profile else None, prefill.link.bandwidth_bytes_per_s
-    if kv is None and rate:
+    if not prefill or not prefill.link.bandwidth_bytes_per_s:
+        return 0.0
+    if profile is None or profile.kv is None:
         raise InputError(
-            f"scenario {scenario.name!r}: verifiers.prefill.link.bandwidth_bytes_per_s = {rate:g}: the profile does not "
-            "know the bytes of a token's KV cache (estimates do); leave it out"
+            f"scenario {scenario.name!r}: verifiers.prefill.link.bandwidth_bytes_per_s: the profile does not know the "
+            "bytes of a token's KV cache (estimates do); leave it out"
         )
     sent = prefill.draft_cache == "sent" and drafters.place == "target" and drafters.count
-    return kv.token_bytes + (kv.drafter_token_bytes if sent else 0.0) if kv else 0.0
+    return profile.kv.token_bytes + (profile.kv.drafter_token_bytes if sent else 0.0)
 
 
 def _device(scenario: Scenario, device: SharedDevice, name: str) -> ResolvedDevice:

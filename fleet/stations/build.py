@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from specfleet.fleet.policies.order import SHIPPED
-from specfleet.fleet.scenario.names import ROUTER, prefill_name, verifier_name
+from specfleet.fleet.scenario.names import PREFILL, ROUTER, verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import Request, streams_of
 from specfleet.fleet.stations.aligned import AlignedStation
@@ -22,8 +22,7 @@ from specfleet.fleet.stations.verifier import VerifierStation
 def stations(fleet: Fleet) -> dict[str, Station]:
     """Build every station of the fleet, by name."""
     built: list[Station] = [verifier_station(fleet, target) for target in range(fleet.verifiers.count)]
-    if fleet.verifiers.prefill:
-        built += [prefill_station(fleet, server) for server in range(fleet.verifiers.prefill.count)]
+    built += [prefill_station(fleet, server) for server in range(fleet.verifiers.servers - fleet.verifiers.count)]
     built += [drafter_station(fleet, drafter) for drafter in range(fleet.drafters.stations)]
     if fleet.routed:
         built.append(router_station(fleet))
@@ -60,7 +59,7 @@ def verifier_station(fleet: Fleet, target: int) -> VerifierStation | AlignedStat
 def prefill_station(fleet: Fleet, server: int) -> PrefillStation:
     """Build a prefill server, which is like the first target."""
     verifiers = msgspec.structs.replace(fleet.verifiers, batching=fleet.verifiers.batching_of(0))
-    return PrefillStation(prefill_name(server), verifiers)
+    return PrefillStation(f"{PREFILL}.{server + 1}", verifiers)
 
 
 def handed_over(fleet: Fleet, tag: int, request: Request) -> Join:

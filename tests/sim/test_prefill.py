@@ -182,8 +182,8 @@ def test_devices_and_costs_count_prefill_servers() -> None:
         ({"drafters": {"count": 0}, "verifiers": {"prefill": {"draft_cache": "sent"}}}, "prefill.draft_cache"),
         ({"verifiers": {"prefill": {"first_round_drafts": True}}}, "drafts elsewhere"),
         ({"verifiers": {"prefill": {}, "aligned": "ragged"}, "drafters": HEAD}, "verifiers.aligned"),
-        ({"verifiers": {"prefill": {}, "device": "gpu"}, "devices": {"gpu": {}}}, "devices.gpu"),
-        ({"verifiers": {"prefill": {}}, "faults": [{"what": "kill", "node": "verifier.1", "at_s": 1}]}, "[[faults]]"),
+        ({"verifiers": {"prefill": {}, "device": "gpu"}, "devices": {"gpu": {}}}, "leave verifiers.device out"),
+        ({"verifiers": {"prefill": {}}, "faults": [{"what": "kill", "node": "verifier.1", "at_s": 1}]}, "faults out"),
         ({"verifiers": {"prefill": {"count": 0}}}, "verifiers.prefill.count"),
     ],
 )  # fmt: skip
