@@ -149,8 +149,8 @@ def make_schedule(candidate: Candidate, depths: Sequence[tuple[float, int]]) -> 
 def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     """Return the command that measures one of a fleet's targets at its share of the load.
 
-    Requests that reach `replicas` targets in turn have gamma gaps at each, of so many times the shape of the fleet's. With
-    prefill servers it measures their router, with the whole load.
+    Requests that reach `replicas` targets in turn have gamma gaps at each, of so many times the shape of the fleet's.
+    With prefill servers it measures their router, with the whole load.
     Acceptance depends on the prompts, so speculation is measured with the user's own, not with random ones.
     """
     replicas, model, workload = (

@@ -273,17 +273,17 @@ def _cheapest(simulations: Simulations, family: Sequence[Estimate]) -> list[Esti
 def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequence[Estimate]) -> Deployment:
     """Return the best fleet of a method: a look at some, then at their neighbours, then more seeds."""
     known = {made.fleet.title for made in family}
-    fleets = [made.fleet for made in near]
+    fleets, few = [made.fleet for made in near], SLOW_FEW if family[0].fleet.is_slow else KEPT
     for _ in range(ROUNDS):
         simulations.run(fleets, SEEDS[0])
         seen = {fleet.title for fleet in fleets}
-        first = sorted(fleets, key=simulations.rank)[:KEPT]
+        first = sorted(fleets, key=simulations.rank)[:few]
         fresh = {other.title: other for fleet in first for other in _neighbours(fleet) if other.title in known - seen}
         if not fresh:
             break
         fleets += fresh.values()
     simulations.run(fleets, SEEDS[0])
-    kept = sorted(fleets, key=simulations.rank)[: SLOW_FEW if family[0].fleet.is_slow else KEPT]
+    kept = sorted(fleets, key=simulations.rank)[:few]
     simulations.run(kept, SEEDS[1])
     best = min(kept, key=simulations.rank)
     if simulations.miss(best) > 0 and simulations.question.aim == "hour":  # the first look was luck
