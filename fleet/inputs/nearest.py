@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 ENGINES_WORDS = {"k": "drafters.depth", "num_speculative_tokens": "drafters.depth", "ngram": "drafters.kind",
-                 "prefix": "verifiers.prefix_cache", "multi-turn": "workload.conversations"}  # fmt: skip
+                 "prefix": "verifiers.prefix_cache", "multi-turn": "workload.conversations",
+                 "disaggregation": "verifiers.prefill"}  # fmt: skip
 SHOWN = 3  # names in an error; a command lists all
 
 
