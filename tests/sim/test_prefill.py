@@ -33,7 +33,8 @@ SPLIT: dict[str, Any] = {"count": 2, "link": LINK}
 HEAD = {"place": "target", "kind": "eagle", "depth": 3}
 DRAFTERS: dict[str, dict[str, Any]] = {
     "plain": {"count": 0}, "head": HEAD, "model": HEAD | {"kind": "model"}, "lookup": HEAD | {"kind": "lookup"},
-    "apart": {"count": 2, "depth": 3}, "star": {"count": 1, "depth": 3},
+    "apart": {"count": 2, "depth": 3}, "routed": {"count": 2, "route": "shortest-queue"},
+    "ahead": {"count": 3, "overlap": "ahead"}, "star": {"count": 1, "depth": 3},
 }  # fmt: skip
 
 
