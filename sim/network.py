@@ -18,7 +18,15 @@ from specfleet.fleet.scenario.links import linked_pairs, ways_of
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet, ResolvedDevice
 from specfleet.fleet.scenario.workload import Request, streams_of
-from specfleet.fleet.stations.build import drafter_station, join_of, router_station, stations, verifier_station
+from specfleet.fleet.stations.build import (
+    drafter_station,
+    handed_over,
+    join_of,
+    prefill_station,
+    router_station,
+    stations,
+    verifier_station,
+)
 from specfleet.fleet.stations.drafter import DrafterStation
 from specfleet.fleet.stations.messages import (
     TO_DRAFTER,
@@ -34,6 +42,7 @@ from specfleet.fleet.stations.messages import (
 )
 from specfleet.fleet.stations.outcomes import Outcomes, nothing
 from specfleet.fleet.stations.payload import sizes_of
+from specfleet.fleet.stations.prefill import PrefillStation
 from specfleet.fleet.stations.station import Station
 from specfleet.fleet.times.durations import (
     LocalDraftTimes,
@@ -56,7 +65,7 @@ from specfleet.sim.servers import (
     TimeSlicedDevice,
     drawn_delays,
 )
-from specfleet.sim.wires import Way, Wire
+from specfleet.sim.wires import KvLink, Way, Wire
 
 
 class Network:
@@ -85,10 +94,13 @@ class Network:
         self.router: Server | None = None
         self.drafter_tokens: dict[int, int] = {}  # committed tokens at the drafter, by tag
         self.size_of = sizes_of(fleet)
+        prefills = fleet.verifiers.servers - fleet.verifiers.count
         _, targets, links, drafters, self.jitters = sources_of(fleet.seed)
         played = "acceptance" in self.playback.parts
         self.outcomes: Outcomes | PlayedOutcomes = PlayedOutcomes(self.playback) if played else Outcomes(fleet)
         self.servers = self._star(targets, links, drafters)
+        self.prefills = [self._prefill(*numbered) for numbered in enumerate(targets.spawn(prefills))]
+        self.servers += self.prefills
 
     def start(self) -> None:
         """Schedule the first request of each stream, and all faults."""
@@ -150,9 +162,10 @@ class Network:
         device = self._device(self.fleet.drafters.device)
         return self._server(station, device, service, times.overhead, drafter, times.idle)
 
-    def _verifier(self, target: int, rng: np.random.Generator) -> Server:
-        station, verifiers = verifier_station(self.fleet, target), self.fleet.verifiers
-        times, shape = self.fleet.verifier_times(target), self.fleet.drafters.shape
+    def _verifier(self, target: int, rng: np.random.Generator, prefill: PrefillStation | None = None) -> Server:
+        """Build a target, or a prefill server like it."""
+        verifiers, shape = self.fleet.verifiers, self.fleet.drafters.shape
+        station, times = prefill or verifier_station(self.fleet, target), self.fleet.verifier_times(target)
         drafts = None
         if verifiers.drafts is not None:
             drafts = LocalDraftTimes(self.fleet.drafter_times(0), self.outcomes.drafting(station))
@@ -165,6 +178,16 @@ class Network:
         server = self._server(station, device, service, times.overhead)
         server.yields = not self.fleet.in_turn  # AMUSD: a token that is drafted as a verification ends is ready
         return server
+
+    def _prefill(self, server: int, rng: np.random.Generator) -> Server:
+        assert self.fleet.verifiers.prefill
+        link, station = (
+            KvLink(self.env, self.fleet.verifiers.prefill, rng.spawn(1)[0]),
+            prefill_station(self.fleet, server),
+        )
+        built = self._verifier(0, rng, station)
+        built.post = partial(self._hand_over, link, station)
+        return built
 
     def _server(
         self,
@@ -217,6 +240,18 @@ class Network:
         else:
             assert isinstance(instruction, Released | Ignored)
 
+    def _hand_over(self, link: KvLink, station: PrefillStation, instruction: Instruction) -> None:
+        """Carry out an instruction of a prefill server: a complete prompt goes to its decode server."""
+        if not isinstance(instruction, Finished):
+            return
+        tag, request = instruction.tag, self.open[instruction.tag]
+        computing_s = station.computing_s.pop(tag)
+        if request.new_tokens > 1:
+            size = request.prompt_tokens * self.fleet.verifiers.kv_token_bytes
+            link.send(handed_over(self.fleet, tag, request), round(size), computing_s, self._owner(tag))
+        else:
+            self._post(-1, instruction)
+
     def _send_up(self, message: DraftRequest | Leave, drafter: int) -> None:
         """Send a message to a drafter; requests carry the hidden states of newly committed tokens."""
         states = 0
@@ -243,7 +278,8 @@ class Network:
     def _join(self, tag: int, request: Request, _arrival: Event) -> None:
         self.scheduled -= 1
         self.open[tag] = request
-        self._owner(tag).deliver(join_of(self.fleet, tag, request))
+        first = self.prefills[tag % len(self.prefills)] if self.prefills else self._owner(tag)
+        first.deliver(join_of(self.fleet, tag, request))
 
     def _owner(self, tag: int) -> Server:
         """Return the target of a stream."""

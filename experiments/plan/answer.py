@@ -23,7 +23,7 @@ class Row(msgspec.Struct, frozen=True):
     """A simulated fleet under a load.
 
     - `fleet`: in words. `method`: how it drafts. `target`: where its targets run.
-    - `targets`, `drafters`, `depth`: their numbers, and tokens of a draft; `devices`: of each kind.
+    - `targets`, `prefills`, `drafters`: their numbers; `depth`: tokens of a draft; `devices`: of each kind.
     - `is_best`: whether it is the best of its method. `standing`: beside the best of all: best, level, by how much it
       is dearer or takes longer, or by how much it misses a goal.
     - `tokens_per_s`: of the whole fleet. `in_flight`: requests at a target, on average; `running`: those of them that
@@ -38,6 +38,7 @@ class Row(msgspec.Struct, frozen=True):
     method: str
     target: str
     targets: int
+    prefills: int
     drafters: int
     depth: int
     devices: dict[str, int]
@@ -153,8 +154,8 @@ def _row(search: Simulations, fleet: Deployment, is_best: bool) -> Row:
     seated = min(in_flight, limits["max_num_seqs"], limits["max_num_batched_tokens"])
     return Row(
         load=load.text, fleet=fleet.title, method=fleet.candidate.name, target=fleet.candidate.target,
-        targets=fleet.replicas, drafters=fleet.drafters, depth=fleet.depth, devices=fleet.devices, is_best=is_best,
-        standing=search.standing(fleet), cost_per_hour=fleet.cost_per_hour,
+        targets=fleet.replicas, prefills=fleet.prefills, drafters=fleet.drafters, depth=fleet.depth,
+        devices=fleet.devices, is_best=is_best, standing=search.standing(fleet), cost_per_hour=fleet.cost_per_hour,
         per_million=per_million_tokens(fleet.cost_per_hour, tokens_per_s), tokens_per_s=tokens_per_s,
         in_flight=in_flight, running=min(in_flight, most), limit=limit if most < in_flight else "",
         kv_share=held_tokens(resolved, seated, prompt + answer + batching.lookahead) / room if room else None,

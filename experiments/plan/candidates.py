@@ -9,6 +9,7 @@ from itertools import chain, product
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from specfleet.experiments.plan import texts
 from specfleet.experiments.plan.prices import FREE, prices_by_role, read_prices, scenario_cost
@@ -23,6 +24,7 @@ from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.scenario.conflicts import unused_keys
 from specfleet.fleet.scenario.facts import plain_step_s
+from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
@@ -32,6 +34,7 @@ from specfleet.fleet.times.step_time import LinkTime, StepTime
 Method = Literal["none", "lookup", "head", "beside", "apart"]
 KINDS: dict[str, Method] = {"eagle": "head", "lookup": "lookup"}
 KV_KEYS = {f"verifiers.{name}" for name in ("kv_tokens", "kv_block_size", "gpu_memory_utilization")}
+SPLIT = ", prefill apart"  # after the name of a method
 PLACED = ("count", "depth", "place", "kind", "model")  # keys of a side that candidates vary
 DEPTHS = tuple(range(1, 13))
 PARALLEL = (1, 2, 4, 8)  # devices of a target: one host's
@@ -110,6 +113,7 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     else:
         placed, unit, left_out = _of_scenario(asked, accepted.get("")), scenario_cost(asked.scenario).unit, []
     made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
+    made = [role for candidate in made for role in _roles(asked, candidate)]
     notes += dict.fromkeys(candidate.accepted for candidate in made if candidate.accepted)
     apart = [candidate for candidate in made if candidate.method == "apart"]
     if asked.link and not apart:
@@ -141,6 +145,20 @@ def _linked(links: str, candidate: Candidate) -> Iterator[Candidate]:
         yield msgspec.structs.replace(candidate, name=name, base=base)
     if not stated:
         yield candidate
+
+
+def _roles(asked: Asked, candidate: Candidate) -> Iterator[Candidate]:
+    """Yield a candidate with targets that do all, and with prefill servers apart, where the scenario has some."""
+    replace, base = msgspec.structs.replace, candidate.base
+    prefill, together = base.verifiers.prefill, replace(base.verifiers, prefill=UNSET)
+    yield replace(candidate, base=replace(base, verifiers=together))
+    if prefill:
+        if asked.devices is None:
+            raise InputError("verifiers.prefill: prefill servers and targets divide a budget; give --devices")
+        if candidate.method not in ("head", "beside"):
+            prefill = Prefill(link=prefill.link, layers=prefill.layers)
+        apart = replace(base.verifiers, prefill=prefill)
+        yield replace(candidate, name=candidate.name + SPLIT, base=replace(base, verifiers=apart))
 
 
 def _link_note(asked: Asked, apart: Candidate) -> str:

@@ -98,6 +98,12 @@ def server_commands(
         vllm.append("--no-enable-prefix-caching")
         sglang.append("--disable-radix-cache")
     needs = ["# ", "# "]
+    if limits.prefill:
+        vllm.append(
+            f"--kv-transfer-config {quote(json.dumps({'kv_connector': 'NixlConnector', 'kv_role': 'kv_both'}))}"
+        )
+        sglang.append("--disaggregation-mode decode")
+        needs = ["# prefill servers, too; ", "# prefill servers: --disaggregation-mode prefill; "]
     if depth:
         method, drafts = _drafting(candidate)
         vllm.append(speculative_config(candidate, deepest, schedule))
@@ -148,9 +154,14 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     """Return the command that measures one of a fleet's targets at its share of the load.
 
     Requests that reach `replicas` targets in turn have gamma gaps at each, of so many times the shape of the fleet's.
+    With prefill servers it measures their router, with the whole load.
     Acceptance depends on the prompts, so speculation is measured with the user's own, not with random ones.
     """
-    replicas, model, workload = fleet.replicas, fleet.candidate.target.rpartition("@")[0], scenario.workload
+    replicas, model, workload = (
+        1 if fleet.prefills else fleet.replicas,
+        fleet.candidate.target.rpartition("@")[0],
+        scenario.workload,
+    )
     prompt, answer = mean_lengths(workload)
     rate = f"--max-concurrency {-(-load.at_once(replicas) // replicas)}"
     if load.per_s:

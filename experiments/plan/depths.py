@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from specfleet.experiments.plan.candidates import SPLIT
 from specfleet.experiments.plan.commands import Schedule, make_schedule, speculative_config
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Estimate, Load, mean_request_s, requests_for
 from specfleet.experiments.plan.search import SEEDS, Simulations
@@ -78,7 +79,7 @@ def span(loads: Sequence[str]) -> str:
 def options_of(search: Simulations, fleet: Deployment) -> dict[int, Estimate]:
     """Return the fleets that differ from a speculating one by depth alone, by depth; 0 is the same without drafts."""
     usual = msgspec.structs.replace(fleet, depth=0).title
-    plain = f"{fleet.replicas} x {fleet.candidate.target}, no speculation"
+    plain = f"{fleet.at}, no speculation{SPLIT if fleet.prefills else ''}"
     return {
         one.fleet.depth: one
         for one in search.estimates.values()

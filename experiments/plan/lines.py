@@ -132,7 +132,7 @@ def _limit(search: Simulations) -> str:
     resource, rows = next(iter(estimate.curve.full.items()))
     rate = f"{best.replicas * estimate.curve.load_of(resource):.3g}/s, " if question.load.per_s else ""
     parts, sources = [], "equations"
-    if not best.drafters and best.replicas * rows <= MAX_IN_FLIGHT:
+    if not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT:
         once, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
         sources += f"; simulated {once / answer:.3g}/s, and {twice / once - 1:+.0%} with twice as many"

@@ -21,6 +21,7 @@ from specfleet.sim.approximate import rounds_per_s
 
 WORTH = 1.10  # twice the requests in flight must be served this much faster, or the device has no time left
 MAX_ROWS = 4096
+FULL = 0.99  # load of prefill servers that count as full
 KNOTS_A_DOUBLING = 2
 
 Floats = NDArray[np.float64]
@@ -75,7 +76,13 @@ class LoadCurve(NamedTuple):
 
 
 def load_curve(fleet: Fleet, targets: int = 1) -> LoadCurve:
-    """Return the curve of a target; `targets`: how many share a drafter elsewhere."""
+    """Return the curve of a target with its prefill servers, if any; `targets`: how many share a drafter elsewhere."""
+    curve, prefill = curve_of_target(fleet, targets), fleet.verifiers.prefill
+    return behind_prefill(curve, fleet, prefill.count / fleet.verifiers.count) if prefill else curve
+
+
+def curve_of_target(fleet: Fleet, targets: int = 1) -> LoadCurve:
+    """Return the curve of a target alone, which computes prompts unless prefill servers do."""
     full = row_limits(fleet)
     most = max(int(min(*full.values(), MAX_ROWS)), 1)
     knots = range(int(KNOTS_A_DOUBLING * math.log2(2 * most)) + 1)
@@ -96,6 +103,22 @@ def load_curve(fleet: Fleet, targets: int = 1) -> LoadCurve:
     return LoadCurve(rows[carried].astype(float), times_s[carried], ordered, fleet.request_s, think_s)
 
 
+def behind_prefill(curve: LoadCurve, fleet: Fleet, servers: float) -> LoadCurve:
+    """Return the curve of a decode server with so many prefill servers, where prompts wait as in M/D/1."""
+    prefill = fleet.verifiers.prefill
+    assert prefill
+    prompt_s = Rounds(fleet).prompt_s()
+    sent_s = prefill.sent_s(fleet.lengths.mean_prompt * fleet.verifiers.kv_token_bytes, 0.0, prompt_s, -math.inf)
+    most = int(np.searchsorted(curve.per_s * prompt_s, servers)) + 1  # the last one is where prefill servers are full
+    per_s = np.minimum(curve.per_s[:most], FULL * servers / prompt_s)
+    load = per_s * prompt_s / servers
+    before_s = prompt_s * (1 + load / (1 - load) / 2) + sent_s + prefill.link.latency_s
+    rows = curve.rows[:most] + per_s * before_s
+    full = curve.full | ({"the prefill servers": float(rows[-1])} if most <= len(curve.rows) else {})
+    ordered = dict(sorted(full.items(), key=lambda item: item[1]))
+    return LoadCurve(rows, rows / per_s, ordered, curve.outside_s)
+
+
 class Rounds:
     """Rounds of a target by the requests that share its steps, each of whose times grows with their number."""
 
@@ -103,7 +126,8 @@ class Rounds:
         self.fleet, self.context = fleet, fleet.lengths.middle
         self.prompt, self.answer = _computed_tokens(fleet), fleet.lengths.mean_answer
         self.drafts = fleet.drafters.count > 0 or fleet.verifiers.drafts is not None
-        self.is_apart = self.drafts and fleet.verifiers.drafts is None
+        local = fleet.verifiers.drafts
+        self.is_apart, self.reads_prompts = self.drafts and local is None, local is not None and local.reads_prompts
         self.depth = fleet.drafters.depth if self.drafts else 0
         self.star: StarInputs | None = star_inputs(fleet) if self.drafts else None
         self.tokens = 1 + (self.star.accepted_per_round if self.star else 0.0)  # that a round adds on average
@@ -112,12 +136,17 @@ class Rounds:
 
     def request_s(self, rows: int, targets: int = 1) -> float:
         """Time of a request's decoding: its rounds, and the prefills of all others meanwhile."""
-        others = (rows - 1) * self.verified
-        prefill_s = self._prefill_s(self.fleet.verifier_times(0).prefill, others)
-        drafts = self.fleet.verifiers.drafts
-        if drafts is not None and drafts.reads_prompts:
+        others, prefill = (rows - 1) * self.verified, self.fleet.verifiers.prefill
+        prefill_s = 0.0 if prefill else self._prefill_s(self.fleet.verifier_times(0).prefill, others)
+        if self.reads_prompts and not (prefill and prefill.draft_cache == "sent"):
             prefill_s += self._prefill_s(self.fleet.drafter_times(0).prefill, others)
         return self.answer / self.tokens * self.round_s(rows, targets) + rows * prefill_s
+
+    def prompt_s(self) -> float:
+        """Time of a prompt at a prefill server."""
+        prefill, target_s = self.fleet.verifiers.prefill, self._prefill_s(self.fleet.verifier_times(0).prefill, 0)
+        reads = self.reads_prompts and prefill and (prefill.draft_cache == "sent" or prefill.first_round_drafts)
+        return target_s + (self._prefill_s(self.fleet.drafter_times(0).prefill, 0) if reads else 0.0)
 
     def round_s(self, rows: int, targets: int = 1) -> float:
         """Time of a draft and its verification with that many rows in both; without drafts, of a plain step.

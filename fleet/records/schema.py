@@ -27,11 +27,11 @@ class Row(NamedTuple):
         request (number): The request within the workload, from 0; of a view, the number of the view; of a restart,
             how often the station was started again.
         epoch (number): Number of the session's round, which identifies stale messages.
-        base (tokens): Committed length that the row refers to.
+        base (tokens): Committed length that the row refers to; of a join, tokens that came with their KV cache.
         tokens (tokens): Of the prompt (join), granted (draft-request; negative: the drafter's own), drafted (draft,
             done), planned (start); of a view, the sessions that wait.
         goal (tokens): Final length of the text (join).
-        accepted (tokens): Accepted draft tokens (done of verify).
+        accepted (tokens): Accepted draft tokens (done of verify), drafted ones that came with a join.
         flag: Whether it is the request's first round (draft-request).
         priority (priority): Priority of the request (join, draft-request); a larger number is more urgent.
         duration_s: Service time on the device's clock (done).

@@ -32,6 +32,8 @@ _OTHER_SHAPE = "drafters.shape.kind = {0.drafters.shape.kind!r} has other keys"
 FORMS: dict[str, Form] = {
     "plain": Form("drafters.count = 0 decodes without a drafter", lambda of: not of.drafters.count),
     "beside": Form(_BESIDE, lambda of: of.drafters.place == "target"),
+    "apart": Form("drafters.place = 'own' drafts elsewhere", lambda of: of.drafters.place == "own"),
+    "split": Form("verifiers.prefill has devices of its own, and no faults", lambda of: bool(of.verifiers.prefill)),
     "many-beside": Form(_BESIDE, lambda of: of.drafters.place == "target" and of.drafters.count > 0),
     "aligned": Form(
         "verifiers.aligned keeps all rows of a batch in one rectangle", lambda of: of.verifiers.aligned is not None
@@ -46,7 +48,7 @@ FORMS: dict[str, Form] = {
     "chain": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "chain"),
     "tree": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "tree"),
     "dynamic": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "dynamic"),
-    "lookup": Form("drafters.kind = 'lookup' drafts chains", lambda of: of.drafters.kind == "lookup"),
+    "lookup": Form("drafters.kind = 'lookup' drafts chains, and has no cache", lambda of: of.drafters.kind == "lookup"),
     "arrivals": Form(
         "workload.arrivals makes every request a stream of its own", lambda of: of.workload.arrivals is not None
     ),
@@ -79,7 +81,7 @@ FORMS: dict[str, Form] = {
 _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafters.count=0` then gives the baseline
     "name seed profile precision version slo cost measure.warm_up_share": "",
     "measure.ends": "closed loop",
-    "faults": "plain loop equations",
+    "faults": "plain split loop equations",
     "verifiers.aligned": "loop equations",
     "drafters.place": "equations recorded",
     "drafters.count": "many-beside equations",
@@ -97,7 +99,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "drafters.shape.branching": "chain dynamic",
     "drafters.shape.width drafters.shape.most": "chain tree",
     "drafters.kind drafters.model drafters.profile": "",
-    "verifiers.device": "aligned equations",
+    "verifiers.device": "aligned split equations",
     "verifiers.late": "plain beside aligned ahead equations recorded",
     "verifiers.allocate": "plain ahead loop equations",
     "verifiers.patience_s": "plain beside loop",
@@ -106,6 +108,9 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "verifiers.max_num_batched_tokens verifiers.prefill_first verifiers.kv_tokens": "aligned",
     "verifiers.kv_block_size verifiers.gpu_memory_utilization": "aligned",
     "verifiers.prefix_cache": "aligned loop equations engine",
+    "verifiers.prefill": "aligned loop equations engine",
+    "verifiers.prefill.draft_cache": "plain apart lookup",
+    "verifiers.prefill.first_round_drafts": "plain apart allocate lookup",
     "verifiers.count verifiers.kind verifiers.model verifiers.profile verifiers.verify verifiers.rule": "",
     "verifiers.max_num_seqs verifiers.tiers": "",
     "devices": "loop",

@@ -84,6 +84,8 @@ def resolve(scenario: Scenario) -> Fleet:
         "patience": Patience(verifiers.patience_s, verifiers.rejoin_s),
         "drafts": _local_drafts(drafters, resolved_drafters["positions"]),
         **_batching(scenario, lengths, room),
+        "prefill": verifiers.prefill or None,
+        "kv_token_bytes": _kv_token_bytes(scenario),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
         "models": _models(verifiers),
@@ -259,6 +261,24 @@ def _batching_of(
             "gpu_memory_utilization, another precision, or more devices to a target"
         )
     return batching
+
+
+def _kv_token_bytes(scenario: Scenario) -> float:
+    """Return what a device of a prefill server sends of a token, with a drafter's part if that is sent; 0 if unknown.
+
+    Raises:
+        InputError: A bandwidth, and a profile that does not know the bytes of a token.
+    """
+    prefill, profile, drafters = scenario.verifiers.prefill, profile_of(scenario, "verifiers"), scenario.drafters
+    if not prefill or not prefill.link.bandwidth_bytes_per_s:
+        return 0.0
+    if profile is None or profile.kv is None:
+        raise InputError(
+            f"scenario {scenario.name!r}: verifiers.prefill.link.bandwidth_bytes_per_s: the profile does not know the "
+            "bytes of a token's KV cache (estimates do); leave it out"
+        )
+    sent = prefill.draft_cache == "sent" and drafters.place == "target" and drafters.count
+    return profile.kv.token_bytes + (profile.kv.drafter_token_bytes if sent else 0.0)
 
 
 def _device(scenario: Scenario, device: SharedDevice, name: str) -> ResolvedDevice:

@@ -28,6 +28,7 @@ from specfleet.fleet.scenario.cost import Cost
 from specfleet.fleet.scenario.faults import Fault
 from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.names import World, drafter_name
+from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.scenario import (
     Acceptance,
     DraftKind,
@@ -126,6 +127,7 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     - `drafters`: number of drafters that streams are dealt to in turn; 1 behind a router.
     - `profile`: name and basis of this side's own profile.
     - `models`: first number and model of each range of stations.
+    - `kv_token_bytes`: that a prefill server sends of a token.
     """
 
     count: int = 1
@@ -138,6 +140,8 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     priorities: tuple[int, ...] = ()
     batching: ContinuousBatching = ContinuousBatching(256, 2048)
     prefix_cache: bool = False
+    prefill: Prefill | None = None
+    kv_token_bytes: float = 0.0
     late: Late = "skip"
     aligned: AlignedRule | None = None
     overlap: Overlap = InTurn()
@@ -155,6 +159,11 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
             return self.batching
         place = sum(entry.first <= target for entry in self.times) - 1
         return msgspec.structs.replace(self.batching, kv_blocks=self.kv_blocks[place])
+
+    @property
+    def servers(self) -> int:
+        """Number of targets, prefill servers included."""
+        return self.count + (self.prefill.count if self.prefill else 0)
 
     @property
     def outruns_drafts(self) -> bool:

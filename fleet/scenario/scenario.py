@@ -28,6 +28,7 @@ from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
 from specfleet.fleet.scenario.cost import Cost
 from specfleet.fleet.scenario.faults import Fault
 from specfleet.fleet.scenario.lengths import Between, Tokens
+from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.shared import Conversations, SharedPrompts
 from specfleet.fleet.scenario.slo import Slo
 from specfleet.fleet.times.profile import HardwareProfile
@@ -164,7 +165,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         prefix_cache: Whether requests share the cached blocks of equal beginnings of their texts, by vLLM's rules:
             whole blocks, all of a text but its last token, with EAGLE heads one block less. What is found is not
             computed. Texts share what `workload.shared`, `workload.conversations` or a trace's hash_ids say; a
-            preempted request finds its own blocks.
+            preempted request finds its own blocks. Beside `prefill` only prefill servers share blocks.
+        prefill: Prefill servers, which compute prompts in place of the targets. Left out, targets do both.
         gpu_memory_utilization (share): Share of each of a target's devices that the server uses; weights and
             activations leave the rest to the KV cache. vLLM's name. It needs a profile with the memory of its device,
             as estimates have. Left out, it is 0.92, vLLM's default, where a profile knows memory.
@@ -196,6 +198,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_tokens: WholeNumber = 0
     kv_block_size: Annotated[int, Meta(ge=1, le=10**6)] = 16
     prefix_cache: bool = False
+    prefill: Prefill | UnsetType = UNSET  # which leaves digests of scenarios without one alone
     gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1)] | None = None
     late: Late = "skip"
     aligned: AlignedRule | None = None

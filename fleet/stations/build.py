@@ -8,12 +8,13 @@ import numpy as np
 from specfleet.fleet.policies.blocks import CachedBlocks
 from specfleet.fleet.policies.order import SHIPPED
 from specfleet.fleet.policies.route import LongestPrefix
-from specfleet.fleet.scenario.names import ROUTER, verifier_name
+from specfleet.fleet.scenario.names import PREFILL, ROUTER, verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import Request, streams_of
 from specfleet.fleet.stations.aligned import AlignedStation
 from specfleet.fleet.stations.drafter import DrafterStation
 from specfleet.fleet.stations.messages import Join
+from specfleet.fleet.stations.prefill import PrefillStation
 from specfleet.fleet.stations.router import RouterStation
 from specfleet.fleet.stations.star import admission_of, route_of
 from specfleet.fleet.stations.station import Station
@@ -23,6 +24,7 @@ from specfleet.fleet.stations.verifier import VerifierStation
 def stations(fleet: Fleet) -> dict[str, Station]:
     """Build every station of the fleet, by name."""
     built: list[Station] = [verifier_station(fleet, target) for target in range(fleet.verifiers.count)]
+    built += [prefill_station(fleet, server) for server in range(fleet.verifiers.servers - fleet.verifiers.count)]
     built += [drafter_station(fleet, drafter) for drafter in range(fleet.drafters.stations)]
     if fleet.routed:
         built.append(router_station(fleet))
@@ -64,7 +66,25 @@ def verifier_station(fleet: Fleet, target: int) -> VerifierStation | AlignedStat
     """Build a target; its sessions are the streams that `Fleet.target_of` deals to it."""
     kind = AlignedStation if fleet.verifiers.aligned else VerifierStation
     verifiers = msgspec.structs.replace(fleet.verifiers, batching=fleet.verifiers.batching_of(target))
+    if verifiers.prefill:  # whose prompts are computed elsewhere
+        batching = msgspec.structs.replace(verifiers.batching, prefill_first=False)
+        verifiers = msgspec.structs.replace(verifiers, batching=batching, prefix_cache=False)
     return kind(verifier_name(target), verifiers, np.random.default_rng([fleet.seed, 2, target]))
+
+
+def prefill_station(fleet: Fleet, server: int) -> PrefillStation:
+    """Build a prefill server, which is like the first target."""
+    verifiers = msgspec.structs.replace(fleet.verifiers, batching=fleet.verifiers.batching_of(0))
+    return PrefillStation(f"{PREFILL}.{server + 1}", verifiers)
+
+
+def handed_over(fleet: Fleet, tag: int, request: Request) -> Join:
+    """Return the event that opens a request at its decode server: with KV cache, first token, and perhaps a draft."""
+    join, prompt, prefill = join_of(fleet, tag, request), request.prompt_tokens, fleet.verifiers.prefill
+    drafted = fleet.drafters.depth if prefill and prefill.first_round_drafts else 0
+    return msgspec.structs.replace(
+        join, prompt_tokens=prompt + 1, new_tokens=request.new_tokens - 1, computed=prompt, drafted=drafted
+    )
 
 
 def join_of(fleet: Fleet, tag: int, request: Request) -> Join:

@@ -39,7 +39,7 @@ class Rows:
 
     def join(self, event: Join) -> None:
         """Queue a request with its prompt."""
-        self.waiting[event.tag] = Row(event.tag, event.prompt_tokens)
+        self.waiting[event.tag] = Row(event.tag, event.prompt_tokens, event.computed, event.drafted)
         if self.cache:
             self.cache.open(event.tag, event.request, event.identity)
 

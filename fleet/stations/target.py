@@ -80,6 +80,8 @@ class TargetStation(Station):
         self.alone = not verifiers.speculates
         self.drafts = verifiers.drafts
         self.results: list[Instruction] = []  # of the step before a running draft
+        self.reads_again = bool(verifiers.prefill and verifiers.prefill.draft_cache == "computed")
+        self.unread: dict[int, int] = {}  # tokens of received texts that the drafter on this device has yet to read
         self._handlers |= {Join: self._join, Draft: self._draft}
 
     def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
@@ -120,6 +122,7 @@ class TargetStation(Station):
             session = msgspec.structs.replace(session, epoch=session.epoch + 1, tail=0, granted=None)
             self.sessions[tag] = session
         self.silence.waits_no_more(tag)
+        self.unread.pop(tag, None)
         if self.grants:
             self.grants.withdraw(tag)
         self.waiting.drop(tag)
@@ -129,12 +132,24 @@ class TargetStation(Station):
         refused = super()._join(event, now_s)
         if not refused:
             self.rows.join(event)
+            self._received(event)
             if self.grants and self.grants.by_client and len(self.grants.states) < self.rows.batching.max_num_seqs:
                 self.grants.open(event.tag)  # its share waits for its prefill
         return refused
 
+    def _received(self, event: Join) -> None:
+        """Take over what a prefill server has computed and drafted."""
+        if event.computed and self.reads_again and self.drafts and self.drafts.reads_prompts:
+            self.unread[event.tag] = event.computed
+        if event.drafted:
+            session = self.sessions[event.tag]
+            self.sessions[event.tag] = msgspec.structs.replace(session, epoch=session.epoch + 1, tail=event.drafted)
+            self.waiting.drop(event.tag)
+            self.waiting.append(Work("verify", event.tag, event.priority))
+
     def _forget(self, tag: int) -> None:
         super()._forget(tag)
+        self.unread.pop(tag, None)
         self.rows.forget(tag)
 
     def _draft(self, event: Draft, now_s: float) -> list[Instruction]:
@@ -342,8 +357,9 @@ class TargetStation(Station):
             assert self.drafts is not None
             depth = reach(session.granted or 0, session.base, self.drafts.positions)
             fed = self.rows.parts[tag].share
-            of_prompt = fed.tokens > fed.drafts + 1  # else a draft and the token before it
-            return Member(tag, session.request, session.epoch, session.base, depth, fed.tokens, of_prompt=of_prompt)
+            read = fed.tokens + self.unread.pop(tag, 0)
+            of_prompt = read > fed.drafts + 1  # else a draft and the token before it
+            return Member(tag, session.request, session.epoch, session.base, depth, read, of_prompt=of_prompt)
         part, share = self.rows.parts[tag]
         base = share.computed if part in ("prefill", "chunk") else session.base
         tokens = share.drafts if part == "verify" else share.tokens

@@ -26,7 +26,7 @@ from specfleet.fleet.records.metrics.outages import outage_metrics, without_stea
 from specfleet.fleet.records.metrics.overload import Overload, overload_of, streams_per_s
 from specfleet.fleet.records.metrics.service import meets, speedup
 from specfleet.fleet.records.metrics.steady import relaxation_s
-from specfleet.fleet.records.metrics.tables import at_drafter, requests_of
+from specfleet.fleet.records.metrics.tables import at_drafter, received_of, requests_of
 from specfleet.fleet.records.metrics.window import Metric, Window, possible, without_intervals
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolved import Fleet
@@ -85,6 +85,8 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         metrics |= _batching(window, findings.steps or _steps_of(rows), commits)
     if fleet.verifiers.prefix_cache:
         metrics["prefix_hit_share"] = _prefix_hit_share(window, rows)
+    if fleet.verifiers.prefill:
+        metrics["kv_transfer_s"] = _kv_transfer_s(window, rows, commits)
     if fleet.verifiers.patience.patience_s:
         metrics |= outage_metrics(window, rows, commits, findings.requests)
     metrics |= energy(window, findings, tokens) | counters(window, findings.devices, tokens)
@@ -189,7 +191,7 @@ def window_of(findings: Findings) -> Window:
 
 def _load(window: Window, findings: Findings, rounds: Table) -> dict[str, Metric]:
     """The round rates R_q and R_p (appendix C.1), and the load of the drafters."""
-    drafters = findings.fleet.drafters.stations or findings.fleet.verifiers.count
+    drafters = findings.fleet.drafters.stations or findings.fleet.verifiers.servers
     counted = rounds.verify_s if findings.fleet.in_turn else rounds.acceptance_length
     verified = window.counts(rounds.verified_s, counted) / findings.fleet.verifiers.count
     return {
@@ -302,6 +304,13 @@ def _prefix_hit_share(window: Window, rows: Table) -> Metric:
     joins = rows.where(rows.event.among("join"))
     prompts = at(joins.tokens, find((first.tag, first.request), (joins.tag, joins.request)))
     return window.ratio(window.sums(first.time_s, first.base), window.sums(first.time_s, prompts), "share of tokens")
+
+
+def _kv_transfer_s(window: Window, rows: Table, commits: Table) -> Metric:
+    """The time from the end of a prompt at its prefill server, which is its first commit, to its decode server."""
+    arrived = received_of(rows)
+    ended_s = at(commits.time_s, find((arrived.tag, arrived.request), (commits.tag, commits.request)))
+    return window.mean(arrived.time_s, arrived.time_s - ended_s, "s")
 
 
 def _middle(requests: Table) -> float:
