@@ -92,11 +92,12 @@ def ready(function: Function, *arguments: object) -> Function:
     exception in a callback of the compiler is lost.
     """
     made: Any = function
-    if made not in CODES:
+    kinds = made, *map(type, arguments)
+    if kinds not in CODES:
         if not made.overloads and not is_cached(function):
             announce()
+        signature = tuple(map(made.typeof_pyval, arguments))
         with in_turn(made.stats.cache_path), deferred():
-            made.compile(tuple(map(made.typeof_pyval, arguments)))
-        (overload,) = made.overloads.values()
-        CODES[made] = overload.entry_point
-    return cast("Function", CODES[made])
+            made.compile(signature)
+        CODES[kinds] = made.overloads[signature].entry_point
+    return cast("Function", CODES[kinds])

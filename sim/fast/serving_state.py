@@ -74,6 +74,37 @@ class Slots(NamedTuple):
     times: Array
 
 
+class Cache(NamedTuple):
+    """Prefix caches of all targets (`serving_cache.py`), and the identities of texts.
+
+    - `blocks`, `contents`: by number; `buckets`: the first content of each; `states`: one record.
+    - `tables`: blocks of running rows; `spares`: those tables that no row has.
+    - `starts`, `sources`, `ends`: as `Identities`. `again`: found blocks that are computed again;
+      `most`: blocks of all targets.
+    """
+
+    blocks: Array
+    contents: Array
+    buckets: Array
+    states: Array
+    tables: Array
+    spares: Array
+    starts: Array
+    sources: Array
+    ends: Array
+    again: int
+    most: int
+
+
+class Talks(NamedTuple):
+    """Conversations: the time before each request if it is a later turn, else -1; those of all requests with arrivals,
+    and their first turns."""
+
+    thinks_s: Array
+    tags: Array
+    firsts: Array
+
+
 class StepLog(NamedTuple):
     """The parts of steps in the order of their starts, and the blocks of rows of the event table in its order."""
 

@@ -10,14 +10,17 @@ from specfleet.fleet.records.columns import Integers, Words, array_of
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
+from specfleet.sim.fast.cache_arrays import identity_lists
 from specfleet.sim.fast.compiled import CODE, ready
-from specfleet.sim.fast.events import Array
+from specfleet.sim.fast.events import JOIN, Array
 from specfleet.sim.fast.logged import REALS, WHOLES, expand, spell
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
 
 EVENTS = ["join", "draft-request", "draft", "leave", "start", "done"]  # by their numbers in `events.py`
 KINDS = ["", "prefill", "draft", "verify", "decode", "chunk", "draft_prefill"]
+
+NO_TAGS = np.zeros(0, dtype=np.int64)
 
 
 def station_names(fleet: Fleet) -> list[str]:
@@ -37,9 +40,17 @@ def columns_of(serving: ServingArrays, log: StepLog, blocks: Array, further: boo
     room = (-(-rows // 8) | 1) * 8  # an odd number of cache lines: columns do not displace each other
     names = [columns if further else columns[:-2] for columns in (REALS, WHOLES)]
     reals, wholes = np.empty((len(names[0]), room)), np.empty((len(names[1]), room), dtype=np.int64)
-    arguments = CODE, serving.texts, serving.limits.streams, log.parts, blocks, reals, wholes
+    tags = NO_TAGS if serving.talks is None else serving.talks.tags
+    arguments = CODE, serving.texts, serving.limits.streams, tags, log.parts, blocks, reals, wholes
     ready(expand, *arguments)(*arguments)
     return {name: column[:rows] for name, column in zip(chain(*names), chain(reals, wholes), strict=True)}
+
+
+def identities_of(serving: ServingArrays, written: dict[str, Array]) -> pa.Array:
+    """Return the identities of the requests that join in rows of a log, as an Arrow column."""
+    assert serving.cache is not None
+    bounds, values = identity_lists(serving.cache, np.where(written["event"] == JOIN, written["request"], -1))
+    return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), pa.array(values))
 
 
 class EventTable:
@@ -53,7 +64,9 @@ class EventTable:
         """Return the rows of a log, without copies of its columns."""
         written, columns = columns_of(serving, log, log.blocks), []
         for field in SCHEMA:
-            if field.name not in written:
+            if field.name == "identity" and serving.cache is not None:
+                columns.append(identities_of(serving, written))
+            elif field.name not in written:
                 columns.append(self._constant(field, len(written["time_s"])))
             elif field.name in self.words:
                 columns.append(_spelled(written[field.name], self.words[field.name]))

@@ -53,6 +53,7 @@ class Findings(msgspec.Struct, frozen=True):
     devices: tuple[DeviceCurve, ...] = ()
     steps: Table | None = None
     inside: Table | None = None
+    prompts: Table | None = None
     streams: int = 0
 
 
