@@ -63,7 +63,7 @@ from specfleet.sim.fast.serving_rows import (
     queue,
     schedule,
 )
-from specfleet.sim.fast.serving_state import DECODE_LATE, WAIT, Cache, Laws, Limits, Slots, StepLog, Talks
+from specfleet.sim.fast.serving_state import DECODE_LATE, WAIT, Laws, Limits, Sharing, Slots, StepLog
 from specfleet.sim.fast.serving_times import draft_s, draft_step_s, group_step_s, target_step_s
 from specfleet.sim.fast.sums import DRAFTS, JOINED, OTHERS, PROMPTS, Sums, add_prompt, add_step, row_at
 
@@ -112,7 +112,7 @@ def log_block(
 
 @compiled_inline
 def next_event(
-    texts: Array, streams: Array, slots: Slots, limits: Limits, heap: Array, clock: Record, talks: Talks | None
+    texts: Array, streams: Array, slots: Slots, limits: Limits, heap: Array, clock: Record, sharing: Sharing | None
 ) -> tuple[int, int]:
     """Return the next event and its subject: a stream or an arrival, a station, or a direction of a link."""
     if clock.arriving > 0:
@@ -121,8 +121,8 @@ def next_event(
             subject = slots.arrivals[subject]
             arrives_s, order = streams[subject].arrives_s, streams[subject].order
         else:  # they were scheduled before all else
-            if talks is not None:
-                subject = talks.firsts[subject]
+            if sharing is not None and len(sharing.tags) > 0:
+                subject = sharing.firsts[subject]
             arrives_s, order = texts[subject].opens_s, subject
         is_first = arrives_s < other.time_s or (arrives_s == other.time_s and order < other.order)
         if clock.events == 0 or is_first:
@@ -180,7 +180,7 @@ def missing(  # noqa: PLR0911 (one for each reason)
 @compiled_loop
 def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from top to bottom)
     _code: Array, texts: Array, streams: Array, stations: Array, slots: Slots, limits: Limits, laws: Laws,
-    wires: Wires, numbers: Numbers, heap: Array, clocks: Array, sums: Sums, cache: Cache | None, talks: Talks | None,
+    wires: Wires, numbers: Numbers, heap: Array, clocks: Array, sums: Sums, sharing: Sharing | None,
     log: StepLog,
 ) -> tuple[int, int]:  # fmt: skip
     """Run until the end, or until room in the log or random numbers are missing. Return the reason and its subject."""
@@ -218,10 +218,10 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                     if places > clock.frees:
                         station.is_planned = False
                         return PLACES, places
-                    if cache is not None and cache.states[0].blocks > cache.states[0].enough:
+                    if sharing is not None and sharing.states[0].blocks > sharing.states[0].enough:
                         station.is_planned = False
                         return BLOCKS, 0
-                    schedule(station, texts, streams, slots, limits, clock, cache)
+                    schedule(station, texts, streams, slots, limits, clock, sharing)
                     plan_target_step(station, streams, slots, limits)
                     station.mean_s = target_step_s(laws, station, slots)
             if lacks(numbers, station.source, 1):
@@ -251,7 +251,7 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                     part.round = row.round_there
                 else:
                     base = row.computed if kind in (PREFILL, CHUNK) else row.committed
-                    if cache is not None and kind in (PREFILL, CHUNK) and not row.begun:
+                    if sharing is not None and kind in (PREFILL, CHUNK) and not row.begun:
                         row.begun = True
                         add_prompt(sums, clock.now_s, texts[row.request].prompt, base)
                     log_part(log, clock, stream, row.request, row.epoch, kind, base, slots.tokens[place])
@@ -260,15 +260,15 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
             push(heap, clock, clock.now_s + station.duration_s, STEP_ENDS, here)
             continue
 
-        event, here = next_event(texts, streams, slots, limits, heap, clock, talks)
+        event, here = next_event(texts, streams, slots, limits, heap, clock, sharing)
         if event == NOTHING:
             return OVER, 0
         need, subject = missing(event, here, streams, stations, slots, limits, wires, numbers)
         if need != OVER:
             return need, subject
-        if talks is not None and limits.streams == 0 and event in (JOINS, COMES) and clock.frees == 0:
-            return PLACES, 1
         if event in (JOINS, COMES):
+            if sharing is not None and len(sharing.tags) > 0 and clock.frees == 0:
+                return PLACES, 1
             if event == COMES:
                 clock.now_s = heap[0].time_s
                 pop(heap, clock)
@@ -281,8 +281,8 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                 number, stream, here = row.request, here, row.target
                 open_row(row, number, texts, clock.now_s)
                 queue(stations[here], streams, stream, False)
-            elif talks is not None:
-                number, stream = here, new_row(texts, streams, slots, clock, here, talks.tags[here], clock.now_s)
+            elif sharing is not None and len(sharing.tags) > 0:
+                number, stream = here, new_row(texts, streams, slots, clock, here, sharing.tags[here], clock.now_s)
                 here = streams[stream].target
                 queue(stations[here], streams, stream, False)
             else:
@@ -327,11 +327,9 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
             if station.is_drafter:
                 end_group(streams, station, wires, numbers, heap, clock, log, sums)
             elif station.step in (DRAFTING, DRAFT_PREFILL):
-                end_draft_step(texts, streams, station, slots, limits, heap, clock, log, sums, talks)
+                end_draft_step(texts, streams, station, slots, limits, heap, clock, log, sums, sharing)
             else:
-                end_target_step(
-                    texts, streams, station, slots, limits, wires, numbers, heap, clock, log, sums, cache, talks
-                )
+                end_target_step(texts, streams, station, slots, limits, wires, numbers, heap, clock, log, sums, sharing)
         if not is_ready(station, streams, slots, limits):
             station.queued, station.delayed, station.pause = False, False, -1
         elif station.pause < 0:

@@ -20,11 +20,11 @@ from specfleet.fleet.times.roofline import Roofline
 from specfleet.fleet.times.station_times import DrafterTimes
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.fast import layout
-from specfleet.sim.fast.cache_arrays import cache_of, talks_of
 from specfleet.sim.fast.arrays import NO_DECKS, NewGenerator, set_delays, set_sizes, wires_of
 from specfleet.sim.fast.events import Array, Numbers, Record, Wires
 from specfleet.sim.fast.numbers import DealtLengths, MultiplierSources, child
-from specfleet.sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Cache, Laws, Limits, Slots, Talks
+from specfleet.sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Sharing, Slots
+from specfleet.sim.fast.sharing_arrays import sharing_of
 from specfleet.sim.fast.sums import COLUMNS, SAMPLED, WORK, Sums
 
 ROWS, SAMPLE = 1 << 14, 1 << 17  # of a table of sums; values of a sample
@@ -49,8 +49,7 @@ class ServingArrays(NamedTuple):
     heap: Array
     clocks: Array
     sums: Sums
-    cache: Cache | None
-    talks: Talks | None
+    sharing: Sharing | None
     sources: MultiplierSources
     lengths: DealtLengths | None
 
@@ -58,7 +57,9 @@ class ServingArrays(NamedTuple):
         """Return the streams of requests: dealt in turn, or one for each."""
         if self.limits.streams:
             return requests % self.limits.streams
-        return requests if self.talks is None else self.talks.tags[requests]
+        if self.sharing is None or not len(self.sharing.tags):
+            return requests
+        return self.sharing.tags[requests]
 
 
 def serving_of(fleet: Fleet, timed: int) -> ServingArrays:
@@ -98,8 +99,7 @@ def serving_of(fleet: Fleet, timed: int) -> ServingArrays:
     clocks["begins"], clocks["free"], clocks["first_done_s"] = -1, -1, np.inf
     clocks["arriving"] = fleet.streams or firsts
     clocks["scheduled"] = fleet.streams or count
-    talks = talks_of(fleet, requests)
-    events = 1 + len(stations) + len(wires.messages) + (int(clocks["arriving"][0]) if talks else 0)
+    turns = int(clocks["arriving"][0]) if fleet.workload.conversations else 0
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     decks, dealt = NO_DECKS
     if lengths is not None:
@@ -110,8 +110,9 @@ def serving_of(fleet: Fleet, timed: int) -> ServingArrays:
         texts=texts, streams=rows, stations=stations, slots=slots, limits=_limits(fleet),
         laws=laws.arrays(fleet.drafters.times), wires=wires,
         numbers=Numbers(sources.pool.array, at, to, drawn, decks, dealt),
-        heap=np.zeros(events, dtype=layout.AN_EVENT), clocks=clocks, sums=_sums(fleet, len(stations)),
-        cache=cache_of(fleet, requests, len(slots.running)), talks=talks, sources=sources, lengths=lengths,
+        heap=np.zeros(1 + len(stations) + len(wires.messages) + turns, dtype=layout.AN_EVENT), clocks=clocks,
+        sums=_sums(fleet, len(stations)), sharing=sharing_of(fleet, requests, len(slots.running)), sources=sources,
+        lengths=lengths,
     )  # fmt: skip
 
 

@@ -1,16 +1,16 @@
 """Prefix caches of serving targets: what their blocks hold, and the queue of free ones, as `fleet.policies.blocks`.
 
-A content is a number for the content before it and the source of its tokens; buckets find it by both. It dies with the
-last block that holds it, and its number is used again: what comes after it in a text is dead by then, since a text gives
-its blocks back last one first. Number 0 is none, and the first numbers are those of targets: beginnings of texts, and
-ends of queues. A step is planned when it begins, so no change is ever taken back.
+A content is a number for the content before it and the source of its tokens; buckets find it by both. It dies with
+the last block that holds it, and its number is used again: what comes after it in a text is dead by then, since texts
+give their blocks back last one first. Number 0 is none, and the first numbers are those of targets: beginnings of
+texts, and ends of queues. A step is planned when it begins, so no change is ever taken back.
 
 Of a cache without limit no content dies. Its queue has only blocks that no text can find.
 """
 
 from specfleet.sim.fast.compiled import compiled, compiled_loop
 from specfleet.sim.fast.events import Array, Record
-from specfleet.sim.fast.serving_state import Cache
+from specfleet.sim.fast.serving_state import Sharing
 
 SPREAD, GOLDEN = 6364136223846793005, -7046029254386353131  # a multiplier of Knuth's, and 2**64 over the golden ratio
 
@@ -68,9 +68,9 @@ def dequeue(blocks: Array, block: int) -> None:
 
 
 @compiled
-def new_block(cache: Cache, target: Record) -> int:
+def new_block(sharing: Sharing, target: Record) -> int:
     """Take the first free block: one that was never used, or the head of the queue, which loses its content."""
-    blocks, contents, state = cache.blocks, cache.contents, cache.states[0]
+    blocks, contents, state = sharing.blocks, sharing.contents, sharing.states[0]
     block = blocks[target.number].after
     if target.unused > 0 and (target.evicts or block == target.number):
         target.unused -= 1
@@ -89,17 +89,17 @@ def new_block(cache: Cache, target: Record) -> int:
             else:
                 content.newest = lost.older
             if content.oldest == 0:
-                unlink(contents, cache.buckets, state, lost.content)
+                unlink(contents, sharing.buckets, state, lost.content)
             lost.content = lost.older = lost.newer = 0
     blocks[block].users = 1
     return int(block)
 
 
 @compiled
-def hold(cache: Cache, block: int, before: int, source: int) -> int:
+def hold(sharing: Sharing, block: int, before: int, source: int) -> int:
     """Let a block that has become full be found by its content, which is returned."""
-    contents, state = cache.contents, cache.states[0]
-    content = content_of(contents, cache.buckets, before, source)
+    contents, state = sharing.contents, sharing.states[0]
+    content = content_of(contents, sharing.buckets, before, source)
     if content == 0:
         content = state.dead
         if content > 0:
@@ -108,74 +108,76 @@ def hold(cache: Cache, block: int, before: int, source: int) -> int:
             content, state.contents = state.contents, state.contents + 1
         made = contents[content]
         made.before, made.source, made.oldest, made.newest = before, source, block, 0
-        link(contents, cache.buckets, content)
-    held, newest = cache.blocks[block], contents[content].newest
+        link(contents, sharing.buckets, content)
+    held, newest = sharing.blocks[block], contents[content].newest
     held.content, held.older = content, newest
     if newest > 0:
-        cache.blocks[newest].newer = block
+        sharing.blocks[newest].newer = block
     contents[content].newest = block
     return int(content)
 
 
 @compiled
-def find(cache: Cache, target: Record, request: int, known: int, size: int) -> tuple[int, int]:
+def find(sharing: Sharing, target: Record, request: int, known: int) -> tuple[int, int]:
     """Find the blocks of a text's beginning, all but its last token at most, for the next row that is admitted.
 
     Return their number, and how many of them are free.
     """
-    table, found, free, content = cache.tables[cache.spares[cache.states[0].spares - 1]], 0, 0, target.number
-    part, end = cache.starts[request], cache.starts[request + 1]
+    size = sharing.size
+    table, found, free, content = sharing.tables[sharing.spares[sharing.states[0].spares - 1]], 0, 0, target.number
+    part, end = sharing.starts[request], sharing.starts[request + 1]
     while (found + 1) * size < known:
-        while part < end and cache.ends[part] < (found + 1) * size:
+        while part < end and sharing.ends[part] < (found + 1) * size:
             part += 1
-        source = cache.sources[part] if part < end else -2 - request
-        content = content_of(cache.contents, cache.buckets, content, source)
+        source = sharing.sources[part] if part < end else -2 - request
+        content = content_of(sharing.contents, sharing.buckets, content, source)
         if content == 0:
             break
-        table[found] = cache.contents[content].oldest
+        table[found] = sharing.contents[content].oldest
         found += 1
-    found = max(found - cache.again, 0)
+    found = max(found - sharing.again, 0)
     for place in range(found):
-        free += cache.blocks[table[place]].users == 0
+        free += sharing.blocks[table[place]].users == 0
     return found, free
 
 
 @compiled
-def begin_text(cache: Cache, target: Record, row: Record, found: int, size: int) -> None:
+def begin_text(sharing: Sharing, target: Record, row: Record, found: int) -> None:
     """Let a row that is admitted share the blocks that were found for it."""
-    state = cache.states[0]
+    state = sharing.states[0]
     state.spares -= 1
-    row.table, row.full, row.computed, row.blocks = cache.spares[state.spares], found, found * size, found
+    row.table, row.full, row.computed, row.blocks = sharing.spares[state.spares], found, found * sharing.size, found
     for place in range(found):
-        block = cache.tables[row.table, place]
-        shared = cache.blocks[block]
+        block = sharing.tables[row.table, place]
+        shared = sharing.blocks[block]
         if shared.users == 0 and target.evicts:
-            dequeue(cache.blocks, block)
+            dequeue(sharing.blocks, block)
         shared.users += 1
 
 
 @compiled
-def extend_text(cache: Cache, target: Record, row: Record, blocks: int, tokens: int, size: int) -> None:
+def extend_text(sharing: Sharing, target: Record, row: Record, blocks: int, tokens: int) -> None:
     """Let a row have so many blocks, and let the first tokens of its text be found, where they fill blocks."""
-    table = cache.tables[row.table]
+    table = sharing.tables[row.table]
     for place in range(row.blocks, blocks):
-        table[place] = new_block(cache, target)
+        table[place] = new_block(sharing, target)
+    size = sharing.size
     full = tokens // size
     if full > row.full:
-        part, end = cache.starts[row.request], cache.starts[row.request + 1]
-        content = cache.blocks[table[row.full - 1]].content if row.full > 0 else target.number
+        part, end = sharing.starts[row.request], sharing.starts[row.request + 1]
+        content = sharing.blocks[table[row.full - 1]].content if row.full > 0 else target.number
         for place in range(row.full, full):
-            while part < end and cache.ends[part] < (place + 1) * size:
+            while part < end and sharing.ends[part] < (place + 1) * size:
                 part += 1
-            source = cache.sources[part] if part < end else -2 - row.request
-            content = hold(cache, table[place], content, source)
+            source = sharing.sources[part] if part < end else -2 - row.request
+            content = hold(sharing, table[place], content, source)
         row.full = full
 
 
 @compiled
-def end_text(cache: Cache, target: Record, row: Record) -> int:
+def end_text(sharing: Sharing, target: Record, row: Record) -> int:
     """Take all blocks of a row, the last one first; return how many are free now, at the queue's end."""
-    table, blocks, free, state = cache.tables[row.table], cache.blocks, 0, cache.states[0]
+    table, blocks, free, state = sharing.tables[row.table], sharing.blocks, 0, sharing.states[0]
     for place in range(row.blocks - 1, -1, -1):
         block = table[place]
         left = blocks[block]
@@ -185,6 +187,6 @@ def end_text(cache: Cache, target: Record, row: Record) -> int:
             if target.evicts or left.content == 0 or left.older > 0:
                 left.before, left.after = blocks[target.number].before, target.number
                 blocks[left.before].after = blocks[target.number].before = block
-    cache.spares[state.spares] = row.table
+    sharing.spares[state.spares] = row.table
     state.spares += 1
     return free

@@ -54,7 +54,7 @@ def rows_of(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, f
         value = "simulated" if name == "origin" else Row._field_defaults[name]
         if isinstance(value, str):
             return Words(np.zeros(count, dtype=np.int32), [value])
-        if name == "identity" and serving.cache is not None:
+        if name == "identity" and serving.sharing is not None:
             lists: Column = identities_of(serving, columns()).to_numpy(zero_copy_only=False)
             return lists
         if isinstance(value, tuple):

@@ -3,7 +3,7 @@
 from specfleet.sim.fast.compiled import compiled, compiled_inline
 from specfleet.sim.fast.events import CHUNK, DECODE, NO_STEP, PREFILL, VERIFY, Array, Record
 from specfleet.sim.fast.serving_cache import begin_text, end_text, extend_text, find
-from specfleet.sim.fast.serving_state import DECODE_LATE, MIXED, WAIT, Cache, Limits, Slots
+from specfleet.sim.fast.serving_state import DECODE_LATE, MIXED, WAIT, Limits, Sharing, Slots
 
 
 @compiled
@@ -73,18 +73,18 @@ def drop_work(target: Record, slots: Slots, stream: int) -> None:
 
 
 @compiled
-def freed_blocks(target: Record, row: Record, cache: Cache | None) -> int:
+def freed_blocks(target: Record, row: Record, sharing: Sharing | None) -> int:
     """Take its KV blocks from a row; return how many are free now."""
-    return int(row.blocks) if cache is None else end_text(cache, target, row)
+    return int(row.blocks) if sharing is None else end_text(sharing, target, row)
 
 
 @compiled_inline
-def preempt(target: Record, streams: Array, slots: Slots, cache: Cache | None) -> None:
+def preempt(target: Record, streams: Array, slots: Slots, sharing: Sharing | None) -> None:
     """Take its KV cache from the row that was admitted last; it waits before all others."""
     target.running -= 1
     stream = slots.running[target.start + target.running]
     row = streams[stream]
-    target.free_blocks += freed_blocks(target, row, cache)
+    target.free_blocks += freed_blocks(target, row, sharing)
     drop_work(target, slots, stream)
     row.epoch += row.epoch > 0
     queue(target, streams, stream, True)
@@ -131,19 +131,19 @@ def prefills(target: Record, streams: Array, slots: Slots, limits: Limits) -> bo
 
 @compiled_inline
 def schedule(
-    target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, cache: Cache | None
+    target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, sharing: Sharing | None
 ) -> None:  # fmt: skip
     """Set the shares of the next step as `ContinuousBatching.schedule`, of the rows that `Rows.next_step` picks."""
     planned, preempted = False, False
     if limits.prefill_first:
-        planned, preempted = schedule_rows(target, texts, streams, slots, limits, clock, cache, True, False)
+        planned, preempted = schedule_rows(target, texts, streams, slots, limits, clock, sharing, True, False)
     if not planned:
-        schedule_rows(target, texts, streams, slots, limits, clock, cache, False, preempted)
+        schedule_rows(target, texts, streams, slots, limits, clock, sharing, False, preempted)
 
 
 @compiled_inline
-def schedule_rows(
-    target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, cache: Cache | None,
+def schedule_rows(  # noqa: C901 (calls with many arrays are slow)
+    target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, sharing: Sharing | None,
     prompts_alone: bool, preempted: bool,
 ) -> tuple[bool, bool]:  # fmt: skip
     """Set the shares of all rows, or of prompts, and return whether there are any, and whether a row was preempted."""
@@ -164,15 +164,15 @@ def schedule_rows(
         if tokens > 0:
             needed = -(-(row.computed + tokens + limits.lookahead) // size)
             while needed - row.blocks > target.free_blocks and place < target.running:
-                preempt(target, streams, slots, cache)
+                preempt(target, streams, slots, sharing)
                 preempted = True
             if place == target.running:  # the row itself was preempted
                 break
             more = max(needed - row.blocks, 0)
-            if cache is not None:
+            if sharing is not None:
                 known = min(row.computed + tokens, row.committed)
-                if more > 0 or known // size > row.full:
-                    extend_text(cache, target, row, needed, known, size)
+                if more > 0 or known // sharing.size > row.full:
+                    extend_text(sharing, target, row, needed, known)
             row.blocks += more
             target.free_blocks -= more
             row.share_drafts = max(tokens - pending, 0)
@@ -181,18 +181,18 @@ def schedule_rows(
     while left > limits.slots and not preempted and admits(target, limits) and not (waits and only == VERIFY):
         known = streams[target.first].committed if target.first >= 0 else texts[target.head].prompt
         hits, unused = 0, 0  # blocks that are found, and those of them that no other row uses
-        if cache is not None:
+        if sharing is not None:
             request = streams[target.first].request if target.first >= 0 else target.head
-            hits, unused = find(cache, target, request, known, size)
+            hits, unused = find(sharing, target, request, known)
         computed = hits * size
         tokens = min(known - computed, left - limits.slots)
         needed = -(-(computed + tokens + limits.lookahead) // size)
         if max(needed, -(-known // size)) - hits + unused > target.free_blocks:
             break
         row = admit(target, texts, streams, slots, clock, limits.targets)
-        if cache is not None:
-            begin_text(cache, target, row, hits, size)
-            extend_text(cache, target, row, needed, computed + tokens, size)
+        if sharing is not None:
+            begin_text(sharing, target, row, hits)
+            extend_text(sharing, target, row, needed, computed + tokens)
         row.share, row.share_drafts, row.blocks = tokens, 0, needed
         target.free_blocks -= needed - hits + unused
         left -= tokens + limits.slots

@@ -74,13 +74,16 @@ class Slots(NamedTuple):
     times: Array
 
 
-class Cache(NamedTuple):
-    """Prefix caches of all targets (`serving_cache.py`), and the identities of texts.
+class Sharing(NamedTuple):
+    """Prefix caches of all targets (`serving_cache.py`), the identities of texts, and conversations.
 
+    - `size`: tokens of a block; of caches in which nothing is found, more than a text has.
     - `blocks`, `contents`: by number; `buckets`: the first content of each; `states`: one record.
     - `tables`: blocks of running rows; `spares`: those tables that no row has.
     - `starts`, `sources`, `ends`: as `Identities`. `again`: found blocks that are computed again;
       `most`: blocks of all targets.
+    - `thinks_s`: of a later turn, the time before it, else -1. Of conversations with arrivals, `tags`: the stream of
+      each request, and `firsts`: the first turns.
     """
 
     blocks: Array
@@ -92,17 +95,12 @@ class Cache(NamedTuple):
     starts: Array
     sources: Array
     ends: Array
-    again: int
-    most: int
-
-
-class Talks(NamedTuple):
-    """Conversations: the time before each request if it is a later turn, else -1; those of all requests with arrivals,
-    and their first turns."""
-
     thinks_s: Array
     tags: Array
     firsts: Array
+    size: int
+    again: int
+    most: int
 
 
 class StepLog(NamedTuple):

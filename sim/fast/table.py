@@ -10,12 +10,12 @@ from specfleet.fleet.records.columns import Integers, Words, array_of
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.sim.fast.cache_arrays import identity_lists
 from specfleet.sim.fast.compiled import CODE, ready
 from specfleet.sim.fast.events import JOIN, Array
 from specfleet.sim.fast.logged import REALS, WHOLES, expand, spell
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
+from specfleet.sim.fast.sharing_arrays import identity_lists
 
 EVENTS = ["join", "draft-request", "draft", "leave", "start", "done"]  # by their numbers in `events.py`
 KINDS = ["", "prefill", "draft", "verify", "decode", "chunk", "draft_prefill"]
@@ -40,7 +40,7 @@ def columns_of(serving: ServingArrays, log: StepLog, blocks: Array, further: boo
     room = (-(-rows // 8) | 1) * 8  # an odd number of cache lines: columns do not displace each other
     names = [columns if further else columns[:-2] for columns in (REALS, WHOLES)]
     reals, wholes = np.empty((len(names[0]), room)), np.empty((len(names[1]), room), dtype=np.int64)
-    tags = NO_TAGS if serving.talks is None else serving.talks.tags
+    tags = NO_TAGS if serving.sharing is None else serving.sharing.tags
     arguments = CODE, serving.texts, serving.limits.streams, tags, log.parts, blocks, reals, wholes
     ready(expand, *arguments)(*arguments)
     return {name: column[:rows] for name, column in zip(chain(*names), chain(reals, wholes), strict=True)}
@@ -48,8 +48,8 @@ def columns_of(serving: ServingArrays, log: StepLog, blocks: Array, further: boo
 
 def identities_of(serving: ServingArrays, written: dict[str, Array]) -> pa.Array:
     """Return the identities of the requests that join in rows of a log, as an Arrow column."""
-    assert serving.cache is not None
-    bounds, values = identity_lists(serving.cache, np.where(written["event"] == JOIN, written["request"], -1))
+    assert serving.sharing is not None
+    bounds, values = identity_lists(serving.sharing, np.where(written["event"] == JOIN, written["request"], -1))
     return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), pa.array(values))
 
 
@@ -64,7 +64,7 @@ class EventTable:
         """Return the rows of a log, without copies of its columns."""
         written, columns = columns_of(serving, log, log.blocks), []
         for field in SCHEMA:
-            if field.name == "identity" and serving.cache is not None:
+            if field.name == "identity" and serving.sharing is not None:
                 columns.append(identities_of(serving, written))
             elif field.name not in written:
                 columns.append(self._constant(field, len(written["time_s"])))
