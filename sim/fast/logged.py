@@ -12,14 +12,12 @@ FURTHER = ("begun_s", "gap_s", "round", "left")  # behind those of the event tab
 
 
 @compiled_loop
-def expand(
-    _code: Array, texts: Array, streams: int, tags: Array, parts: Array, blocks: Array, reals: Array, wholes: Array
-) -> None:  # fmt: skip
+def expand(_code: Array, texts: Array, streams: int, parts: Array, blocks: Array, reals: Array, wholes: Array) -> None:
     """Write the rows of some blocks of a log, shapes (REALS, rows) and (WHOLES, rows), or without the last two of each.
 
-    - `streams`: of a closed loop. `tags`: the stream of each request of conversations with arrivals.
+    - `streams`: of a closed loop.
     """
-    row, further, talks = 0, len(reals) == len(REALS), len(tags) > 0
+    row, further = 0, len(reals) == len(REALS)
     for number in range(len(blocks)):
         block = blocks[number]
         event = block.event
@@ -34,7 +32,7 @@ def expand(
             wholes[2, row] = part.kind
             wholes[3, row] = block.seq + within
             wholes[4, row] = block.step
-            wholes[5, row] = request % streams if streams > 0 else tags[request] if talks else request
+            wholes[5, row] = request % streams if streams > 0 else request
             wholes[6, row] = request
             wholes[7, row] = part.epoch
             wholes[8, row] = part.base

@@ -8,7 +8,9 @@
 4. A station has at most one pending event, the end of a step or of the delay before it; a leave may withdraw the start,
    and the end of that delay changes nothing. These and the arrivals of messages are in a heap, the arrivals of requests
    in a ring by time. Of several events at one time, that which was scheduled first goes first, as in SimPy.
-5. Before a step's ratios are drawn, and before an event that sends messages, the loop checks the blocks of random
+5. With `sharing`, a prompt's beginning may be in a prefix cache, and the next turn of a conversation comes some time
+   after the last answer. Without it, numba leaves all of this out.
+6. Before a step's ratios are drawn, and before an event that sends messages, the loop checks the blocks of random
    numbers. If one lacks numbers, the loop returns and continues at the next call.
 
 `serving_rows.py` has the rows of targets, `serving_ends.py` ends of their steps, `serving_drafters.py` the drafters
@@ -266,16 +268,18 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
         need, subject = missing(event, here, streams, stations, slots, limits, wires, numbers)
         if need != OVER:
             return need, subject
-        if event in (JOINS, COMES):
-            if sharing is not None and len(sharing.tags) > 0 and clock.frees == 0:
-                return PLACES, 1
-            if event == COMES:
-                clock.now_s = heap[0].time_s
-                pop(heap, clock)
+        if sharing is not None and len(sharing.tags) > 0 and event in (JOINS, COMES) and clock.frees == 0:
+            return PLACES, 1
+        if event == JOINS:
+            clock.arriving -= 1
+            if limits.streams > 0:
+                clock.now_s, clock.oldest = streams[here].arrives_s, (clock.oldest + 1) % len(streams)
             else:
-                clock.arriving -= 1
-                clock.now_s = streams[here].arrives_s if limits.streams > 0 else texts[here].opens_s
-                clock.oldest = (clock.oldest + 1) % len(streams) if limits.streams > 0 else clock.oldest + 1
+                clock.now_s, clock.oldest = texts[here].opens_s, clock.oldest + 1
+        else:
+            clock.now_s, order = heap[0].time_s, heap[0].order
+            pop(heap, clock)
+        if event in (JOINS, COMES):
             if limits.streams > 0:
                 row = streams[here]
                 number, stream, here = row.request, here, row.target
@@ -295,9 +299,6 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                 log_part(log, clock, stream, number, 0, NO_STEP, 0, texts[number].prompt)
                 log_block(log, clock, station, here, JOIN, clock.parts - 1, 1, 0)
             sums.totals[row_at(sums.totals, sums.states[0], clock.now_s), JOINED] += 1
-        else:
-            clock.now_s, order = heap[0].time_s, heap[0].order
-            pop(heap, clock)
         if event == ARRIVES:
             here, message = wires.ways[here].station, receive(wires, here)
             station = stations[here]

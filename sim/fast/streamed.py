@@ -17,7 +17,8 @@ def streamed_findings(fleet: Fleet, serving: ServingArrays, beginning: Table) ->
     """Return the findings of a finished simulation; `beginning`: its first rows."""
     totals = serving.sums.totals[: serving.sums.states[0]["row"] + 1]
     time_s, first_done_s = totals[:, of.TIME_S], float(serving.clocks["first_done_s"][0])
-    drafted, opened = fleet.drafters.count > 0, len(np.unique(serving.tags(np.arange(len(serving.texts)))))
+    drafted, sharing = fleet.drafters.count > 0, serving.sharing
+    opened = len(serving.texts if sharing is None else sharing.firsts)
 
     def series(values: int, counts: int, kind: int | None = None) -> Series:
         if kind is None:

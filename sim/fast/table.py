@@ -20,8 +20,6 @@ from specfleet.sim.fast.sharing_arrays import identity_lists
 EVENTS = ["join", "draft-request", "draft", "leave", "start", "done"]  # by their numbers in `events.py`
 KINDS = ["", "prefill", "draft", "verify", "decode", "chunk", "draft_prefill"]
 
-NO_TAGS = np.zeros(0, dtype=np.int64)
-
 
 def station_names(fleet: Fleet) -> list[str]:
     """Return the station names of a fleet in the order of the loop."""
@@ -40,10 +38,10 @@ def columns_of(serving: ServingArrays, log: StepLog, blocks: Array, further: boo
     room = (-(-rows // 8) | 1) * 8  # an odd number of cache lines: columns do not displace each other
     names = [columns if further else columns[:-2] for columns in (REALS, WHOLES)]
     reals, wholes = np.empty((len(names[0]), room)), np.empty((len(names[1]), room), dtype=np.int64)
-    tags = NO_TAGS if serving.sharing is None else serving.sharing.tags
-    arguments = CODE, serving.texts, serving.limits.streams, tags, log.parts, blocks, reals, wholes
+    arguments = CODE, serving.texts, serving.limits.streams, log.parts, blocks, reals, wholes
     ready(expand, *arguments)(*arguments)
-    return {name: column[:rows] for name, column in zip(chain(*names), chain(reals, wholes), strict=True)}
+    written = {name: column[:rows] for name, column in zip(chain(*names), chain(reals, wholes), strict=True)}
+    return written | {"tag": serving.tags(written["request"])} if serving.sharing is not None else written
 
 
 def identities_of(serving: ServingArrays, written: dict[str, Array]) -> pa.Array:
