@@ -73,6 +73,9 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
     ("round_there", SMALL),
     ("behind_there", SMALL),  # next stream in the queue, -1 for none
     ("waits_there", TRUTH),
+    ("begun", TRUTH),  # whether its request has been in a step
+    ("table", SMALL),  # of its blocks in a prefix cache
+    ("full", SMALL),  # of these, those with a content
     ("cold", TRUTH),  # whether its drafter needs a prefill
     ("catches_up", TRUTH),  # whether its last draft was accepted
     ("joined_s", REAL),
@@ -89,6 +92,9 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
 
 A_SERVER = np.dtype([  # targets, then drafters, hot fields first
     ("free_blocks", WHOLE),
+    ("unused", WHOLE),  # blocks of a prefix cache that were never used; its number among targets
+    ("number", SMALL),
+    ("evicts", TRUTH),  # whether the cache has a limit
     ("start", SMALL),  # of its places in `Slots`
     ("running", SMALL),  # rows; sessions in a drafter's group
     ("works", SMALL),  # rows with work
@@ -134,6 +140,31 @@ A_SERVER = np.dtype([  # targets, then drafters, hot fields first
     ("ended_s", REAL),  # end of the last step
     ("idle_gap_s", REAL),  # idle time before the running step
 ], align=True)  # fmt: skip
+
+A_CACHED = np.dtype([  # a block of a prefix cache
+    ("users", SMALL),
+    ("content", SMALL),
+    ("before", SMALL),  # neighbours in the queue of free blocks
+    ("after", SMALL),
+    ("older", SMALL),  # neighbours among those with this content
+    ("newer", SMALL),
+])  # fmt: skip
+
+A_CONTENT = np.dtype([
+    ("source", WHOLE),  # of its tokens
+    ("before", SMALL),  # the content before it
+    ("oldest", SMALL),  # of the blocks that hold it, and the newest
+    ("newest", SMALL),
+    ("next", SMALL),  # in its bucket, or among dead ones
+], align=True)  # fmt: skip
+
+A_CACHE_STATE = np.dtype([
+    ("blocks", WHOLE),  # blocks that were ever used, and the number from which on there may be too few
+    ("enough", WHOLE),
+    ("contents", WHOLE),  # contents that ever were, and the newest dead one
+    ("dead", WHOLE),
+    ("spares", WHOLE),  # tables that no row has
+])  # fmt: skip
 
 A_LAW = np.dtype([  # a StepTime
     *((name, REAL) for name in (

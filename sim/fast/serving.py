@@ -8,7 +8,9 @@
 4. A station has at most one pending event, the end of a step or of the delay before it; a leave may withdraw the start,
    and the end of that delay changes nothing. These and the arrivals of messages are in a heap, the arrivals of requests
    in a ring by time. Of several events at one time, that which was scheduled first goes first, as in SimPy.
-5. Before a step's ratios are drawn, and before an event that sends messages, the loop checks the blocks of random
+5. With `sharing`, a prompt's beginning may be in a prefix cache, and the next turn of a conversation comes some time
+   after the last answer. Without it, numba leaves all of this out.
+6. Before a step's ratios are drawn, and before an event that sends messages, the loop checks the blocks of random
    numbers. If one lacks numbers, the loop returns and continues at the next call.
 
 `serving_rows.py` has the rows of targets, `serving_ends.py` ends of their steps, `serving_drafters.py` the drafters
@@ -19,7 +21,9 @@ elsewhere, `serving_times.py` step times.
 from specfleet.sim.fast.compiled import compiled, compiled_inline, compiled_loop
 from specfleet.sim.fast.events import (
     ARRIVES,
+    BLOCKS,
     CHUNK,
+    COMES,
     DONE,
     DRAFT,
     DRAFT_PREFILL,
@@ -51,10 +55,19 @@ from specfleet.sim.fast.events import (
 )
 from specfleet.sim.fast.serving_drafters import end_group, plan_group, receive_draft, receive_leave, receive_request
 from specfleet.sim.fast.serving_ends import end_draft_step, end_target_step
-from specfleet.sim.fast.serving_rows import admits, open_row, plan_draft, plan_target_step, prefills, queue, schedule
-from specfleet.sim.fast.serving_state import DECODE_LATE, WAIT, Laws, Limits, Slots, StepLog
+from specfleet.sim.fast.serving_rows import (
+    admits,
+    new_row,
+    open_row,
+    plan_draft,
+    plan_target_step,
+    prefills,
+    queue,
+    schedule,
+)
+from specfleet.sim.fast.serving_state import DECODE_LATE, WAIT, Laws, Limits, Sharing, Slots, StepLog
 from specfleet.sim.fast.serving_times import draft_s, draft_step_s, group_step_s, target_step_s
-from specfleet.sim.fast.sums import DRAFTS, JOINED, OTHERS, PROMPTS, Sums, add_step, row_at
+from specfleet.sim.fast.sums import DRAFTS, JOINED, OTHERS, PROMPTS, Sums, add_prompt, add_step, row_at
 
 NOTHING = -1  # in place of an event
 
@@ -101,7 +114,7 @@ def log_block(
 
 @compiled_inline
 def next_event(
-    texts: Array, streams: Array, slots: Slots, limits: Limits, heap: Array, clock: Record
+    texts: Array, streams: Array, slots: Slots, limits: Limits, heap: Array, clock: Record, sharing: Sharing | None
 ) -> tuple[int, int]:
     """Return the next event and its subject: a stream or an arrival, a station, or a direction of a link."""
     if clock.arriving > 0:
@@ -110,6 +123,8 @@ def next_event(
             subject = slots.arrivals[subject]
             arrives_s, order = streams[subject].arrives_s, streams[subject].order
         else:  # they were scheduled before all else
+            if sharing is not None and len(sharing.tags) > 0:
+                subject = sharing.firsts[subject]
             arrives_s, order = texts[subject].opens_s, subject
         is_first = arrives_s < other.time_s or (arrives_s == other.time_s and order < other.order)
         if clock.events == 0 or is_first:
@@ -167,7 +182,8 @@ def missing(  # noqa: PLR0911 (one for each reason)
 @compiled_loop
 def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from top to bottom)
     _code: Array, texts: Array, streams: Array, stations: Array, slots: Slots, limits: Limits, laws: Laws,
-    wires: Wires, numbers: Numbers, heap: Array, clocks: Array, sums: Sums, log: StepLog,
+    wires: Wires, numbers: Numbers, heap: Array, clocks: Array, sums: Sums, sharing: Sharing | None,
+    log: StepLog,
 ) -> tuple[int, int]:  # fmt: skip
     """Run until the end, or until room in the log or random numbers are missing. Return the reason and its subject."""
     clock = clocks[0]
@@ -204,7 +220,10 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                     if places > clock.frees:
                         station.is_planned = False
                         return PLACES, places
-                    schedule(station, texts, streams, slots, limits, clock)
+                    if sharing is not None and sharing.states[0].blocks > sharing.states[0].enough:
+                        station.is_planned = False
+                        return BLOCKS, 0
+                    schedule(station, texts, streams, slots, limits, clock, sharing)
                     plan_target_step(station, streams, slots, limits)
                     station.mean_s = target_step_s(laws, station, slots)
             if lacks(numbers, station.source, 1):
@@ -234,29 +253,44 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                     part.round = row.round_there
                 else:
                     base = row.computed if kind in (PREFILL, CHUNK) else row.committed
+                    if sharing is not None and kind in (PREFILL, CHUNK) and not row.begun:
+                        row.begun = True
+                        add_prompt(sums, clock.now_s, texts[row.request].prompt, base)
                     log_part(log, clock, stream, row.request, row.epoch, kind, base, slots.tokens[place])
             if clock.logs == 1:
                 log_block(log, clock, station, here, START, station.logged, station.members, 0)
             push(heap, clock, clock.now_s + station.duration_s, STEP_ENDS, here)
             continue
 
-        event, here = next_event(texts, streams, slots, limits, heap, clock)
+        event, here = next_event(texts, streams, slots, limits, heap, clock, sharing)
         if event == NOTHING:
             return OVER, 0
         need, subject = missing(event, here, streams, stations, slots, limits, wires, numbers)
         if need != OVER:
             return need, subject
+        if sharing is not None and len(sharing.tags) > 0 and event in (JOINS, COMES) and clock.frees == 0:
+            return PLACES, 1
         if event == JOINS:
             clock.arriving -= 1
             if limits.streams > 0:
+                clock.now_s, clock.oldest = streams[here].arrives_s, (clock.oldest + 1) % len(streams)
+            else:
+                clock.now_s, clock.oldest = texts[here].opens_s, clock.oldest + 1
+        else:
+            clock.now_s, order = heap[0].time_s, heap[0].order
+            pop(heap, clock)
+        if event in (JOINS, COMES):
+            if limits.streams > 0:
                 row = streams[here]
-                clock.oldest = (clock.oldest + 1) % len(streams)
-                clock.now_s, number, stream, here = row.arrives_s, row.request, here, row.target
+                number, stream, here = row.request, here, row.target
                 open_row(row, number, texts, clock.now_s)
                 queue(stations[here], streams, stream, False)
+            elif sharing is not None and len(sharing.tags) > 0:
+                number, stream = here, new_row(texts, streams, slots, clock, here, sharing.tags[here], clock.now_s)
+                here = streams[stream].target
+                queue(stations[here], streams, stream, False)
             else:
-                clock.oldest, number, stream, here = here + 1, here, -1, here % limits.targets
-                clock.now_s = texts[number].opens_s
+                number, stream, here = here, -1, here % limits.targets
                 texts[number].place = stations[here].works_made
                 stations[here].works_made += 1
                 stations[here].fresh += 1
@@ -265,9 +299,6 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                 log_part(log, clock, stream, number, 0, NO_STEP, 0, texts[number].prompt)
                 log_block(log, clock, station, here, JOIN, clock.parts - 1, 1, 0)
             sums.totals[row_at(sums.totals, sums.states[0], clock.now_s), JOINED] += 1
-        else:
-            clock.now_s, order = heap[0].time_s, heap[0].order
-            pop(heap, clock)
         if event == ARRIVES:
             here, message = wires.ways[here].station, receive(wires, here)
             station = stations[here]
@@ -297,9 +328,9 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
             if station.is_drafter:
                 end_group(streams, station, wires, numbers, heap, clock, log, sums)
             elif station.step in (DRAFTING, DRAFT_PREFILL):
-                end_draft_step(texts, streams, station, slots, limits, clock, log, sums)
+                end_draft_step(texts, streams, station, slots, limits, heap, clock, log, sums, sharing)
             else:
-                end_target_step(texts, streams, station, slots, limits, wires, numbers, heap, clock, log, sums)
+                end_target_step(texts, streams, station, slots, limits, wires, numbers, heap, clock, log, sums, sharing)
         if not is_ready(station, streams, slots, limits):
             station.queued, station.delayed, station.pause = False, False, -1
         elif station.pause < 0:

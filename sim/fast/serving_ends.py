@@ -3,6 +3,7 @@
 from specfleet.sim.fast.compiled import compiled, compiled_inline
 from specfleet.sim.fast.events import (
     CHUNK,
+    COMES,
     DECODE,
     DRAFT_PREFILL,
     DRAFTING,
@@ -12,19 +13,26 @@ from specfleet.sim.fast.events import (
     Numbers,
     Record,
     Wires,
+    push,
 )
 from specfleet.sim.fast.serving_drafters import decode_late, request_draft, send_leave
-from specfleet.sim.fast.serving_rows import add_work, drop_work, free_row
-from specfleet.sim.fast.serving_state import Limits, Slots, StepLog
+from specfleet.sim.fast.serving_rows import add_work, drop_work, free_row, freed_blocks
+from specfleet.sim.fast.serving_state import Limits, Sharing, Slots, StepLog
 from specfleet.sim.fast.sums import CLOSED, Sums, add_commit, add_request, add_round, add_verified, row_at
 
 
 @compiled_inline
-def next_request(texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, stream: int) -> None:
+def next_request(
+    texts: Array, streams: Array, slots: Slots, limits: Limits, heap: Array, clock: Record, sharing: Sharing | None,
+    stream: int,
+) -> None:  # fmt: skip
     """Schedule the arrival of the next request of a stream, if any is left."""
     row = streams[stream]
     if row.request + limits.streams < len(texts):
         row.request += limits.streams
+        if sharing is not None and sharing.thinks_s[row.request] >= 0:
+            push(heap, clock, clock.now_s + (limits.after_s + sharing.thinks_s[row.request]), COMES, stream)
+            return
         row.arrives_s = clock.now_s + limits.after_s
         row.order = clock.scheduled
         clock.scheduled += 1
@@ -48,7 +56,8 @@ def drop_finished(target: Record, streams: Array, slots: Slots) -> None:
 
 @compiled_inline
 def send_results(
-    texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, clock: Record, sums: Sums
+    texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, heap: Array, clock: Record, sums: Sums,
+    sharing: Sharing | None,
 ) -> None:  # fmt: skip
     """Let the results of complete requests leave, and their streams send the next ones."""
     for place in range(target.start, target.start + target.ended):
@@ -60,14 +69,20 @@ def send_results(
         times.joined_s, times.first_s, times.last_s = row.joined_s, row.first_s, clock.now_s
         add_request(sums, row, texts[row.request], clock.now_s, limits.streams)
         if limits.streams > 0:
-            next_request(texts, streams, slots, limits, clock, stream)
-        elif row.drafter < 0 or row.epoch == 1:  # else its leave frees it
+            next_request(texts, streams, slots, limits, heap, clock, sharing, stream)
+            continue
+        turn = row.request + 1
+        if sharing is not None and turn < len(texts) and sharing.thinks_s[turn] >= 0:
+            push(heap, clock, clock.now_s + (limits.after_s + sharing.thinks_s[turn]), COMES, turn)
+        if row.drafter < 0 or row.epoch == 1:  # else its leave frees it
             free_row(streams, clock, stream)
     target.ended = 0
 
 
 @compiled_inline
-def commit(row: Record, request: Record, target: Record, accepted: int, clock: Record, sums: Sums) -> bool:
+def commit(
+    row: Record, request: Record, target: Record, accepted: int, clock: Record, sums: Sums, sharing: Sharing | None
+) -> bool:  # fmt: skip
     """Commit the tokens of a row, and begin its next epoch; return whether its request is complete."""
     if row.epoch == 0:
         row.first_s = clock.now_s
@@ -78,7 +93,7 @@ def commit(row: Record, request: Record, target: Record, accepted: int, clock: R
     row.drafts, row.passed, row.work = 0, 0, NO_STEP
     if row.committed < request.goal:
         return False
-    target.free_blocks += row.blocks
+    target.free_blocks += freed_blocks(target, row, sharing)
     row.blocks = -1
     sums.totals[row_at(sums.totals, sums.states[0], clock.now_s), CLOSED] += 1
     return True
@@ -87,7 +102,7 @@ def commit(row: Record, request: Record, target: Record, accepted: int, clock: R
 @compiled_inline
 def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for each row, are slow)
     texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, wires: Wires, numbers: Numbers,
-    heap: Array, clock: Record, log: StepLog, sums: Sums,
+    heap: Array, clock: Record, log: StepLog, sums: Sums, sharing: Sharing | None,
 ) -> None:  # fmt: skip
     """Commit the outcomes of a step; request the next drafts, or plan the draft that follows."""
     start, drafting, kept, closes = target.start, False, 0, False
@@ -110,7 +125,7 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
         elif kind != CHUNK:
             if kind == DECODE and row.work == VERIFY:  # the draft came too late
                 drop_work(target, slots, stream)
-            finished = commit(row, request, target, accepted, clock, sums)
+            finished = commit(row, request, target, accepted, clock, sums, sharing)
             if finished:
                 closes = True
                 if row.drafter >= 0 and row.epoch > 1:
@@ -118,7 +133,7 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
                 slots.ended[start + target.ended] = stream
                 target.ended += 1
                 if not limits.drafts:
-                    send_results(texts, streams, target, slots, limits, clock, sums)
+                    send_results(texts, streams, target, slots, limits, heap, clock, sums, sharing)
             elif limits.drafts:
                 row.granted = drafting = True
             elif row.drafter >= 0:
@@ -132,15 +147,15 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
     if limits.drafts and kept:
         target.follows = DRAFTING if drafting else DRAFT_PREFILL
     else:
-        send_results(texts, streams, target, slots, limits, clock, sums)
+        send_results(texts, streams, target, slots, limits, heap, clock, sums, sharing)
     if closes:
         drop_finished(target, streams, slots)
 
 
 @compiled_inline
 def end_draft_step(
-    texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, clock: Record, log: StepLog,
-    sums: Sums,
+    texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, heap: Array, clock: Record,
+    log: StepLog, sums: Sums, sharing: Sharing | None,
 ) -> None:  # fmt: skip
     """Let drafts wait for their verification, and the results of the step before leave."""
     for place in range(target.start, target.start + target.members):
@@ -156,4 +171,4 @@ def end_draft_step(
                 row.first_s = clock.now_s
             row.granted, row.drafts = False, tokens
             add_work(target, streams, slots, stream, VERIFY)
-    send_results(texts, streams, target, slots, limits, clock, sums)
+    send_results(texts, streams, target, slots, limits, heap, clock, sums, sharing)

@@ -14,7 +14,7 @@ from specfleet.sim.fast.events import DONE, DRAFT, DRAFTING, REQUEST, START, Arr
 from specfleet.sim.fast.logged import FURTHER, REALS, WHOLES
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
-from specfleet.sim.fast.table import KINDS, columns_of, names_of, station_names, words_of
+from specfleet.sim.fast.table import KINDS, columns_of, identities_of, names_of, station_names, words_of
 
 
 def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findings:
@@ -54,6 +54,9 @@ def rows_of(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, f
         value = "simulated" if name == "origin" else Row._field_defaults[name]
         if isinstance(value, str):
             return Words(np.zeros(count, dtype=np.int32), [value])
+        if name == "identity" and serving.sharing is not None:
+            lists: Column = identities_of(serving, columns()).to_numpy(zero_copy_only=False)
+            return lists
         if isinstance(value, tuple):
             return np.fromiter(repeat((), count), dtype=object)
         return np.full(count, value)

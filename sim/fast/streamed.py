@@ -17,7 +17,8 @@ def streamed_findings(fleet: Fleet, serving: ServingArrays, beginning: Table) ->
     """Return the findings of a finished simulation; `beginning`: its first rows."""
     totals = serving.sums.totals[: serving.sums.states[0]["row"] + 1]
     time_s, first_done_s = totals[:, of.TIME_S], float(serving.clocks["first_done_s"][0])
-    drafted, opened = fleet.drafters.count > 0, int(totals[:, of.JOINED].sum())
+    drafted, sharing = fleet.drafters.count > 0, serving.sharing
+    opened = len(serving.texts if sharing is None else sharing.firsts)
 
     def series(values: int, counts: int, kind: int | None = None) -> Series:
         if kind is None:
@@ -54,6 +55,7 @@ def streamed_findings(fleet: Fleet, serving: ServingArrays, beginning: Table) ->
         rows=beginning,
         steps=_steps(totals),
         inside=Table.of(time_s=time_s, change=totals[:, of.JOINED] - totals[:, of.CLOSED]),
+        prompts=Table.of(time_s=time_s, hits=series(of.HITS, of.BEGUN), tokens=series(of.ASKED, of.BEGUN)),
         streams=opened,
     )
 

@@ -18,7 +18,6 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import Request, streams_of
 from specfleet.fleet.stations.build import stations
 from specfleet.fleet.stations.verifier import VerifierStation
-from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.run import simulate
 
 BLOCK = 16
@@ -198,12 +197,6 @@ def test_a_wrong_trace_is_one_clear_line(
     with pytest.raises(InputError, match=message) as error:
         simulate(scenario)
     assert "\n" not in str(error.value)
-
-
-def test_the_compiled_loop_leaves_the_cache_to_simpy() -> None:
-    assert unsupported_in(resolve(serving())) == "verifiers.prefix_cache = true"
-    assert unsupported_in(resolve(serving(False, LOADS["talks"]))).startswith("workload.conversations")
-    assert simulate(serving(), path="auto").header.path == "simpy"
 
 
 @pytest.mark.parametrize("first", [False, True])

@@ -35,6 +35,7 @@ class Findings(msgspec.Struct, frozen=True):
     - `rows`: the run's rows.
     - `steps`, `inside`: finished steps of targets that draft themselves, by kind, and changes of the number of requests
       in the system; None if they follow from `rows`.
+    - `prompts`: as they begin, with the tokens that a prefix cache has; None if they follow from `rows`.
     - `streams`: that have opened; 0 if they are in `rows`.
 
     Of a long simulation without records, rows of tables are stretches of time, columns `Series`, and `rows` only its
@@ -53,6 +54,7 @@ class Findings(msgspec.Struct, frozen=True):
     devices: tuple[DeviceCurve, ...] = ()
     steps: Table | None = None
     inside: Table | None = None
+    prompts: Table | None = None
     streams: int = 0
 
 

@@ -84,7 +84,9 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     if not _asks(fleet):
         metrics |= _batching(window, findings.steps or _steps_of(rows), commits)
     if fleet.verifiers.prefix_cache:
-        metrics["prefix_hit_share"] = _prefix_hit_share(window, rows)
+        prompts = _prompts(rows) if findings.prompts is None else findings.prompts
+        hits, asked = (window.sums(prompts.time_s, values) for values in (prompts.hits, prompts.tokens))
+        metrics["prefix_hit_share"] = window.ratio(hits, asked, "share of tokens")
     if fleet.verifiers.prefill:
         metrics["kv_transfer_s"] = _kv_transfer_s(window, rows, commits)
     if fleet.verifiers.patience.patience_s:
@@ -297,13 +299,13 @@ def _carried(window: Window, commits: Table, done: Table, good: bool) -> Floats:
     return window.sums(commits.time_s, commits.committed * shares[of])
 
 
-def _prefix_hit_share(window: Window, rows: Table) -> Metric:
-    """The part of prompts that their first steps do not compute: those that begin after the cached tokens."""
+def _prompts(rows: Table) -> Table:
+    """Return the prompts as their first steps begin, which do not compute the cached tokens."""
     begun = rows.where(rows.event.among("start") & rows.kind.among("prefill", "chunk") & ~at_drafter(rows))
     first = begun.where(np.sort(requests_of(begun).first))
     joins = rows.where(rows.event.among("join"))
-    prompts = at(joins.tokens, find((first.tag, first.request), (joins.tag, joins.request)))
-    return window.ratio(window.sums(first.time_s, first.base), window.sums(first.time_s, prompts), "share of tokens")
+    tokens = at(joins.tokens, find((first.tag, first.request), (joins.tag, joins.request)))
+    return Table.of(time_s=first.time_s, hits=first.base, tokens=tokens)
 
 
 def _kv_transfer_s(window: Window, rows: Table, commits: Table) -> Metric:
