@@ -69,7 +69,10 @@ def dequeue(blocks: Array, block: int) -> None:
 
 @compiled
 def new_block(sharing: Sharing, target: Record) -> int:
-    """Take the first free block: one that was never used, or the head of the queue, which loses its content."""
+    """Take the first free block: one that was never used, or the head of the queue, which loses its content.
+
+    Those without a content are alike.
+    """
     blocks, contents, state = sharing.blocks, sharing.contents, sharing.states[0]
     block = blocks[target.number].after
     if target.unused > 0 and (target.evicts or block == target.number):
@@ -176,7 +179,9 @@ def extend_text(sharing: Sharing, target: Record, row: Record, blocks: int, toke
 
 @compiled
 def end_text(sharing: Sharing, target: Record, row: Record) -> int:
-    """Take all blocks of a row, the last one first; return how many are free now, at the queue's end."""
+    """Take all blocks of a row, the last one first; return how many are free now: at the queue's end, or, without a
+    content, at its head.
+    """
     table, blocks, free, state = sharing.tables[row.table], sharing.blocks, 0, sharing.states[0]
     for place in range(row.blocks - 1, -1, -1):
         block = table[place]
@@ -186,7 +191,9 @@ def end_text(sharing: Sharing, target: Record, row: Record) -> int:
             free += 1
             if target.evicts or left.content == 0 or left.older > 0:
                 left.before, left.after = blocks[target.number].before, target.number
-                blocks[left.before].after = blocks[target.number].before = block
+                if left.content == 0:
+                    left.before, left.after = target.number, blocks[target.number].after
+                blocks[left.before].after = blocks[left.after].before = block
     sharing.spares[state.spares] = row.table
     state.spares += 1
     return free
