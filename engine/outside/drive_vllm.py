@@ -47,12 +47,8 @@ def started(settings, on_cpu):
     with open(os.path.join(settings["target"], "config.json")) as file:
         known = [settings["max_model_len"], json.load(file).get("max_position_embeddings")]
     options |= {"max_model_len": min(filter(None, known), default=None)}
-    options |= {
-        "enforce_eager": on_cpu,
-        "enable_prefix_caching": settings["prefix_cache"],
-        "async_scheduling": False,
-        "seed": 0,
-    }
+    options |= {"enforce_eager": on_cpu, "async_scheduling": False, "seed": 0}
+    options |= {"enable_prefix_caching": settings["prefix_cache"]}
     block = settings["block_size"] or (32 if on_cpu else 16)  # tokens
     if settings["kv_tokens"]:  # one of vLLM's blocks stays empty
         options |= {"num_gpu_blocks_override": settings["kv_tokens"] // block + 1, "block_size": block}
@@ -68,15 +64,23 @@ class Observed:
 
     def __init__(self, engine):
         core = engine.engine_core.engine_core
-        self.pool = core.scheduler.kv_cache_manager.block_pool
-        self.evicted = 0
         scheduler, runner = core.scheduler, core.model_executor.driver_worker.worker.model_runner
+        cached = engine.vllm_config.cache_config.enable_prefix_caching
+        self.pool = scheduler.kv_cache_manager.block_pool if cached else None
+        self.evicted = 0
         self.clear()
         around(scheduler, "schedule", before=lambda *_, **__: self.at("start_s"), after=self.scheduled)
-        around(self.pool, "_maybe_evict_cached_block", after=self.taken)
+        if self.pool:
+            around(self.pool, "_maybe_evict_cached_block", after=self.taken)
         around(scheduler, "update_from_output", before=self.sampled)
         around(scheduler, "update_draft_token_ids", before=self.drafted)
         around(runner, "propose_draft_token_ids", before=lambda *_, **__: self.at("draft_s"))
+
+    def begin(self, engine):
+        """Empty the prefix cache."""
+        if self.pool:
+            engine.reset_prefix_cache()
+        self.evicted = 0
 
     def clear(self):
         """Forget the last step."""
@@ -96,6 +100,8 @@ class Observed:
             for name, tokens in output.num_scheduled_tokens.items()
         }
         self.step["preempted"] = [number_of(name) for name in output.preempted_req_ids or ()]
+        if not self.pool:
+            return
         again = output.scheduled_cached_reqs
         computed = dict(zip(again.req_ids, again.num_computed_tokens, strict=True))
         computed |= {request.req_id: request.num_computed_tokens for request in output.scheduled_new_reqs}
@@ -145,8 +151,7 @@ def served(engine, observed, job):
 
     streams = {tag: deque(requests) for tag, requests in enumerate(job["streams"])}
     tags, joined, steps, texts, whole = {}, {}, [], {}, {}
-    engine.reset_prefix_cache()
-    observed.evicted = 0
+    observed.begin(engine)
     zero_s = time.perf_counter()
 
     def join(tag):

@@ -20,16 +20,8 @@ LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt l
 KINDS: tuple[DraftKind, ...] = ("model", "lookup")  # of drafts
 KNOWN = {
     "drafters": {"count", "depth", "place", "kind", "model", "profile"},
-    "verifiers": {
-        "model",
-        "profile",
-        "verify",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "kv_tokens",
-        "kv_block_size",
-        "prefix_cache",
-    },
+    "verifiers": {"model", "profile", "verify", "max_num_seqs", "max_num_batched_tokens"}
+    | {"kv_tokens", "kv_block_size", "prefix_cache"},
 }
 """Keys that mean the same in vLLM; others have to keep their defaults."""
 

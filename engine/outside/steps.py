@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 import msgspec
+import numpy as np
 
 from specfleet.engine.outside.job import Facts, SeenStep, Served
 from specfleet.fleet.errors import InputError
@@ -98,11 +99,9 @@ def _arrivals(fleet: Fleet, served: Served) -> Iterator[tuple[float, int, Reques
             due_s = max(request.not_before_s, began_s) if request.not_before_s else noticed_s
             arrivals.append((min(due_s, noticed_s), tag, request))
     arrivals.sort(key=lambda arrival: served.joined_s[arrival[2].number])
-    last_s = math.inf
-    for place, (time_s, tag, request) in reversed([*enumerate(arrivals)]):
-        last_s = min(time_s, last_s)  # a turn is due before it is noticed, and that time is not known
-        arrivals[place] = last_s, tag, request
-    return iter(arrivals)
+    # A turn was due before it was noticed, and that time is not known: no later than the next arrival.
+    times_s = np.minimum.accumulate([time_s for time_s, _, _ in reversed(arrivals)])[::-1].tolist()
+    return iter([(time_s, tag, request) for time_s, (_, tag, request) in zip(times_s, arrivals, strict=True)])
 
 
 def _started(station: RecordedStation, now_s: float, drafting: bool = False) -> Step | None:

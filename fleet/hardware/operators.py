@@ -63,9 +63,8 @@ def passes_of(placed: Placed) -> tuple[Roofline, Roofline]:
 def reduces_of(placed: Placed) -> Measured | None:
     """Return the measured all-reduces between a model's operators; None for a single device, and without them."""
     beside = Path(placed.operators).parent / "meta.yaml"
-    stated = re.search(r"^vllm_version: *'?([\w.]+)", read_text(beside), re.MULTILINE) if is_file(beside) else None
-    version = stated[1] if stated else ""
-    return all_reduces_of(placed.parallel, placed.device, "vllm", version) if placed.parallel > 1 else None
+    stated = re.findall(r"^vllm_version: *'?([\w.]+)", read_text(beside) if is_file(beside) else "", re.MULTILINE)
+    return all_reduces_of(placed.parallel, placed.device, "vllm", *stated[:1]) if placed.parallel > 1 else None
 
 
 def _reduced_s(placed: Placed, measured: Measured | None, numbers: Floats) -> Floats:

@@ -82,7 +82,7 @@ def experts_of(
     return None
 
 
-def all_reduces_of(parallel: int, device: Accelerator, engine: str, engine_version: str) -> Measured | None:
+def all_reduces_of(parallel: int, device: Accelerator, engine: str, engine_version: str = "") -> Measured | None:
     """Return the measured times of an engine's all-reduces, inside CUDA graphs, by numbers of 16 bits.
 
     They are of that version of the engine, else of the newest. None where the package is not there, or lacks them.

@@ -12,7 +12,8 @@ from specfleet.engine.outside import engines
 from specfleet.engine.outside.answers import answers_of
 from specfleet.engine.outside.answers import run_of as answers_run
 from specfleet.engine.outside.engines import OutsideEngine, environment_of
-from specfleet.engine.outside.job import job_of, settings_of
+from specfleet.engine.outside.job import SeenStep, Served, job_of, settings_of
+from specfleet.engine.outside.steps import _arrivals
 from specfleet.fleet.errors import InputError, NodeDiedError
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.replay import replay
@@ -95,6 +96,20 @@ def test_a_request_that_came_during_a_step_arrived_when_it_was_due() -> None:
         assert joins[request] == pytest.approx(min(max(due_s[request], began_s), noticed_s))
         waited += noticed_s - joins[request] > 0.001
     assert waited > 2
+
+
+def test_arrivals_keep_the_order_in_which_the_engine_got_them() -> None:
+    """A turn that was due between two others' arrivals is noticed with them, after both."""
+    changes = {"workload.streams": 0, "workload.arrivals": {"process": "poisson", "per_s": 20.0}}
+    fleet = resolve(change_scenario(SCENARIOS["shared"], changes))
+    requests = [each for own in streams_of(fleet).values() for each in own]
+    opens_s = {each.number: each.not_before_s or 0.5 for each in requests}  # turns are due at 0.5
+    late_s = {number: 1.0 + place * 1e-4 for place, number in enumerate(sorted(opens_s, key=lambda n: opens_s[n]))}
+    served = Served(late_s, [SeenStep({}, 0.0, 1.0)], {})
+    times_s, numbers = zip(*((time_s, request.number) for time_s, _, request in _arrivals(fleet, served)), strict=True)
+    assert list(numbers) == list(late_s)
+    assert list(times_s) == sorted(times_s)
+    assert all(time_s <= late_s[number] for time_s, number in zip(times_s, numbers, strict=True))
 
 
 @pytest.mark.parametrize("place", [0, 1])

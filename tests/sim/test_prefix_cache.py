@@ -98,6 +98,25 @@ def test_a_preempted_request_finds_its_own_blocks() -> None:
     assert measure(runs[0])["throughput"].value > measure(runs[1])["throughput"].value
 
 
+def test_rows_of_a_step_stand_in_the_order_of_admission() -> None:
+    """Also those that come back after a preemption: vLLM's free their blocks in this order if they end together."""
+    crowd = {"streams": 12, "conversations": TALKS | {"think_s": 0.0}}
+    run = simulate(serving(workload=crowd, verifiers={"kv_tokens": 1200, "max_num_batched_tokens": 128}))
+    starts = run.frame()[lambda rows: (rows.event == "start") & ~rows.kind.isin(["draft", "draft_prefill"])]
+    ends: dict[int, int] = {}
+    admitted: dict[int, int] = {}
+    again = 0
+    for _, step in starts.groupby("step", sort=True):
+        for row in step.itertuples():
+            if row.kind in ("chunk", "prefill") and row.base < ends.get(row.request, 1 << 30):
+                again += row.request in ends
+                admitted[row.request] = len(admitted) + again
+            ends[row.request] = row.base + row.tokens
+        order = [admitted[request] for request in step.request]
+        assert order == sorted(order)
+    assert again > 2
+
+
 def test_a_turns_prompt_is_the_text_so_far_and_more() -> None:
     for load in (LOADS["talks"], LOADS["both"]):
         fleet = resolve(serving(workload=load))
