@@ -95,7 +95,7 @@ def plan_of(plan: Plan, canvas: Canvas = NEW_FIGURE) -> Drawn:
             for row in (plan.rows if len(plan.loads) == 1 else plan.best())
         ]
     )  # fmt: skip
-    says = f"{plan.title}. {_sentence(plan.lines[0])} Simulated; step times: {plan.basis}."
+    says = f"{plan.question}. {_sentence(plan.lines[0])} Simulated; step times: {plan.basis}."
     if len(plan.loads) > 1:
         figure, dots = pareto.draw_by_load(rows, plan.unit, canvas), "Numbers at the dots: the load."
     else:

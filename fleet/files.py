@@ -95,6 +95,8 @@ def check_folder(path: Path) -> None:
         place = _place_of(path)
         if place.exists() and not place.is_dir():
             raise InputError(f"{path}: is a file; name a folder for the results")
+        if place.suffix in (".html", ".json", ".png") and not place.exists():
+            raise InputError(f"{path}: is a file's name; name a folder for the results")
         _probe(place / "probe")
     except OSError as error:
         raise InputError(f"{path}: nothing can be written there ({_reason(error)}); name another folder") from error

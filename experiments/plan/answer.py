@@ -116,6 +116,11 @@ class Plan(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
     @property
+    def question(self) -> str:
+        """The question without what it took by default."""
+        return self.title.partition(" (defaults")[0]
+
+    @property
     def chosen(self) -> Row:
         """The best fleet of the first load; the closest one where none meets the goals."""
         return self.rows[0]

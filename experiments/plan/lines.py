@@ -129,16 +129,17 @@ def _limit(search: Simulations) -> str:
     estimate = search.estimates[best.title]
     resource, rows = next(iter(estimate.curve.full.items()))
     rate = f"{best.replicas * estimate.curve.load_of(resource):.3g}/s, " if question.load.per_s else ""
-    line = f"limit: {resource}: saturated from {rate}{rows:.0f} requests at once at each target on (equations)"
-    if question.load.per_s:
-        line += f"; a plan asks for {1 - MARGIN:.0%} of its {estimate.per_s:.3g}/s at most"
+    parts, sources = [], "equations"
     if not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT:
         once, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
-        line += f"; simulated with so many: {once / answer:.3g} requests/s, {twice / once - 1:+.0%} with twice as many"
+        sources += f"; simulated {once / answer:.3g}/s, and {twice / once - 1:+.0%} with twice as many"
         if question.load.per_s and search.winner is not None and question.goals:
-            line += f"; the goals hold {_edge(search)}"
-    return line
+            parts.append(f"the goals hold {_edge(search)}")
+    if question.load.per_s and not parts:
+        parts.append(f"a plan asks for {1 - MARGIN:.0%} of its {estimate.per_s:.3g}/s at most")
+    parts.append(f"{resource}: saturated from {rate}{rows:.0f} requests at once at each target on ({sources})")
+    return f"limit: {'; '.join(parts)}"
 
 
 def _edge(search: Simulations) -> str:

@@ -43,7 +43,7 @@ def read_acceptances(texts: Sequence[str]) -> dict[str, Stated]:
 
 
 def _acceptance(said: str, values: str) -> Stated:
-    first, *words = values.casefold().split(":")
+    first, *words = values.casefold().replace(" ", ":").split(":")
     if first == PUBLISHED:
         return Wanted(said, tuple(filter(None, words)))
     if Path(values).suffix in FILES:

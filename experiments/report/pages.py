@@ -77,7 +77,7 @@ def plan_page(plan: Plan) -> ReportPage:
     named = zip((*tasks, f"Measure that target at its share of {plan.loads[0]}"), plan.commands, strict=False)
     commands = [line for line in lines if served(line)] or named
     return ReportPage(
-        plan.title, "a plan", tuple(line for line in lines if not served(line)), sources, (plan_of(plan),),
+        plan.question, "a plan", tuple(line for line in lines if not served(line)), sources, (plan_of(plan),),
         tuple(grids), tuple(_summary(plan)), tuple(commands),
     )  # fmt: skip
 
@@ -115,18 +115,18 @@ def _summary(plan: Plan) -> Iterator[str]:
 def _fleets(plan: Plan) -> Grid:
     unit = plan.unit.partition(" (")[0]
     headings = (
-        "load", "method", "fleet", "standing", "depth", "in flight at a target", f"{unit} an hour",
-        f"{unit} / 10^6 tokens", "tokens/s", "tokens/s a user", *SHOWN, "seeds", "label",
+        "load", "fleet", "standing", "depth", "in flight at a target", f"{unit} an hour",
+        f"{unit} / 10^6 tokens", "tokens/s", "tokens/s a user", *SHOWN, "seeds",
     )  # fmt: skip
-    return Grid("Fleets", headings, [_fleet(row) for row in plan.rows])
+    return Grid("Fleets", headings, [_fleet(row) for row in plan.rows], "Simulated.")
 
 
 def _fleet(row: Row) -> tuple[str | float | None, ...]:
     return (
-        row.load, row.method, row.fleet, row.standing, float(row.depth), row.in_flight, row.cost_per_hour,
+        row.load, row.fleet, row.standing, float(row.depth), row.in_flight, row.cost_per_hour,
         row.per_million, row.tokens_per_s, 1 / row.metrics["tpot_s"].value,
         *(scale * row.metrics[name].value if name in row.metrics else None for name, scale in SHOWN.values()),
-        float(row.seeds), "simulated",
+        float(row.seeds),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from specfleet.fleet.inputs.strict import convert
 
 
 class Wanted(NamedTuple):
-    """A user's wish for a published row. `said`: the option; `words`: its data set, engine or temperature (t0)."""
+    """A user's wish for a published row. `said`: the option; `words`: of its name, and its temperature (t0)."""
 
     said: str
     words: tuple[str, ...]
@@ -51,7 +51,7 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def words(self) -> set[str]:
         """The words that choose it among the rows of its pair."""
-        return {self.data, self.engine, "" if self.temperature is None else f"t{self.temperature:g}"}
+        return {*self.name.split(), "" if self.temperature is None else f"t{self.temperature:g}"}
 
     @property
     def basis(self) -> str:

@@ -255,3 +255,8 @@ def test_work_that_fails_leaves_the_earlier_file(tmp_path: Path) -> None:
             file.write(b"half" * 10_000)
             raise error
         assert state(tmp_path) == {str(tmp_path / "out"): b"earlier"}
+
+
+def test_a_new_folder_has_no_files_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"page.html: is a file's name; name a folder for the results$"):
+        check_folder(tmp_path / "page.html")

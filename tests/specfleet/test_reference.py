@@ -128,7 +128,6 @@ def test_every_policy_and_model_is_explained_with_its_keys(title: str) -> None:
         ("R_qq", "R_q"),
         ("wait", "wait_s"),
         ("n", "N"),
-        ("eagle", "drafters.kind"),
     ],
 )
 def test_an_unknown_word_gives_the_nearest_ones(word: str, near: str) -> None:

@@ -56,6 +56,7 @@ def test_a_plan_takes_the_row_and_says_its_source(target: str, draft: str, words
         ("llama-3.2-1b", "", r"no row for llama-3.1-8b with llama-3.2-1b; nearest: [^;,]+, [^;,]+, [^;,]+; .*--list"),
         (HEAD, "mt-bench", r"no row for llama-3.1-8b with eagle3, mt-bench; nearest: [^;,]+, [^;,]+, [^;,]+; "),
         (HEAD, "sharegpt:t1", "no row for llama-3.1-8b with eagle3, sharegpt, t1"),
+        (HEAD, "llama-3.1-8b eagle3 vllm", "4 rows fit llama-3.1-8b with eagle3; choose one: published:gsm8k:vllm, "),
         (HEAD, "", "5 rows fit llama-3.1-8b with eagle3; choose one: published:gsm8k:vllm, "),
     ],
 )

@@ -189,6 +189,10 @@ class TestInABrowser:
         narrow = "document.body.style.width = '390px'; dispatchEvent(new Event('resize'))"
         assert value_in(page, f"(() => {{ {narrow}; return document.querySelector('main').scrollWidth; }})()") <= 390
 
+    def test_no_style_of_other_pages_hides_a_part(self, page: Path) -> None:
+        text = page.read_text()
+        assert not set(re.findall(r'class="(\w+)"', text)) & set(re.findall(r"\.(\w+) { display: none; }", text))
+
     def test_a_move_takes_no_longer_than_a_frame(self, page: Path) -> None:
         """The fastest of thirty, for the host may be busy."""
         moved = f"{move('input[type=range]', 'N', '1 + i % 16')}; document.body.offsetHeight"
