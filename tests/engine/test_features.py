@@ -130,6 +130,7 @@ def shipped(name: str, changes: Changes | None = None) -> Scenario:
     "changes",
     [
         {"verifiers": {"prefix_cache": True}},
+        {"verifiers": {"prefill": {}}},
         {"workload": {"conversations": {}}},
         {"workload": {"shared": {"tokens": 9}}},
     ],

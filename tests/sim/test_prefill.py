@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specfleet.engine.launch.runnable import simulated_alone
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.findings import findings_of
 from specfleet.fleet.records.metrics.measure import measure
@@ -196,7 +195,6 @@ def test_keys_that_do_not_go_together_are_named(table: dict[str, Any], said: str
 def test_what_does_not_read_prefill_servers_says_so() -> None:
     fleet = resolve(serving(SPLIT, "apart"))
     assert unsupported_in(fleet).startswith("verifiers.prefill = ")
-    assert "verifiers.prefill is simulated only" in "\n".join(simulated_alone(fleet))
     with pytest.raises(InputError, match=re.escape("verifiers.prefill")):
         predict(serving(SPLIT, "star", verifiers={"count": 1, "max_num_seqs": 1}, workload={"requests": 1}))
     unknown = msgspec.structs.replace(serving(SPLIT).profile, kv=None)
