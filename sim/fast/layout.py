@@ -144,7 +144,7 @@ A_SERVER = np.dtype([  # targets, then drafters, hot fields first
 # A block of a prefix cache; its neighbours in the queue of free blocks, and among those with its content.
 A_CACHED = np.dtype([(name, SMALL) for name in ("users", "content", "before", "after", "older", "newer")])
 
-# What a block holds: the content before it, the blocks that hold it, and the next one in its bucket, or among dead ones.
+# What blocks hold: the content before it, the blocks that hold it, and the next one in its bucket, or among dead ones.
 A_CONTENT = np.dtype([("source", WHOLE), *((name, SMALL) for name in ("before", "oldest", "newest", "next"))])
 
 # Blocks that were ever used, their number from which on there may be too few, contents that ever were, the newest dead
