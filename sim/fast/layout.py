@@ -141,30 +141,15 @@ A_SERVER = np.dtype([  # targets, then drafters, hot fields first
     ("idle_gap_s", REAL),  # idle time before the running step
 ], align=True)  # fmt: skip
 
-A_CACHED = np.dtype([  # a block of a prefix cache
-    ("users", SMALL),
-    ("content", SMALL),
-    ("before", SMALL),  # neighbours in the queue of free blocks
-    ("after", SMALL),
-    ("older", SMALL),  # neighbours among those with this content
-    ("newer", SMALL),
-])  # fmt: skip
+# A block of a prefix cache; its neighbours in the queue of free blocks, and among those with its content.
+A_CACHED = np.dtype([(name, SMALL) for name in ("users", "content", "before", "after", "older", "newer")])
 
-A_CONTENT = np.dtype([
-    ("source", WHOLE),  # of its tokens
-    ("before", SMALL),  # the content before it
-    ("oldest", SMALL),  # of the blocks that hold it, and the newest
-    ("newest", SMALL),
-    ("next", SMALL),  # in its bucket, or among dead ones
-], align=True)  # fmt: skip
+# What blocks hold: the content before it, the blocks that hold it, and the next one in its bucket, or among dead ones.
+A_CONTENT = np.dtype([("source", WHOLE), *((name, SMALL) for name in ("before", "oldest", "newest", "next"))])
 
-A_CACHE_STATE = np.dtype([
-    ("blocks", WHOLE),  # blocks that were ever used, and the number from which on there may be too few
-    ("enough", WHOLE),
-    ("contents", WHOLE),  # contents that ever were, and the newest dead one
-    ("dead", WHOLE),
-    ("spares", WHOLE),  # tables that no row has
-])  # fmt: skip
+# Blocks that were ever used, their number from which on there may be too few, contents that ever were, the newest dead
+# one, and tables that no row has.
+A_CACHE_STATE = np.dtype([(name, WHOLE) for name in ("blocks", "enough", "contents", "dead", "spares")])
 
 A_LAW = np.dtype([  # a StepTime
     *((name, REAL) for name in (

@@ -55,8 +55,8 @@ def rows_of(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, f
         if isinstance(value, str):
             return Words(np.zeros(count, dtype=np.int32), [value])
         if name == "identity" and serving.sharing is not None:
-            lists: Column = identities_of(serving, columns()).to_numpy(zero_copy_only=False)
-            return lists
+            lists = map(tuple, identities_of(serving, columns()).to_pylist())
+            return np.fromiter(lists, dtype=object, count=count)
         if isinstance(value, tuple):
             return np.fromiter(repeat((), count), dtype=object)
         return np.full(count, value)

@@ -40,7 +40,9 @@ def test_without_limit_all_that_came_before_is_found(tmp_path: Path) -> None:
         found = max((place for place in range(1, len(ids) + 1) if tuple(ids[:place]) in known), default=0)
         asked, hits = asked + prompt, hits + min(64 * found, prompt - BLOCK)
         known |= {tuple(ids[:place]) for place in range(1, len(ids) + 1)}
-    scenario = serving(workload={"arrivals": trace(tmp_path / "a.jsonl", rows)}, verifiers={"kv_tokens": 0})
+    scenario = serving(
+        workload={"requests": 200, "arrivals": trace(tmp_path / "a.jsonl", rows)}, verifiers={"kv_tokens": 0}
+    )
     by_loop, by_simpy = (measure(observe(scenario, path))["prefix_hit_share"].value for path in ("fast", "simpy"))
     assert by_loop == by_simpy == pytest.approx(hits / asked)
 
