@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from specfleet.engine.decoding.folders import folder_of
-from specfleet.engine.launch.runnable import simulated_alone
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.readers import unread, value_of
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers
 from specfleet.fleet.scenario.workload import streams_of
@@ -107,9 +107,10 @@ def settings_of(fleet: Fleet, scenario: Scenario) -> Settings:
 
 
 def job_of(fleet: Fleet) -> Job:
-    """Return the fleet's workload with its prompts as token ids; InputError for a key that is simulated only."""
-    for reason in simulated_alone(fleet):
-        raise InputError(f"scenario {fleet.name!r}: {reason}; leave it out")
+    """Return the fleet's workload with its prompts as token ids; InputError for a key that others do not get."""
+    for key in unread("outside"):
+        if value_of(fleet, key) is not None:
+            raise InputError(f"scenario {fleet.name!r}: {key} is not given to other engines; leave it out")
     prompts, workload = prompts_of(fleet), fleet.workload
     streams = [
         [

@@ -2,8 +2,8 @@
 
 A key counts as set if its value differs from the default. A key that the form of a scenario leaves unread, such as
 plain decoding, is refused where it is set (`conflicts.py`). The compiled loop (`sim/fast/choice.py`), the equations
-(`sim/predict.py`), the engine and its recorded texts (`engine/launch/runnable.py`) refuse a fleet with a key that they
-do not read. A small condition beside them says which of its values they do read.
+(`sim/predict.py`), the engine's recorded texts (`engine/launch/runnable.py`) and other engines (`engine/outside/job.py`)
+refuse a fleet with a key that they do not read. A small condition beside them says which of its values they do read.
 """
 
 from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ FORMS: dict[str, Form] = {
     ),
 }
 
-# Forms, and "loop" (compiled), "equations" (of a star), "engine", "recorded" (the engine's recorded texts).
+# Forms, and "loop" (compiled), "equations" (of a star), "recorded" (the engine's texts), "outside" (other engines).
 _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafters.count=0` then gives the baseline
     "name seed profile precision version slo cost measure.warm_up_share": "",
     "faults": "plain loop equations",
@@ -100,7 +100,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "verifiers.priorities": "unordered",
     "verifiers.max_num_batched_tokens verifiers.prefill_first verifiers.kv_tokens": "aligned",
     "verifiers.kv_block_size verifiers.gpu_memory_utilization": "aligned",
-    "verifiers.prefix_cache": "aligned loop equations engine",
+    "verifiers.prefix_cache": "aligned loop equations outside",
     "verifiers.count verifiers.kind verifiers.model verifiers.profile verifiers.verify verifiers.rule": "",
     "verifiers.max_num_seqs verifiers.tiers": "",
     "devices": "loop",
@@ -110,8 +110,8 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "workload.streams": "arrivals equations",
     "workload.prompt_tokens workload.new_tokens": "trace lengths recorded",
     "workload.lengths": "trace recorded",
-    "workload.shared": "trace engine",
-    "workload.conversations": "trace loop equations engine",
+    "workload.shared": "trace outside",
+    "workload.conversations": "trace loop equations recorded outside",
     "workload.top_k workload.top_p": "greedy",
     "workload.seed workload.prompts workload.temperature": "",
     "acceptance": "loop equations",
