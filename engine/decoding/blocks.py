@@ -6,8 +6,7 @@ with keys and values of its own, as vLLM's drafters do.
 
 No block is ever copied on write. Only full blocks are found, and a row goes on behind what it found: at the beginning
 of a block of its own. So a shared block is written once, before it is read. It may be read in the step that writes it:
-a pass stores the keys and values of all its tokens before any of them attends, and of several passes those of rows
-with less of their text come first.
+executors take the parts of a step in the order of the tokens before them, and who finds has more than who computes.
 """
 
 from collections.abc import Sequence

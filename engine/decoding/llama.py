@@ -158,8 +158,8 @@ def make_attention(
     - `group`: query heads of a key-value head.
     """
     packed = pack_rows(feed.feeds) if cache.pages else None
-    slots = torch.cat([part.slots for part in feed.feeds]) if len(feed.feeds) > 1 else feed.feeds[0].slots
     if packed is not None:
+        slots = torch.cat([part.slots for part in feed.feeds]) if len(feed.feeds) > 1 else feed.feeds[0].slots
 
         def of_pages(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
             cache.write(keys, values, layer, slots)
@@ -174,11 +174,10 @@ def make_attention(
     spans = list(zip([0, *ends], ends, feed.feeds, strict=False))
 
     def of_masks(number: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        cache.write(keys, values, number, slots)  # of all rows first: one may read what another has stored
-        parts = [
-            attend(queries[begin:end], *cache.read(number, part), part, mask)
-            for (begin, end, part), mask in zip(spans, masks[layers[number].window], strict=True)
-        ]
+        parts = []
+        for (begin, end, part), mask in zip(spans, masks[layers[number].window], strict=True):
+            rows = cache.store(keys[begin:end], values[begin:end], number, part)
+            parts.append(attend(queries[begin:end], *rows, part, mask))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     return of_masks
