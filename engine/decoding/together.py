@@ -22,11 +22,10 @@ class PromptPart(NamedTuple):
 def run_together(
     target: Target, parts: Sequence[PromptPart], tags: Sequence[int], drafts: Drafts, signals: bool = False
 ) -> tuple[dict[int, torch.Tensor], dict[int, Verdict]]:
-    """Feed parts of prompts and verify the drafts of `tags`.
+    """Feed parts of prompts, in order, and verify the drafts of `tags`.
 
     Return the states of each part for a draft head, and the verdicts of last parts and drafts. Models that run by
-    transformers' own modules, and a step of one part, have a pass for each part, and one for all drafts. Parts that
-    read blocks of others come after these.
+    transformers' own modules, and a step of one part, have a pass for each part, and one for all drafts.
     """
     passes = len(parts) + (len(tags) > 0)
     apart = target.cache.shares and any(part.tokens > CHUNK for part in parts)  # one may read another's last tokens

@@ -1,6 +1,6 @@
 """Prompts as token ids: the demo pair's committed ones, or a JSON Lines file of the user.
 
-Requests share what their identities say (`fleet/policies/blocks.py`), in both worlds: a source stands for one stretch of
+Requests share what their identities say (`fleet/policies/blocks.py`), in both worlds: a source stands for a stretch of
 the prompts' own texts, side by side, so that equal sources are equal tokens. A prefix cache therefore finds the same in
 both worlds. vLLM compares tokens, so it may also find what is equal by chance, which no identity says.
 """

@@ -2,8 +2,9 @@
 
 A key counts as set if its value differs from the default. A key that the form of a scenario leaves unread, such as
 plain decoding, is refused where it is set (`conflicts.py`). The compiled loop (`sim/fast/choice.py`), the equations
-(`sim/predict.py`), the engine's recorded texts (`engine/launch/runnable.py`) and other engines (`engine/outside/job.py`)
-refuse a fleet with a key that they do not read. A small condition beside them says which of its values they do read.
+(`sim/predict.py`), the engine's recorded texts (`engine/launch/runnable.py`) and engines of others
+(`engine/outside/job.py`) refuse a fleet with a key that they do not read. A small condition beside them says which of
+its values they do read.
 """
 
 from collections.abc import Callable, Iterator
