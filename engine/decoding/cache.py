@@ -48,8 +48,8 @@ class RowCache(Cache):
     """Keys and values of many rows; `storage` (layers, 2, rows, tokens, heads, size) has the rows of the next pass.
 
     `lengths`: committed tokens by tag. Subclasses place the rows (`slots.py`, `aligned.py`, `blocks.py`): they open and
-    close rows, cut tags into the `runs` that are fed as one batch, `place` new tokens, `realign` rows to a common end, and
-    say where the speculated tokens of a row `begin`.
+    close rows, cut tags into the `runs` that are fed as one batch, `place` new tokens, `realign` rows to a common end,
+    and say where the speculated tokens of a row `begin`, which only trees ask.
     """
 
     storage: torch.Tensor

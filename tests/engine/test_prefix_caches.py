@@ -221,17 +221,25 @@ def test_replayed_steps_are_those_of_the_simulation(tiny: Path, load: str) -> No
 
 
 @pytest.mark.slow
-def test_drafters_elsewhere_read_whole_prompts(tiny: Path) -> None:
-    scenario = sharing(tiny, "kin", SHARED | TALKS)
-    drafters = {"model": str(tiny / "kin"), "depth": 4}
-    scenario = pair_scenario(
-        tiny, drafters=drafters, verifiers=SMALL, measure={"warm_up_share": 0.0},
-        workload={"requests": 9, "streams": 4, "prompts": str(tiny / "long-prompts.jsonl")} | LENGTHS | SHARED | TALKS,
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"verifiers.late": "decode"},
+        {"drafters.overlap": {"policy": "ahead"}},
+        {
+            "workload.conversations": None, "verifiers.patience_s": 0.5, "drafters.lease_s": 5.0,
+            "faults": [{"what": "kill", "node": "verifier.1", "at_s": 0.05, "for_s": 0.0}],
+        },
+    ],
+)  # fmt: skip
+def test_drafters_elsewhere_read_whole_prompts(tiny: Path, changes: dict[str, Any]) -> None:
+    """A target that was killed begins with an empty cache."""
+    scenario = change_scenario(sharing(tiny, "kin", SHARED | TALKS), {"drafters.place": "own"} | changes)
     found = serve(scenario)
     assert found.outputs == plain_outputs(scenario)
     assert replay(found.run) == []
-    assert measure(found.run)["prefix_hit_share"].value > 0.2
+    assert hit_share(found.run) > 0.2
 
 
 @pytest.mark.parametrize("cached", [True, False])
