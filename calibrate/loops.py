@@ -77,7 +77,7 @@ def covering(workload: Workload) -> Workload:
     """Return a workload with the contexts of another one, evenly over their logarithm, and short answers.
 
     Contexts are from half its shortest prompt, since one length cannot part tokens from fixed times, to its longest
-    text.
+    text. Nothing is shared: what is found would not be measured.
 
     >>> covering(Workload(prompt_tokens=128, new_tokens=96)).prompt_tokens
     Between(low=64, high=176, mean=110.0, cv=2.0)
@@ -91,9 +91,8 @@ def covering(workload: Workload) -> Workload:
     low, high = max(shortest // 2, 1), lengths.longest_text - answer
     mean = (high - low) // math.log(high / low) if high > low else low
     evenly = Between(low, high, max(mean, low), cv=2.0)
-    return msgspec.structs.replace(
-        workload, prompt_tokens=evenly, new_tokens=answer, lengths="", arrivals=None, seed=None
-    )
+    own = msgspec.structs.replace(workload, lengths="", arrivals=None, seed=None, shared=None, conversations=None)
+    return msgspec.structs.replace(own, prompt_tokens=evenly, new_tokens=answer)
 
 
 def loop_of(scenario: Scenario, rows: int, depth: int, seed: int, least: int = 12) -> Scenario:

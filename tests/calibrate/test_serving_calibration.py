@@ -22,7 +22,7 @@ from specfleet.fleet.policies.shapes import CHAIN
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.scenario.workload import mean_lengths, read_lengths
 from specfleet.fleet.times.profile import STEPS, HardwareProfile, read_profile
 from specfleet.fleet.times.step import Member, Step
 from specfleet.sim.run import simulate
@@ -58,6 +58,13 @@ def refitted(scenario: Scenario) -> HardwareProfile:
         for depth in depths_of(scenario)
     ]
     return profile_of_target(scenario, runs)
+
+
+def test_loops_are_as_long_as_texts_that_share_and_share_nothing() -> None:
+    sharing = {"workload.shared": {"tokens": 100}, "workload.conversations": {"turns": 3}}
+    loop = covering(change_scenario(scenario_of(), sharing).workload)
+    assert read_lengths(loop).longest_text == 100 + 3 * (192 + 128)
+    assert loop.shared is loop.conversations is None
 
 
 @pytest.mark.parametrize("drafters", [{}, {"kind": "eagle"}, {"kind": "lookup"}])
