@@ -34,6 +34,7 @@ class BlockCache(RowCache):
         self.pool = pool
         dimensions = self.dimensions(pool.limit + 1, pool.block_size)
         self.adopt(torch.zeros(dimensions, dtype=dtype, device=device))  # masked values must be finite
+        self.blocks = [(keys.flatten(1), values.flatten(1)) for keys, values in self.storage]
 
     def open(self, tag: int, tokens: int = 0) -> None:
         """Begin an empty row; ValueError if it is open."""
@@ -63,9 +64,9 @@ class BlockCache(RowCache):
                 raise ValueError(f"tag {tag}: {start + offset + count} tokens in {len(of_row)} blocks of {size}")
             table.append([*of_row[:blocks], *[0] * (blocks - len(of_row))])
         numbers = torch.arange(len(tags) * blocks * size, device=self.device)
-        places = (placed(table, self.device)[:, :, None] * size + numbers[:size]).flatten(1)  # (B, blocks x size)
+        of_rows = placed(table, self.device).flatten()
         feed = make_feed(slice(0, len(tags)), starts, counts, nodes, blocks * size, numbers)
-        return replace(feed, slots=places.flatten()[feed.slots], table=places[:, : feed.width])
+        return replace(feed, slots=of_rows[feed.slots // size] * size + feed.slots % size, blocks=of_rows)
 
     def join(self, groups: Sequence[Group]) -> Joined:
         """Return the feed of several groups of rows."""
@@ -73,8 +74,9 @@ class BlockCache(RowCache):
 
     def read(self, layer: int, feed: Feed) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the keys and values of the feed's rows (B, heads, width, size)."""
-        keys, values, _, _ = self.views[layer]
-        return keys[feed.table].transpose(1, 2), values[feed.table].transpose(1, 2)
+        rows = feed.batch, -1, self.shape.heads, self.shape.size
+        keys, values = (of_layer.index_select(0, feed.blocks).view(rows) for of_layer in self.blocks[layer])
+        return keys[:, : feed.width].transpose(1, 2), values[:, : feed.width].transpose(1, 2)
 
     def realign(self, tags: Sequence[int]) -> None:
         """Do nothing: rows in blocks need no common end."""
