@@ -77,12 +77,9 @@ def new_streams(fleet: Fleet, prompts: Sequence[Sequence[int]] = ()) -> Streams:
 
 
 def new_drafter(
-    fleet: Fleet,
-    target: CausalLM | None = None,
-    room: tuple[int, int] = (1, 512),
-    number: int = 0,
+    fleet: Fleet, target: CausalLM | None = None, room: tuple[int, int] = (1, 512), number: int = 0,
     pool: CachedBlocks | None = None,
-) -> AnyDrafter:
+) -> AnyDrafter:  # fmt: skip
     """Load drafter `number` of the fleet.
 
     - `target`: the loaded target, if an EAGLE head shares its embedding and language model head; else those of the
@@ -154,11 +151,7 @@ def load_target(fleet: Fleet, number: int = 0, whole: bool = True) -> CausalLM:
 
 
 def new_target(
-    fleet: Fleet,
-    model: CausalLM,
-    room: tuple[int, int] = (1, 512),
-    number: int = 0,
-    pool: CachedBlocks | None = None,
+    fleet: Fleet, model: CausalLM, room: tuple[int, int] = (1, 512), number: int = 0, pool: CachedBlocks | None = None
 ) -> Target:
     """Return target `number` of the fleet; `room` as in `new_drafter`, `pool`: the blocks of its prefix cache."""
     taps, cache = head_taps(fleet, number), new_cache(model, fleet.verifiers.aligned is not None, room, pool=pool)
@@ -166,12 +159,9 @@ def new_target(
 
 
 def new_cache(
-    model: CausalLM,
-    aligned: bool,
-    room: tuple[int, int],
-    shape: CacheShape | None = None,
+    model: CausalLM, aligned: bool, room: tuple[int, int], shape: CacheShape | None = None,
     pool: CachedBlocks | None = None,
-) -> RowCache:
+) -> RowCache:  # fmt: skip
     """Return an empty cache of a model, or of a head of `shape`.
 
     - `aligned`: whether its rows have a common end. `pool`: the blocks of its rows, which may share them.
