@@ -1,4 +1,4 @@
-"""Rows over the blocks of a prefix cache: rows with equal beginnings have the same blocks, and read them in place.
+"""Rows over the blocks of a prefix cache: rows with equal beginnings have the same blocks.
 
 The target's station decides which blocks a row has (`fleet/policies/blocks.py`), in both worlds; here their numbers are
 places. Memory is the pool's, allocated at once, and never grows. A drafter on the target's device has the same blocks,
@@ -77,6 +77,3 @@ class BlockCache(RowCache):
         rows = feed.batch, -1, self.shape.heads, self.shape.size
         keys, values = (of_layer.index_select(0, feed.blocks).view(rows) for of_layer in self.blocks[layer])
         return keys[:, : feed.width].transpose(1, 2), values[:, : feed.width].transpose(1, 2)
-
-    def realign(self, tags: Sequence[int]) -> None:
-        """Do nothing: rows in blocks need no common end."""

@@ -66,15 +66,9 @@ def _of_shared_prompts(fleet: Fleet) -> Iterator[str]:
     if not all(verifiers.batching_of(target).kv_blocks for target in range(verifiers.count)):
         yield "verifiers.prefix_cache keeps all blocks of a cache without end; give verifiers.kv_tokens"
     if drafters.count and drafters.shape.kind != "chain":
-        yield (
-            f"drafters.shape.kind = {drafters.shape.kind!r}: a tree has more nodes than verifiers.prefix_cache has "
-            "places for its levels; allowed: 'chain', or no prefix cache"
-        )
+        yield f"drafters.shape.kind = {drafters.shape.kind!r}: verifiers.prefix_cache has no room; allowed: 'chain'"
     if drafters.stations and drafters.kind == "eagle":
-        yield (
-            "drafters.kind = 'eagle': a head elsewhere reads hidden states of whole prompts, and a prefix cache has "
-            "none; allowed: drafters.place = 'target', or no verifiers.prefix_cache"
-        )
+        yield "drafters.kind = 'eagle': verifiers.prefix_cache keeps no states; allowed: drafters.place = 'target'"
 
 
 def _of_signals(fleet: Fleet) -> Iterator[str]:

@@ -53,8 +53,7 @@ class Streams(msgspec.Struct, frozen=True):
         """Open the stream of a request at a drafter or a target, with its prompt, random numbers and capacity."""
         prompt = list(self.prompts[join.request])[: join.prompt_tokens]
         if before := join.prompt_tokens - len(prompt):
-            assert self.said is not None
-            prompt = self.said[join.tag][:before] + prompt
+            prompt = (self.said or {})[join.tag][:before] + prompt
         room = join.prompt_tokens + join.new_tokens + self.overshoot
         model.open(join.tag, prompt, self.sampling, self.seed_of(join.request, side), room)
 
@@ -72,8 +71,7 @@ def new_streams(fleet: Fleet, prompts: Sequence[Sequence[int]] = ()) -> Streams:
     """Return a fleet's way to open streams. A drafter needs no prompts: its messages have the prefixes."""
     workload = fleet.workload
     sampling = Sampling(workload.temperature, workload.top_k, workload.top_p)
-    said: dict[int, list[int]] | None = {} if workload.conversations else None
-    return Streams(prompts, fleet.seed, sampling, fleet.room.overshoot, said)
+    return Streams(prompts, fleet.seed, sampling, fleet.room.overshoot, {} if workload.conversations else None)
 
 
 def new_drafter(
@@ -162,10 +160,7 @@ def new_cache(
     model: CausalLM, aligned: bool, room: tuple[int, int], shape: CacheShape | None = None,
     pool: CachedBlocks | None = None,
 ) -> RowCache:  # fmt: skip
-    """Return an empty cache of a model, or of a head of `shape`.
-
-    - `aligned`: whether its rows have a common end. `pool`: the blocks of its rows, which may share them.
-    """
+    """Return an empty cache of a model or a head of `shape`: of rows with a common end if `aligned`, or of `pool`."""
     if pool is not None:
         return model.block_cache(pool, shape)
     if aligned:

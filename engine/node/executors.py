@@ -136,6 +136,11 @@ class Text:
     states: list[torch.Tensor] = field(default_factory=list)
 
     @property
+    def goal(self) -> int:
+        """Its length at the end."""
+        return self.join.prompt_tokens + self.join.new_tokens
+
+    @property
     def said(self) -> Verdict:
         """The newest verdict, of a text that has one."""
         assert self.verdict is not None
@@ -295,11 +300,11 @@ class VerifyExecutor(Executor):
 
     def release(self, tag: int) -> None:
         """Keep the finished text, free the cache."""
-        join = self.texts.pop(tag).join
-        committed = self.target.committed(tag)
-        self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
+        text = self.texts.pop(tag)
+        whole = self.target.committed(tag)[: text.goal]
+        self.outputs[text.join.request] = whole[text.join.prompt_tokens :]
         if self.streams.said is not None:
-            self.streams.said[tag] = committed[: join.prompt_tokens + join.new_tokens]
+            self.streams.said[tag] = whole
         self.target.release(tag)
         self.pending.forget(tag)
 

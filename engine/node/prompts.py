@@ -52,8 +52,7 @@ class Asked(NamedTuple):
     """What a request's prompt is made of.
 
     - `shared`: its beginning that others have, too: sources, and where their tokens end.
-    - `own`: how many tokens of its own follow. A later turn of a conversation has these alone: what comes before them
-      is the text so far, with the answers of this run.
+    - `own`: how many tokens of its own follow. Before those of a later turn comes what this run has said so far.
     """
 
     number: int

@@ -66,13 +66,10 @@ class ServingExecutor(VerifyExecutor):
         Prompts of the step are read before, as far as the last ones may have found their blocks.
         """
         tags = sorted((member.tag for member in step.members), key=lambda tag: self.in_prompt.get(tag, -1))
-        prompts, ends = [tag for tag in tags if tag in self.in_prompt], set[int]()
-        for tag in tags if self.streams.said is not None else prompts:
-            join = self.texts[tag].join
-            if len(self.target.committed(tag)) >= join.prompt_tokens + join.new_tokens:
-                ends.add(tag)
+        found = tags if self.streams.said is not None else [tag for tag in tags if tag in self.in_prompt]
+        ends = {tag for tag in found if len(self.target.committed(tag)) >= self.texts[tag].goal}
         for tag in tags:
-            if tag in ends or (ends and tag in prompts):
+            if tag in ends or (ends and tag in self.in_prompt):
                 self._read(tag, drafts=False)
 
     def _draft(self, step: Step) -> tuple[Outcome, ...]:
