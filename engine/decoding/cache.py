@@ -2,7 +2,7 @@
 
 Committed tokens stay; later ones are speculation until `keep` decides. Rejected tokens are dropped by a change of the
 length; the accepted path of a tree is compacted by one gather over all layers. The kinds of caches differ in the places
-of rows: `slots.py` and `aligned.py`. They implement transformers' cache interface (`update`).
+of rows: `slots.py`, `aligned.py` and `blocks.py`. They implement transformers' cache interface (`update`).
 """
 
 from collections.abc import Callable, Sequence
@@ -47,9 +47,9 @@ def shape_of(config: PretrainedConfig) -> CacheShape:
 class RowCache(Cache):
     """Keys and values of many rows; `storage` (layers, 2, rows, tokens, heads, size) has the rows of the next pass.
 
-    `lengths`: committed tokens by tag. Two subclasses place the rows (`slots.py`, `aligned.py`): they open and close
-    rows, cut tags into the `runs` that are fed as one batch, `place` new tokens, `realign` rows to a common end, and
-    say where the speculated tokens of a row `begin`.
+    `lengths`: committed tokens by tag. Subclasses place the rows (`slots.py`, `aligned.py`, `blocks.py`): they open and
+    close rows, cut tags into the `runs` that are fed as one batch, `place` new tokens, `realign` rows to a common end,
+    and say where the speculated tokens of a row `begin`, which only trees ask.
     """
 
     storage: torch.Tensor
@@ -57,6 +57,7 @@ class RowCache(Cache):
     uniform = False  # whether rows are fed equally many tokens, where they have as many
     joins = False  # whether a pass may feed several groups of rows
     pages = False  # whether attention reads rows in place, see `pages.py`
+    shares = False  # whether rows have blocks in common; then a row is fed its own tokens alone
     erases = False  # whether closed rows become zeros: masked values must be finite, and some rows hold others
 
     def __init__(self, shape: CacheShape, dtype: torch.dtype, device: torch.device) -> None:
@@ -117,6 +118,10 @@ class RowCache(Cache):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Store new keys and values (N, heads, size); return those of the feed's rows (B, heads, width, size)."""
         self.write(keys, values, layer, feed.slots)
+        return self.read(layer, feed)
+
+    def read(self, layer: int, feed: Feed) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the keys and values of the feed's rows (B, heads, width, size)."""
         _, _, key_rows, value_rows = self.views[layer]
         rows, width = feed.rows, feed.width
         return key_rows[rows, :, :width], value_rows[rows, :, :width]

@@ -93,10 +93,10 @@ class Drafter:
         self.forget(tag)
         self.read(tag, committed or self.streams[tag].committed, hidden)
 
-    def forget(self, tag: int) -> None:
-        """Forget a stream's cache; its text has to be read again."""
+    def forget(self, tag: int, known: int = 0) -> None:
+        """Forget a stream's cache; its text has to be read again, behind the `known` tokens of a prefix cache."""
         self.streams[tag].drafts = None
-        self.cache.roll_back(tag, 0)
+        self.cache.lengths[tag] = known
 
     def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:
         """Take over a text that goes on, and compute the cache of all of it but the last token.
@@ -193,8 +193,8 @@ class Drafter:
         for tag, length in zip(tags, ends, strict=True):
             self.cache.roll_back(tag, length - 1)
         lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, ends, strict=True)]
-        most = max(lacking)
-        if most <= min(ends) and (self.cache.uniform or (self.model.graphs is not None and most <= EVEN)):
+        most, graphed = max(lacking), self.model.graphs is not None and not self.cache.shares
+        if most <= min(ends) and (self.cache.uniform or (graphed and most <= EVEN)):
             for tag, length in zip(tags, ends, strict=True):
                 self.cache.roll_back(tag, length - most)
             lacking = [most] * len(tags)

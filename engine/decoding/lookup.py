@@ -43,7 +43,7 @@ class LookupDrafter:
         if committed:
             self.texts[tag] = list(committed)
 
-    def forget(self, tag: int) -> None:
+    def forget(self, tag: int, known: int = 0) -> None:
         """Do nothing: there is no cache."""
 
     def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:

@@ -17,13 +17,14 @@ from specfleet.engine.node.drafts import contents_of
 from specfleet.engine.node.executors import PROMPT, VerifyExecutor, Watch, note_signals
 from specfleet.engine.node.pending import PendingDrafts
 from specfleet.fleet.policies.outcome import Outcome, Token
-from specfleet.fleet.times.step import Member, Step
+from specfleet.fleet.times.step import Step
 
 
 class ServingExecutor(VerifyExecutor):
     """Runs a target's steps, and those of the drafter beside it.
 
-    A row that lost its cache loses the drafter's, too, when its prefill begins again.
+    A row that lost its cache loses the drafter's, too, when its prefill begins again. With a prefix cache the drafter
+    has the target's blocks, and reads all that the target computes: who finds a block has the drafter's part, too.
 
     - `watch`: the length rule's test after every drafted token; None for rules without such a test.
     - `signals`: whether outcomes have acceptance probability, divergence and entropy of every drafted token.
@@ -37,7 +38,7 @@ class ServingExecutor(VerifyExecutor):
         self.watch = watch
         self.logits: dict[int, torch.Tensor] = {}  # (levels, V) of each draft, for its signals
         self.recorded: dict[int, list[Token]] = {}
-        self.in_prompt: set[int] = set()  # tags whose last part of a step was of a prompt
+        self.in_prompt: dict[int, int] = {}  # tags whose last part of a step was of a prompt: the tokens before it
         self.opened: set[int] = set()  # tags that the drafter knows
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
@@ -46,20 +47,35 @@ class ServingExecutor(VerifyExecutor):
             return self._draft(step)
         for member in step.members:
             if step.kind_of(member) not in PROMPT:
-                self.in_prompt.discard(member.tag)
+                self.in_prompt.pop(member.tag, None)
                 continue
-            self.in_prompt.add(member.tag)
+            self.in_prompt[member.tag] = member.base
             if member.tag not in self.opened:
                 self.streams.open(self.drafter, "drafter", self.texts[member.tag].join)
                 self.opened.add(member.tag)
-            elif not member.base:
-                self.drafter.forget(member.tag)
-        return super().run(step)
+            if member.base != self.target.cache.lengths.get(member.tag, 0):
+                self.drafter.forget(member.tag, member.base)
+        outcomes = super().run(step)
+        if self.target.cache.shares:
+            self._read_last(step)
+        return outcomes
+
+    def _read_last(self, step: Step) -> None:
+        """Let the drafter read what others may find of rows that end with this step: it drafts for them no more.
+
+        Prompts of the step are read before, as far as the last ones may have found their blocks.
+        """
+        tags = sorted((member.tag for member in step.members), key=lambda tag: self.in_prompt.get(tag, -1))
+        found = tags if self.streams.said is not None else [tag for tag in tags if tag in self.in_prompt]
+        ends = {tag for tag in found if len(self.target.committed(tag)) >= self.texts[tag].goal}
+        for tag in tags:
+            if tag in ends or (ends and tag in self.in_prompt):
+                self._read(tag, drafts=False)
 
     def _draft(self, step: Step) -> tuple[Outcome, ...]:
         """Read the tokens of the target's step, prompts one after the other; then draft for all rows together."""
-        for member in step.members:
-            self._read(member)
+        for member in sorted(step.members, key=lambda member: self.in_prompt.get(member.tag, -1)):
+            self._read(member.tag, drafts=member.tokens > 0)
         depths = {member.tag: member.tokens for member in step.members if member.tokens}
         drafted = dict.fromkeys([member.tag for member in step.members], 0)
         if depths:
@@ -87,9 +103,9 @@ class ServingExecutor(VerifyExecutor):
         if self.signals:
             note_signals(self.recorded, self.texts[tag].join, len(self.target.committed(tag)), verdict)
 
-    def _read(self, member: Member) -> None:
-        """Let the drafter follow a row's part of the target's step."""
-        tag, text = member.tag, self.target.committed(member.tag)
+    def _read(self, tag: int, drafts: bool) -> None:
+        """Let the drafter follow a row's part of the target's step; `drafts`: whether it reads on when it drafts."""
+        text = self.target.committed(tag)
         parts, self.texts[tag].states = self.texts[tag].states, []
         states = torch.cat(parts) if parts else None
         if tag in self.in_prompt:
@@ -98,13 +114,13 @@ class ServingExecutor(VerifyExecutor):
             return
         known = len(self.drafter.committed(tag))
         self.drafter.advance(tag, self.texts[tag].said.path, text[known:], states)
-        if not member.tokens:
+        if not drafts:
             self.drafter.read(tag, text)
 
     def release(self, tag: int) -> None:
         """Keep the finished text, free both caches."""
         super().release(tag)
         self.drafter.release(tag)
-        self.in_prompt.discard(tag)
+        self.in_prompt.pop(tag, None)
         self.opened.discard(tag)
         self.logits.pop(tag, None)

@@ -1,19 +1,18 @@
 """What a driver of another engine receives and answers, as lines of JSON: settings, workloads, observed steps."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, cycle, islice
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from specfleet.engine.decoding.folders import folder_of
 from specfleet.engine.launch.runnable import simulated_alone
-from specfleet.engine.node.prompts import prompts_of
+from specfleet.engine.node.prompts import goes_on, prompts_of, with_identities
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.readers import value_of
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers
-from specfleet.fleet.scenario.workload import Request, streams_of
+from specfleet.fleet.scenario.workload import streams_of
 
 LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
 
@@ -24,9 +23,6 @@ KNOWN = {
     | {"kv_tokens", "kv_block_size", "prefix_cache"},
 }
 """Keys that mean the same in vLLM; others have to keep their defaults."""
-
-
-SHARING = ("verifiers.prefix_cache", "workload.shared", "workload.conversations")  # keys that only a cache reads
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -129,28 +125,21 @@ def settings_of(fleet: Fleet, scenario: Scenario) -> Settings:
 
 def job_of(fleet: Fleet) -> Job:
     """Return the fleet's workload with its prompts as token ids; InputError for a key that is simulated only."""
-    for reason in simulated_alone(fleet, SHARING if fleet.verifiers.prefix_cache else ()):
+    for reason in simulated_alone(fleet):
         raise InputError(f"scenario {fleet.name!r}: {reason}; leave it out")
     prompts, workload = prompts_of(fleet), fleet.workload
-    streams = [list(_asked(fleet, requests, prompts)) for _, requests in sorted(streams_of(fleet).items())]
+    streams = [
+        [
+            Asked(
+                request.number, prompts[request.number], request.new_tokens, request.not_before_s, request.think_s,
+                goes_on(request.identity),
+            )
+            for request in requests
+        ]
+        for _, requests in sorted(streams_of(with_identities(fleet)).items())
+    ]  # fmt: skip
     top_k = workload.top_k or -1  # all tokens, as vLLM, SGLang and llama.cpp write it
     return Job(streams, {"temperature": workload.temperature, "top_k": top_k, "top_p": workload.top_p})
-
-
-def _asked(fleet: Fleet, requests: Sequence[Request], prompts: Sequence[list[int]]) -> Iterator[Asked]:
-    """Yield the requests of a stream; a group's beginning is the last prompts, joined, from another one on."""
-    known = 0  # tokens of the text so far
-    for request in requests:
-        follows = bool(request.identity) and request.identity[-2] < 0  # of a conversation
-        beginning = list[int]()
-        if fleet.workload.shared and not follows:
-            group, tokens = request.identity[:2]
-            joined = chain.from_iterable(islice(cycle(reversed(prompts)), group, None))
-            beginning = list(islice(joined, tokens))
-        own = request.prompt_tokens - (known if follows else len(beginning))
-        ids = beginning + prompts[request.number][:own]
-        yield Asked(request.number, ids, request.new_tokens, request.not_before_s, request.think_s, follows)
-        known = request.prompt_tokens + request.new_tokens
 
 
 def _speculative(fleet: Fleet) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 A key counts as set if its value differs from the default. A key that the form of a scenario leaves unread, such as
 plain decoding, is refused where it is set (`conflicts.py`). The compiled loop (`sim/fast/choice.py`), the equations
-(`sim/predict.py`), the engine and its recorded texts (`engine/launch/runnable.py`) refuse a fleet with a key that they
-do not read. A small condition beside them says which of its values they do read.
+(`sim/predict.py`), the engine's recorded texts (`engine/launch/runnable.py`) and engines of others
+(`engine/outside/job.py`) refuse a fleet with a key that they do not read. A small condition beside them says which of
+its values they do read.
 """
 
 from collections.abc import Callable, Iterator
@@ -107,7 +108,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "verifiers.priorities": "unordered",
     "verifiers.max_num_batched_tokens verifiers.prefill_first verifiers.kv_tokens": "aligned",
     "verifiers.kv_block_size verifiers.gpu_memory_utilization": "aligned",
-    "verifiers.prefix_cache": "aligned equations engine",
+    "verifiers.prefix_cache": "aligned equations",
     "verifiers.prefill": "aligned loop equations engine",
     "verifiers.prefill.draft_cache": "plain apart lookup",
     "verifiers.prefill.first_round_drafts": "plain apart allocate lookup",
@@ -121,8 +122,8 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "workload.prompt_tokens workload.new_tokens": "trace lengths recorded",
     "workload.lengths": "trace recorded",
     "workload.id_tokens": "trace drawn engine",
-    "workload.shared": "trace engine",
-    "workload.conversations": "trace equations engine",
+    "workload.shared": "trace",
+    "workload.conversations": "trace equations recorded",
     "workload.top_k workload.top_p": "greedy",
     "workload.seed workload.prompts workload.temperature": "",
     "acceptance": "loop equations",

@@ -14,15 +14,17 @@ pytest.importorskip("torch")
 from specfleet.calibration.assemble import profile_of_target
 from specfleet.calibration.laws import Timed, laws_in
 from specfleet.calibration.loops import covering, depths_of, loop_of, rows_of
-from specfleet.calibration.run import pair_of
+from specfleet.calibration.measurements import QUICK
+from specfleet.calibration.run import bench_of, pair_of
 from specfleet.calibration.steadiness import unsteady
 from specfleet.cli.entry import app
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.policies.shapes import CHAIN
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.scenario.workload import mean_lengths, read_lengths
 from specfleet.fleet.times.profile import STEPS, HardwareProfile, read_profile
 from specfleet.fleet.times.step import Member, Step
 from specfleet.sim.run import simulate
@@ -58,6 +60,22 @@ def refitted(scenario: Scenario) -> HardwareProfile:
         for depth in depths_of(scenario)
     ]
     return profile_of_target(scenario, runs)
+
+
+@pytest.mark.parametrize("place", ["own", "target"])
+def test_loops_are_as_long_as_texts_that_share_and_share_nothing(tmp_path: Path, place: str) -> None:
+    """They read blocks, as the target does, and have room for all rows."""
+    sharing = {"workload.shared": {"tokens": 100}, "workload.conversations": {"turns": 3}}
+    cached = {"verifiers.prefix_cache": True, "verifiers.kv_tokens": 2560, "drafters.place": place}
+    bench = bench_of(change_scenario(scenario_of(), sharing | cached), tmp_path, QUICK)
+    assert read_lengths(bench.looped.workload).longest_text == 100 + 3 * (192 + 128)
+    for workload in (bench.looped.workload, bench.sampled.workload):
+        assert workload.shared is workload.conversations is None
+    batching = resolve(bench.looped).verifiers.batching
+    assert bench.looped.verifiers.prefix_cache
+    if place == "own":
+        longest = read_lengths(bench.looped.workload).longest_text + batching.lookahead
+        assert batching.kv_blocks >= bench.rows[-1] * -(-longest // batching.block_size)
 
 
 @pytest.mark.parametrize("drafters", [{}, {"kind": "eagle"}, {"kind": "lookup"}])

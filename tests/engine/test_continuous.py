@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from specfleet.engine.decoding.grow import Drafts
 from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.launch.serve import serve
 from specfleet.engine.node.build import load_target, new_drafter, new_streams, new_target
@@ -30,6 +29,7 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.step import Step
 from specfleet.sim.run import simulate
 from tests.fakes.network import FakeNetwork
+from tests.helpers.drafted import check_drafts, note_drafts
 from tests.helpers.exactly import distribution
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, drafters_of, pair_scenario
@@ -169,36 +169,6 @@ def test_no_limit_changes_a_text(
     run, outputs = served_here(lambda fleet, prompts: verifier_node(fleet, 0, prompts, {}), scenario)
     assert outputs == plain_outputs(scenario)
     assert replay(run) == []
-
-
-def note_drafts(drafter: Any, drafted: list[tuple[list[int], list[int]]]) -> None:
-    """Note each whole draft, and the text before it."""
-    draft = drafter.draft
-
-    def noting(tags: list[int], depths: list[int], *more: object) -> Drafts:
-        texts = [list(drafter.committed(tag)) for tag in tags]
-        drafts: Drafts = draft(tags, depths, *more)
-        rows = zip(texts, drafts.tokens.tolist(), depths, strict=True)
-        drafted.extend((text, row) for text, row, depth in rows if depth == 4)
-        return drafts
-
-    drafter.draft = noting
-
-
-def check_drafts(scenario: Scenario, drafted: list[tuple[list[int], list[int]]]) -> None:
-    """Check that each draft is that of a new drafter after the same text."""
-    fleet = resolve(scenario)
-    model = model_of(scenario.verifiers.model, scenario.precision)
-    target, drafter = new_target(fleet, model), new_drafter(fleet, model)
-    assert len(drafted) > 5
-    for text, row in drafted:
-        target.open(0, text)
-        drafter.open(0, text)
-        drafter.prefill(0, hidden=target.feed_part(0, len(text) - 1))
-        tokens = drafter.draft([0], [4]).tokens[0].tolist()
-        assert row[: len(tokens)] == tokens
-        target.release(0)
-        drafter.release(0)
 
 
 def test_rows_that_sit_out_a_step_keep_their_signals(tiny: Path) -> None:

@@ -135,10 +135,7 @@ def shipped(name: str, changes: Changes | None = None) -> Scenario:
         {"workload": {"shared": {"tokens": 9}}},
     ],
 )
-def test_what_is_simulated_alone_runs_on_no_engine(changes: dict[str, Any]) -> None:
-    fleet = resolve(star(**changes))
-    for run in (check_can_run, job_of):
-        with pytest.raises(
-            InputError, match=f"{next(iter(changes))}.{next(iter(*changes.values()))} is simulated only"
-        ):
-            run(fleet)
+def test_other_engines_get_no_key_that_they_do_not_read(changes: dict[str, Any]) -> None:
+    key = f"{next(iter(changes))}.{next(iter(*changes.values()))}"
+    with pytest.raises(InputError, match=f"{key} is not given to other engines"):
+        job_of(resolve(star(**changes)))
