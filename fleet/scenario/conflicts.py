@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from specfleet.fleet.policies.adaedl import AdaEdl
+from specfleet.fleet.policies.adaptive import Adaptive
 from specfleet.fleet.policies.aligned import SameLength
 from specfleet.fleet.policies.goodput import Goodput
 from specfleet.fleet.scenario.faults import NodeFault
@@ -80,14 +81,15 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
 def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
     """Rules that need drafts on the target's device."""
     rule, beside = verifiers.aligned, drafters.place == "target" and drafters.count > 0
-    if isinstance(verifiers.allocate, AdaEdl | Goodput) and not beside:
-        yield f"verifiers.allocate = {verifiers.allocate.__struct_config__.tag!r} needs drafters.place = 'target'"
-    if (
-        isinstance(goodput := verifiers.allocate, Goodput)
-        and not goodput.costs
-        and any(t.step for t in verifiers.tiers)
-    ):
-        yield "verifiers.allocate = 'goodput' has the costs of like targets; state them, or leave verifiers.tiers out"
+    allocate = verifiers.allocate
+    named = f"verifiers.allocate = {allocate.__struct_config__.tag!r}" if allocate else ""
+    if isinstance(allocate, AdaEdl | Goodput) and not beside:
+        yield f"{named} needs drafters.place = 'target'"
+    priced = isinstance(allocate, Goodput | Adaptive) and not allocate.costs
+    if priced and any(t.step for t in verifiers.tiers):
+        yield f"{named} has the costs of like targets; state them, or leave verifiers.tiers out"
+    if isinstance(allocate, Adaptive):
+        yield from _of_chosen_tokens(allocate, verifiers, drafters, beside)
     if rule is None:
         return
     if not beside:
@@ -99,6 +101,17 @@ def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
             f"verifiers.aligned.window = {rule.window} must hold at least verifiers.max_num_seqs = "
             f"{verifiers.max_num_seqs} rows"
         )
+
+
+def _of_chosen_tokens(rule: Adaptive, verifiers: Verifiers, drafters: Drafters, beside: bool) -> Iterator[str]:
+    """Forms of drafts and of batches that adaptive verification does not know."""
+    named = "verifiers.allocate = 'adaptive'"
+    if drafters.shape.kind != "chain":
+        yield f"{named} chooses tokens of chains; leave drafters.shape.kind = {drafters.shape.kind!r} out"
+    if verifiers.aligned is not None:
+        yield f"{named} cuts each row by itself, and verifiers.aligned pads all to the longest; leave one out"
+    if rule.by == "entropy" and not beside:
+        yield f"{named}: by = 'entropy' needs drafters.place = 'target'; drafts from elsewhere carry no entropies"
 
 
 def _of_goals_and_prices(scenario: Scenario) -> Iterator[str]:

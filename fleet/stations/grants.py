@@ -2,9 +2,11 @@
 
 from collections.abc import Collection
 
+import msgspec
 import numpy as np
 
 from specfleet.fleet.policies.allocate import LengthAllocation
+from specfleet.fleet.policies.continuous import Schedule, Share
 from specfleet.fleet.policies.outcome import Outcome
 
 
@@ -25,6 +27,7 @@ class Grants:
         self.queue = queue  # tags of requests that wait to be admitted
         self.by_client = getattr(allocation, "by_client", False)  # rules of installed packages may lack it
         self.is_blind = getattr(allocation, "clients", 0) > 0
+        self.chooses = getattr(allocation, "chooses", False)
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.states: dict[int, object] = {}  # of open sessions
         self.ended: dict[int, object] = {}  # of clients between two requests
@@ -58,6 +61,21 @@ class Grants:
         """Return whether a draft of `tag` stops after a token with that entropy; most rules never stop."""
         return self.allocation.watches and self.allocation.stops(self.states[tag], entropy)
 
+    def drew(self, tag: int, entropies: tuple[float, ...]) -> None:
+        """Update a session's state with a draft of the drafter on its device."""
+        if self.chooses:
+            self.states[tag] = self.allocation.drew(self.states[tag], entropies)
+
+    def chosen(self, step: Schedule) -> Schedule:
+        """Return a step that verifies the chosen tokens of its drafts; their cache places stay reserved."""
+        drafts = {share.tag: share.drafts for share in step.shares if share.drafts}
+        if not self.chooses or not drafts:
+            return step
+        rows = sum(share.tokens == share.drafts + 1 for share in step.shares)
+        states = [self.states[tag] for tag in drafts]
+        kept = dict(zip(drafts, self.allocation.verified(states, list(drafts.values()), rows), strict=True))
+        return msgspec.structs.replace(step, shares=tuple([_cut(share, kept) for share in step.shares]))
+
     def grant(self, tags: list[int]) -> dict[int, int]:
         """Return the lengths of the next drafts of the open sessions in `tags`, and count them as in flight."""
         states = self.states | (self.ended if self.is_blind else self.leaving)
@@ -72,3 +90,9 @@ class Grants:
                 left = self.allocation.budget - sum(self.out.values())
                 granted[tag] = self.out[tag] = min(lengths[tag], max(left, 0))
         return granted
+
+
+def _cut(share: Share, kept: dict[int, int]) -> Share:
+    """Return a row's part of a step with the kept tokens of its draft."""
+    drafts = kept.get(share.tag, share.drafts)
+    return msgspec.structs.replace(share, tokens=share.tokens - share.drafts + drafts, drafts=drafts)
