@@ -11,6 +11,7 @@ STUDIES = (
     "replayed", "tiers", "shipped", "serving", "outside", "engines", "planned", "decoding", "exact", "steps", "star",
     "pair", "gpu", "speed", "coverage", "acceptance", "zoo", "aisimulate", "llmservingsim",
     "estimates", "efficiencies", "serving_rows", "ranges", "published", "specdecode_fig1", "specdecode_fig10",
+    "methods_adaptive",
 )  # fmt: skip
 
 

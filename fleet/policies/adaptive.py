@@ -121,4 +121,5 @@ def convex(times_s: np.ndarray) -> np.ndarray:
         while len(kept) > 1 and np.interp(kept[-1], (kept[-2], place), times_s[[kept[-2], place]]) <= times_s[kept[-1]]:
             kept.pop()
         kept.append(place)
-    return np.interp(np.arange(len(times_s)), kept, times_s[kept])
+    hull: np.ndarray = np.interp(np.arange(len(times_s)), kept, times_s[kept])
+    return hull

@@ -36,7 +36,8 @@ class Outcomes:
 
     def __init__(self, fleet: Fleet) -> None:
         rng = sources_of(fleet.seed).acceptance
-        by_token = isinstance(fleet.drafters.overlap, Ahead) or fleet.needs == "ratios"
+        self.ahead = isinstance(fleet.drafters.overlap, Ahead)
+        by_token = self.ahead or fleet.needs == "ratios"
         self.tokens: TokenSampler | None = None
         self.lengths: Sampler | None = None
         self.looks_up = fleet.drafters.kind == "lookup"
@@ -136,7 +137,7 @@ class Outcomes:
             return Outcome()  # the text went on with other tokens than the draft
         outcome = self.tokens.verify(tag, member.base, drafted)
         # If the drafter went on, the target's own token is compared with the tail's next one.
-        went_on = outcome.accepted == drafted < station.sessions[tag].tail
+        went_on = self.ahead and outcome.accepted == drafted < station.sessions[tag].tail
         if went_on and self.tokens.at(tag, member.base + drafted)[1]:
             return msgspec.structs.replace(outcome, matches=True)
         return outcome

@@ -132,6 +132,14 @@ def test_a_run_verifies_less_than_it_drafts_and_replays(by: str) -> None:
     assert 0 < verified(run)[:, 0].mean() < 0.7 * drafted.mean()
 
 
+def test_what_is_not_verified_is_lost() -> None:
+    """The drafter drafts again after every verification; only one that drafts ahead keeps the rest of a tail."""
+    rows = simulate(beside({"policy": "adaptive", "depth": 6})).frame()
+    drafted = rows.query("event == 'done' and kind == 'draft' and tokens > 0")
+    assert len(drafted) == len(rows.query("event == 'done' and kind == 'verify'"))
+    assert not rows.matches.any()
+
+
 def test_entropies_choose_better_than_positions() -> None:
     """Of tokens that are verified, more are accepted."""
     shares = []
