@@ -71,6 +71,8 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
     if verifiers.kv_tokens and verifiers.gpu_memory_utilization is not None:
         yield f"verifiers.kv_tokens = {verifiers.kv_tokens}: gpu_memory_utilization gives it, too; leave one out"
     yield from _of_aligned_rows(verifiers, drafters)
+    if isinstance(verifiers.allocate, Adaptive):
+        yield from _of_chosen_tokens(verifiers.allocate, verifiers, drafters)
     if drafters.kind == "replayed" and verifiers.kind != "replayed":
         yield (
             f"drafters.kind = 'replayed' drafts nothing that verifiers.kind = {verifiers.kind!r} could verify; allowed "
@@ -81,15 +83,14 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
 def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
     """Rules that need drafts on the target's device."""
     rule, beside = verifiers.aligned, drafters.place == "target" and drafters.count > 0
-    allocate = verifiers.allocate
-    named = f"verifiers.allocate = {allocate.__struct_config__.tag!r}" if allocate else ""
-    if isinstance(allocate, AdaEdl | Goodput) and not beside:
-        yield f"{named} needs drafters.place = 'target'"
-    priced = isinstance(allocate, Goodput | Adaptive) and not allocate.costs
-    if priced and any(t.step for t in verifiers.tiers):
-        yield f"{named} has the costs of like targets; state them, or leave verifiers.tiers out"
-    if isinstance(allocate, Adaptive):
-        yield from _of_chosen_tokens(allocate, verifiers, drafters, beside)
+    if isinstance(verifiers.allocate, AdaEdl | Goodput) and not beside:
+        yield f"verifiers.allocate = {verifiers.allocate.__struct_config__.tag!r} needs drafters.place = 'target'"
+    if (
+        isinstance(goodput := verifiers.allocate, Goodput)
+        and not goodput.costs
+        and any(t.step for t in verifiers.tiers)
+    ):
+        yield "verifiers.allocate = 'goodput' has the costs of like targets; state them, or leave verifiers.tiers out"
     if rule is None:
         return
     if not beside:
@@ -103,14 +104,16 @@ def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
         )
 
 
-def _of_chosen_tokens(rule: Adaptive, verifiers: Verifiers, drafters: Drafters, beside: bool) -> Iterator[str]:
+def _of_chosen_tokens(rule: Adaptive, verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
     """Forms of drafts and of batches that adaptive verification does not know."""
     named = "verifiers.allocate = 'adaptive'"
     if drafters.shape.kind != "chain":
         yield f"{named} chooses tokens of chains; leave drafters.shape.kind = {drafters.shape.kind!r} out"
     if verifiers.aligned is not None:
         yield f"{named} cuts each row by itself, and verifiers.aligned pads all to the longest; leave one out"
-    if rule.by == "entropy" and not beside:
+    if not rule.costs and any(tier.step for tier in verifiers.tiers):
+        yield f"{named} has the costs of like targets; state them, or leave verifiers.tiers out"
+    if rule.by == "entropy" and drafters.place != "target":
         yield f"{named}: by = 'entropy' needs drafters.place = 'target'; drafts from elsewhere carry no entropies"
 
 
