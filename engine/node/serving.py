@@ -27,22 +27,16 @@ class ServingExecutor(VerifyExecutor):
 
     - `watch`: the length rule's test after every drafted token; None for rules without such a test.
     - `signals`: whether outcomes have acceptance probability, divergence and entropy of every drafted token.
-    - `chooses`: whether the length rule chooses the verified tokens by the entropies of a draft.
     """
 
+    chooses = False  # whether the length rule chooses the verified tokens by the entropies of a draft
+
     def __init__(
-        self,
-        drafter: AnyDrafter,
-        target: Target,
-        streams: Streams,
-        watch: Watch | None = None,
-        signals: bool = False,
-        chooses: bool = False,
+        self, drafter: AnyDrafter, target: Target, streams: Streams, watch: Watch | None = None, signals: bool = False
     ) -> None:
         super().__init__(target, streams, PendingDrafts(), drafter.reads_hidden, signals, rejoins=True)
         self.drafter = drafter
         self.watch = watch
-        self.chooses = chooses
         self.logits: dict[int, torch.Tensor] = {}  # (levels, V) of each draft, for its signals
         self.recorded: dict[int, list[Token]] = {}
         self.in_prompt: set[int] = set()  # tags whose last part of a step was of a prompt

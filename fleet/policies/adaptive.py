@@ -19,9 +19,8 @@ EDGES_NATS = (0.02, 0.1, 0.3, 0.7, 1.5)  # of classes of entropies; acceptance i
 
 
 class Tallies(msgspec.Struct, frozen=True):
-    """State of a request: counts by class of its draft tokens, which is their position or that of their entropy.
+    """State of a request: accepted and compared draft tokens by class, their position or that of their entropy.
 
-    - `accepted`: accepted tokens; `compared`: those that were compared, the first rejected one of each round included.
     - `drawn`: classes of the newest draft's tokens.
     """
 
@@ -82,9 +81,10 @@ class Adaptive(LengthAllocation, frozen=True, tag="adaptive", tag_field="policy"
 
     def learn(self, state: Tallies, drafted: int, outcome: Outcome) -> Tallies:
         """Add the comparisons of a verification of `drafted` tokens."""
-        compared = state.drawn[: min(outcome.accepted + 1, drafted)]
-        accepted = state.drawn[: outcome.accepted]
-        return Tallies(added(state.accepted, accepted), added(state.compared, compared), state.drawn)
+        compared = added(
+            state.compared, state.drawn[: min(outcome.accepted + 1, drafted)]
+        )  # the first rejected one too
+        return Tallies(added(state.accepted, state.drawn[: outcome.accepted]), compared, state.drawn)
 
     def verified(self, states: Sequence[Tallies], drafted: Sequence[int], rows: int) -> list[int]:
         """Return how many tokens of each draft are verified.

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from specfleet.fleet.policies.allocate import LengthAllocation
-from specfleet.fleet.policies.continuous import Schedule, Share
+from specfleet.fleet.policies.continuous import Schedule
 from specfleet.fleet.policies.outcome import Outcome
 
 
@@ -74,7 +74,9 @@ class Grants:
         rows = sum(share.tokens == share.drafts + 1 for share in step.shares)
         states = [self.states[tag] for tag in drafts]
         kept = dict(zip(drafts, self.allocation.verified(states, list(drafts.values()), rows), strict=True))
-        return msgspec.structs.replace(step, shares=tuple([_cut(share, kept) for share in step.shares]))
+        shares = [(share, kept.get(share.tag, 0)) for share in step.shares]
+        cut = [replace(share, tokens=share.tokens - share.drafts + left, drafts=left) for share, left in shares]
+        return replace(step, shares=tuple(cut))
 
     def grant(self, tags: list[int]) -> dict[int, int]:
         """Return the lengths of the next drafts of the open sessions in `tags`, and count them as in flight."""
@@ -90,9 +92,3 @@ class Grants:
                 left = self.allocation.budget - sum(self.out.values())
                 granted[tag] = self.out[tag] = min(lengths[tag], max(left, 0))
         return granted
-
-
-def _cut(share: Share, kept: dict[int, int]) -> Share:
-    """Return a row's part of a step with the kept tokens of its draft."""
-    drafts = kept.get(share.tag, share.drafts)
-    return msgspec.structs.replace(share, tokens=share.tokens - share.drafts + drafts, drafts=drafts)
