@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from specfleet.engine.launch.runnable import check_can_run
+from specfleet.engine.node.real import verifier_node
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolve import resolve
-from tests.engine.test_continuous import KIN, narrow, served
+from tests.engine.test_continuous import KIN, check_distribution, narrow, sampled_load, served
 from tests.helpers.marks import slow
+from tests.helpers.plain import served_here
 
 COSTS = {"rows": [1], "draft_s": [[0.001] * 5], "verify_s": [[0.01, 0.012, 0.016, 0.022, 0.03]]}
 RULE: dict[str, Any] = {"policy": "adaptive", "depth": 4, "costs": COSTS}
@@ -43,6 +45,17 @@ def test_chosen_tokens_change_no_text(
         assert (rows.entropies.map(len) == rows.tokens).all()
     drafted, verified = cut(run)
     assert 0 < verified < drafted
+
+
+@pytest.mark.slow
+def test_chosen_tokens_keep_the_targets_distribution(tiny: Path, tmp_path: Path) -> None:
+    """The entropies after a token depend on it, and choose among the tokens before it too."""
+    limits = {"kv_tokens": 0, "max_num_batched_tokens": 64, "allocate": RULE | {"by": "entropy"}}
+    scenario = narrow(tiny, KIN, {"place": "target"}, sampled_load(tmp_path), **limits)
+    run, outputs = served_here(lambda fleet, prompts: verifier_node(fleet, 0, prompts, {}), scenario)
+    drafted, verified = cut(run)
+    assert 0 < verified < drafted
+    check_distribution(scenario, outputs)
 
 
 def test_the_engine_needs_times_of_rounds(tiny: Path) -> None:
