@@ -80,10 +80,8 @@ class Adaptive(LengthAllocation, frozen=True, tag="adaptive", tag_field="policy"
         return msgspec.structs.replace(state, drawn=tuple(np.searchsorted(EDGES_NATS, entropies).tolist()))
 
     def learn(self, state: Tallies, drafted: int, outcome: Outcome) -> Tallies:
-        """Add the comparisons of a verification of `drafted` tokens."""
-        compared = added(
-            state.compared, state.drawn[: min(outcome.accepted + 1, drafted)]
-        )  # the first rejected one too
+        """Add the comparisons of a verification of `drafted` tokens, up to the first rejected one."""
+        compared = added(state.compared, state.drawn[: min(outcome.accepted + 1, drafted)])
         return Tallies(added(state.accepted, state.drawn[: outcome.accepted]), compared, state.drawn)
 
     def verified(self, states: Sequence[Tallies], drafted: Sequence[int], rows: int) -> list[int]:
