@@ -5,6 +5,7 @@ from typing import Any
 
 from specfleet.engine.net.limits import bounds_of
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.adaptive import Adaptive
 from specfleet.fleet.policies.goodput import Goodput
 from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.faults import Kill, NodeFault
@@ -45,8 +46,9 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
                 f"{side}.device = {station.device!r} with {side}.kind = 'replayed': a replayed station has its own "
                 "device; leave it out"
             )
-    if isinstance(fleet.verifiers.allocate, Goodput) and fleet.verifiers.allocate.costs is None:
-        yield "verifiers.allocate = 'goodput' without times; give profile or verifiers.allocate.costs"
+    if isinstance(rule := fleet.verifiers.allocate, Goodput | Adaptive) and rule.costs is None:
+        tag = rule.__struct_config__.tag
+        yield f"verifiers.allocate = {tag!r} without times; give profile or verifiers.allocate.costs"
     yield from _of_signals(fleet)
     yield from simulated_alone(fleet)
     yield from _of_shared_prompts(fleet)

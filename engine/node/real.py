@@ -111,4 +111,6 @@ def executor_of(
     watch = grants.stops if grants is not None and grants.allocation.watches else None
     if isinstance(station, AlignedStation):
         return AlignedExecutor(drafter, target, opens, station.rule, watch, signals)
-    return ServingExecutor(drafter, target, opens, watch, signals)
+    executor = ServingExecutor(drafter, target, opens, watch, signals)
+    executor.chooses = grants is not None and grants.chooses and fleet.needs == "signals"
+    return executor

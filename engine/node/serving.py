@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from specfleet.engine.decoding.grow import Drafts, check_draft
+from specfleet.engine.decoding.grow import Drafts, check_draft, entropies
 from specfleet.engine.decoding.verify import Target, Verdict
 from specfleet.engine.net.content import Content
 from specfleet.engine.node.build import AnyDrafter, Streams
@@ -29,6 +29,8 @@ class ServingExecutor(VerifyExecutor):
     - `watch`: the length rule's test after every drafted token; None for rules without such a test.
     - `signals`: whether outcomes have acceptance probability, divergence and entropy of every drafted token.
     """
+
+    chooses = False  # whether the length rule chooses the verified tokens by the entropies of a draft
 
     def __init__(
         self, drafter: AnyDrafter, target: Target, streams: Streams, watch: Watch | None = None, signals: bool = False
@@ -77,18 +79,21 @@ class ServingExecutor(VerifyExecutor):
         for member in sorted(step.members, key=lambda member: self.in_prompt.get(member.tag, -1)):
             self._read(member.tag, drafts=member.tokens > 0)
         depths = {member.tag: member.tokens for member in step.members if member.tokens}
-        drafted = dict.fromkeys([member.tag for member in step.members], 0)
+        drafted = dict.fromkeys([member.tag for member in step.members], Outcome(drafted=0))
         if depths:
             tags, watch = self.drafter.in_order(list(depths)), self.watch
             stops = None if watch is None else lambda row, nats: watch(tags[row], nats)
             drafts = self.drafter.draft(tags, [depths[tag] for tag in tags], stops, self.signals)
+            nats: list[list[float]] = [[]] * len(tags)
             if drafts.logits is not None:
                 self.logits.update(zip(tags, drafts.logits, strict=True))
-            for tag, content, levels in zip(tags, contents_of(drafts), drafts.depths, strict=True):
+                if self.chooses:
+                    nats = entropies(drafts.logits).tolist()
+            for tag, content, levels, of_row in zip(tags, contents_of(drafts), drafts.depths, nats, strict=True):
                 check_draft(content.tokens, content.nodes, drafts.drafter, tag, len(self.drafter.committed(tag)))
                 self.pending.put(tag, content)
-                drafted[tag] = levels
-        return tuple([Outcome(drafted=levels) for levels in drafted.values()])
+                drafted[tag] = Outcome(drafted=levels, entropies=tuple(of_row[:levels]))
+        return tuple(drafted.values())
 
     def _drafts(self, tags: Sequence[int], contents: Sequence[Content]) -> Drafts:
         drafts = super()._drafts(tags, contents)

@@ -80,7 +80,7 @@ class RecordedStation:
                 rows += (
                     now_s, self.station.name, self.written, "start", self.origin, step.number, step.kind_of(member),
                     member.tag, member.request, member.epoch, member.base, member.tokens, 0,
-                    0, False, 0, 0.0, step.idle_gap_s, 0, "", False, 0.0, (), (),
+                    0, False, 0, 0.0, step.idle_gap_s, 0, "", False, 0.0, (), (), (),
                 )  # fmt: skip
                 self.written += 1
             self.log += rows  # at once: a process may be killed between two entries of its log
@@ -105,7 +105,7 @@ class RecordedStation:
                 now_s, self.station.name, self.written, "done", self.origin, event.step, step.kind_of(member),
                 member.tag, member.request, member.epoch, member.base, tokens, 0,
                 outcome.accepted, False, 0, event.duration_s, 0.0, 0, "",
-                outcome.matches, outcome.ratio, outcome.klds, (),
+                outcome.matches, outcome.ratio, outcome.klds, (), outcome.entropies,
             )  # fmt: skip
             self.written += 1
         self.log += rows

@@ -99,7 +99,7 @@ def _story(rows: list[Row], position: int) -> str:
 def outcome_of(row: Row) -> Outcome:
     """Return the outcome of the row's member in the step."""
     drafted = row.tokens if row.kind == "draft" else -1
-    return Outcome(row.accepted, row.matches, drafted, row.ratio, tuple(row.klds))
+    return Outcome(row.accepted, row.matches, drafted, row.ratio, tuple(row.klds), tuple(row.entropies))
 
 
 def _logged_step(rows: list[Row]) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from specfleet.fleet.policies.adaedl import AdaEdl
+from specfleet.fleet.policies.adaptive import Adaptive
 from specfleet.fleet.policies.aligned import SameLength
 from specfleet.fleet.policies.goodput import Goodput
 from specfleet.fleet.policies.route import LongestPrefix
@@ -73,6 +74,8 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
     if isinstance(drafters.route, LongestPrefix) and not drafters.prefix_cache:
         yield "drafters.route = 'longest-prefix' looks at prefix caches; set drafters.prefix_cache = true"
     yield from _of_aligned_rows(verifiers, drafters)
+    if isinstance(verifiers.allocate, Adaptive):
+        yield from _of_chosen_tokens(verifiers.allocate, verifiers, drafters)
     if drafters.kind == "replayed" and verifiers.kind != "replayed":
         yield (
             f"drafters.kind = 'replayed' drafts nothing that verifiers.kind = {verifiers.kind!r} could verify; allowed "
@@ -102,6 +105,19 @@ def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
             f"verifiers.aligned.window = {rule.window} must hold at least verifiers.max_num_seqs = "
             f"{verifiers.max_num_seqs} rows"
         )
+
+
+def _of_chosen_tokens(rule: Adaptive, verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
+    """Forms of drafts and of batches that adaptive verification does not know."""
+    named = "verifiers.allocate = 'adaptive'"
+    if drafters.shape.kind != "chain":
+        yield f"{named} chooses tokens of chains; leave drafters.shape.kind = {drafters.shape.kind!r} out"
+    if verifiers.aligned is not None:
+        yield f"{named} cuts each row by itself, and verifiers.aligned pads all to the longest; leave one out"
+    if not rule.costs and any(tier.step for tier in verifiers.tiers):
+        yield f"{named} has the costs of like targets; state them, or leave verifiers.tiers out"
+    if rule.by == "entropy" and drafters.place != "target":
+        yield f"{named}: by = 'entropy' needs drafters.place = 'target'; drafts from elsewhere carry no entropies"
 
 
 def _of_goals_and_prices(scenario: Scenario) -> Iterator[str]:

@@ -8,6 +8,7 @@ import msgspec
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.positions import check_context, positions_of
+from specfleet.fleet.policies.adaptive import Adaptive
 from specfleet.fleet.policies.allocate import BlindShare
 from specfleet.fleet.policies.continuous import ContinuousBatching
 from specfleet.fleet.policies.goodput import Goodput, RoundCosts
@@ -207,9 +208,11 @@ def _priced(
     if isinstance(rule, BlindShare) and not rule.clients:
         clients = -(-_streams(scenario) // scenario.verifiers.count)
         return msgspec.structs.replace(rule, clients=clients if clients <= rows else 0)
-    if not isinstance(rule, Goodput) or rule.costs is not None or not targets or not drafters:
+    beside = scenario.drafters.place == "target"  # drafters elsewhere take no time of a target's
+    if not isinstance(rule, Goodput | Adaptive) or rule.costs or not targets or (beside and not drafters):
         return rule
-    costs = round_costs(targets[0], drafters[0], scenario.drafters.shape, rows, rule.most, round(context))
+    drafter = drafters[0] if beside else None
+    costs = round_costs(targets[0], drafter, scenario.drafters.shape, rows, rule.longest, round(context))
     return msgspec.structs.replace(rule, costs=costs)
 
 
@@ -313,22 +316,19 @@ def _links(scenario: Scenario) -> tuple[tuple[ResolvedLink, ...], ...]:
 
 
 def round_costs(
-    target: VerifierTimes, drafter: DrafterTimes, shape: Shape, most_rows: int, most_tokens: int, context: int
+    target: VerifierTimes, drafter: DrafterTimes | None, shape: Shape, most_rows: int, most_tokens: int, context: int
 ) -> RoundCosts:
     """Return the mean times of rounds up to so many rows, in powers of two, each with up to so many drafts.
 
+    - `drafter`: on the target's device; None for one elsewhere.
     - `context`: committed tokens of each row.
     """
     rows = sorted({min(1 << power, most_rows) for power in range(most_rows.bit_length() + 1)})
     draft_s, verify_s = [], []
     for number in rows:
         steps = [_members(number, tokens, context) for tokens in range(most_tokens + 1)]
-        draft_s.append(
-            tuple(
-                drafting_s(drafter, Step(1, "draft", members), [tokens] * number)
-                for tokens, members in enumerate(steps)
-            )
-        )
+        drafts = [(Step(1, "draft", members), [tokens] * number) for tokens, members in enumerate(steps)]
+        draft_s.append(tuple([drafting_s(drafter, *draft) if drafter else 0.0 for draft in drafts]))
         verify_s.append(tuple(_verify_s(target, shape, members) for members in steps))
     return RoundCosts(tuple(rows), tuple(draft_s), tuple(verify_s))
 

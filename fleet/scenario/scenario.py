@@ -10,6 +10,7 @@ from specfleet.fleet.acceptance.models import AcceptanceModel
 from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.inputs.format import FORMAT, Version
 from specfleet.fleet.policies.adaedl import AdaEdl
+from specfleet.fleet.policies.adaptive import Adaptive
 from specfleet.fleet.policies.admit import Admission, Everyone
 from specfleet.fleet.policies.aligned import AlignedRule
 from specfleet.fleet.policies.allocate import Fixed, FixedShare, Needs, RandomShare
@@ -47,9 +48,9 @@ Sharing = Literal["turns", "contended"]
 Late = Literal["skip", "wait", "decode"]
 Place = Literal["own", "target"]
 if TYPE_CHECKING:
-    GrantRule = Fixed | FixedShare | RandomShare | ByBatch | GoodSpeed | Dsde  # a verifier can grant these in advance
+    GrantRule = Fixed | FixedShare | RandomShare | ByBatch | GoodSpeed | Dsde | Adaptive  # granted in advance
 else:
-    GrantRule = with_own("allocate", Fixed, FixedShare, RandomShare, ByBatch, GoodSpeed, Dsde)
+    GrantRule = with_own("allocate", Fixed, FixedShare, RandomShare, ByBatch, GoodSpeed, Dsde, Adaptive)
 LengthRule = GrantRule | AdaEdl | Goodput  # the last two need drafts on the target's device
 Acceptance = AcceptanceModel | TokenModel
 

@@ -96,7 +96,8 @@ class TargetStation(Station):
 
     def _next_step(self) -> Schedule | None:
         if not self.is_planned:
-            self.planned = self.rows.next_step(self.sessions, self.waiting)
+            step = self.rows.next_step(self.sessions, self.waiting)
+            self.planned = self.grants.chosen(step) if self.grants and step else step
             self.is_planned = True
         return self.planned
 
@@ -280,6 +281,8 @@ class TargetStation(Station):
                 drafted = member.tokens if outcome.drafted < 0 else outcome.drafted
                 self.sessions[member.tag] = msgspec.structs.replace(session, tail=drafted, granted=None)
                 self.waiting.append(Work("verify", member.tag, session.priority))
+                if self.grants:
+                    self.grants.drew(member.tag, outcome.entropies)
 
     def _learn(self, step: Step, parts: Sequence[tuple[Member, Outcome]]) -> dict[int, int]:
         """Update the allocation with the outcomes, and get the lengths of the next drafts."""

@@ -281,11 +281,7 @@ def note_late(real: RealFleet, accepted: list[int]) -> None:
 @pytest.mark.slow
 def test_texts_with_late_drafts_follow_the_targets_distribution(tiny: Path, tmp_path: Path) -> None:
     """Chi-square of all continuations of one prompt, at 99.9 %."""
-    prompt, requests = [3, 1, 4, 1, 5, 9, 2, 6], 400
-    (tmp_path / "one.jsonl").write_text(f'{{"prompt_ids": {prompt}}}')
-    sampling = {"temperature": 4.0, "top_k": 2}
-    load = {"prompts": str(tmp_path / "one.jsonl"), "prompt_tokens": 8, "new_tokens": 4, "requests": requests}
-    scenario = narrow(tiny, KIN, {}, load | sampling, late="decode", kv_tokens=0, max_num_batched_tokens=64)
+    scenario = narrow(tiny, KIN, {}, sampled_load(tmp_path), late="decode", kv_tokens=0, max_num_batched_tokens=64)
     fleet, network = resolve(scenario), FakeNetwork(0, way_s=0.02)
     real = RealFleet(fleet, network, lambda step: {"draft": 0.15, "prefill": 0.02}.get(step.kind, 0.25))
     real.start()
@@ -294,13 +290,28 @@ def test_texts_with_late_drafts_follow_the_targets_distribution(tiny: Path, tmp_
     assert network.run(1e4, lambda: real.finished)
     (outputs,) = real.outputs
     assert sum(accepted) > 50
-    model = model_of(scenario.verifiers.model, scenario.precision)
+    check_distribution(scenario, outputs)
+
+
+PROMPT, SAMPLING = [3, 1, 4, 1, 5, 9, 2, 6], {"temperature": 4.0, "top_k": 2}
+
+
+def sampled_load(folder: Path) -> dict[str, Any]:
+    """400 requests with one prompt and answers of four sampled tokens."""
+    (folder / "one.jsonl").write_text(f'{{"prompt_ids": {PROMPT}}}')
+    load = {"prompts": str(folder / "one.jsonl"), "prompt_tokens": 8, "new_tokens": 4, "requests": 400}
+    return load | SAMPLING
+
+
+def check_distribution(scenario: Scenario, outputs: dict[int, list[int]]) -> None:
+    """Check by chi-square, at 99.9 %, that texts of a sampled load follow the target's distribution."""
+    model, requests = model_of(scenario.verifiers.model, scenario.precision), scenario.workload.requests
     chances = {(): 1.0}
     for _ in range(4):
         chances = {
             (*said, token): chance * share
             for said, chance in chances.items()
-            for token, share in enumerate(distribution(model, [*prompt, *said], Sampling(**sampling)).tolist())
+            for token, share in enumerate(distribution(model, [*PROMPT, *said], Sampling(**SAMPLING)).tolist())
             if share
         }
     found = Counter(tuple(text) for text in outputs.values())
