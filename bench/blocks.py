@@ -98,7 +98,8 @@ def _replayed(name: str, targets: int, depth: int, tokens: int, slower: int) -> 
     drafters, verifiers = replace(made.drafters, kind="replayed"), replace(made.verifiers, kind="replayed")
     ran = specfleet.run(replace(made, profile=slow, link=link, drafters=drafters, verifiers=verifiers))
     (row,) = [row for row in specfleet.three_errors(ran).rows if row.quantity == "throughput"]
-    assert row.parameters is not None and row.mechanism is not None
+    assert row.parameters is not None
+    assert row.mechanism is not None
     errors = {"error, %": 100 * row.parameters.value, "mechanism, %": 100 * row.mechanism.value}
     return {"drafter": name, "targets": targets, "depth": depth, "tokens/s": ran.metrics["throughput"].value} | errors
 
