@@ -41,7 +41,7 @@ Depth = Annotated[int, Meta(ge=1, le=4096)]
 Number = Annotated[int, Meta(ge=1, le=10**5)]  # of a station, from 1: larger than any fleet
 
 
-DraftKind = Literal["model", "eagle", "lookup", "replayed"]
+DraftKind = Literal["model", "eagle", "block", "lookup", "replayed"]
 TargetKind = Literal["real", "replayed"]
 VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
 Sharing = Literal["turns", "contended"]
@@ -64,8 +64,8 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         profile: The profile of their machine: a profile as the scenario's `profile`. It gives all their times, of
             targets also the size of their KV cache, in place of `verifiers.verify` and of the steps of tiers before;
             links and acceptance stay the others'.
-        step: Time of their draft steps, or of their verifications, in place of the profile's. Their prefills and plain
-            decoding steps stay those of their profile.
+        step: Time of their draft steps, or of their verifications, in place of the profile's; of drafters of blocks, of
+            whole blocks. Their prefills and plain decoding steps stay those of their profile.
         link: Their link to every station of the other side, in place of the scenario's or the profile's `link`. If
             both ends have one, the target's applies.
         model: Their model in the real world, read as the side's `model`. All models of a fleet share a tokenizer. The
@@ -88,7 +88,8 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         shape: The shape of drafts: a chain, a static tree, or a dynamic tree that follows likely branches.
         place: Where drafts come from: "own", drafters on devices of their own; "target", each target's device, which
             drafts for all rows after each of its steps, as heads and small models of servers do.
-        kind: What drafts: a small model, an EAGLE head of the target, or prompt lookup, which needs no model. In the
+        kind: What drafts: a small model; an EAGLE head of the target; "block", a drafter of all `depth` tokens in one
+            pass over mask positions (PARD, P-EAGLE, DFlash, DSpark); or prompt lookup, which needs no model. In the
             real world "replayed" replaces a drafter whose accelerator is absent: it waits for the profile's step
             times, and sends drafts of a small model's size. It needs replayed targets, which then draw acceptance
             from `acceptance`, as the simulation does.
@@ -155,7 +156,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         max_num_batched_tokens (tokens): Most tokens of a step, drafts included; of trees, levels count. Running
             requests come first, and prompts take the rest, in chunks. vLLM's name, and its default below 70 GiB of
             memory (8,192 above). Less than the longest draft (of a tail that grows without a pause, the
-            shortest), the token before it and, for a small model on the target's device, one more is raised to that.
+            shortest), the token before it and, on the target's device, one more for a small model or as many for a
+            drafter of blocks is raised to that.
         prefill_first: Whether a step reads waiting prompts alone, and requests decode only while none fits: as
             SGLang's scheduler does.
         kv_tokens (tokens): Size of a target's KV cache; of trees, levels count. A request that does not fit waits; when
