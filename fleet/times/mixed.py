@@ -137,7 +137,7 @@ def one_pass_s(every_logit: Roofline, last_logit: Roofline, parts: Sequence[Part
     """
     fed, logits = sum(part.fed for part in parts), sum(part.logits for part in parts)
     device_s = last_logit.products_s(fed)
-    if logits > 1:
+    if logits:  # what reads a prompt may be less than a pass, as of DFlash
         device_s += every_logit.products_s(logits) - last_logit.products_s(logits)
     sharpness = every_logit.sharpness
     for kind in every_logit.attention:

@@ -104,7 +104,7 @@ def one_pass_s(laws: Laws, every: int, last: int, slots: Slots, start: int, coun
     for place in range(start, start + count):
         fed += slots.fed[place]
     device_s = products_s(laws, last_logit, fed)
-    if logits > 1:
+    if logits > 0:
         device_s += products_s(laws, every_logit, float(logits)) - products_s(laws, last_logit, float(logits))
     for number in range(every_logit.attention, every_logit.attention + every_logit.kinds):
         kind = laws.attention[number]
