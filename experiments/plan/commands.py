@@ -116,7 +116,8 @@ def server_commands(
             )
         needs[0] += "pip install arctic-inference; " * (method == "suffix")
         if not NAMES[method][1]:
-            return " ".join((*vllm, needs[0] + names)), f"SGLang has nothing like {candidate.drafter or candidate.name}; vLLM does"
+            missing = candidate.drafter or candidate.name
+            return " ".join((*vllm, needs[0] + names)), f"SGLang has nothing like {missing}; vLLM does"
     return " ".join((*vllm, needs[0] + names)), " ".join((*sglang, needs[1] + names))
 
 
