@@ -36,7 +36,7 @@ from specfleet.engine.replayed.continuations import BATCH
 from specfleet.fleet.acceptance.signals import write_signals
 from specfleet.fleet.errors import InputError, UnsteadyHostError
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
+from specfleet.fleet.scenario.scenario import FINDING, Drafters, Scenario, Verifiers, Workload
 from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.fleet.times.labels import Missing
 from specfleet.fleet.times.profile import HardwareProfile
@@ -51,7 +51,9 @@ ACCEPTANCE, LINKS, WARM_UP = "acceptance", "links", "warm-up tokens"
 TURNS = f"{TURN_TARGETS} targets that take turns with their drafter"
 SAMPLED = "step times are of greedy decoding, acceptance is as the scenario samples"
 NOT_MEASURED = {  # kinds of drafters, and what to do
-    "lookup": "drafts in no time, as many tokens as it finds; calibrate it with drafters.place = 'target'",
+    **dict.fromkeys(
+        FINDING, "drafts in no time, as many tokens as it finds; calibrate it with drafters.place = 'target'"
+    ),
     "block": "runs in no engine here; estimate its times (`specfleet profile estimate`)",
     "replayed": "has no model to measure; give the kind of the drafter that it stands for, 'model' or 'eagle'",
 }
@@ -212,7 +214,7 @@ class Bench:
         if not scenario.drafters.count:
             return
         loop, drafters = recording_loop(scenario, prompts, self.rows[-1] if self.served else BATCH), scenario.drafters
-        signals = self.served and drafters.shape.kind == "chain" and drafters.kind != "lookup"
+        signals = self.served and drafters.shape.kind == "chain" and not drafters.finds
         self._take(ACCEPTANCE, partial(self._run_loops, [loop], "recorded", signals))
 
     def measure_links(self) -> None:

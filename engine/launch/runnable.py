@@ -92,7 +92,7 @@ def _of_signals(fleet: Fleet) -> Iterator[str]:
             f"{named}: drafts from elsewhere carry distributions only where they are sampled, and whole ones without "
             "top_k and top_p; allowed: workload.temperature above 0, or drafters.place = 'target'"
         )
-    is_chain = fleet.drafters.kind != "lookup" and fleet.drafters.shape.kind == "chain"
+    is_chain = not fleet.drafters.finds and fleet.drafters.shape.kind == "chain"
     if fleet.needs == "signals" and fleet.verifiers.drafts is not None and not is_chain:
         yield (
             f"{named}: of drafts on a target's device only a model's chains have signals; allowed: "

@@ -24,6 +24,7 @@ from specfleet.engine.decoding.lookup import LookupDrafter
 from specfleet.engine.decoding.models import CausalLM, load_model
 from specfleet.engine.decoding.sampling import GREEDY, Sampling
 from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
+from specfleet.engine.decoding.suffix import SuffixDrafter
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.node.named import check_stated, models_of
 from specfleet.fleet.errors import InputError
@@ -87,8 +88,9 @@ def new_drafter(
     """
     drafters, aligned = fleet.drafters, fleet.verifiers.aligned is not None
     shape, verified_by = drafters.shape, fleet.verifiers.rule
-    if drafters.kind == "lookup":
-        return LookupDrafter(target.device if target else torch.device("cpu"))
+    if drafters.finds:
+        kind = SuffixDrafter if drafters.kind == "suffix" else LookupDrafter
+        return kind(target.device if target else torch.device("cpu"))
     if drafters.kind == "eagle":
         folder = head_folder(fleet, number)
         large = target or load_target(fleet, fleet.target_of(number), whole=False)

@@ -16,7 +16,7 @@ from specfleet.fleet.scenario.workload import streams_of
 
 LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
 
-KINDS: tuple[DraftKind, ...] = ("model", "lookup")  # of drafts
+KINDS: tuple[DraftKind, ...] = ("model", "lookup", "suffix")  # of drafts; arctic-inference finds the last
 KNOWN = {
     "drafters": {"count", "depth", "place", "kind", "model", "profile"},
     "verifiers": {"model", "profile", "verify", "max_num_seqs", "max_num_batched_tokens"}
@@ -149,6 +149,8 @@ def _speculative(fleet: Fleet) -> dict[str, Any]:
     depth: Mapping[str, Any] = {"num_speculative_tokens": drafters.depth}
     if drafters.kind == "lookup":
         return {"method": "ngram", **depth, **LOOKUP}
+    if drafters.kind == "suffix":
+        return {"method": "suffix", **depth}
     return {"method": "draft_model", "model": str(folder_of(drafters.model, "drafter")), **depth}
 
 

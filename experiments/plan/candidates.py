@@ -1,4 +1,4 @@
-"""Ways to draft for a target: nothing, prompt lookup, a head, a small model beside it, a drafter elsewhere.
+"""Ways to draft for a target: nothing, what texts repeat, a head, a small model beside it, a drafter elsewhere.
 
 A candidate is a scenario of one target and its drafter; numbers of both, and the depth, vary later. Load, lengths and
 policies are those of the scenario that is planned for; places, kinds and counts of stations are the plan's.
@@ -32,8 +32,8 @@ from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
-Method = Literal["none", "lookup", "head", "block", "beside", "apart"]
-KINDS: dict[str, Method] = {"eagle": "head", "block": "block", "lookup": "lookup"}
+Method = Literal["none", "lookup", "suffix", "head", "block", "beside", "apart"]
+KINDS: dict[str, Method] = {"eagle": "head", "block": "block", "lookup": "lookup", "suffix": "suffix"}
 KV_KEYS = {f"verifiers.{name}" for name in ("kv_tokens", "kv_block_size", "gpu_memory_utilization")}
 SPLIT = ", prefill apart"  # after the name of a method
 PLACED = ("count", "depth", "place", "kind", "model")  # keys of a side that candidates vary
@@ -203,9 +203,9 @@ def _at(
 
     def made(name: str, method: Method, drafter: Placed | None = None, model: str = "", where: str = "") -> Candidate:
         profile = estimated_profile(target, drafter)
-        if method == "lookup":  # on the host, while the device works
+        if method in texts.FOUND:  # on the host, while the device works
             profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
-        drafted_by = "" if method == "none" else model or texts.LOOKUP
+        drafted_by = "" if method == "none" else model or method
         of_drafts, source = texts.acceptance_at(drafted_by, accepted, asked.scenario.acceptance, target, drafter)
         base, block = _base(asked, method, profile, target, of_drafts), drafter.shape.block if drafter else 0
         if not (asked.serving or base.verifiers.prefix_cache or KV_KEYS & asked.given) and succeeds(resolve, base):
@@ -222,7 +222,7 @@ def _at(
         model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
         placed = _on_target(text, place, target)
         if placed is None:
-            yield made("prompt lookup", "lookup")
+            yield made(texts.FOUND[model], KINDS[model])
             continue
         if placed.named not in on_target:  # the same model on several devices is once on the target's
             on_target.add(placed.named)
@@ -233,9 +233,9 @@ def _at(
 
 
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:
-    """Return a drafter on its target's device, on as many of them as NxDEVICE states; None for prompt lookup."""
+    """Return a drafter on its target's device, on as many of them as NxDEVICE states; None for what is found."""
     model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
-    shape = None if model == texts.LOOKUP else mtp_of(target.shape) if model == texts.MTP else shape_of(model)
+    shape = None if model in texts.FOUND else mtp_of(target.shape) if model == texts.MTP else shape_of(model)
     (kind, count), (own, parallel) = devices_in(text), devices_in(place)
     is_split = bool(where) and where.partition(":")[0] != kind
     if (shape is None or shape.head) and where and (kind != own or (is_split and count != parallel)):
@@ -280,6 +280,7 @@ def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed
     placed: dict[Method, Drafters] = {
         "none": Drafters(count=0),
         "lookup": replace(kept, place="target", kind="lookup"),
+        "suffix": replace(kept, place="target", kind="suffix"),
         "head": replace(kept, place="target", kind="eagle"),
         "block": replace(kept, place="target", kind="block"),
         "beside": replace(kept, place="target"),
@@ -372,7 +373,7 @@ def _draft_places(asked: Asked) -> Iterator[str]:
     for text in asked.drafts:
         if "@" in text:
             _check_fits(asked, "--draft", text)
-        if "@" in text or asked.devices is None or text in (texts.LOOKUP, texts.MTP) or shape_of(text).head:
+        if "@" in text or asked.devices is None or text in (*texts.FOUND, texts.MTP) or shape_of(text).head:
             yield text
         else:
             yield from [place for kind in asked.devices if succeeds(placed_of, place := f"{text}@{kind}")] or [text]

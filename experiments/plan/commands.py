@@ -21,11 +21,11 @@ from specfleet.fleet.scenario.scenario import Scenario, Workload
 from specfleet.fleet.scenario.workload import mean_lengths, read_lengths, streams_of
 
 NAMES = {  # of methods, at vLLM and at SGLang
-    "lookup": ("ngram", "NGRAM"), "beside": ("draft_model", "STANDALONE"), "eagle": ("eagle", "EAGLE"),
-    "eagle3": ("eagle3", "EAGLE3"), "mtp": ("mtp", "EAGLE"), "dflash": ("dflash", "DFLASH"),
-    "dspark": ("dspark", "DSPARK"), "peagle": ("eagle3", ""), "pard": ("draft_model", ""),
+    "lookup": ("ngram", "NGRAM"), "suffix": ("suffix", ""), "beside": ("draft_model", "STANDALONE"),
+    "eagle": ("eagle", "EAGLE"), "eagle3": ("eagle3", "EAGLE3"), "mtp": ("mtp", "EAGLE"), "pard": ("draft_model", ""),
+    "dflash": ("dflash", "DFLASH"), "dspark": ("dspark", "DSPARK"), "peagle": ("eagle3", ""),
 }  # fmt: skip
-PARALLEL = ("peagle", "pard")  # of methods, those that vLLM tells to draft in one pass, and SGLang does not know
+PARALLEL = ("peagle", "pard")  # of methods, those that vLLM tells to draft in one pass
 ADAPTIVE = ("EAGLE", "EAGLE3")  # algorithms of SGLang that change depth
 SINCE = {"vllm": "0.24", "sglang": "0.5.13", "depth 0": "0.5.14"}  # versions that change depth by requests at once
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
@@ -124,8 +124,10 @@ def server_commands(
             needs[1] += (
                 f"SGLang {SINCE['sglang' if all(deep for *_, deep in schedule.table) else 'depth 0']} or newer; "
             )
-        if method in PARALLEL:
-            return " ".join((*vllm, needs[0] + names)), f"no SGLang drafts a block with {candidate.drafter}; vLLM does"
+        needs[0] += "pip install arctic-inference; " * (method == "suffix")
+        if not NAMES[method][1]:
+            missing = candidate.drafter or candidate.name
+            return " ".join((*vllm, needs[0] + names)), f"SGLang has nothing like {missing}; vLLM does"
     return " ".join((*vllm, needs[0] + names)), " ".join((*sglang, needs[1] + names))
 
 

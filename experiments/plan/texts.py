@@ -19,8 +19,9 @@ from specfleet.fleet.scenario.sides import acceptance_of
 from specfleet.fleet.times.profile import read_profile
 from specfleet.fleet.times.step_time import LinkTime
 
-LOOKUP, MTP, PUBLISHED = "lookup", "mtp", "published"
-SYNONYMS = {"ngram": LOOKUP, "lookup": LOOKUP, "mtp": MTP, "nextn": MTP}  # words of vLLM and SGLang
+MTP, PUBLISHED = "mtp", "published"
+FOUND = {"lookup": "prompt lookup", "suffix": "suffix decoding"}  # drafts without a model, and their names
+SYNONYMS = {"ngram": "lookup", "mtp": MTP, "nextn": MTP} | {name: name for name in FOUND}  # words of engines
 LINK_LIMITS = {"latency_s": (0.0, 1e9), "bandwidth_bytes_per_s": (1.0, 1e18)}
 BUDGET = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
 FILES = (".toml", ".json")
@@ -97,7 +98,7 @@ def acceptance_by_drafter(texts: Sequence[str], drafts: Sequence[str]) -> dict[s
     names: dict[str, set[str]] = {}  # of each model
     for draft in drafts:
         model = draft.rpartition("@")[0] or draft
-        own_name = model if model in (LOOKUP, MTP) else shape_of(model).name  # of a file, its folder's
+        own_name = model if model in (*FOUND, MTP) else shape_of(model).name  # of a file, its folder's
         names[model] = {draft, Path(model).name, own_name, shipped_name(model)}
         names[model] |= {word for word, own in SYNONYMS.items() if own == model}
     accepted: dict[str, Stated] = {}
@@ -130,7 +131,7 @@ def acceptance_at(
         raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
     if not isinstance(stated, Wanted):
         return stated, ""
-    word = LOOKUP if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
+    word = model if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
     row = find_published(stated, shipped_name(target.shape.name), word)
     said = f"{row.name}{'' if row.temperature is None else f', temperature {row.temperature:g}'}; {row.source}"
     return row.model(), f"acceptance of {row.drafter}: {row.shares} by position, {row.basis}: {said}"

@@ -49,7 +49,7 @@ FORMS: dict[str, Form] = {
     "chain": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "chain"),
     "tree": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "tree"),
     "dynamic": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "dynamic"),
-    "lookup": Form("drafters.kind = 'lookup' drafts chains, and has no cache", lambda of: of.drafters.kind == "lookup"),
+    "lookup": Form("drafters.kind = {0.drafters.kind!r} drafts chains, and has no cache", lambda of: of.drafters.finds),
     "block": Form("drafters.kind = 'block' drafts chains in one pass", lambda of: of.drafters.kind == "block"),
     "arrivals": Form(
         "workload.arrivals makes every request a stream of its own", lambda of: of.workload.arrivals is not None

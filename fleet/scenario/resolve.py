@@ -124,7 +124,7 @@ def _local_drafts(drafters: Drafters, positions: int, hidden: int) -> LocalDraft
     if drafters.place != "target" or not drafters.count:
         return None
     reads_states = drafters.kind == "eagle" or (drafters.kind == "block" and hidden > 0)
-    return LocalDrafts(drafters.depth, positions, drafters.kind != "lookup", int(reads_states))
+    return LocalDrafts(drafters.depth, positions, not drafters.finds, int(reads_states))
 
 
 def _room(scenario: Scenario, lengths: Lengths) -> Room:
@@ -241,7 +241,7 @@ def _batching_of(
     verifiers, drafters = scenario.verifiers, scenario.drafters
     beside = drafters.place == "target" and drafters.count > 0
     depth = drafters.overlap.least if isinstance(drafters.overlap, Ahead) else room.longest_draft
-    has_cache = beside and drafters.kind != "lookup"
+    has_cache = beside and not drafters.finds
     slots = has_cache * {"eagle": 0, "block": depth}.get(drafters.kind, 1)
     kv, tokens = profile.kv if profile else None, verifiers.kv_tokens
     cached = verifiers.prefix_cache or drafters.prefix_cache

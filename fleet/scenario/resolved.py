@@ -30,6 +30,7 @@ from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.names import World, drafter_name
 from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.scenario import (
+    FINDING,
     Acceptance,
     DraftKind,
     Late,
@@ -97,6 +98,11 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     profile: str = ""
     models: Models = ONE_MODEL
     times: tuple[DrafterTimes, ...] = ()
+
+    @property
+    def finds(self) -> bool:
+        """Whether drafts are found in texts, without a model, and in some rounds alone."""
+        return self.kind in FINDING
 
     @property
     def stations(self) -> int:

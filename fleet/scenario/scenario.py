@@ -41,7 +41,8 @@ Depth = Annotated[int, Meta(ge=1, le=4096)]
 Number = Annotated[int, Meta(ge=1, le=10**5)]  # of a station, from 1: larger than any fleet
 
 
-DraftKind = Literal["model", "eagle", "block", "lookup", "replayed"]
+DraftKind = Literal["model", "eagle", "block", "lookup", "suffix", "replayed"]
+FINDING: tuple[DraftKind, ...] = ("lookup", "suffix")
 TargetKind = Literal["real", "replayed"]
 VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
 Sharing = Literal["turns", "contended"]
@@ -89,10 +90,11 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         place: Where drafts come from: "own", drafters on devices of their own; "target", each target's device, which
             drafts for all rows after each of its steps, as heads and small models of servers do.
         kind: What drafts: a small model; an EAGLE head of the target; "block", a drafter of all `depth` tokens in one
-            pass over mask positions (PARD, P-EAGLE, DFlash, DSpark); or prompt lookup, which needs no model. In the
-            real world "replayed" replaces a drafter whose accelerator is absent: it waits for the profile's step
-            times, and sends drafts of a small model's size. It needs replayed targets, which then draw acceptance
-            from `acceptance`, as the simulation does.
+            pass over mask positions (PARD, P-EAGLE, DFlash, DSpark). Two need no model: prompt lookup; "suffix", which
+            drafts what most often followed the repeated end of a text, in it or in earlier answers. In the real world
+            "replayed" replaces a drafter whose accelerator is absent: it waits for the profile's step times, and sends
+            drafts of a small model's size. It needs replayed targets, which then draw acceptance from `acceptance`, as
+            the simulation does.
         model: The model in the real world: the folder of a Hugging Face causal language model (for "eagle", of a head
             in the published layout), relative to the working folder, or "demo", the shipped pair.
         profile: The profile of the drafters' machine, if it differs from the targets': a profile as the scenario's
@@ -130,6 +132,11 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefix_cache: bool = False
     lease_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     tiers: tuple[Tier, ...] = ()
+
+    @property
+    def finds(self) -> bool:
+        """Whether drafts are found in texts, without a model, and in some rounds alone."""
+        return self.kind in FINDING
 
 
 class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -40,7 +40,7 @@ class Outcomes:
         by_token = self.ahead or fleet.needs == "ratios"
         self.tokens: TokenSampler | None = None
         self.lengths: Sampler | None = None
-        self.looks_up = fleet.drafters.kind == "lookup"
+        self.looks_up = fleet.drafters.finds
         self.chooses = fleet.needs == "signals" and getattr(fleet.verifiers.allocate, "chooses", False)
         self.drafts: dict[str, list[int]] = {}  # draft tokens of the rows of a running draft step, by station
         self.prompts: dict[tuple[int, int], int] = {}  # tokens of prompts, by tag and request

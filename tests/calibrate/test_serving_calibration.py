@@ -95,8 +95,8 @@ def test_loops_give_back_the_laws_of_their_steps(drafters: dict[str, Any]) -> No
                 assert ours[name].value == pytest.approx(theirs[name].value, rel=0.01), (rows, depth, name)
 
 
-@pytest.mark.parametrize("kind", ["lookup", "model"])
-def test_a_calibration_keeps_what_prompt_lookup_found(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["lookup", "suffix", "model"])
+def test_a_calibration_keeps_what_was_found(kind: str) -> None:
     accepted, found = (2, 0, 4, 0) * 40, (3, 0, 4, 1) * 40
     record = msgspec.to_builtins(Recorded(4, (accepted,), (found,)))
     scenario = change_scenario(scenario_of(kind=kind), {"acceptance": record})
@@ -104,7 +104,7 @@ def test_a_calibration_keeps_what_prompt_lookup_found(kind: str) -> None:
     kept = profile_of_target(scenario, runs).acceptance
     assert isinstance(kept, Recorded)
     pairs = {pair for two in zip(kept.drafted, kept.sessions, strict=False) for pair in zip(*two, strict=True)}
-    assert pairs == (set(zip(found, accepted, strict=True)) if kind == "lookup" else set())
+    assert pairs == (set(zip(found, accepted, strict=True)) if kind != "model" else set())
 
 
 @pytest.mark.parametrize("rule", ["realign", "same-length"])

@@ -23,6 +23,7 @@ DRAFTERS = {
     "EAGLE-3": {"kind": "eagle", "model": "head3"},
     "EAGLE-3 tree": {"kind": "eagle", "model": "head3", "shape": {"kind": "tree", "branching": [2, 2, 1]}},
     "prompt lookup": {"kind": "lookup"},
+    "suffix decoding": {"kind": "suffix"},
 }
 
 

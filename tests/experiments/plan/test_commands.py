@@ -47,7 +47,8 @@ def candidate(target: str, draft: str = "") -> Candidate:
         ("qwen3-8b@h100", "dspark-qwen3-8b", 8, '{"method": "dspark", "num_speculative_tokens": 2, "model": ',
          "DSPARK --speculative-dspark-block-size 2 --speculative-draft-model-path dspark-qwen3-8b #"),
         ("qwen3-8b@h100", "pard-qwen3-0.6b", 8, '"model": "pard-qwen3-0.6b", "parallel_drafting": true}',
-         "no SGLang drafts a block with pard-qwen3-0.6b; vLLM does"),
+         "SGLang has nothing like pard-qwen3-0.6b; vLLM does"),
+        ("llama-3.1-8b@h100", "suffix", 8, '{"method": "suffix", "num_speculative_tokens": 2}', "like suffix"),
     ],
 )  # fmt: skip
 def test_commands_start_the_simulated_server(target: str, draft: str, in_flight: int, vllm: str, sglang: str) -> None:
