@@ -39,7 +39,7 @@ Depth = Annotated[int, Meta(ge=1, le=4096)]
 Number = Annotated[int, Meta(ge=1, le=10**5)]  # of a station, from 1: larger than any fleet
 
 
-DraftKind = Literal["model", "eagle", "lookup", "replayed"]
+DraftKind = Literal["model", "eagle", "block", "lookup", "replayed"]
 TargetKind = Literal["real", "replayed"]
 VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
 Sharing = Literal["turns", "contended"]
@@ -86,7 +86,8 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         shape: The shape of drafts: a chain, a static tree, or a dynamic tree that follows likely branches.
         place: Where drafts come from: "own", drafters on devices of their own; "target", each target's device, which
             drafts for all rows after each of its steps, as heads and small models of servers do.
-        kind: What drafts: a small model, an EAGLE head of the target, or prompt lookup, which needs no model. In the
+        kind: What drafts: a small model; an EAGLE head of the target; "block", a drafter of all `depth` tokens in one
+            pass over mask positions (PARD, P-EAGLE, DFlash, DSpark); or prompt lookup, which needs no model. In the
             real world "replayed" replaces a drafter whose accelerator is absent: it waits for the profile's step
             times, and sends drafts of a small model's size. It needs replayed targets, which then draw acceptance
             from `acceptance`, as the simulation does.
