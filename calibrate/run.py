@@ -43,7 +43,6 @@ TURNS = f"{TURN_TARGETS} targets that take turns with their drafter"
 SAMPLED = "step times are of greedy decoding, acceptance is as the scenario samples"
 NOT_MEASURED = {  # kinds of drafters, and what to do
     "lookup": "drafts in no time, as many tokens as it finds; calibrate it with drafters.place = 'target'",
-    "block": "runs in no engine here; estimate its times (`specfleet profile estimate`)",
     "replayed": "has no model to measure; give the kind of the drafter that it stands for, 'model' or 'eagle'",
 }
 

@@ -103,6 +103,7 @@ def check_pressed(run: Run) -> None:
         slow("EAGLE-3", {}),
         slow("EAGLE tree", {}),
         slow("prompt lookup", {}),
+        slow("block", {}),
         slow(KIN, {"temperature": 0.9}),
         ("EAGLE", {"temperature": 0.9}),
     ],
@@ -117,12 +118,14 @@ def test_drafts_from_elsewhere(tiny: Path, kind: str, workload: dict[str, Any]) 
         (KIN, {}),
         ("EAGLE", {}),
         ("prompt lookup", {}),
+        ("block", {}),
         ("EAGLE-3", {}),
         slow("tree", {}),
         slow("EAGLE tree", {}),
         slow("dynamic tree", {}),
         (KIN, {"temperature": 0.9}),
         slow("EAGLE", {"temperature": 0.9}),
+        slow("block", {"temperature": 0.9}),
         slow(KIN, {"streams": 0, "arrivals": {"process": "poisson", "per_s": 200.0}}),
     ],
 )
@@ -146,7 +149,7 @@ def test_drafts_on_the_targets_own_device(tiny: Path, kind: str, workload: dict[
 
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
-    kind=st.sampled_from([KIN, "EAGLE", "prompt lookup", "none"]),
+    kind=st.sampled_from([KIN, "EAGLE", "prompt lookup", "block", "none"]),
     limits=st.fixed_dictionaries(
         {
             "max_num_seqs": st.integers(1, 5), "max_num_batched_tokens": st.integers(6, 40),
@@ -245,7 +248,7 @@ def test_replayed_targets_draft_as_simulated_ones(tiny: Path) -> None:
 
 
 SECONDS = {"verify": 0.3, "decode": 0.25, "draft": 0.1}
-KINDS = (KIN, "EAGLE", "EAGLE-3", "tree", "EAGLE tree", "dynamic tree", "prompt lookup")
+KINDS = (KIN, "EAGLE", "EAGLE-3", "tree", "EAGLE tree", "dynamic tree", "prompt lookup", "block")
 QUICK = {(KIN, "decode"), ("EAGLE", "decode"), ("kin tree", "decode"), (KIN, "skip"), ("EAGLE", "skip")}
 
 

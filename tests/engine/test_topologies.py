@@ -49,6 +49,8 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
         ({"count": 2, "route": "round-robin"}, {"count": 2}, {}),
         slow({"count": 2, "route": PREDICTED}, {"count": 3}, {}),
         slow({"count": 2, "route": "round-robin"}, {}, {"temperature": 1.0}),
+        ({"count": 2, "route": "round-robin", "kind": "block"}, {"count": 2}, {}),
+        slow({"count": 2, "kind": "block"}, GOODSPEED, {"temperature": 1.0}),
         slow({}, {"count": 2}, {"streams": 5, "new_tokens": {"low": 3, "high": 9}}),
         slow({}, {"count": 2}, {"arrivals": {"process": "poisson", "per_s": 20.0}}),
     ],
@@ -91,7 +93,7 @@ def test_a_head_drafts_after_a_move_as_one_that_kept_its_sessions() -> None:
 @pytest.mark.parametrize(
     ("key", "tables"),
     [
-        ("drafters.overlap", {"drafters": {"overlap": "ahead", "kind": "lookup"}}),
+        *(("drafters.overlap", {"drafters": {"overlap": "ahead", "kind": kind}}) for kind in ("block", "lookup")),
         ("drafters.overlap", {"drafters": {"overlap": "ahead", "count": 2, "route": "round-robin"}}),
         ("drafters.route", {"drafters": {"count": 2, "route": "predicted"}, "profile": ""}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead"}, "verifiers": {"kind": "replayed"}}),
