@@ -65,7 +65,7 @@ def mask_token(model: CausalLM) -> int:
     stated = next((value for key in MASK_KEYS if (value := getattr(model.config, key, None)) is not None), None)
     if not isinstance(stated, int) or not 0 <= stated < model.vocabulary:
         raise InputError(
-            f"{model.name}: its config.json has {' or '.join(MASK_KEYS)} = {stated!r}, and drafters.kind = 'block' needs "
-            f"the id of its mask token; allowed: 0 to {model.vocabulary - 1}, or drafters.kind = 'model'"
+            f"{model.name}: its config.json has {' or '.join(MASK_KEYS)} = {stated!r}, and drafters.kind = 'block' "
+            f"needs the id of its mask token; allowed: 0 to {model.vocabulary - 1}, or drafters.kind = 'model'"
         )
     return stated

@@ -15,7 +15,7 @@ from specfleet.fleet.scenario.workload import streams_of
 
 LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
 
-KINDS: tuple[DraftKind, ...] = ("model", "lookup")  # of drafts
+KINDS: tuple[DraftKind, ...] = ("model", "lookup", "block")  # of drafts
 KNOWN = {
     "drafters": {"count", "depth", "place", "kind", "model", "profile"},
     "verifiers": {"model", "profile", "verify", "max_num_seqs", "max_num_batched_tokens", "kv_tokens"},
@@ -134,7 +134,9 @@ def _speculative(fleet: Fleet) -> dict[str, Any]:
     depth: Mapping[str, Any] = {"num_speculative_tokens": drafters.depth}
     if drafters.kind == "lookup":
         return {"method": "ngram", **depth, **LOOKUP}
-    return {"method": "draft_model", "model": str(folder_of(drafters.model, "drafter")), **depth}
+    is_block = drafters.kind == "block"
+    folder = folder_of(drafters.model, "block" if is_block else "drafter")
+    return {"method": "draft_model", "model": str(folder), **depth, **({"parallel_drafting": True} if is_block else {})}
 
 
 def _refused(scenario: Scenario) -> Iterator[str]:

@@ -82,7 +82,6 @@ VARIANTS: dict[str, Part] = {  # speculation lengths of every row's own, and tre
     "tree": {"drafters": {"shape": {"kind": "tree", "branching": [3, 2, 1]}}},
     "dynamic tree": {"drafters": {"shape": {"kind": "dynamic", "width": 3, "most": 8}}},
     "block": {"drafters": {"kind": "block"}},
-    "block, adaedl": {"drafters": {"kind": "block"}, "verifiers": {"allocate": {"policy": "adaedl"}}},
 }
 QUICK = {
     *itertools.product(["continuous"], VARIANTS), *itertools.product(["EqSpec"], ("tree", "dynamic tree", "block"))

@@ -1,6 +1,5 @@
 """The block drafter: one pass over masks is what transformers computes, losslessly, and the demo's is as recorded."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from specfleet.engine.decoding.graphs import Graphs
 from specfleet.engine.decoding.models import CausalLM, load_model
 from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.decoding.verify import Target
-from specfleet.engine.demo_pair.corpus import FOLDER, read_prompts
+from specfleet.engine.demo_pair.corpus import read_prompts
 from specfleet.fleet.errors import InputError
 from tests.helpers.exactly import distance_of_a_round
 from tests.helpers.pairs import VOCABULARY
@@ -91,11 +90,10 @@ def test_greedy_texts_are_those_of_plain_decoding(tiny: Path, small: CausalLM, l
 
 
 def test_what_training_computes_is_what_drafting_computes(small: CausalLM) -> None:
-    text, order = torch.tensor([PROMPTS[2]]), torch.randperm(len(PROMPTS[2]))
-    anchors, depths = blocks_of(text.shape[1], order)
+    text = torch.tensor([PROMPTS[2]])
+    anchors, depths = blocks_of(text.shape[1], 3)
     with torch.inference_mode():
         logits = block_logits(small.model, text, anchors, depths)[0]
-    assert len(anchors) > 2 * text.shape[1] - 5
     for anchor in range(text.shape[1]):
         of_block = logits[anchors == anchor]
         wanted = one_pass(small, text[0, : anchor + 1].tolist(), len(of_block))
@@ -118,3 +116,12 @@ def mean_accepted(drafter: Drafter, target: CausalLM, temperature: float, prompt
         sampling = Sampling(temperature)
         lengths += decode_speculatively(Target(target), drafter, prompt[:128], 64, depth, sampling, number)[1]
     return float(np.mean(lengths))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_demos_blocks_accept_most_of_what_its_chains_do(temperature: float) -> None:
+    target = load_model("demo", "target", device="cpu")
+    chain, block = Drafter(load_model("demo", "drafter", device="cpu")), load_model("demo", "block", device="cpu")
+    of_chain, of_block = (mean_accepted(one, target, temperature, 16) for one in (chain, BlockDrafter(block)))
+    assert of_block > 0.7 * of_chain
