@@ -109,7 +109,8 @@ def served(made: Scenario, load: Load, engine: str, draft: str, trace: str) -> t
     replace = msgspec.structs.replace
     kind = made.drafters.kind
     if draft:
-        kind = "lookup" if draft == LOOKUP else "eagle" if shape_of(draft).head else "model"
+        shape = None if draft == LOOKUP else shape_of(draft)
+        kind = "lookup" if shape is None else "block" if shape.block else "eagle" if shape.head else "model"
     drafters = replace(made.drafters, place="target", kind=kind) if made.acceptance else Drafters(count=0)
     settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
     workload, said = _workload(load, made.workload, trace)

@@ -15,6 +15,7 @@ from specfleet.experiments.plan.prices import FREE, prices_by_role, read_prices,
 from specfleet.fleet.acceptance.models import deepest
 from specfleet.fleet.acceptance.published import Stated, Wanted
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.one_pass import LONGEST
 from specfleet.fleet.hardware.passes import Placed, precisions_of
 from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
 from specfleet.fleet.hardware.shape import ModelShape, mtp_of
@@ -29,11 +30,12 @@ from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
-Method = Literal["none", "lookup", "head", "beside", "apart"]
-KINDS: dict[str, Method] = {"eagle": "head", "lookup": "lookup"}
+Method = Literal["none", "lookup", "head", "block", "beside", "apart"]
+KINDS: dict[str, Method] = {"eagle": "head", "block": "block", "lookup": "lookup"}
 KV_KEYS = {f"verifiers.{name}" for name in ("kv_tokens", "kv_block_size", "gpu_memory_utilization")}
 PLACED = ("count", "depth", "place", "kind", "model")  # keys of a side that candidates vary
 DEPTHS = tuple(range(1, 13))
+LONGER = (15,)  # of blocks, whose tokens cost little: those of a DFlash block of 16
 PARALLEL = (1, 2, 4, 8)  # devices of a target: one host's
 PRECISIONS = ("bf16", "fp8")  # of weights, to try
 LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger, but for an A100
@@ -99,7 +101,7 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     on its devices.
     """
     parts = [draft.partition("@") for draft in asked.drafts]
-    drafts = tuple("".join((texts.SYNONYMS.get(model.casefold(), model), *place)) for model, *place in parts)
+    drafts = tuple("".join((texts.drafter_named(model, asked.targets), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = texts.acceptance_by_drafter(asked.acceptance, drafts)
     is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
@@ -187,11 +189,11 @@ def _at(
             profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
         drafted_by = "" if method == "none" else model or texts.LOOKUP
         of_drafts, source = texts.acceptance_at(drafted_by, accepted, asked.scenario.acceptance, target, drafter)
-        base = _base(asked, method, profile, target, of_drafts)
+        base, block = _base(asked, method, profile, target, of_drafts), drafter.shape.block if drafter else 0
         if not asked.serving and not KV_KEYS & asked.given and succeeds(resolve, base):
             # For one request, which is all: the loop of stars knows no cache.
             base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
-        depths = _depths(asked, method, of_drafts)
+        depths = _depths(asked, method, of_drafts, block)
         stated = frozenset(key.removeprefix("verifiers.") for key in asked.given)
         costs = prices[place], prices.get(where, 0.0)
         return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, source)
@@ -206,7 +208,8 @@ def _at(
             continue
         if placed.named not in on_target:  # the same model on several devices is once on the target's
             on_target.add(placed.named)
-            yield made(placed.named, "head" if placed.shape.head else "beside", placed, model)
+            method: Method = "block" if placed.shape.block else "head" if placed.shape.head else "beside"
+            yield made(placed.named, method, placed, model)
         if where and not placed.shape.head:
             yield made(text, "apart", placed_of(text), model, text)
 
@@ -246,7 +249,7 @@ def _of_scenario(asked: Asked, accepted: Stated | None) -> list[Candidate]:
         base = _base(asked, method, scenario.profile, None, model)
         name = "a drafter apart" if method == "apart" else f"drafts on the target's device ({drafters.kind})"
         place, price = ("drafter", cost.drafter_per_hour or 0.0) if method == "apart" else ("", 0.0)
-        depths = _depths(asked, method, model or scenario.profile.acceptance)
+        depths = _depths(asked, method, model or scenario.profile.acceptance, drafters.kind == "block" and LONGEST)
         made.append(Candidate(name, method, base, depths, cost.target_per_hour or 0.0, price, place=place))
     return made
 
@@ -260,8 +263,9 @@ def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed
         "none": Drafters(count=0),
         "lookup": replace(kept, place="target", kind="lookup"),
         "head": replace(kept, place="target", kind="eagle"),
+        "block": replace(kept, place="target", kind="block"),
         "beside": replace(kept, place="target"),
-        "apart": replace(stated, count=1, place="own"),
+        "apart": replace(stated, count=1, place="own", kind="block" if profile.one_pass else stated.kind),
     }
     drafters = placed[method]
     in_turn = isinstance(drafters.group, One) and isinstance(drafters.order, Fifo) and method == "apart"
@@ -294,12 +298,13 @@ def _verifiers(asked: Asked, target: Placed | None) -> Verifiers:
     return msgspec.structs.replace(rules, count=1, **changed)
 
 
-def _depths(asked: Asked, method: Method, accepted: Any) -> tuple[int, ...]:
-    """Return the depths to try, as far as the acceptance of drafts is known."""
+def _depths(asked: Asked, method: Method, accepted: Any, block: int) -> tuple[int, ...]:
+    """Return the depths to try, as far as the acceptance of drafts is known; of a block as far as it goes."""
     if method == "none":
         return (0,)
-    known = deepest(accepted)
-    return tuple(dict.fromkeys(int(min(depth, known)) for depth in asked.depths or DEPTHS))
+    known = min(deepest(accepted), block or LONGEST)
+    tried = asked.depths or (*DEPTHS, *(LONGER if block else ()))
+    return tuple(dict.fromkeys(int(min(depth, known)) for depth in tried))
 
 
 def _varied(candidate: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.deployments import Deployment, Load
+from specfleet.fleet.hardware.one_pass import FLASH
 from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.hardware.shipped import CONFIG, device_of, shape_of
 from specfleet.fleet.scenario.lengths import Between
@@ -21,8 +22,10 @@ from specfleet.fleet.scenario.workload import mean_lengths, read_lengths, stream
 
 NAMES = {  # of methods, at vLLM and at SGLang
     "lookup": ("ngram", "NGRAM"), "beside": ("draft_model", "STANDALONE"), "eagle": ("eagle", "EAGLE"),
-    "eagle3": ("eagle3", "EAGLE3"), "mtp": ("mtp", "EAGLE"),
+    "eagle3": ("eagle3", "EAGLE3"), "mtp": ("mtp", "EAGLE"), "dflash": ("dflash", "DFLASH"),
+    "dspark": ("dspark", "DSPARK"), "peagle": ("eagle3", ""), "pard": ("draft_model", ""),
 }  # fmt: skip
+PARALLEL = ("peagle", "pard")  # of methods, those that vLLM tells to draft in one pass, and SGLang does not know
 ADAPTIVE = ("EAGLE", "EAGLE3")  # algorithms of SGLang that change depth
 SINCE = {"vllm": "0.24", "sglang": "0.5.13", "depth 0": "0.5.14"}  # versions that change depth by requests at once
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
@@ -72,7 +75,7 @@ def server_commands(
         return (ELSEWHERE,)
     model, _, _ = candidate.target.rpartition("@")
     parallel, drafter = devices_in(candidate.target)[1], candidate.placed
-    if candidate.method == "beside" and drafter is not None and drafter.parallel != parallel:
+    if candidate.method in ("beside", "block") and drafter is not None and drafter.parallel != parallel:
         why = f"{parallel} devices cannot share {drafter.shape.heads} heads"
         if not drafter.shape.heads % parallel:
             why = f"released ones start none on {drafter.parallel} of {parallel} devices (draft_tensor_parallel_size)"
@@ -98,9 +101,11 @@ def server_commands(
         method, drafts = _drafting(candidate)
         vllm.append(speculative_config(candidate, deepest, schedule))
         needs[0] += f"vLLM {SINCE['vllm']} or newer; " * (schedule is not None)
-        sglang.append(f"--speculative-algorithm {NAMES[method][1]} --speculative-num-draft-tokens {depth + 1}")
+        drawn = f"dspark-block-size {depth}" if method == "dspark" else f"num-draft-tokens {depth + 1}"
+        sglang.append(f"--speculative-algorithm {NAMES[method][1]} --speculative-{drawn}")
         if method != "lookup":
             sglang += [f"--speculative-draft-model-path {quote(drafts)}"] if drafts else []
+        if method not in ("lookup", *FLASH):
             sglang.append(f"--speculative-num-steps {depth} --speculative-eagle-topk 1")
         if schedule and NAMES[method][1] in ADAPTIVE:
             steps = {str(first): {"candidate_steps": [deep]} for first, _, deep in schedule.table}
@@ -109,6 +114,8 @@ def server_commands(
             needs[1] += (
                 f"SGLang {SINCE['sglang' if all(deep for *_, deep in schedule.table) else 'depth 0']} or newer; "
             )
+        if method in PARALLEL:
+            return " ".join((*vllm, needs[0] + names)), f"no SGLang drafts a block with {candidate.drafter}; vLLM does"
     return " ".join((*vllm, needs[0] + names)), " ".join((*sglang, needs[1] + names))
 
 
@@ -118,8 +125,9 @@ def speculative_config(candidate: Candidate, depth: int, schedule: Schedule | No
     config: dict[str, Any] = {"method": NAMES[method][0], "num_speculative_tokens": depth}
     config |= {"num_speculative_tokens_per_batch_size": schedule.table} if schedule else {}
     config |= {"model": drafts} if drafts else {}
+    config |= {"parallel_drafting": True} if method in PARALLEL else {}
     vocabulary = shape_of(candidate.target.rpartition("@")[0]).vocabulary
-    if method == "beside" and drafter and drafter.shape.vocabulary != vocabulary:
+    if method in ("beside", "pard") and drafter and drafter.shape.vocabulary != vocabulary:
         config["use_heterogeneous_vocab"] = True  # one tokenizer, padded to two sizes, which vLLM else refuses
     return f"--speculative-config {quote(json.dumps(config))}"
 
@@ -177,6 +185,8 @@ def _spread(tokens: Sequence[int]) -> float:
 def _drafting(candidate: Candidate) -> tuple[str, str]:
     """Return the method, and the drafter's checkpoint: nothing where it is a part of the target's, or none."""
     method = (candidate.placed and candidate.placed.shape.head) or candidate.method
+    if candidate.method == "block":
+        method = {"block": "pard", "eagle3": "peagle"}.get(method, method)
     return method, "" if method == "mtp" else _checkpoint(candidate.drafter)
 
 

@@ -206,7 +206,7 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
 def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:
     profile, tokens = candidate.base.profile, candidate.base.verifiers.kv_tokens
     kv = profile.kv if isinstance(profile, HardwareProfile) else None
-    if kv is not None and tokens > (room := kv.tokens(candidate.method in ("head", "beside"))):
+    if kv is not None and tokens > (room := kv.tokens(candidate.method in ("head", "block", "beside"))):
         raise InputError(f"plan: verifiers.kv_tokens = {tokens}: {candidate.target} has memory for {room}")
     for depth in candidate.depths:
         fleet = resolve(Deployment(candidate, 1, depth).scenario(Load(in_flight=1), candidate.base.workload.requests))

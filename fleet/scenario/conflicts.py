@@ -82,6 +82,8 @@ def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
     rule, beside = verifiers.aligned, drafters.place == "target" and drafters.count > 0
     if isinstance(verifiers.allocate, AdaEdl | Goodput) and not beside:
         yield f"verifiers.allocate = {verifiers.allocate.__struct_config__.tag!r} needs drafters.place = 'target'"
+    if isinstance(verifiers.allocate, AdaEdl) and drafters.kind == "block":
+        yield "verifiers.allocate = 'adaedl' ends a draft token by token, and drafters.kind = 'block' has one pass"
     if (
         isinstance(goodput := verifiers.allocate, Goodput)
         and not goodput.costs

@@ -46,6 +46,7 @@ FORMS: dict[str, Form] = {
     "tree": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "tree"),
     "dynamic": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "dynamic"),
     "lookup": Form("drafters.kind = 'lookup' drafts chains", lambda of: of.drafters.kind == "lookup"),
+    "block": Form("drafters.kind = 'block' drafts chains in one pass", lambda of: of.drafters.kind == "block"),
     "arrivals": Form(
         "workload.arrivals makes every request a stream of its own", lambda of: of.workload.arrivals is not None
     ),
@@ -79,7 +80,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "verifiers.aligned": "loop equations",
     "drafters.place": "equations recorded",
     "drafters.count": "many-beside equations",
-    "drafters.overlap": "plain beside loop equations recorded",
+    "drafters.overlap": "plain beside block loop equations recorded",
     "drafters.group": "plain beside equations",
     "drafters.admit drafters.warm_up": "plain beside loop equations",
     "drafters.order": "plain beside batch loop",
@@ -88,7 +89,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "drafters.tiers": "plain beside",
     "drafters.device": "beside equations",
     "drafters.depth": "ahead allocate",
-    "drafters.shape": "ahead lookup loop",
+    "drafters.shape": "ahead lookup block loop",
     "drafters.shape.branching": "chain dynamic",
     "drafters.shape.width drafters.shape.most": "chain tree",
     "drafters.kind drafters.model drafters.profile": "",

@@ -65,7 +65,7 @@ def resolve(scenario: Scenario) -> Fleet:
     room = _room(scenario, lengths)
     check_drafts(scenario, f"scenario {scenario.name!r}")
     profiles = known_profiles(scenario)
-    known = positions_of(profiles, drafters.count > 0)
+    known, shared = positions_of(profiles, drafters.count > 0), together(scenario)
     check_context(known, lengths.longest_text, room.longest_draft if room.overshoot else 0)
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     resolved_drafters = _alike(ResolvedDrafters, drafters) | {
@@ -82,7 +82,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "speculates": drafters.count > 0,
         "overlap": drafters.overlap,
         "patience": Patience(verifiers.patience_s, verifiers.rejoin_s),
-        "drafts": _local_drafts(drafters, resolved_drafters["positions"]),
+        "drafts": _local_drafts(drafters, resolved_drafters["positions"], shared.get("hidden", 0)),
         **_batching(scenario, lengths, room),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
@@ -94,7 +94,7 @@ def resolve(scenario: Scenario) -> Fleet:
     )
     return Fleet(
         **_alike(Fleet, scenario)
-        | together(scenario)
+        | shared
         | {
             "drafters": ResolvedDrafters(**resolved_drafters),
             "verifiers": ResolvedVerifiers(**resolved_verifiers),
@@ -116,11 +116,12 @@ def _alike(resolved: type[msgspec.Struct], given: msgspec.Struct) -> dict[str, A
     return {name: getattr(given, name) for name in resolved.__struct_fields__ if name in given.__struct_fields__}
 
 
-def _local_drafts(drafters: Drafters, positions: int) -> LocalDrafts | None:
+def _local_drafts(drafters: Drafters, positions: int, hidden: int) -> LocalDrafts | None:
     """How each target drafts on its own device; None with drafters elsewhere."""
     if drafters.place != "target" or not drafters.count:
         return None
-    return LocalDrafts(drafters.depth, positions, drafters.kind != "lookup", int(drafters.kind == "eagle"))
+    reads_states = drafters.kind == "eagle" or (drafters.kind == "block" and hidden > 0)
+    return LocalDrafts(drafters.depth, positions, drafters.kind != "lookup", int(reads_states))
 
 
 def _room(scenario: Scenario, lengths: Lengths) -> Room:
@@ -166,10 +167,12 @@ def _drafter_times(scenario: Scenario, device: SharedDevice | None) -> Iterator[
     for first, profile in profiles_of(scenario, "drafters").items():
         if profile is None:
             return
-        overhead = overheads_of(profile, device).drafter
+        overhead, draft, catch_up_s = overheads_of(profile, device).drafter, profile.draft, profile.catch_up_s
+        if drafters.kind == "block" and not profile.one_pass:  # what was accepted is read in the same pass
+            draft, catch_up_s = draft.in_one_pass(), 0.0
         yield DrafterTimes(
-            first=first, draft=step_in_tier(drafters.tiers, first) or profile.draft, prefill=profile.draft_prefill,
-            catch_up_s=profile.catch_up_s, idle=profile.idle, overhead=overhead, profile=_own_title(drafters, first),
+            first=first, draft=step_in_tier(drafters.tiers, first) or draft, prefill=profile.draft_prefill,
+            catch_up_s=catch_up_s, idle=profile.idle, overhead=overhead, profile=_own_title(drafters, first),
         )  # fmt: skip
 
 
@@ -223,8 +226,8 @@ def _batching_of(
 ) -> ContinuousBatching:
     """The rule of steps of targets with a profile: their limits, and the places that drafts take.
 
-    Heads and small models on the target's device keep `depth` places of each row; a small model's pass has a token more
-    a row.
+    Heads and small models on the target's device keep `depth` places of each row. A small model's pass has a token more
+    a row, and that of a block `depth` masks, as vLLM counts PARD and DFlash (P-EAGLE and DSpark have one less).
 
     Raises:
         InputError: A request of the workload does not fit into the KV cache, or a key is about a memory that is not
@@ -234,7 +237,7 @@ def _batching_of(
     beside = drafters.place == "target" and drafters.count > 0
     depth = drafters.overlap.least if isinstance(drafters.overlap, Ahead) else room.longest_draft
     has_cache = beside and drafters.kind != "lookup"
-    slots = int(has_cache and drafters.kind != "eagle")
+    slots = has_cache * {"eagle": 0, "block": depth}.get(drafters.kind, 1)
     kv, tokens = profile.kv if profile else None, verifiers.kv_tokens
     used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""
     if used is not None and (kv is None or not kv.memory_bytes):

@@ -62,8 +62,8 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         profile: The profile of their machine: a profile as the scenario's `profile`. It gives all their times, of
             targets also the size of their KV cache, in place of `verifiers.verify` and of the steps of tiers before;
             links and acceptance stay the others'.
-        step: Time of their draft steps, or of their verifications, in place of the profile's. Their prefills and plain
-            decoding steps stay those of their profile.
+        step: Time of their draft steps, or of their verifications, in place of the profile's; of drafters of blocks, of
+            whole blocks. Their prefills and plain decoding steps stay those of their profile.
         link: Their link to every station of the other side, in place of the scenario's or the profile's `link`. If
             both ends have one, the target's applies.
         model: Their model in the real world, read as the side's `model`. All models of a fleet share a tokenizer. The

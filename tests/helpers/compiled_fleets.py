@@ -91,7 +91,7 @@ workloads = st.fixed_dictionaries(
 )
 drafters = st.fixed_dictionaries(
     {"count": st.integers(0, 3), "depth": st.integers(1, 8)},
-    optional={"kind": st.sampled_from(["model", "eagle", "lookup"]), "tiers": st.just(SLOWER_DRAFTERS)},
+    optional={"kind": st.sampled_from(["model", "eagle", "block", "lookup"]), "tiers": st.just(SLOWER_DRAFTERS)},
 ).map(fitting)
 verifiers = st.fixed_dictionaries(
     {"count": st.integers(1, 9)}, optional={"tiers": st.sampled_from([FARTHER_TARGETS, OTHER_TARGETS])}
@@ -174,7 +174,7 @@ loads = st.fixed_dictionaries({"streams": st.integers(1, 12)}) | st.builds(
 @st.composite
 def serving_fleets(draw: st.DrawFn) -> Scenario:
     """Any fleet of targets without drafters elsewhere that the loop supports."""
-    kind, texts = draw(st.sampled_from(["", "model", "eagle", "lookup"])), st.integers(1, 35) | between
+    kind, texts = draw(st.sampled_from(["", "model", "eagle", "block", "lookup"])), st.integers(1, 35) | between
     tables = {
         "name": "serving", "seed": draw(st.integers(0, 5)), "profile": draw(serving_profiles),
         "acceptance": draw(acceptance), "verifiers": draw(serving_targets),
@@ -192,7 +192,7 @@ def serving_fleets(draw: st.DrawFn) -> Scenario:
 batches = st.just({"policy": "one"}) | st.builds(lambda most: {"policy": "batch", "most": most}, st.integers(1, 5))
 grouped_drafters = st.fixed_dictionaries(
     {"count": st.integers(1, 3), "depth": st.integers(1, 8), "group": batches},
-    optional={"kind": st.sampled_from(["model", "eagle", "lookup"]), "tiers": st.just(SLOWER_DRAFTERS)},
+    optional={"kind": st.sampled_from(["model", "eagle", "block", "lookup"]), "tiers": st.just(SLOWER_DRAFTERS)},
 ).map(fitting)
 asking_targets = st.fixed_dictionaries(
     {"count": st.integers(1, 3), "late": st.sampled_from(["skip", "decode", "wait"])},
