@@ -21,7 +21,7 @@ from specfleet.engine.decoding.rules import Rule
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.shapes import CHAIN
 
-MASK_KEYS = ("pard_token", "ptd_token_id")  # of the mask token in config.json, in the order in which vLLM reads them
+MASK_KEY = "pard_token"  # of the mask token's id in config.json, as vLLM reads it
 
 
 class BlockDrafter(Drafter):
@@ -62,10 +62,10 @@ class BlockDrafter(Drafter):
 
 def mask_token(model: CausalLM) -> int:
     """Return the id of a model's mask token; InputError if its config.json names none of its vocabulary."""
-    stated = next((value for key in MASK_KEYS if (value := getattr(model.config, key, None)) is not None), None)
+    stated = getattr(model.config, MASK_KEY, None)
     if not isinstance(stated, int) or not 0 <= stated < model.vocabulary:
         raise InputError(
-            f"{model.name}: its config.json has {' or '.join(MASK_KEYS)} = {stated!r}, and drafters.kind = 'block' "
-            f"needs the id of its mask token; allowed: 0 to {model.vocabulary - 1}, or drafters.kind = 'model'"
+            f"{model.name}: its config.json has {MASK_KEY} = {stated!r}, and drafters.kind = 'block' needs the id of a "
+            f"mask token; allowed: 0 to {model.vocabulary - 1}, or drafters.kind = 'model'"
         )
     return stated

@@ -60,7 +60,7 @@ def refitted(scenario: Scenario) -> HardwareProfile:
     return profile_of_target(scenario, runs)
 
 
-@pytest.mark.parametrize("drafters", [{}, {"kind": "eagle"}, {"kind": "lookup"}])
+@pytest.mark.parametrize("drafters", [{}, {"kind": "eagle"}, {"kind": "block"}, {"kind": "lookup"}])
 def test_loops_give_back_the_laws_of_their_steps(drafters: dict[str, Any]) -> None:
     """Numbers of rows that no loop had are predicted, with drafts and without."""
     scenario = scenario_of(**drafters)

@@ -105,7 +105,7 @@ def test_a_model_without_a_mask_token_is_an_error(
     small: CausalLM, token: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small.config, "pard_token", token)
-    with pytest.raises(InputError, match=r"kin: its config.json has pard_token or ptd_token_id = .*: 0 to 39"):
+    with pytest.raises(InputError, match=r"kin: its config.json has pard_token = .*: 0 to 39"):
         BlockDrafter(small)
 
 
