@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from bench import methods
+from bench import blocks, methods
 from bench.methods import METHODS, reproduce
 from specfleet.experiments.reproduce.rows import PaperRow, nulls_of
+from specfleet.sim.predict import predict
 
 PARTS: dict[str, tuple[Callable[..., Iterable[PaperRow]], str, int]] = {  # measured numbers of a row, and known ones
     "rates": (methods._rates, "tokens_per_s", 1),
@@ -30,6 +31,13 @@ def test_predictions_know_the_fitted_rows_alone(part: str) -> None:
 
 def doubled(entry: Any) -> Any:
     return [*entry[:-1], 2 * entry[-1]] if isinstance(entry, list | tuple) else 2 * entry
+
+
+def test_one_block_drafter_carries_more_targets_than_a_chain() -> None:
+    of = [blocks.fleet(arm, blocks.CHAIN, 4, 1, 8, 64) for name, arm in blocks.ARMS.items() if "own device" in name]
+    chain, block = map(predict, of)
+    assert block.N_full > 2 * chain.N_full - 1
+    assert block.throughput.with_bonus > 1.5 * chain.throughput.with_bonus
 
 
 def test_a_requests_other_time_predicts_rates_better_than_division() -> None:
