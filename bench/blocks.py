@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pandas as pd
+from msgspec.structs import replace
 
+import specfleet
 from bench.harness import Options, Report, Row
 from specfleet.figures import sweep
 from specfleet.figures.style import save
@@ -17,6 +19,7 @@ from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.scenario import Drafters, DraftKind, Place, Scenario, Verifiers, Workload
+from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import LinkTime
 from specfleet.sim.predict import predict
 from specfleet.sim.run import simulate
@@ -28,7 +31,12 @@ QUALITIES = {"equal acceptance": CHAIN, "equal quality": tuple(CHAIN[0] / FALLIN
 """Acceptance of blocks: that of chains, or from the same first position on as quick a fall."""
 COUNTS = {1: (1, 2, 4, 6, 8, 10, 12, 16), 16: (1, 2, 3, 4, 6, 8)}  # of targets, by requests at each
 DEPTHS = (1, 2, 4, 6, 8)
-OPTIONS: Options = {"--tokens": {"type": int, "default": 256, "help": "tokens of an answer"}}
+CELLS = (("block, own device", 4, 8), ("block, own device", 8, 8), ("chain, own device", 8, 1))  # targets, depth
+STEPS = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")
+OPTIONS: Options = {
+    "--tokens": {"type": int, "default": 192, "help": "tokens of an answer"},
+    "--slower": {"type": int, "default": 0, "help": "run three cells instead, replayed so many times slower"},
+}
 
 
 class Arm(NamedTuple):
@@ -49,7 +57,9 @@ ARMS = {
 
 
 def study(options: argparse.Namespace) -> Report:
-    """Simulate each way over the number of targets, at the depth that is best there, and draw it."""
+    """Simulate each way over the number of targets, each at its best depth, and draw it; or run three cells."""
+    if options.slower:
+        return Report({"replayed": [_replayed(*cell, options.tokens, options.slower) for cell in CELLS]})
     rows = [row for quality in QUALITIES for requests in COUNTS for row in _rows(quality, requests, options.tokens)]
     points = pd.DataFrame(rows).rename(columns={"targets": "x", "drafter": "line", "tokens/s": "value"})
     points["panel"] = [f"{row['acceptance']}, {row['at each']} at each" for row in rows]
@@ -76,6 +86,22 @@ def _rows(quality: str, requests: int, tokens: int) -> Iterator[Row]:
                 "acceptance": quality, "at each": requests, "drafter": name, "targets": targets,
                 "tokens/s": per_s * targets / served, "depth": depth, "N_full": N_full,
             }  # fmt: skip
+
+
+def _replayed(name: str, targets: int, depth: int, tokens: int, slower: int) -> Row:
+    """Run a star with replayed stations, all of its times so many times longer, and predict it."""
+    made = fleet(ARMS[name], QUALITIES["equal quality"], targets, 1, depth, tokens)
+    assert isinstance(made.profile, HardwareProfile)
+    steps = {step: getattr(made.profile, step).slowed(slower) for step in STEPS}
+    slow = replace(made.profile, request_s=slower * made.profile.request_s, **steps)
+    link = LinkTime(slower * LINK.latency_s, (LINK.bandwidth_bytes_per_s or 0.0) / slower)
+    drafters, verifiers = replace(made.drafters, kind="replayed"), replace(made.verifiers, kind="replayed")
+    ran = specfleet.run(replace(made, profile=slow, link=link, drafters=drafters, verifiers=verifiers))
+    (row,) = [row for row in specfleet.three_errors(ran).rows if row.quantity == "throughput"]
+    assert row.parameters is not None
+    assert row.mechanism is not None
+    errors = {"error, %": 100 * row.parameters.value, "mechanism, %": 100 * row.mechanism.value}
+    return {"drafter": name, "targets": targets, "depth": depth, "tokens/s": ran.metrics["throughput"].value} | errors
 
 
 def _simulated(

@@ -150,7 +150,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         max_num_batched_tokens (tokens): Most tokens of a step, drafts included; of trees, levels count. Running
             requests come first, and prompts take the rest, in chunks. vLLM's name, and its default below 70 GiB of
             memory (8,192 above). Less than the longest draft (of a tail that grows without a pause, the
-            shortest), the token before it and, for a small model on the target's device, one more is raised to that.
+            shortest), the token before it and, on the target's device, one more for a small model or as many for a
+            drafter of blocks is raised to that.
         prefill_first: Whether a step reads waiting prompts alone, and requests decode only while none fits: as
             SGLang's scheduler does.
         kv_tokens (tokens): Size of a target's KV cache; of trees, levels count. A request that does not fit waits; when

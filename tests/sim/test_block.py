@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from specfleet.experiments.notes import notes_of
 from specfleet.fleet.acceptance.models import Geometric
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import estimate
@@ -43,10 +44,11 @@ def beside(draft: str, kind: str) -> Scenario:
 
 @pytest.mark.parametrize("depth", [1, 4, 16])
 def test_S_is_one_pass_at_any_depth(depth: int) -> None:
-    of_block, context = predict(star(depth)), STAR.workload.prompt_tokens + STAR.workload.new_tokens / 2
+    of_block, context = predict(star(depth)), resolve(STAR).lengths.middle
     assert of_block.S_s == pytest.approx(CHAIN.draft.mean_s(1, context))
     assert of_block.N_full == -(-of_block.Z_s // of_block.S_s) + 1
     assert resolve(star(depth)).basis == "assumed"  # of a chain's profile
+    assert any("a block takes the time of one of its passes" in note for note in notes_of(star(depth)))
 
 
 def test_a_star_of_blocks_is_full_where_equation_12_says() -> None:

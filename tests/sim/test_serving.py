@@ -166,7 +166,7 @@ TARGETS = st.fixed_dictionaries(
 )
 DRAFTERS = st.fixed_dictionaries(
     {"depth": st.integers(1, 4)},
-    optional={"place": st.just("target"), "kind": st.sampled_from(["eagle", "lookup"]), "count": st.just(0)},
+    optional={"place": st.just("target"), "kind": st.sampled_from(["eagle", "block", "lookup"]), "count": st.just(0)},
 )
 STEP = {"base_s": 0.1, "per_token_s": 0.01, "spread": "exponential"}
 LAWS = {"name": "p", "link": {"latency_s": 0.05}, "verify": STEP | {"per_row_s": 0.02}} | dict.fromkeys(
