@@ -54,7 +54,6 @@ NOT_MEASURED = {  # kinds of drafters, and what to do
     **dict.fromkeys(
         FINDING, "drafts in no time, as many tokens as it finds; calibrate it with drafters.place = 'target'"
     ),
-    "block": "runs in no engine here; estimate its times (`specfleet profile estimate`)",
     "replayed": "has no model to measure; give the kind of the drafter that it stands for, 'model' or 'eagle'",
 }
 

@@ -128,8 +128,6 @@ def _of_models(fleet: Fleet) -> Iterator[str]:
     drafters = fleet.drafters
     if not drafters.count or drafters.kind == "replayed":
         return
-    if drafters.kind == "block":
-        yield "drafters.kind = 'block' is simulated only"
     if fleet.routed and not fleet.in_turn:
         yield "drafters.overlap = 'ahead': allowed with it: drafters.route = 'affinity', or drafters.kind = 'replayed'"
     needs = "needs a drafter with a model of its own; allowed: drafters.kind = 'model' or 'replayed'"

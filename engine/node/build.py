@@ -14,6 +14,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specfleet.engine.decoding.admitted import known_positions
+from specfleet.engine.decoding.block import BlockDrafter
 from specfleet.engine.decoding.cache import CacheShape, RowCache, shape_of
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
@@ -97,9 +98,10 @@ def new_drafter(
         head = load_head(folder, large.model, large.dtype, large.device)
         cache = new_cache(large, aligned, room, shape_of(head.config), pool)
         return EagleDrafter(head, large, shape, verified_by, cache)
-    small = load_model(fleet.drafter_model(number), "drafter", fleet.precision)
+    is_block = drafters.kind == "block"
+    small = load_model(fleet.drafter_model(number), "block" if is_block else "drafter", fleet.precision)
     cache = new_cache(small, aligned, room, pool=pool)
-    return Drafter(small, shape, verified_by, cache)
+    return BlockDrafter(small, verified_by, cache) if is_block else Drafter(small, shape, verified_by, cache)
 
 
 def head_folder(fleet: Fleet, number: int = 0) -> Path:

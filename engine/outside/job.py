@@ -16,7 +16,7 @@ from specfleet.fleet.scenario.workload import streams_of
 
 LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
 
-KINDS: tuple[DraftKind, ...] = ("model", "lookup", "suffix")  # of drafts; arctic-inference finds the last
+KINDS: tuple[DraftKind, ...] = ("model", "block", "lookup", "suffix")  # of drafts; arctic-inference finds the last
 KNOWN = {
     "drafters": {"count", "depth", "place", "kind", "model", "profile"},
     "verifiers": {"model", "profile", "verify", "max_num_seqs", "max_num_batched_tokens"}
@@ -151,7 +151,9 @@ def _speculative(fleet: Fleet) -> dict[str, Any]:
         return {"method": "ngram", **depth, **LOOKUP}
     if drafters.kind == "suffix":
         return {"method": "suffix", **depth}
-    return {"method": "draft_model", "model": str(folder_of(drafters.model, "drafter")), **depth}
+    is_block = drafters.kind == "block"
+    folder = folder_of(drafters.model, "block" if is_block else "drafter")
+    return {"method": "draft_model", "model": str(folder), **depth, **({"parallel_drafting": True} if is_block else {})}
 
 
 def _refused(scenario: Scenario) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from shlex import quote
@@ -95,40 +95,47 @@ def server_commands(
     vllm.append(f"--max-num-seqs {rows} --max-num-batched-tokens {limits.max_num_batched_tokens}")
     sglang = ["python -m sglang.launch_server", *_options(candidate, "--model-path ", "--tp", "fp8_e5m2")]
     sglang.append(f"--context-length {longest} --max-running-requests {rows}")
-    vllm += _stated_limits(candidate, 0)
-    sglang += _stated_limits(candidate, 1)
-    if not limits.prefix_cache and shares(candidate.base.workload):
-        vllm.append("--no-enable-prefix-caching")
-        sglang.append("--disable-radix-cache")
-    needs = ["# ", "# "]
-    if limits.prefill:
-        vllm.append(
-            f"--kv-transfer-config {quote(json.dumps({'kv_connector': 'NixlConnector', 'kv_role': 'kv_both'}))}"
-        )
-        sglang.append("--disaggregation-mode decode")
-        needs = ["# prefill servers, too; ", "# prefill servers: --disaggregation-mode prefill; "]
+    served = _served(candidate)
+    lines = [[*vllm, *served[0]], [*sglang, *served[1]]]
+    needs = ["# prefill servers, too; ", "# prefill servers: --disaggregation-mode prefill; "] if limits.prefill else ["# "] * 2
     if depth:
-        method, drafts = _drafting(candidate)
-        vllm.append(speculative_config(candidate, deepest, schedule))
+        method, _ = _drafting(candidate)
+        lines[0].append(speculative_config(candidate, deepest, schedule))
         needs[0] += f"vLLM {SINCE['vllm']} or newer; " * (schedule is not None)
-        drawn = f"dspark-block-size {depth}" if method == "dspark" else f"num-draft-tokens {depth + 1}"
-        sglang.append(f"--speculative-algorithm {NAMES[method][1]} --speculative-{drawn}")
-        if method != "lookup":
-            sglang += [f"--speculative-draft-model-path {quote(drafts)}"] if drafts else []
-        if method not in ("lookup", *FLASH):
-            sglang.append(f"--speculative-num-steps {depth} --speculative-eagle-topk 1")
-        if schedule and NAMES[method][1] in ADAPTIVE:
-            steps = {str(first): {"candidate_steps": [deep]} for first, _, deep in schedule.table}
-            sglang.insert(0, f"echo {quote(json.dumps(steps))} > k.json &&")
-            sglang.append("--speculative-adaptive --speculative-adaptive-config k.json")
-            needs[1] += (
-                f"SGLang {SINCE['sglang' if all(deep for *_, deep in schedule.table) else 'depth 0']} or newer; "
-            )
         needs[0] += "pip install arctic-inference; " * (method == "suffix")
         if not NAMES[method][1]:
-            missing = candidate.drafter or candidate.name
-            return " ".join((*vllm, needs[0] + names)), f"SGLang has nothing like {missing}; vLLM does"
-    return " ".join((*vllm, needs[0] + names)), " ".join((*sglang, needs[1] + names))
+            return " ".join((*lines[0], needs[0] + names)), f"SGLang has nothing like {candidate.drafter or candidate.name}; vLLM does"
+        lines[1] += _sglang_drafts(candidate, depth)
+        if schedule and NAMES[method][1] in ADAPTIVE:
+            steps = {str(first): {"candidate_steps": [deep]} for first, _, deep in schedule.table}
+            lines[1].insert(0, f"echo {quote(json.dumps(steps))} > k.json &&")
+            lines[1].append("--speculative-adaptive --speculative-adaptive-config k.json")
+            needs[1] += f"SGLang {SINCE['sglang' if all(deep for *_, deep in schedule.table) else 'depth 0']} or newer; "
+    return " ".join((*lines[0], needs[0] + names)), " ".join((*lines[1], needs[1] + names))
+
+
+def _served(candidate: Candidate) -> tuple[list[str], list[str]]:
+    """Return the options of limits, caches and roles, of vLLM and of SGLang."""
+    vllm, sglang = _stated_limits(candidate, 0), _stated_limits(candidate, 1)
+    if not candidate.base.verifiers.prefix_cache and shares(candidate.base.workload):
+        vllm.append("--no-enable-prefix-caching")
+        sglang.append("--disable-radix-cache")
+    if candidate.base.verifiers.prefill:
+        connector = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+        vllm.append(f"--kv-transfer-config {quote(json.dumps(connector))}")
+        sglang.append("--disaggregation-mode decode")
+    return vllm, sglang
+
+
+def _sglang_drafts(candidate: Candidate, depth: int) -> Iterator[str]:
+    """Yield SGLang's options for drafts of a depth."""
+    method, drafts = _drafting(candidate)
+    drawn = f"dspark-block-size {depth}" if method == "dspark" else f"num-draft-tokens {depth + 1}"
+    yield f"--speculative-algorithm {NAMES[method][1]} --speculative-{drawn}"
+    if method != "lookup" and drafts:
+        yield f"--speculative-draft-model-path {quote(drafts)}"
+    if method not in ("lookup", *FLASH):
+        yield f"--speculative-num-steps {depth} --speculative-eagle-topk 1"
 
 
 def speculative_config(candidate: Candidate, depth: int, schedule: Schedule | None) -> str:

@@ -78,7 +78,7 @@ def test_loops_are_as_long_as_texts_that_share_and_share_nothing(tmp_path: Path,
         assert batching.kv_blocks >= bench.rows[-1] * -(-longest // batching.block_size)
 
 
-@pytest.mark.parametrize("drafters", [{}, {"kind": "eagle"}, {"kind": "lookup"}])
+@pytest.mark.parametrize("drafters", [{}, {"kind": "eagle"}, {"kind": "block"}, {"kind": "lookup"}])
 def test_loops_give_back_the_laws_of_their_steps(drafters: dict[str, Any]) -> None:
     """Numbers of rows that no loop had are predicted, with drafts and without."""
     scenario = scenario_of(**drafters)

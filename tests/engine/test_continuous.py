@@ -104,6 +104,7 @@ def check_pressed(run: Run) -> None:
         slow("EAGLE tree", {}),
         slow("prompt lookup", {}),
         slow("suffix decoding", {}),
+        slow("block", {}),
         slow(KIN, {"temperature": 0.9}),
         ("EAGLE", {"temperature": 0.9}),
     ],
@@ -119,18 +120,21 @@ def test_drafts_from_elsewhere(tiny: Path, kind: str, workload: dict[str, Any]) 
         ("EAGLE", {}),
         ("prompt lookup", {}),
         ("suffix decoding", {}),
+        ("block", {}),
         ("EAGLE-3", {}),
         slow("tree", {}),
         slow("EAGLE tree", {}),
         slow("dynamic tree", {}),
         (KIN, {"temperature": 0.9}),
         slow("EAGLE", {"temperature": 0.9}),
+        slow("block", {"temperature": 0.9}),
         slow(KIN, {"streams": 0, "arrivals": {"process": "poisson", "per_s": 200.0}}),
     ],
 )
 def test_drafts_on_the_targets_own_device(tiny: Path, kind: str, workload: dict[str, Any]) -> None:
     """Drafts are those of a drafter that reads the whole text at once: caches survive chunks and preemptions."""
-    scenario = narrow(tiny, kind, {"place": "target"}, workload)
+    masks = {"max_num_batched_tokens": 24} if kind == "block" else {}  # 4 of each row count, too
+    scenario = narrow(tiny, kind, {"place": "target"}, workload, **masks)
     drafted: list[tuple[list[int], list[int]]] = []
 
     def noted(fleet: Fleet, prompts: Any) -> Node:
@@ -148,7 +152,7 @@ def test_drafts_on_the_targets_own_device(tiny: Path, kind: str, workload: dict[
 
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
-    kind=st.sampled_from([KIN, "EAGLE", "prompt lookup", "suffix decoding", "none"]),
+    kind=st.sampled_from([KIN, "EAGLE", "prompt lookup", "suffix decoding", "block", "none"]),
     limits=st.fixed_dictionaries(
         {
             "max_num_seqs": st.integers(1, 5), "max_num_batched_tokens": st.integers(6, 40),
@@ -217,7 +221,7 @@ def test_replayed_targets_draft_as_simulated_ones(tiny: Path) -> None:
 
 
 SECONDS = {"verify": 0.3, "decode": 0.25, "draft": 0.1}
-KINDS = (KIN, "EAGLE", "EAGLE-3", "tree", "EAGLE tree", "dynamic tree", "prompt lookup", "suffix decoding")
+KINDS = (KIN, "EAGLE", "EAGLE-3", "tree", "EAGLE tree", "dynamic tree", "prompt lookup", "suffix decoding", "block")
 QUICK = {(KIN, "decode"), ("EAGLE", "decode"), ("kin tree", "decode"), (KIN, "skip"), ("EAGLE", "skip")}
 
 

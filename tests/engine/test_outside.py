@@ -186,6 +186,14 @@ def test_unknown_keys_are_refused_by_name(changes: dict[str, Any], key: str) -> 
         settings_of(resolve(changed), changed)
 
 
+def test_a_block_is_drafted_in_parallel_there() -> None:
+    changed = change_scenario(SCENARIOS["preempted"], {"drafters.kind": "block", "drafters.model": "demo"})
+    speculative = settings_of(resolve(changed), changed).speculative
+    assert speculative.pop("model").endswith("demo_pair/block")
+    wanted = {"method": "draft_model", "num_speculative_tokens": changed.drafters.depth, "parallel_drafting": True}
+    assert speculative == wanted
+
+
 STUB = """
 import json, sys
 print("words of the engine", file=sys.stderr)
