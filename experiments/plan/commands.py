@@ -97,20 +97,24 @@ def server_commands(
     sglang.append(f"--context-length {longest} --max-running-requests {rows}")
     served = _served(candidate)
     lines = [[*vllm, *served[0]], [*sglang, *served[1]]]
-    needs = ["# prefill servers, too; ", "# prefill servers: --disaggregation-mode prefill; "] if limits.prefill else ["# "] * 2
+    needs = ["# ", "# "]
+    if limits.prefill:
+        needs = ["# prefill servers, too; ", "# prefill servers: --disaggregation-mode prefill; "]
     if depth:
         method, _ = _drafting(candidate)
         lines[0].append(speculative_config(candidate, deepest, schedule))
         needs[0] += f"vLLM {SINCE['vllm']} or newer; " * (schedule is not None)
         needs[0] += "pip install arctic-inference; " * (method == "suffix")
         if not NAMES[method][1]:
-            return " ".join((*lines[0], needs[0] + names)), f"SGLang has nothing like {candidate.drafter or candidate.name}; vLLM does"
+            missing = candidate.drafter or candidate.name
+            return " ".join((*lines[0], needs[0] + names)), f"SGLang has nothing like {missing}; vLLM does"
         lines[1] += _sglang_drafts(candidate, depth)
         if schedule and NAMES[method][1] in ADAPTIVE:
             steps = {str(first): {"candidate_steps": [deep]} for first, _, deep in schedule.table}
             lines[1].insert(0, f"echo {quote(json.dumps(steps))} > k.json &&")
             lines[1].append("--speculative-adaptive --speculative-adaptive-config k.json")
-            needs[1] += f"SGLang {SINCE['sglang' if all(deep for *_, deep in schedule.table) else 'depth 0']} or newer; "
+            since = SINCE["sglang" if all(deep for *_, deep in schedule.table) else "depth 0"]
+            needs[1] += f"SGLang {since} or newer; "
     return " ".join((*lines[0], needs[0] + names)), " ".join((*lines[1], needs[1] + names))
 
 
