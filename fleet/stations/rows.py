@@ -36,6 +36,8 @@ class Rows:
         self.waiting: OrderedDict[int, Row] = OrderedDict()  # in order of arrival
         self.parts: dict[int, Part] = {}
         self.cache = cache
+        self.order: tuple[int, ...] = ()  # of `running` when the last step began
+        self.ended: list[int] = []
 
     def join(self, event: Join) -> None:
         """Queue a request with its prompt."""
@@ -44,11 +46,18 @@ class Rows:
             self.cache.open(event.tag, event.request, event.identity)
 
     def forget(self, tag: int) -> None:
-        """Remove a request; a prefix cache keeps what its blocks hold."""
+        """Remove a request; a prefix cache keeps what its blocks hold, and gets them by `settle`."""
         if self.cache:
-            self.cache.close(tag)
+            self.ended.append(tag)
         self.running.pop(tag, None)
         self.waiting.pop(tag, None)
+
+    def settle(self) -> None:
+        """Free the blocks of requests that have ended: in the order of admission, as vLLM does of those of a step."""
+        for tag in (*(tag for tag in self.order if tag in self.ended), *self.ended):
+            if self.cache and tag in self.cache.texts:
+                self.cache.close(tag)
+        self.ended.clear()
 
     def next_step(self, sessions: Mapping[int, Session], tasks: Tasks) -> Schedule | None:
         """Return the next step; None if there is nothing to do. It changes nothing for good before `begin`.
@@ -68,10 +77,7 @@ class Rows:
         return self._scheduled(sessions, kinds, ())
 
     def begin(self, step: Schedule, tasks: Tasks) -> None:
-        """Take over the rows of a step that starts; its parts stand in the order of their work.
-
-        With a prefix cache it is the order of scheduling, in which vLLM's requests that end together free their blocks.
-        """
+        """Take over the rows of a step that starts; its parts stand in the order of their work."""
         if self.cache:
             self.cache.keep()
         for row in step.preempted:
@@ -80,8 +86,9 @@ class Rows:
         for _ in range(step.admitted):
             self.waiting.popitem(last=False)
         self.running = {row.tag: row for row in step.running}
+        self.order = tuple(self.running) if self.cache else ()
         self.parts = {}
-        for share in step.shares if self.cache else sorted(step.shares, key=lambda share: tasks.place(share.tag)):
+        for share in sorted(step.shares, key=lambda share: tasks.place(share.tag)):
             kind = self._kind(share.tag, tasks) if share.samples else "chunk"
             assert kind is not None
             self.parts[share.tag] = Part(kind, share)

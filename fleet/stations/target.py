@@ -87,7 +87,10 @@ class TargetStation(Station):
     def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
         """Process an event at `now_s`; return the instructions that follow."""
         self.is_planned = False
-        return super().handle(event, now_s)
+        instructions = super().handle(event, now_s)
+        if self.rows.ended:
+            self.rows.settle()
+        return instructions
 
     @property
     def ready(self) -> bool:

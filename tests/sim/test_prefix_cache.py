@@ -98,23 +98,25 @@ def test_a_preempted_request_finds_its_own_blocks() -> None:
     assert measure(runs[0])["throughput"].value > measure(runs[1])["throughput"].value
 
 
-def test_rows_of_a_step_stand_in_the_order_of_admission() -> None:
-    """Also those that come back after a preemption: vLLM's free their blocks in this order if they end together."""
-    crowd = {"streams": 12, "conversations": TALKS | {"think_s": 0.0}}
-    run = simulate(serving(workload=crowd, verifiers={"kv_tokens": 1200, "max_num_batched_tokens": 128}))
-    starts = run.frame()[lambda rows: (rows.event == "start") & ~rows.kind.isin(["draft", "draft_prefill"])]
-    ends: dict[int, int] = {}
-    admitted: dict[int, int] = {}
-    again = 0
-    for _, step in starts.groupby("step", sort=True):
-        for row in step.itertuples():
-            if row.kind in ("chunk", "prefill") and row.base < ends.get(row.request, 1 << 30):
-                again += row.request in ends
-                admitted[row.request] = len(admitted) + again
-            ends[row.request] = row.base + row.tokens
-        order = [admitted[request] for request in step.request]
-        assert order == sorted(order)
-    assert again > 2
+def test_requests_that_end_together_free_blocks_in_order_of_admission() -> None:
+    """As vLLM's, also those that came back after a preemption; the order of eviction follows from it."""
+    crowd = {"streams": 12, "requests": 96, "prompt_tokens": 30, "new_tokens": {"low": 20, "high": 24}}
+    run = simulate(serving(workload=crowd, verifiers={"kv_tokens": 480, "max_num_batched_tokens": 128}))
+    target = stations(run.header.fleet)["verifier.1"]
+    assert isinstance(target, VerifierStation)
+    cache, closed = target.rows.cache, list[tuple[tuple[int, ...], int]]()
+    assert cache is not None
+    close = cache.close
+
+    def noted(tag: int) -> None:
+        closed.append((target.rows.order, target.rows.order.index(tag)))
+        close(tag)
+
+    cache.close = noted  # type: ignore[method-assign]
+    assert replay_stations(run, {"verifier.1": target}) == []
+    together = [(first, second) for (step, first), (other, second) in pairwise(closed) if step is other]
+    assert len(together) > 5
+    assert all(first < second for first, second in together)
 
 
 def test_a_turns_prompt_is_the_text_so_far_and_more() -> None:
