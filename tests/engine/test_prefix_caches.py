@@ -100,7 +100,7 @@ def hit_share(run: Run) -> float:
     limits=st.fixed_dictionaries(
         {
             "max_num_seqs": st.integers(1, 5), "max_num_batched_tokens": st.integers(6, 40),
-            "kv_tokens": st.sampled_from([136, 160, 400]), "kv_block_size": st.sampled_from([1, 2, 4, 8]),
+            "kv_tokens": st.sampled_from([144, 160, 400]), "kv_block_size": st.sampled_from([1, 2, 4, 8]),
         }
     ),
     streams=st.fixed_dictionaries({"streams": st.integers(1, 7)})
