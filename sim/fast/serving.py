@@ -224,7 +224,7 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                         station.is_planned = False
                         return BLOCKS, 0
                     schedule(station, texts, streams, slots, limits, clock, sharing)
-                    plan_target_step(station, streams, slots, limits, sharing)
+                    plan_target_step(station, streams, slots, limits)
                     station.mean_s = target_step_s(laws, station, slots)
             if lacks(numbers, station.source, 1):
                 return RATIOS, station.source

@@ -15,8 +15,9 @@ from specfleet.sim.fast.events import (
     Wires,
     push,
 )
+from specfleet.sim.fast.serving_cache import end_text
 from specfleet.sim.fast.serving_drafters import decode_late, request_draft, send_leave
-from specfleet.sim.fast.serving_rows import add_work, drop_work, free_row, freed_blocks
+from specfleet.sim.fast.serving_rows import add_work, drop_work, free_row
 from specfleet.sim.fast.serving_state import Limits, Sharing, Slots, StepLog
 from specfleet.sim.fast.sums import CLOSED, Sums, add_commit, add_request, add_round, add_verified, row_at
 
@@ -43,14 +44,19 @@ def next_request(
 
 
 @compiled
-def drop_finished(target: Record, streams: Array, slots: Slots) -> None:
-    """Remove the rows of complete texts, which have no blocks."""
+def drop_finished(target: Record, streams: Array, slots: Slots, sharing: Sharing | None) -> None:
+    """Remove the rows of complete texts; a prefix cache gets their blocks back in order of admission."""
     left = 0
     for place in range(target.start, target.start + target.running):
         stream = slots.running[place]
-        if streams[stream].blocks >= 0:
+        row = streams[stream]
+        if row.blocks >= 0:
             slots.running[target.start + left] = stream
             left += 1
+        elif sharing is not None:
+            row.blocks = ~row.blocks
+            target.free_blocks += end_text(sharing, target, row)
+            row.blocks = -1
     target.running = left
 
 
@@ -93,8 +99,9 @@ def commit(
     row.drafts, row.passed, row.work = 0, 0, NO_STEP
     if row.committed < request.goal:
         return False
-    target.free_blocks += freed_blocks(target, row, sharing)
-    row.blocks = -1
+    if sharing is None:
+        target.free_blocks += row.blocks
+    row.blocks = ~row.blocks  # until the row is dropped
     sums.totals[row_at(sums.totals, sums.states[0], clock.now_s), CLOSED] += 1
     return True
 
@@ -149,7 +156,7 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
     else:
         send_results(texts, streams, target, slots, limits, heap, clock, sums, sharing)
     if closes:
-        drop_finished(target, streams, slots)
+        drop_finished(target, streams, slots, sharing)
 
 
 @compiled_inline

@@ -213,38 +213,27 @@ def add_member(target: Record, row: Record, slots: Slots, stream: int, kind: int
     target.members += 1
 
 
-@compiled
-def kind_of(row: Record) -> int:
-    """Return what a row with a share does in the next step."""
-    if row.work == PREFILL and row.share < row.committed - row.computed:
-        return CHUNK
-    return DECODE if row.work == NO_STEP else int(row.work)
-
-
 @compiled_inline
-def plan_target_step(target: Record, streams: Array, slots: Slots, limits: Limits, sharing: Sharing | None) -> None:
-    """Make the members of a step from the shares, in the order of their work, with a prefix cache in that of rows.
-
-    Only chunks keep their work.
-    """
+def plan_target_step(target: Record, streams: Array, slots: Slots, limits: Limits) -> None:
+    """Make the members of a step from the shares, in the order of their work. Only chunks keep their work."""
     start, kept = target.start, 0
     target.members = 0
     for number in range(target.works):
         stream = slots.works[start + number]
         row = streams[stream]
         if row.share > 0:
-            if sharing is None:
-                add_member(target, row, slots, stream, kind_of(row))
-            if kind_of(row) != CHUNK:
+            is_chunk = row.work == PREFILL and row.share < row.committed - row.computed
+            add_member(target, row, slots, stream, CHUNK if is_chunk else row.work)
+            if not is_chunk:
                 continue
         slots.works[start + kept] = stream
         kept += 1
     target.works = kept
-    if sharing is not None or limits.late == DECODE_LATE:  # rows without a draft come last
+    if limits.late == DECODE_LATE:  # rows without a draft come last
         for place in range(start, start + target.running):
             row = streams[slots.running[place]]
-            if row.share > 0 and (sharing is not None or row.work == NO_STEP):
-                add_member(target, row, slots, slots.running[place], kind_of(row))
+            if row.work == NO_STEP and row.share > 0:
+                add_member(target, row, slots, slots.running[place], DECODE)
 
 
 @compiled_inline
