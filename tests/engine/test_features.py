@@ -129,13 +129,12 @@ def shipped(name: str, changes: Changes | None = None) -> Scenario:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"verifiers": {"prefix_cache": True}},
         {"verifiers": {"prefill": {}}},
-        {"workload": {"conversations": {}}},
-        {"workload": {"shared": {"tokens": 9}}},
+        {"drafters": {"prefix_cache": True}},
     ],
 )
-def test_other_engines_get_no_key_that_they_do_not_read(changes: dict[str, Any]) -> None:
+def test_what_is_simulated_alone_runs_on_no_engine(changes: dict[str, Any]) -> None:
     key = f"{next(iter(changes))}.{next(iter(*changes.values()))}"
-    with pytest.raises(InputError, match=f"{key} is not given to other engines"):
-        job_of(resolve(star(**changes)))
+    for run in (check_can_run, job_of):
+        with pytest.raises(InputError, match=f"{key} is simulated only"):
+            run(resolve(star(**changes)))
