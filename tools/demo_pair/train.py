@@ -202,8 +202,8 @@ def checksum(folder: Path) -> str:
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
-def options_of(description: str | None, folder: Path, **defaults: float | str) -> argparse.Namespace:
-    """Read the options of a program, those with these defaults beside the seed and the output folder."""
+def options_of(description: str | None, folder: Path, **defaults: float) -> argparse.Namespace:
+    """Read the options of a program, numbers with these defaults beside the seed and the output folder."""
     parser = argparse.ArgumentParser(description=description)
     for name, default in {**defaults, "seed": 20261121}.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)

@@ -2,13 +2,11 @@
 
 PARD's way (An et al. 2025): the demo drafter is trained on, so that mask tokens after a text predict the tokens that
 come later, all in one pass. A mask sees the text and the masks before it. It is distilled, half on people's text and
-half on the target's own, as the drafter is: on the target's own alone it learns few texts by heart. `--start` names
-another folder to train on from; what was done there and here is written to `training.json` beside the weights.
+half on the target's own, as the drafter is. What was done is written to `training.json` beside the weights.
 """
 
 import json
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -30,20 +28,22 @@ from tools.demo_pair.train import (
     train,
 )
 
-BLOCK = 5  # tokens of a block in training
-PREFIX = 112  # tokens of a text before its first block, so that the masks fit beside it
+BLOCK = 8  # tokens of a block in training
+KEPT = 0.6  # of the blocks of a depth, as many as are a token longer: PARD's conditional drop, which saves half
+LEAST_KEPT = 0.2
 MASK = "ÿ"  # byte 255, which no text in UTF-8 contains
 OWN_TEXT_SHARE = 0.1  # of the minutes
 
 
-def blocks_of(length: int, first: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return anchors and depths of a text's tokens, then of the masks of its blocks: (length + masks,) each.
+def blocks_of(length: int, order: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return anchors and depths of a text's tokens, then of its masks: (length + masks,) each.
 
     The anchor of a mask is the last token of the text before its block; its depth counts from there. A token is its own
-    anchor, at depth 0. `first`: anchor of the first block.
+    anchor, at depth 0. `order` (length,): anchors; the first ones have the longest blocks.
     """
-    anchors = torch.cat([torch.arange(length), torch.arange(first, length).repeat(BLOCK - 1)])
-    return anchors, torch.arange(BLOCK).repeat_interleave(torch.tensor([length] + [length - first] * (BLOCK - 1)))
+    counts = [int(length * max(KEPT**depth, LEAST_KEPT)) for depth in range(1, BLOCK)]
+    anchors = torch.cat([torch.arange(length), *(order[:count] for count in counts)])
+    return anchors, torch.arange(BLOCK).repeat_interleave(torch.tensor([length, *counts]))
 
 
 def block_mask(anchors: torch.Tensor, depths: torch.Tensor) -> torch.Tensor:
@@ -68,13 +68,13 @@ def block_logits(
 
 
 def block_loss(drafter: LlamaForCausalLM, target: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
-    """KL(target || drafter) in nats: mean over the tokens of all blocks in every second row of a batch.
+    """KL(target || drafter) in nats, mean over all tokens and masks with a text that long; every second row of a batch.
 
     Half of the rows in half precision take a third of the time, so there are three times as many steps.
     """
     tokens = batch[::2, :-1]
-    anchors, depths = blocks_of(tokens.shape[1], PREFIX)
-    inside = (anchors >= PREFIX) & (anchors + depths < tokens.shape[1])
+    anchors, depths = blocks_of(tokens.shape[1], torch.randperm(tokens.shape[1]))
+    inside = anchors + depths < tokens.shape[1]
     with torch.autocast("cpu", torch.bfloat16):
         with torch.no_grad():
             wanted = target(input_ids=tokens).logits.float()[:, (anchors + depths)[inside]]
@@ -89,7 +89,7 @@ def evaluate_block(target: LlamaForCausalLM, drafter: LlamaForCausalLM, stream: 
     rows = []
     for batch in held_out_windows(stream):
         tokens = batch[:, :-1]
-        anchors, depths = blocks_of(tokens.shape[1])
+        anchors, depths = blocks_of(tokens.shape[1], torch.randperm(tokens.shape[1]))
         p = torch.softmax(target(input_ids=tokens).logits, -1)
         q = torch.softmax(block_logits(drafter, tokens, anchors, depths), -1)
         inside = [(depths == depth) & (anchors + depth < tokens.shape[1]) for depth in range(BLOCK)]
@@ -98,19 +98,17 @@ def evaluate_block(target: LlamaForCausalLM, drafter: LlamaForCausalLM, stream: 
     return {"top1_agreement": agreement, "acceptance": acceptance}
 
 
-def load(folder: Path) -> LlamaForCausalLM:
-    """Load a model in float32."""
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+def load(role: str) -> LlamaForCausalLM:
+    """Load a model of the demo pair in float32."""
+    return AutoModelForCausalLM.from_pretrained(FOLDER / role, dtype=torch.float32, local_files_only=True)
 
 
 def main() -> None:
     """Train the block drafter and write it to the output folder."""
-    options = options_of(__doc__, FOLDER / "block", minutes=20.0, threads=1, lr=0.02, start="")
+    options = options_of(__doc__, FOLDER / "block", minutes=18.0, threads=1, lr=0.02)
     logging.disable_progress_bar()
-    record, start = record_of(options, block=BLOCK, prefix=PREFIX), Path(options.start or FOLDER / "drafter")
-    if (earlier := start / "training.json").is_file():
-        record["start"] = json.loads(earlier.read_text())
-    target, drafter = load(FOLDER / "target").eval().requires_grad_(requires_grad=False), load(start)
+    record = record_of(options, block=BLOCK, kept=KEPT, least_kept=LEAST_KEPT)
+    target, drafter = load("target").eval().requires_grad_(requires_grad=False), load("drafter")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(FOLDER / "target", local_files_only=True)
     drafter.config.pard_token = tokenizer.convert_tokens_to_ids(MASK)
     stream, held_out = token_stream(tokenizer, "train"), token_stream(tokenizer, "held-out")
