@@ -64,7 +64,6 @@ def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
 
 
 def _steps(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
-    """Yield a row for each step."""
     fits = profile.measured.get("steps", {})
     rows = ", r further rows of m tokens, [r] if any" if fits else ""
     for name in (*STEPS, "realign"):
@@ -97,7 +96,6 @@ def _acceptance(model: AcceptanceModel | None) -> Iterator[tuple[str, str, str]]
 
 
 def _overheads(overheads: Overheads) -> Iterator[tuple[str, str, str]]:
-    """Yield a row for each delay around steps that is not 0."""
     for sharing in fields(overheads):
         stations = getattr(overheads, sharing.name)
         for station in fields(StationOverheads) if stations is not None else ():

@@ -111,7 +111,6 @@ def _by_round(count: int, rounds: Array, values: Array) -> Array:
 
 
 def _requests(serving: ServingArrays) -> Table:
-    """Return the requests of a finished simulation."""
     texts, times, number = serving.texts, serving.slots.times, np.arange(len(serving.texts))
     tags, streams = serving.tags(number), serving.limits.streams
     return Table.of(

@@ -73,7 +73,6 @@ class EventTable:
         return pa.table(columns, schema=SCHEMA)
 
     def _constant(self, field: pa.Field, count: int) -> Array:
-        """Return a constant column of a field that the loop does not write."""
         if count > len(self.constants.get(field.name, ())):
             value = "simulated" if field.name == "origin" else Row._field_defaults[field.name]
             self.constants[field.name] = pa.repeat(pa.scalar(value, type=field.type), count)

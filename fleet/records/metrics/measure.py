@@ -332,7 +332,6 @@ def _targets(window: Window, findings: Findings) -> Integers:
 
 
 def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
-    """Arrival rate of requests in an open loop."""
     if fleet.workload.arrivals is None:
         return {}
     joins = rows.where(rows.event.among("join"))
@@ -344,7 +343,6 @@ def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
 
 
 def _steps_of(rows: Table) -> Table:
-    """Return the rows of finished steps, one for each."""
     done = rows.where(rows.event.among("done"))
     return done.where(np.sort(Groups(done.station, done.step).first))
 
