@@ -235,10 +235,7 @@ class Network:
         up.send(message, self.size_of(message, states))
 
     def _next_request(self, tag: int, after_s: float = 0.0) -> None:
-        """Schedule the arrival of the next request of a stream, after all other events at this time.
-
-        `after_s`: what the stream's last request, and this one, take outside the target's steps.
-        """
+        """Schedule a stream's next request, after all else of this time; `after_s`: what it takes outside steps."""
         request = next(self.requests[tag], None)
         if request is not None:
             self.scheduled += 1

@@ -169,10 +169,7 @@ class _Log:
         }
 
     def _starts(self) -> tuple[dict[str, list[float]], dict[str, list[bool]], dict[str, list[str]]]:
-        """Delay of each step from when station and device were free, and whether work had waited until then.
-
-        The third result is the order of stations on each device.
-        """
+        """Delay of each step from when station and device were free; whether work waited; each device's stations."""
         starts_s, queued = defaultdict[str, list[float]](list), defaultdict[str, list[bool]](list)
         turns = defaultdict[str, list[str]](list)
         freed_s: dict[str, float] = {}

@@ -115,11 +115,7 @@ def _local_drafts(drafters: Drafters, positions: int, hidden: int) -> LocalDraft
 
 
 def _room(scenario: Scenario, lengths: Lengths) -> Room:
-    """Return the cache places of streams: for their longest text, and for drafts beyond it.
-
-    Raises:
-        InputError: A tree has too many nodes.
-    """
+    """Return the cache places of streams: for their longest text, and drafts beyond it; InputError for too many."""
     if not scenario.drafters.count:
         return Room(0, 0, lengths.longest_text)
     if isinstance(scenario.drafters.overlap, Ahead):  # a tail ends with its request, see `VerifierStation`
@@ -222,9 +218,7 @@ def _batching_of(
     Heads and small models on the target's device keep `depth` places of each row. A small model's pass has a token more
     a row, and that of a block `depth` masks, as vLLM counts PARD and DFlash (P-EAGLE and DSpark have one less).
 
-    Raises:
-        InputError: A request of the workload does not fit into the KV cache, or a key is about a memory that is not
-            known.
+    Raises InputError for a request that does not fit into the KV cache, and for keys about a memory that is not known.
     """
     verifiers, drafters = scenario.verifiers, scenario.drafters
     beside = drafters.place == "target" and drafters.count > 0
@@ -258,10 +252,9 @@ def _batching_of(
 
 
 def _kv_token_bytes(scenario: Scenario) -> float:
-    """Return what a device of a prefill server sends of a token, with a drafter's part if that is sent; 0 if unknown.
+    """Return what a device of a prefill server sends of a token, with a drafter's part if that is sent.
 
-    Raises:
-        InputError: A bandwidth, and a profile that does not know the bytes of a token.
+    It is 0 without a bandwidth; InputError for one with a profile that does not know it.
     """
     prefill, profile, drafters = scenario.verifiers.prefill, sides.profile_of(scenario, "verifiers"), scenario.drafters
     if not prefill or not prefill.link.bandwidth_bytes_per_s:

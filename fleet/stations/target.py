@@ -254,10 +254,7 @@ class TargetStation(Station):
         return followed
 
     def _draft_next(self, step: Step) -> bool:
-        """Let the drafter on this device read what the target's step has fed, and draft for the rows that go on.
-
-        Return whether it has something to do.
-        """
+        """Let the drafter on this device read what a step has fed, and draft for rows that go on; False if neither."""
         assert self.drafts is not None
         tags = tuple([member.tag for member in step.members if member.tag in self.sessions])
         if not self.drafts.reads_prompts:
@@ -330,8 +327,7 @@ class TargetStation(Station):
         return [self._request(session, opening, granted, now_s)]
 
     def _went_on(self, before: Session, now_s: float) -> list[Instruction]:
-        """Commit a token of a session with a late draft. A draft that came meanwhile, perhaps empty, loses its first
-        token."""
+        """Commit a token of a session with a late draft; one that came meanwhile, perhaps empty, loses its first."""
         session = msgspec.structs.replace(before, base=before.base + 1, passed=before.passed + 1)
         self.sessions[session.tag] = session
         return [] if session.requested >= 0 else self._drop(session, 1, now_s)

@@ -29,9 +29,7 @@ def formula_ms(time: StepTime) -> str:
 
 
 def roofline_ms(roofline: Roofline) -> str:
-    """Return the time of an estimated pass at some tokens, and the time of context in a row of one token, in
-    milliseconds.
-    """
+    """Return the times in milliseconds of an estimated pass at some tokens, and of context in a row of one token."""
     at = [f"{1000 * roofline.mean_s(1, 0, fed, fed - 1):.3g} at {fed}" for fed in SHOWN_TOKENS]
     a_thousand_ms = roofline.mean_s(1, 1000) - roofline.mean_s(1, 0)
     passes = "k x (" if roofline.in_turn else "("

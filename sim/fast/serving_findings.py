@@ -5,7 +5,7 @@ from itertools import repeat
 
 import numpy as np
 
-from specfleet.fleet.records.columns import Column, Table, Words
+from specfleet.fleet.records.columns import Column, Table, Words, words_of
 from specfleet.fleet.records.metrics.findings import Findings, end_of
 from specfleet.fleet.records.metrics.tables import COMMITTING, at_drafter, with_differences
 from specfleet.fleet.records.schema import SCHEMA, Row
@@ -14,7 +14,7 @@ from specfleet.sim.fast.events import DONE, DRAFT, DRAFTING, REQUEST, START, Arr
 from specfleet.sim.fast.logged import FURTHER, REALS, WHOLES
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
-from specfleet.sim.fast.table import KINDS, columns_of, identities_of, names_of, station_names, words_of
+from specfleet.sim.fast.table import KINDS, columns_of, identities_of, names_of, station_names
 
 
 def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findings:
