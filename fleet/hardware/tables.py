@@ -111,19 +111,16 @@ def tables_at() -> Path | None:
     return Path(found.submodule_search_locations[0]) / "systems" / "data"
 
 
-def _package() -> str:
-    try:
-        return version(PACKAGE)
-    except PackageNotFoundError:  # a copy without metadata
-        return "of unknown version"
-
-
 def _version(file: Path) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", file.parent.name)))
 
 
 def _source(engine: str, file: Path, device: Accelerator) -> str:
-    return f"{PACKAGE} {_package()}, {engine} {file.parent.name} on {device.title}"
+    try:
+        package = version(PACKAGE)
+    except PackageNotFoundError:  # a copy without metadata
+        package = "of unknown version"
+    return f"{PACKAGE} {package}, {engine} {file.parent.name} on {device.title}"
 
 
 @cache

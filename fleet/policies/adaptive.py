@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from specfleet.fleet.policies.allocate import LengthAllocation, Needs
-from specfleet.fleet.policies.goodput import RoundCosts, best_slots
+from specfleet.fleet.policies.goodput import RoundCosts, acceptances, best_slots
 from specfleet.fleet.policies.outcome import Outcome
 
 EDGES_NATS = (0.02, 0.1, 0.3, 0.7, 1.5)  # of classes of entropies; acceptance is estimated for each
@@ -98,12 +98,9 @@ class Adaptive(LengthAllocation, frozen=True, tag="adaptive", tag_field="policy"
 
     def survival(self, states: Sequence[Tallies], drafted: Sequence[int]) -> np.ndarray:
         """Return the survival of each draft token, [row, position - 1]; 0 beyond a row's draft."""
-        accepted = np.array([state.accepted for state in states], dtype=float)  # [row, class]
-        compared = np.array([state.compared for state in states], dtype=float)
-        of_all = (self.acceptance * self.trials + accepted.sum(0)) / (self.trials + compared.sum(0))
-        acceptance = (of_all * self.trials + accepted) / (self.trials + compared)
+        by_class = acceptances(states, self.acceptance, self.trials)
         classes = [(*state.drawn, *(0,) * self.depth)[: self.depth] for state in states]
-        survival = np.cumprod(np.take_along_axis(acceptance, np.array(classes), 1), 1)
+        survival = np.cumprod(np.take_along_axis(by_class, np.array(classes), 1), 1)
         return np.where(np.arange(self.depth) < np.array(drafted)[:, None], survival, 0.0)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -98,7 +98,9 @@ class Goodput(LengthAllocation, frozen=True, tag="goodput", tag_field="policy", 
         if not states:
             return []
         most, rows, (draft_s, verify_s) = self.most, len(states), self.costs.of(len(states))
-        reached = np.power.outer(self.acceptances(states), np.arange(1, most + 1))  # [row, j - 1]: a^j
+        reached = np.power.outer(
+            acceptances(states, self.acceptance, self.trials), np.arange(1, most + 1)
+        )  # [row, j - 1]: a^j
         best_s, best = (draft_s[0] + verify_s[0]) / rows, [0] * rows  # seconds a token
         for longest in range(1, most + 1):  # all rows draft in as many passes as the longest
             a_row = np.arange(rows * longest + 1) / rows
@@ -108,12 +110,13 @@ class Goodput(LengthAllocation, frozen=True, tag="goodput", tag_field="policy", 
                 best_s, best = token_s, lengths
         return best
 
-    def acceptances(self, states: Sequence[Trials]) -> np.ndarray:
-        """Return a of each request, from its own trials and, with the weight of `trials`, those of all."""
-        accepted = np.array([state.accepted for state in states], dtype=float)
-        compared = np.array([state.compared for state in states], dtype=float)
-        of_all = (self.acceptance * self.trials + accepted.sum()) / (self.trials + compared.sum())
-        return np.asarray((of_all * self.trials + accepted) / (self.trials + compared))
+
+def acceptances(states: Sequence[Any], prior: float, trials: float) -> np.ndarray:
+    """Return the acceptance of each request, perhaps by class: by its trials and, with a weight, those of all."""
+    accepted = np.array([state.accepted for state in states], dtype=float)  # [row], or [row, class]
+    compared = np.array([state.compared for state in states], dtype=float)
+    of_all = (prior * trials + accepted.sum(0)) / (trials + compared.sum(0))
+    return np.asarray((of_all * trials + accepted) / (trials + compared))
 
 
 def best_slots(survival: np.ndarray, round_s: np.ndarray, rows: int) -> tuple[float, list[int]]:

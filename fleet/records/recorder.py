@@ -4,23 +4,10 @@ Rows contain all that a fresh station needs to reach the same plans (`replay.py`
 (`metrics/`). A run is one Parquet file: the rows, with the run header in the schema's metadata.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from specfleet.fleet.records.schema import PowerSample, Row
-from specfleet.fleet.stations.messages import (
-    Draft,
-    DraftRequest,
-    Instruction,
-    Join,
-    Leave,
-    Overdue,
-    Refusal,
-    Restarted,
-    Retry,
-    StationEvent,
-    StepDone,
-    View,
-)
+from specfleet.fleet.stations.messages import Instruction, Join, StationEvent, StepDone
 from specfleet.fleet.stations.station import Plan, Start, Station
 from specfleet.fleet.times.step import Step
 
@@ -133,6 +120,7 @@ _MESSAGES: dict[str, tuple[type[Any], tuple[tuple[int, str], ...]]] = {  # by ev
         message,
         tuple((Row._fields.index(_COLUMNS.get(field, field)), field) for field in message.__struct_fields__),
     )
-    for message in (Join, DraftRequest, Draft, Refusal, Leave, Overdue, Retry, Restarted, View)
+    for message in get_args(StationEvent)
+    if message is not StepDone
 }
 _EVENTS = {message: (event, places) for event, (message, places) in _MESSAGES.items()}

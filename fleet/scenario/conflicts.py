@@ -74,8 +74,12 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
     if isinstance(drafters.route, LongestPrefix) and not drafters.prefix_cache:
         yield "drafters.route = 'longest-prefix' looks at prefix caches; set drafters.prefix_cache = true"
     yield from _of_aligned_rows(verifiers, drafters)
-    if isinstance(verifiers.allocate, Adaptive):
-        yield from _of_chosen_tokens(verifiers.allocate, verifiers, drafters)
+    rule, tiers = verifiers.allocate, verifiers.tiers
+    if isinstance(rule, Goodput | Adaptive) and not rule.costs and any(tier.step for tier in tiers):
+        named = rule.__struct_config__.tag
+        yield f"verifiers.allocate = {named!r} has the costs of like targets; state them, or leave verifiers.tiers out"
+    if isinstance(rule, Adaptive):
+        yield from _of_chosen_tokens(rule, verifiers, drafters)
     if drafters.kind == "replayed" and verifiers.kind != "replayed":
         yield (
             f"drafters.kind = 'replayed' drafts nothing that verifiers.kind = {verifiers.kind!r} could verify; allowed "
@@ -90,12 +94,6 @@ def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
         yield f"verifiers.allocate = {verifiers.allocate.__struct_config__.tag!r} needs drafters.place = 'target'"
     if isinstance(verifiers.allocate, AdaEdl) and drafters.kind == "block":
         yield "verifiers.allocate = 'adaedl' ends a draft token by token, and drafters.kind = 'block' has one pass"
-    if (
-        isinstance(goodput := verifiers.allocate, Goodput)
-        and not goodput.costs
-        and any(t.step for t in verifiers.tiers)
-    ):
-        yield "verifiers.allocate = 'goodput' has the costs of like targets; state them, or leave verifiers.tiers out"
     if rule is None:
         return
     if not beside:
@@ -116,14 +114,11 @@ def _of_chosen_tokens(rule: Adaptive, verifiers: Verifiers, drafters: Drafters) 
         yield f"{named} chooses tokens of chains; leave drafters.shape.kind = {drafters.shape.kind!r} out"
     if verifiers.aligned is not None:
         yield f"{named} cuts each row by itself, and verifiers.aligned pads all to the longest; leave one out"
-    if not rule.costs and any(tier.step for tier in verifiers.tiers):
-        yield f"{named} has the costs of like targets; state them, or leave verifiers.tiers out"
     if rule.by == "entropy" and drafters.place != "target":
         yield f"{named}: by = 'entropy' needs drafters.place = 'target'; drafts from elsewhere carry no entropies"
 
 
 def _of_goals_and_prices(scenario: Scenario) -> Iterator[str]:
-    """Tables without effect, and a role without a price."""
     slo, cost = scenario.slo, scenario.cost
     if slo is not None and not slo.limits_s:
         yield "[slo] has no goal; give slo.ttft_s, slo.tpot_s or slo.e2el_s, or leave it out"

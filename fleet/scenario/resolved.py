@@ -349,10 +349,8 @@ class Fleet(msgspec.Struct, frozen=True):
 
 
 def _entry(times: Sequence[Timed], number: int) -> Timed | None:
-    """Return the entry of station `number`, if there is one."""
     return next((entry for entry in reversed(times) if entry.first <= number), None)
 
 
 def _model(models: Models, number: int) -> str:
-    """Return the model of station `number`."""
     return next(model for first, model in reversed(models) if first <= number)

@@ -174,11 +174,9 @@ def overheads_of(profile: HardwareProfile, device: SharedDevice | None) -> Stati
 
 def title_of(profile: HardwareProfile | str) -> str:
     """Return name and basis of a side's own profile; empty if it has none."""
-    return (
-        f"{profile.name} ({basis_of(profile)}; digest {profile.digest()})"
-        if isinstance(profile, HardwareProfile)
-        else ""
-    )
+    if not isinstance(profile, HardwareProfile):
+        return ""
+    return f"{profile.name} ({basis_of(profile)}; digest {profile.digest()})"
 
 
 def check_drafts(scenario: Scenario, origin: str) -> None:

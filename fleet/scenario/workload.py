@@ -103,13 +103,12 @@ def requests_of(fleet: Fleet) -> Requests:
     if workload.conversations:
         drawn_s = part_source(seed, "thinks").exponential(size=len(prompts)) * workload.conversations.think_s
         thinks_s[~firsts] = drawn_s[: int((~firsts).sum())]
-    if fleet.streams or fleet.workload.arrivals is None:
-        return Requests(prompts, answers, opens_s, before, thinks_s)
-    openings_s = islice(_openings_s(fleet, rng, part_source(seed, "arrivals")), int(firsts.sum()))
-    arrivals_s = np.fromiter(openings_s, dtype=np.float64)
-    if len(arrivals_s) < firsts.sum():
-        raise InputError(f"scenario {fleet.name!r}: workload.arrivals has {len(arrivals_s)} arrivals only")
-    opens_s[firsts] = arrivals_s
+    if not fleet.streams and workload.arrivals is not None:
+        openings_s = islice(_openings_s(fleet, rng, part_source(seed, "arrivals")), int(firsts.sum()))
+        arrivals_s = np.fromiter(openings_s, dtype=np.float64)
+        if len(arrivals_s) < firsts.sum():
+            raise InputError(f"scenario {fleet.name!r}: workload.arrivals has {len(arrivals_s)} arrivals only")
+        opens_s[firsts] = arrivals_s
     return Requests(prompts, answers, opens_s, before, thinks_s)
 
 

@@ -150,7 +150,6 @@ class DrafterStation(Station):
         return []
 
     def _report(self) -> list[Instruction]:
-        """Report the waiting work to the router, if there is one."""
         if self.number < 0:
             return []
         self.views += 1

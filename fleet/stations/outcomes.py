@@ -70,8 +70,7 @@ class Outcomes:
         return partial(self._of, station, rule)
 
     def drafting(self, station: AlignedStation | VerifierStation) -> Callable[[Step], list[int]]:
-        """Return the function that draws the draft length of each row; a stop rule may cut it, and prompt lookup
-        may find less."""
+        """Return the function that draws each row's draft length; a stop rule may cut it, and lookup find less."""
 
         def drafted(step: Step) -> list[int]:
             drafts = self.drafts[station.name] = [self._draft(member, station) for member in step.members]
@@ -114,10 +113,7 @@ class Outcomes:
         return DONE[0]
 
     def _begin(self, member: Member) -> None:
-        """Begin a text at the end of its prompt; a text that is prefilled anew, after a preemption, goes on.
-
-        A restarted target begins the same text again.
-        """
+        """Begin a text at its prompt's end, again after a restart; one that is prefilled anew, preempted, goes on."""
         place, prompt = (member.tag, member.request), member.base + member.tokens
         known = place in self.prompts
         if prompt > self.prompts.setdefault(place, prompt):

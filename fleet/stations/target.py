@@ -51,12 +51,6 @@ from specfleet.fleet.stations.timeouts import Silence
 from specfleet.fleet.times.step import Member, Step, StepKind
 
 
-def _prefix_cache(verifiers: ResolvedVerifiers) -> CachedBlocks | None:
-    """Return the blocks of a target that shares them between requests; None for another one."""
-    batching, again = verifiers.batching, verifiers.drafts.again if verifiers.drafts else 0
-    return CachedBlocks(batching.kv_blocks, batching.block_size, again) if verifiers.prefix_cache else None
-
-
 class TargetStation(Station):
     """M_p with a drafter that answers: prefills prompts, verifies drafts and commits tokens.
 
@@ -71,7 +65,9 @@ class TargetStation(Station):
     def __init__(self, name: str, verifiers: ResolvedVerifiers, rng: np.random.Generator | None = None) -> None:
         super().__init__(name, Fifo())
         self.waiting: Tasks = Tasks()  # type: ignore[assignment]
-        self.rows = Rows(verifiers.batching, verifiers.late, _prefix_cache(verifiers))
+        batching, again = verifiers.batching, verifiers.drafts.again if verifiers.drafts else 0
+        cache = CachedBlocks(batching.kv_blocks, batching.block_size, again) if verifiers.prefix_cache else None
+        self.rows = Rows(batching, verifiers.late, cache)
         self.planned: Schedule | None = None
         self.is_planned = False  # whether `planned` holds for the present state
         self.ahead = verifiers.overlap if isinstance(verifiers.overlap, Ahead) else None
@@ -176,7 +172,6 @@ class TargetStation(Station):
         return []
 
     def _answered(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
-        """Ignore the draft of a session that decodes alone."""
         return [Ignored(event, f"request {event.request} of tag {event.tag} decodes alone")]
 
     def _came_after_all(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
@@ -215,7 +210,6 @@ class TargetStation(Station):
         return ""
 
     def _request(self, session: Session, opening: bool, granted: int, now_s: float) -> DraftRequest:
-        """Request a draft, and start its timeout."""
         self.silence.waits(session.tag, now_s)
         if not self.ahead:
             self.sessions[session.tag] = msgspec.structs.replace(session, requested=session.epoch)
@@ -239,7 +233,6 @@ class TargetStation(Station):
         return self.waiting.holds(tag) or self._runs(tag)
 
     def _runs(self, tag: int) -> bool:
-        """Return whether a step for a session runs."""
         return self.running is not None and any(member.tag == tag for member in self.running.members)
 
     def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
@@ -261,10 +254,7 @@ class TargetStation(Station):
         return followed
 
     def _draft_next(self, step: Step) -> bool:
-        """Let the drafter on this device read what the target's step has fed, and draft for the rows that go on.
-
-        Return whether it has something to do.
-        """
+        """Let the drafter on this device read what a step has fed, and draft for rows that go on; False if neither."""
         assert self.drafts is not None
         tags = tuple([member.tag for member in step.members if member.tag in self.sessions])
         if not self.drafts.reads_prompts:
@@ -305,7 +295,6 @@ class TargetStation(Station):
     def _commit(
         self, kind: StepKind, member: Member, outcome: Outcome, granted: int, now_s: float
     ) -> list[Instruction]:
-        """Commit a session's tokens, and start its next round."""
         verified = member.tokens if kind == "verify" else 0
         before = self.sessions[member.tag]
         if kind == "decode" and not before.alone and before.base + 1 < before.goal:
@@ -338,8 +327,7 @@ class TargetStation(Station):
         return [self._request(session, opening, granted, now_s)]
 
     def _went_on(self, before: Session, now_s: float) -> list[Instruction]:
-        """Commit a token of a session with a late draft. A draft that came meanwhile, perhaps empty, loses its first
-        token."""
+        """Commit a token of a session with a late draft; one that came meanwhile, perhaps empty, loses its first."""
         session = msgspec.structs.replace(before, base=before.base + 1, passed=before.passed + 1)
         self.sessions[session.tag] = session
         return [] if session.requested >= 0 else self._drop(session, 1, now_s)

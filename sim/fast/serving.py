@@ -18,53 +18,12 @@ elsewhere, `serving_times.py` step times.
 `serving_arrays.py` fills the arrays of the records of `layout.py`.
 """
 
+from specfleet.sim.fast import events
 from specfleet.sim.fast.compiled import compiled, compiled_inline, compiled_loop
-from specfleet.sim.fast.events import (
-    ARRIVES,
-    BLOCKS,
-    CHUNK,
-    COMES,
-    DONE,
-    DRAFT,
-    DRAFT_PREFILL,
-    DRAFTING,
-    GOES_ON,
-    JOIN,
-    JOINS,
-    LENGTHS,
-    NO_STEP,
-    OVER,
-    PLACES,
-    PREFILL,
-    RATIOS,
-    REQUEST,
-    ROWS,
-    START,
-    STEP_ENDS,
-    VERIFY,
-    WAYS,
-    Array,
-    Numbers,
-    Record,
-    Wires,
-    lacks,
-    pop,
-    push,
-    receive,
-    take,
-)
+from specfleet.sim.fast.events import Array, Numbers, Record, Wires, lacks, pop, push, receive, take
 from specfleet.sim.fast.serving_drafters import end_group, plan_group, receive_draft, receive_leave, receive_request
 from specfleet.sim.fast.serving_ends import end_draft_step, end_target_step
-from specfleet.sim.fast.serving_rows import (
-    admits,
-    new_row,
-    open_row,
-    plan_draft,
-    plan_target_step,
-    prefills,
-    queue,
-    schedule,
-)
+from specfleet.sim.fast.serving_rows import admits, new_row, open_row, plan_draft, prefills, queue, schedule
 from specfleet.sim.fast.serving_state import DECODE_LATE, WAIT, Laws, Limits, Sharing, Slots, StepLog
 from specfleet.sim.fast.serving_times import draft_s, draft_step_s, group_step_s, target_step_s
 from specfleet.sim.fast.sums import DRAFTS, JOINED, OTHERS, PROMPTS, Sums, add_prompt, add_step, row_at
@@ -75,7 +34,7 @@ NOTHING = -1  # in place of an event
 @compiled_inline
 def is_ready(station: Record, streams: Array, slots: Slots, limits: Limits) -> bool:
     """Whether a station has a step to start, and none runs."""
-    if station.is_busy or station.follows != NO_STEP:
+    if station.is_busy or station.follows != events.NO_STEP:
         return not station.is_busy
     if station.is_drafter:
         return bool(station.first >= 0)
@@ -108,7 +67,7 @@ def log_block(
     block.time_s, block.begun_s, block.gap_s = clock.now_s, station.begun_s, station.idle_gap_s
     block.duration_s, block.bytes = station.duration_s - station.ending_s, size
     block.station, block.seq, block.event, block.first, block.parts = here, station.written, event, first, parts
-    block.step = station.steps_started if event in (START, DONE) else 0
+    block.step = station.steps_started if event in (events.START, events.DONE) else 0
     station.written += parts
 
 
@@ -128,7 +87,7 @@ def next_event(
             arrives_s, order = texts[subject].opens_s, subject
         is_first = arrives_s < other.time_s or (arrives_s == other.time_s and order < other.order)
         if clock.events == 0 or is_first:
-            return JOINS, subject
+            return events.JOINS, subject
     if clock.events == 0:
         return NOTHING, 0
     return heap[0].event, heap[0].subject
@@ -154,29 +113,29 @@ def missing(  # noqa: PLR0911 (one for each reason)
     numbers: Numbers,
 ) -> tuple[int, int]:  # fmt: skip
     """Return the kind and subject of random numbers that an event may lack; (OVER, 0) if it lacks none."""
-    if event == ARRIVES:  # a late draft may be requested again
+    if event == events.ARRIVES:  # a late draft may be requested again
         way = wires.ways[subject]
         up = streams[wires.messages[way.start + way.oldest].stream].up
         if wires.ways[up].count == wires.ways[up].room:
-            return WAYS, up
+            return events.WAYS, up
         jitter = wires.ways[up].jitter
-        return (RATIOS, jitter) if lacks(numbers, jitter, 1) else (OVER, 0)
-    if event != STEP_ENDS:
-        return OVER, 0
+        return (events.RATIOS, jitter) if lacks(numbers, jitter, 1) else (events.OVER, 0)
+    if event != events.STEP_ENDS:
+        return events.OVER, 0
     station = stations[subject]
     for place in range(station.start, station.start + station.members):
         row = streams[slots.members[place]]
-        ends = slots.kinds[place] == VERIFY and row.length == row.lengths_to
+        ends = slots.kinds[place] == events.VERIFY and row.length == row.lengths_to
         if ends and not deal(row, numbers, slots.members[place]):
-            return LENGTHS, slots.members[place]
+            return events.LENGTHS, slots.members[place]
         if row.drafter >= 0:
             number = row.down if station.is_drafter else row.up
             way = wires.ways[number]
             if way.count + 2 * min(station.members, limits.max_num_seqs) > way.room:  # a draft request and a leave
-                return WAYS, number
+                return events.WAYS, number
             if lacks(numbers, way.jitter, station.members):
-                return RATIOS, way.jitter
-    return OVER, 0
+                return events.RATIOS, way.jitter
+    return events.OVER, 0
 
 
 @compiled_loop
@@ -190,7 +149,7 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
     room = len(log.parts) - len(slots.running) - 1  # no event logs more parts, nor more than one block
     while True:
         if clock.parts > room or clock.blocks > len(log.blocks) - 2:
-            return ROWS, 0
+            return events.ROWS, 0
         if clock.begins >= 0:  # a station starts its next step
             here = clock.begins
             station = stations[here]
@@ -199,19 +158,19 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                 if station.queued:
                     delay_s, source = station.queued_s, station.queued_ratios
                 if lacks(numbers, source, 1):
-                    return RATIOS, source
+                    return events.RATIOS, source
                 delay_s *= take(numbers, source)
                 station.delayed = True
                 if delay_s > 0:
                     clock.begins, station.pause = -1, clock.scheduled
-                    push(heap, clock, clock.now_s + delay_s, GOES_ON, here)
+                    push(heap, clock, clock.now_s + delay_s, events.GOES_ON, here)
                     continue
             if not station.is_planned:
                 station.is_planned = True
                 if station.is_drafter:
                     plan_group(station, streams, slots, limits, clock.now_s)
                     station.mean_s = group_step_s(laws, station, slots)
-                elif station.follows != NO_STEP:
+                elif station.follows != events.NO_STEP:
                     plan_draft(station, streams, slots, limits)
                     station.mean_s, station.source = draft_step_s(laws, station, streams, slots), station.draft_ratios
                 else:
@@ -219,24 +178,23 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                     places = min(limits.max_num_seqs - station.running, station.fresh)
                     if places > clock.frees:
                         station.is_planned = False
-                        return PLACES, places
+                        return events.PLACES, places
                     if sharing is not None and sharing.states[0].blocks > sharing.states[0].enough:
                         station.is_planned = False
-                        return BLOCKS, 0
+                        return events.BLOCKS, 0
                     schedule(station, texts, streams, slots, limits, clock, sharing)
-                    plan_target_step(station, streams, slots, limits)
                     station.mean_s = target_step_s(laws, station, slots)
             if lacks(numbers, station.source, 1):
-                return RATIOS, station.source
+                return events.RATIOS, station.source
             if lacks(numbers, station.after_ratios, 1):
-                return RATIOS, station.after_ratios
+                return events.RATIOS, station.after_ratios
             clock.begins, station.queued, station.delayed, station.is_planned = -1, False, False, False
             station.steps_started += 1
             station.begun_s, station.is_busy = clock.now_s, True
             station.ending_s = station.after_s * take(numbers, station.after_ratios)
             ratio = take(numbers, station.source)
             duration_s = station.mean_s * ratio
-            if station.is_drafter and station.step == DRAFTING:
+            if station.is_drafter and station.step == events.DRAFTING:
                 duration_s = draft_s(laws, station, ratio, streams, slots)
             station.duration_s = duration_s + station.ending_s
             if clock.logs == 0:  # a step without rows has the places of its station
@@ -252,25 +210,25 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                     )
                     part.round = row.round_there
                 else:
-                    base = row.computed if kind in (PREFILL, CHUNK) else row.committed
-                    if sharing is not None and kind in (PREFILL, CHUNK) and not row.begun:
+                    base = row.computed if kind in (events.PREFILL, events.CHUNK) else row.committed
+                    if sharing is not None and kind in (events.PREFILL, events.CHUNK) and not row.begun:
                         row.begun = True
                         add_prompt(sums, clock.now_s, texts[row.request].prompt, base)
                     log_part(log, clock, stream, row.request, row.epoch, kind, base, slots.tokens[place])
             if clock.logs == 1:
-                log_block(log, clock, station, here, START, station.logged, station.members, 0)
-            push(heap, clock, clock.now_s + station.duration_s, STEP_ENDS, here)
+                log_block(log, clock, station, here, events.START, station.logged, station.members, 0)
+            push(heap, clock, clock.now_s + station.duration_s, events.STEP_ENDS, here)
             continue
 
         event, here = next_event(texts, streams, slots, limits, heap, clock, sharing)
         if event == NOTHING:
-            return OVER, 0
+            return events.OVER, 0
         need, subject = missing(event, here, streams, stations, slots, limits, wires, numbers)
-        if need != OVER:
+        if need != events.OVER:
             return need, subject
-        if sharing is not None and len(sharing.tags) > 0 and event in (JOINS, COMES) and clock.frees == 0:
-            return PLACES, 1
-        if event == JOINS:
+        if sharing is not None and len(sharing.tags) > 0 and event in (events.JOINS, events.COMES) and clock.frees == 0:
+            return events.PLACES, 1
+        if event == events.JOINS:
             clock.arriving -= 1
             if limits.streams > 0:
                 clock.now_s, clock.oldest = streams[here].arrives_s, (clock.oldest + 1) % len(streams)
@@ -279,7 +237,7 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
         else:
             clock.now_s, order = heap[0].time_s, heap[0].order
             pop(heap, clock)
-        if event in (JOINS, COMES):
+        if event in (events.JOINS, events.COMES):
             if limits.streams > 0:
                 row = streams[here]
                 number, stream, here = row.request, here, row.target
@@ -296,42 +254,43 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                 stations[here].fresh += 1
             station = stations[here]
             if clock.logs == 1:
-                log_part(log, clock, stream, number, 0, NO_STEP, 0, texts[number].prompt)
-                log_block(log, clock, station, here, JOIN, clock.parts - 1, 1, 0)
+                log_part(log, clock, stream, number, 0, events.NO_STEP, 0, texts[number].prompt)
+                log_block(log, clock, station, here, events.JOIN, clock.parts - 1, 1, 0)
             sums.totals[row_at(sums.totals, sums.states[0], clock.now_s), JOINED] += 1
-        if event == ARRIVES:
+        if event == events.ARRIVES:
             here, message = wires.ways[here].station, receive(wires, here)
             station = stations[here]
             if clock.logs == 1:
                 request, epoch, base = message.request, message.epoch, message.base
-                part = log_part(log, clock, message.stream, request, epoch, NO_STEP, base, message.tokens)
+                part = log_part(log, clock, message.stream, request, epoch, events.NO_STEP, base, message.tokens)
                 part.round = message.round
                 log_block(log, clock, station, here, message.kind, clock.parts - 1, 1, message.bytes)
-            if message.kind == DRAFT:
+            if message.kind == events.DRAFT:
                 receive_draft(texts, streams, station, slots, wires, numbers, heap, clock, message)
-            elif message.kind == REQUEST:
+            elif message.kind == events.REQUEST:
                 receive_request(station, streams, clock, message, sums)
             else:
                 receive_leave(station, streams, slots, limits, clock, message.stream)
         station = stations[here]
-        if event == GOES_ON:
+        if event == events.GOES_ON:
             if order == station.pause:  # else a leave has withdrawn the start
                 station.pause, clock.begins = -1, here
             continue
-        if event == STEP_ENDS:
+        if event == events.STEP_ENDS:
             station.is_busy, station.ended_s = False, clock.now_s
             if clock.logs == 1:
-                log_block(log, clock, station, here, DONE, station.logged, station.members, 0)
+                log_block(log, clock, station, here, events.DONE, station.logged, station.members, 0)
             first = log.parts[station.logged].kind  # a step has the kind of its first part
-            work = DRAFTS if station.is_drafter or first == DRAFTING else OTHERS
-            add_step(sums, station, here, clock.now_s, PROMPTS if first == DRAFT_PREFILL else work, first == VERIFY)
+            work = DRAFTS if station.is_drafter or first == events.DRAFTING else OTHERS
+            work = PROMPTS if first == events.DRAFT_PREFILL else work
+            add_step(sums, station, here, clock.now_s, work, first == events.VERIFY)
             if station.is_drafter:
                 end_group(streams, station, wires, numbers, heap, clock, log, sums)
-            elif station.step in (DRAFTING, DRAFT_PREFILL):
+            elif station.step in (events.DRAFTING, events.DRAFT_PREFILL):
                 end_draft_step(texts, streams, station, slots, limits, heap, clock, log, sums, sharing)
             else:
                 end_target_step(texts, streams, station, slots, limits, wires, numbers, heap, clock, log, sums, sharing)
         if not is_ready(station, streams, slots, limits):
             station.queued, station.delayed, station.pause = False, False, -1
         elif station.pause < 0:
-            station.queued, clock.begins = event == STEP_ENDS, here
+            station.queued, clock.begins = event == events.STEP_ENDS, here

@@ -249,7 +249,6 @@ def _limits(fleet: Fleet) -> Limits:
 
 
 def _sums(fleet: Fleet, stations: int) -> Sums:
-    """Return empty sums."""
     limits_s = {} if fleet.slo is None else fleet.slo.limits_s
     columns = 1 + len(WORK) * stations
     rows = max(IN_CACHE // columns, min(MOST_SUMS // columns, FEWEST)) // 2 * 2

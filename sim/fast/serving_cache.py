@@ -179,9 +179,7 @@ def extend_text(sharing: Sharing, target: Record, row: Record, blocks: int, toke
 
 @compiled
 def end_text(sharing: Sharing, target: Record, row: Record) -> int:
-    """Take all blocks of a row, the last one first; return how many are free now: at the queue's end, or, without a
-    content, at its head.
-    """
+    """Take a row's blocks, last first; return how many are free now: at the queue's end, or, without content, first."""
     table, blocks, free, state = sharing.tables[row.table], sharing.blocks, 0, sharing.states[0]
     for place in range(row.blocks - 1, -1, -1):
         block = table[place]

@@ -1,20 +1,8 @@
 """Ends of steps of serving targets: what their rows commit, the drafts that follow, and results that leave."""
 
+from specfleet.sim.fast import events
 from specfleet.sim.fast.compiled import compiled, compiled_inline
-from specfleet.sim.fast.events import (
-    CHUNK,
-    COMES,
-    DECODE,
-    DRAFT_PREFILL,
-    DRAFTING,
-    NO_STEP,
-    VERIFY,
-    Array,
-    Numbers,
-    Record,
-    Wires,
-    push,
-)
+from specfleet.sim.fast.events import Array, Numbers, Record, Wires, push
 from specfleet.sim.fast.serving_cache import end_text
 from specfleet.sim.fast.serving_drafters import decode_late, request_draft, send_leave
 from specfleet.sim.fast.serving_rows import add_work, drop_work, free_row
@@ -32,7 +20,7 @@ def next_request(
     if row.request + limits.streams < len(texts):
         row.request += limits.streams
         if sharing is not None and sharing.thinks_s[row.request] >= 0:
-            push(heap, clock, clock.now_s + (limits.after_s + sharing.thinks_s[row.request]), COMES, stream)
+            push(heap, clock, clock.now_s + (limits.after_s + sharing.thinks_s[row.request]), events.COMES, stream)
             return
         row.arrives_s = clock.now_s + limits.after_s
         row.order = clock.scheduled
@@ -79,7 +67,7 @@ def send_results(
             continue
         turn = row.request + 1
         if sharing is not None and turn < len(texts) and sharing.thinks_s[turn] >= 0:
-            push(heap, clock, clock.now_s + (limits.after_s + sharing.thinks_s[turn]), COMES, turn)
+            push(heap, clock, clock.now_s + (limits.after_s + sharing.thinks_s[turn]), events.COMES, turn)
         if row.drafter < 0 or row.epoch == 1:  # else its leave frees it
             free_row(streams, clock, stream)
     target.ended = 0
@@ -96,7 +84,7 @@ def commit(
     add_commit(sums, clock.now_s, tokens, request.goal - request.prompt)
     row.committed += tokens
     row.epoch += 1
-    row.drafts, row.passed, row.work = 0, 0, NO_STEP
+    row.drafts, row.passed, row.work = 0, 0, events.NO_STEP
     if row.committed < request.goal:
         return False
     if sharing is None:
@@ -117,7 +105,7 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
         stream, kind = slots.members[place], slots.kinds[place]
         row, accepted, finished = streams[stream], 0, False
         request = texts[row.request]
-        if kind == VERIFY:  # of a late draft, the text has passed the first tokens
+        if kind == events.VERIFY:  # of a late draft, the text has passed the first tokens
             accepted = max(min(numbers.lengths[stream, row.length], row.share_drafts + row.passed) - row.passed, 0)
             row.length += 1
             part = log.parts[target.logged + place - start]
@@ -126,11 +114,11 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
             gained = min(accepted + 1, request.goal - row.committed)
             add_verified(sums, target, clock.now_s, row.share_drafts, accepted, gained)
         row.computed += row.share - row.share_drafts + accepted
-        if kind == DECODE and row.drafter >= 0 and row.committed + 1 < request.goal:
+        if kind == events.DECODE and row.drafter >= 0 and row.committed + 1 < request.goal:
             add_commit(sums, clock.now_s, 1, request.goal - request.prompt)
             decode_late(texts, streams, target, slots, wires, numbers, heap, clock, stream)
-        elif kind != CHUNK:
-            if kind == DECODE and row.work == VERIFY:  # the draft came too late
+        elif kind != events.CHUNK:
+            if kind == events.DECODE and row.work == events.VERIFY:  # the draft came too late
                 drop_work(target, slots, stream)
             finished = commit(row, request, target, accepted, clock, sums, sharing)
             if finished:
@@ -146,13 +134,13 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
             elif row.drafter >= 0:
                 request_draft(texts, streams, wires, numbers, heap, clock, stream)
             else:
-                add_work(target, streams, slots, stream, DECODE)
-        if not finished and (limits.reads_prompts or kind != CHUNK):
+                add_work(target, streams, slots, stream, events.DECODE)
+        if not finished and (limits.reads_prompts or kind != events.CHUNK):
             slots.members[start + kept] = stream
             kept += 1
     target.members = kept
     if limits.drafts and kept:
-        target.follows = DRAFTING if drafting else DRAFT_PREFILL
+        target.follows = events.DRAFTING if drafting else events.DRAFT_PREFILL
     else:
         send_results(texts, streams, target, slots, limits, heap, clock, sums, sharing)
     if closes:
@@ -168,7 +156,7 @@ def end_draft_step(
     for place in range(target.start, target.start + target.members):
         stream, tokens = slots.members[place], slots.tokens[place]
         row = streams[stream]
-        if target.step == DRAFTING and row.epoch != row.drafted_epoch:  # parts of a prompt may draft again
+        if target.step == events.DRAFTING and row.epoch != row.drafted_epoch:  # parts of a prompt may draft again
             log.parts[target.logged + place - target.start].round = row.round = clock.rounds
             row.drafted_epoch = row.epoch
             clock.rounds += 1
@@ -177,5 +165,5 @@ def end_draft_step(
             if row.epoch == 1:
                 row.first_s = clock.now_s
             row.granted, row.drafts = False, tokens
-            add_work(target, streams, slots, stream, VERIFY)
+            add_work(target, streams, slots, stream, events.VERIFY)
     send_results(texts, streams, target, slots, limits, heap, clock, sums, sharing)

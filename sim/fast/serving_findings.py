@@ -5,7 +5,7 @@ from itertools import repeat
 
 import numpy as np
 
-from specfleet.fleet.records.columns import Column, Table, Words
+from specfleet.fleet.records.columns import Column, Table, Words, words_of
 from specfleet.fleet.records.metrics.findings import Findings, end_of
 from specfleet.fleet.records.metrics.tables import COMMITTING, at_drafter, with_differences
 from specfleet.fleet.records.schema import SCHEMA, Row
@@ -14,7 +14,7 @@ from specfleet.sim.fast.events import DONE, DRAFT, DRAFTING, REQUEST, START, Arr
 from specfleet.sim.fast.logged import FURTHER, REALS, WHOLES
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
-from specfleet.sim.fast.table import KINDS, columns_of, identities_of, names_of, station_names, words_of
+from specfleet.sim.fast.table import KINDS, columns_of, identities_of, names_of, station_names
 
 
 def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findings:
@@ -111,7 +111,6 @@ def _by_round(count: int, rounds: Array, values: Array) -> Array:
 
 
 def _requests(serving: ServingArrays) -> Table:
-    """Return the requests of a finished simulation."""
     texts, times, number = serving.texts, serving.slots.times, np.arange(len(serving.texts))
     tags, streams = serving.tags(number), serving.limits.streams
     return Table.of(

@@ -72,19 +72,13 @@ def drop_work(target: Record, slots: Slots, stream: int) -> None:
     target.works -= 1
 
 
-@compiled
-def freed_blocks(target: Record, row: Record, sharing: Sharing | None) -> int:
-    """Take its KV blocks from a row; return how many are free now."""
-    return int(row.blocks) if sharing is None else end_text(sharing, target, row)
-
-
 @compiled_inline
 def preempt(target: Record, streams: Array, slots: Slots, sharing: Sharing | None) -> None:
     """Take its KV cache from the row that was admitted last; it waits before all others."""
     target.running -= 1
     stream = slots.running[target.start + target.running]
     row = streams[stream]
-    target.free_blocks += freed_blocks(target, row, sharing)
+    target.free_blocks += row.blocks if sharing is None else end_text(sharing, target, row)
     drop_work(target, slots, stream)
     row.epoch += row.epoch > 0
     queue(target, streams, stream, True)
@@ -133,12 +127,13 @@ def prefills(target: Record, streams: Array, slots: Slots, limits: Limits) -> bo
 def schedule(
     target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, sharing: Sharing | None
 ) -> None:  # fmt: skip
-    """Set the shares of the next step as `ContinuousBatching.schedule`, of the rows that `Rows.next_step` picks."""
+    """Plan the next step as `ContinuousBatching.schedule`, of the rows that `Rows.next_step` picks."""
     planned, preempted = False, False
     if limits.prefill_first:
         planned, preempted = schedule_rows(target, texts, streams, slots, limits, clock, sharing, True, False)
     if not planned:
         schedule_rows(target, texts, streams, slots, limits, clock, sharing, False, preempted)
+    plan_target_step(target, streams, slots, limits)
 
 
 @compiled_inline

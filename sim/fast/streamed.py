@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from specfleet.fleet.records.columns import Series, Table, Words
+from specfleet.fleet.records.columns import Series, Table, Words, words_of
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast import sums as of
 from specfleet.sim.fast.events import Array
 from specfleet.sim.fast.serving_arrays import ServingArrays
-from specfleet.sim.fast.table import station_names, words_of
+from specfleet.sim.fast.table import station_names
 
 KINDS_OF_WORK = ["draft", "draft_prefill", "verify"]  # by their numbers in `sums.py`
 

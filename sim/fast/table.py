@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from specfleet.fleet.records.columns import Integers, Words, array_of
+from specfleet.fleet.records.columns import array_of
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
@@ -73,7 +73,6 @@ class EventTable:
         return pa.table(columns, schema=SCHEMA)
 
     def _constant(self, field: pa.Field, count: int) -> Array:
-        """Return a constant column of a field that the loop does not write."""
         if count > len(self.constants.get(field.name, ())):
             value = "simulated" if field.name == "origin" else Row._field_defaults[field.name]
             self.constants[field.name] = pa.repeat(pa.scalar(value, type=field.type), count)
@@ -89,10 +88,3 @@ def _spelled(numbers: Array, names: Sequence[str]) -> pa.Array:
     arguments = CODE, numbers, letters, starts, ends, text
     ready(spell, *arguments)(*arguments)
     return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(ends), pa.py_buffer(text))
-
-
-def words_of(numbers: Integers, names: Sequence[str]) -> Words:
-    """Return a column of words from their places among `names`."""
-    alphabetical = sorted(names)
-    place = {word: number for number, word in enumerate(alphabetical)}
-    return Words(np.array([place[name] for name in names], dtype=np.int32)[numbers], alphabetical)

@@ -203,7 +203,7 @@ def test_compiled_code_is_in_one_folder() -> None:
         assert all(isinstance(node, ast.ImportFrom) for node in nodes)
         modules = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)} - {"typing"}
         assert path.parent == room
-        assert all(module.startswith("specfleet.sim.fast.") for module in modules), path
+        assert all(f"{module}.".startswith("specfleet.sim.fast.") for module in modules), path
 
 
 def test_changed_records_are_other_types() -> None:

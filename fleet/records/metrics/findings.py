@@ -9,16 +9,8 @@ import msgspec
 import numpy as np
 
 from specfleet.fleet.records.columns import Table
+from specfleet.fleet.records.metrics import tables
 from specfleet.fleet.records.metrics.grouped import Groups, at, find
-from specfleet.fleet.records.metrics.tables import (
-    at_drafter,
-    commits_of,
-    left_s_of,
-    numbered_on,
-    requests_of,
-    rounds_of,
-    verifications_of,
-)
 from specfleet.fleet.records.power import DeviceCurve
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolved import Fleet
@@ -60,10 +52,10 @@ class Findings(msgspec.Struct, frozen=True):
 
 def findings_of(run: Run) -> Findings:
     """Return the findings of a run from its rows."""
-    rows, fleet = numbered_on(run.columns()), run.header.fleet
-    commits = commits_of(rows)
+    rows, fleet = tables.numbered_on(run.columns()), run.header.fleet
+    commits = tables.commits_of(rows)
     requests = requests_table(fleet, rows, commits)
-    drafting = at_drafter(rows) | rows.kind.among("draft")
+    drafting = tables.at_drafter(rows) | rows.kind.among("draft")
     findings = Findings(
         fleet=fleet, commits=commits, requests=requests, end_s=end_of(requests, commits),
         draft_steps=steps_of(rows.where(drafting)), other_steps=steps_of(rows.where(~drafting)),
@@ -71,9 +63,9 @@ def findings_of(run: Run) -> Findings:
     )  # fmt: skip
     if not fleet.drafters.count or not run.header.steps:
         return findings
-    verified = verifications_of(rows)
+    verified = tables.verifications_of(rows)
     # A draft that goes on ends with its verification.
-    rounds = rounds_of(rows) if fleet.in_turn else verified.plus(drafted_s=verified.verified_s)
+    rounds = tables.rounds_of(rows) if fleet.in_turn else verified.plus(drafted_s=verified.verified_s)
     return msgspec.structs.replace(findings, rounds=rounds, verified=verified)
 
 
@@ -91,7 +83,7 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
     - `finished`, `refused`: whether it is complete, and whether a drafter refused it.
     - `last`: whether it is the last of its stream, to which requests are dealt in turn; none if each is its own stream.
     """
-    requests, left_s = requests_of(commits), left_s_of(fleet, rows, commits)
+    requests, left_s = tables.requests_of(commits), tables.left_s_of(fleet, rows, commits)
     named = commits.tag[requests.first], commits.request[requests.first]
     joins, refusals = (rows.where(rows.event.among(event)) for event in ("join", "refusal"))
     joined, tokens = find(named, (joins.tag, joins.request)), requests.sums(commits.committed)

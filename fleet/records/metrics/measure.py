@@ -204,10 +204,7 @@ def _load(window: Window, findings: Findings, rounds: Table) -> dict[str, Metric
 
 
 def _times_of_rounds(window: Window, rounds: Table) -> dict[str, Metric]:
-    """S, T_wait, and the idle gap before a request (table 1); Z = t_c + t_v, equation (6).
-
-    t_c is Z without the draft's time at the target (t_v and queueing).
-    """
+    """S, T_wait, and the idle gap (table 1); Z = t_c + t_v, equation (6): t_c is without the draft's time there."""
     return {
         "service_s": window.mean(rounds.drafted_s, rounds.service_s, "s"),
         "wait_s": window.spread(rounds.drafted_s, rounds.wait_s, "s"),
@@ -221,9 +218,7 @@ def _times_of_rounds(window: Window, rounds: Table) -> dict[str, Metric]:
 
 
 def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
-    """Accepted draft tokens of a verification, the same with the target's own token as vLLM counts, and the accepted
-    share.
-    """
+    """Accepted draft tokens of a verification, the same with the target's own token as vLLM counts, and their share."""
     time_s, lengths = verified.verified_s, verified.acceptance_length
     accepted, rounds = window.sums(time_s, lengths), window.counts(time_s, lengths)
     return {
@@ -332,7 +327,6 @@ def _targets(window: Window, findings: Findings) -> Integers:
 
 
 def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
-    """Arrival rate of requests in an open loop."""
     if fleet.workload.arrivals is None:
         return {}
     joins = rows.where(rows.event.among("join"))
@@ -344,7 +338,6 @@ def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
 
 
 def _steps_of(rows: Table) -> Table:
-    """Return the rows of finished steps, one for each."""
     done = rows.where(rows.event.among("done"))
     return done.where(np.sort(Groups(done.station, done.step).first))
 

@@ -194,8 +194,7 @@ def _waiting(jobs: Table, at_s: Floats) -> Integers:
 
 
 def _pool_is_full(fleet: Fleet, rows: Table, steps: Table) -> Bools:
-    """Return whether the pool of aligned rows is full as each step begins; for a batch that ends as a whole, as it
-    began."""
+    """Return whether the pool of aligned rows is full as each step begins; of a batch that ends whole, as it began."""
     rule = fleet.verifiers.aligned
     assert rule is not None
     pool = rule.pool(fleet.verifiers.batching.max_num_seqs)
