@@ -108,11 +108,6 @@ class SuffixDrafter(LookupDrafter):
         super().prefill(tag, committed)
         self.own.pop(tag, None)
 
-    def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:
-        """Take over the committed tokens."""
-        super().read(tag, committed)
-        self.own.pop(tag, None)
-
     def go_back(self, tag: int, length: int) -> None:
         """Drop all but the first `length` tokens of a stream."""
         if length < len(self.texts[tag]):
