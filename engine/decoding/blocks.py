@@ -23,8 +23,8 @@ from specfleet.fleet.policies.blocks import CachedBlocks
 class BlockCache(RowCache):
     """Rows in the blocks that `pool` gives them, which keep what they hold.
 
-    Block 0 is nobody's: shorter rows are filled up with it. A pass gathers the keys and values of its rows. No attention reads these blocks in place: torch's takes pages of
-    256 places, and vLLM's blocks have 16.
+    Block 0 is nobody's: shorter rows are filled up with it. A pass gathers the keys and values of its rows. No
+    attention reads these blocks in place: torch's takes pages of 256 places, and vLLM's blocks have 16.
     """
 
     joins = shares = True
