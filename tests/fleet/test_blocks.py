@@ -4,7 +4,7 @@ import gzip
 import json
 import os
 import random
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
 from itertools import chain
@@ -246,48 +246,6 @@ def rows_of(rng: random.Random, number: int) -> list[dict[str, int | list[int]]]
     return rows
 
 
-def blocks_by_hand(rows: list[dict[str, int | list[int]]], limit: int) -> Iterator[list[int]]:
-    """The blocks of each prompt, one after the other, by vLLM's rules: an ordered set of free blocks, and contents."""
-    free, holds = OrderedDict.fromkeys(range(1, limit + 1)), dict[tuple[int, ...], int]()
-    content: dict[int, tuple[int, ...]] = {}
-    for row in rows:
-        length, ids = row["input_length"], row["hash_ids"]
-        assert isinstance(length, int)
-        assert isinstance(ids, list)
-        blocks: list[int] = []
-        while (key := tuple(ids[: len(blocks) + 1])) in holds and len(key) <= (length - 1) // 512:
-            blocks.append(holds[key])
-            del free[holds[key]]
-        for place in range(len(blocks), len(ids)):
-            block, _ = free.popitem(last=False)
-            if (old := content.pop(block, None)) and holds.get(old) == block:
-                del holds[old]
-            if place < length // 512:
-                content[block] = key = tuple(ids[: place + 1])
-                holds.setdefault(key, block)
-            blocks.append(block)
-        yield blocks
-        free.update(dict.fromkeys(reversed(blocks)))
-
-
-def assert_blocks_by_hand(file: Path, limit: int) -> None:
-    pool = CachedBlocks(limit, 512)
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    for request, blocks in zip(requests_of_trace(file, 512), blocks_by_hand(rows, limit), strict=True):
-        pool.open(0, request.number, request.identity)
-        pool.hold_text(0, request.prompt_tokens, request.prompt_tokens)
-        assert pool.texts[0].blocks == blocks, request
-        pool.close(0)
-
-
-@pytest.mark.parametrize("seed", range(200))
-def test_a_trace_takes_vllms_blocks_one_by_one(seed: int, tmp_path: Path) -> None:
-    rng = random.Random(seed)
-    file = tmp_path / "trace.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows_of(rng, 40))))
-    assert_blocks_by_hand(file, rng.randrange(10, 200))
-
-
 def test_a_traces_share_equals_the_count_by_hand(tmp_path: Path) -> None:
     rows = rows_of(random.Random(0), 60)
     file = tmp_path / "trace.jsonl"
@@ -303,5 +261,3 @@ def test_mooncakes_trace_hits_a_third(tmp_path: Path) -> None:
     share = share_of_pool(file, 512)
     assert share == share_by_hand([json.loads(line) for line in file.read_text().splitlines()], 512)
     assert share == pytest.approx(0.331, abs=0.0005)
-    for limit in (300, 3_000, 30_000):
-        assert_blocks_by_hand(file, limit)
