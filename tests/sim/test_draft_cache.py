@@ -21,7 +21,6 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import streams_of
 from specfleet.fleet.stations.build import drafter_station, stations
 from specfleet.fleet.stations.drafter import DrafterStation
-from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.predict import predict
 from specfleet.sim.run import simulate
 
@@ -170,13 +169,7 @@ def test_the_rule_is_longest_prefix_at_equal_queues(queues: list[int], home: int
         assert (queues[cached] - min(queues)) / max(1.0, mean) >= 1.0 - 1e-9
 
 
-def test_others_refuse_the_key_in_one_line() -> None:
-    fleet = resolve(elsewhere())
-    assert unsupported_in(fleet) == "drafters.prefix_cache = true"
+def test_others_refuse_the_key() -> None:
     with pytest.raises(InputError, match=r"drafters\.prefix_cache makes this another fleet"):
         predict(elsewhere())
     assert "drafters.prefix_cache" in unread("engine")
-    with pytest.raises(InputError, match=r"'longest-prefix' looks at prefix caches; set drafters\.prefix_cache"):
-        elsewhere(False, count=2, route="longest-prefix")
-    with pytest.raises(InputError, match=r"drafts within the target's steps; leave drafters\.prefix_cache out"):
-        elsewhere(True, place="target")
