@@ -5,7 +5,6 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from specfleet.fleet.policies.blocks import CachedBlocks, Identity, source_of
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.workload import Request, streams_of
+from specfleet.fleet.scenario.workload import streams_of
 
 Tokens = list[tuple[int, int]]  # source and place of each token
 TRACE = Path(os.environ.get("SPECFLEET_DATA", "no data")) / "mooncake-conversation-first-4000.jsonl.gz"
@@ -212,19 +211,14 @@ def share_by_hand(rows: list[dict[str, int | list[int]]], unit: int) -> float:
     return hits / tokens
 
 
-def requests_of_trace(file: Path, block: int) -> Iterator[Request]:
-    """Requests of a trace for caches with blocks of so many tokens."""
+def share_of_pool(file: Path, block: int) -> float:
+    """Share of prompt tokens that hit in a pool without end, request after request."""
     trace = {"process": "trace", "file": str(file)}
     verifiers = {"prefix_cache": True, "kv_block_size": block}
     workload = {"arrivals": trace, "requests": 10**5}
     fleet = resolve(make_scenario({"verifiers": verifiers, "workload": workload, "drafters": {"count": 0}}))
-    return chain.from_iterable(streams_of(fleet).values())
-
-
-def share_of_pool(file: Path, block: int, limit: int = 0) -> float:
-    """Share of prompt tokens that hit in a pool without end, request after request."""
-    pool, hits, tokens = CachedBlocks(limit, block), 0, 0
-    for request in requests_of_trace(file, block):
+    pool, hits, tokens = CachedBlocks(0, block), 0, 0
+    for request in chain.from_iterable(streams_of(fleet).values()):
         pool.open(0, request.number, request.identity)
         hits += pool.hold_text(0, request.prompt_tokens, request.prompt_tokens)
         pool.close(0)
@@ -232,10 +226,10 @@ def share_of_pool(file: Path, block: int, limit: int = 0) -> float:
     return hits / tokens
 
 
-def rows_of(rng: random.Random, number: int) -> list[dict[str, int | list[int]]]:
-    """Rows of a trace whose prompts often begin as one before."""
-    rows, made = list[dict[str, int | list[int]]](), 0
-    for time in range(number):
+def test_a_traces_share_equals_the_count_by_hand(tmp_path: Path) -> None:
+    """Prompts often begin as one before."""
+    rng, rows, made = random.Random(0), list[dict[str, int | list[int]]](), 0
+    for time in range(60):
         length = rng.randrange(1, 5000)
         blocks = -(-length // 512)
         known = rng.choice(rows)["hash_ids"] if rows and rng.random() < 0.7 else []
@@ -243,11 +237,6 @@ def rows_of(rng: random.Random, number: int) -> list[dict[str, int | list[int]]]
         ids = [*known[: min(rng.randrange(blocks + 1), len(known) - 1)]]
         ids += range(made, made := made + blocks - len(ids))
         rows.append({"timestamp": time, "input_length": length, "output_length": 9, "hash_ids": [*ids]})
-    return rows
-
-
-def test_a_traces_share_equals_the_count_by_hand(tmp_path: Path) -> None:
-    rows = rows_of(random.Random(0), 60)
     file = tmp_path / "trace.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
     assert share_of_pool(file, 512) == share_by_hand(rows, 512) > 0.1
