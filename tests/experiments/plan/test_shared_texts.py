@@ -22,13 +22,13 @@ from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.serving import load_curve, row_limits
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.run import Run
-from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario, Workload
 from specfleet.fleet.scenario.shared import Conversations, SharedPrompts
 from specfleet.sim.run import simulate
 from tests.helpers.loads import hit_share
 from tests.helpers.plans import candidates
+from tests.helpers.stars import star
 
 TALKS = {"turns": 3, "think_s": 4.0}
 
@@ -36,15 +36,10 @@ TALKS = {"turns": 3, "think_s": 4.0}
 def served(workload: dict[str, Any], **verifiers: Any) -> Scenario:
     """A target with a prefix cache that decodes without drafts."""
     step = {"base_s": 0.01, "per_token_s": 1e-4}
-    profile = {
-        "name": "p", "draft": {"base_s": 1e-3}, "verify": step, "decode": step, "verify_prefill": step,
-        "draft_prefill": step, "link": {"latency_s": 0.0},
-    }  # fmt: skip
-    return make_scenario(
-        {
-            "profile": profile, "drafters": {"count": 0}, "verifiers": {"prefix_cache": True} | verifiers,
-            "cost": {"target_per_hour": 1.0}, "workload": {"prompt_tokens": 64, "new_tokens": 20} | workload,
-        }
+    return star(
+        seed=0, profile=dict.fromkeys(("decode", "verify_prefill"), step), drafters={"count": 0, "depth": 4},
+        verifiers={"count": 1, "prefix_cache": True} | verifiers, cost={"target_per_hour": 1.0},
+        workload={"prompt_tokens": 64, "new_tokens": 20} | workload,
     )  # fmt: skip
 
 
