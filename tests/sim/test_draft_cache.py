@@ -14,7 +14,6 @@ from specfleet.fleet.policies.route import LongestPrefix, ShortestQueue
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.replay import replay, replay_stations
 from specfleet.fleet.records.run import Run
-from specfleet.fleet.scenario.readers import unread
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import streams_of
@@ -160,4 +159,3 @@ def test_the_rule_is_longest_prefix_at_equal_queues(queues: list[int], home: int
 def test_others_refuse_the_key() -> None:
     with pytest.raises(InputError, match=r"drafters\.prefix_cache makes this another fleet"):
         predict(elsewhere())
-    assert "drafters.prefix_cache" in unread("engine")
