@@ -36,7 +36,7 @@ from specfleet.engine.replayed.continuations import BATCH
 from specfleet.fleet.acceptance.signals import write_signals
 from specfleet.fleet.errors import InputError, UnsteadyHostError
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.scenario import FINDING, Drafters, Scenario, Verifiers, Workload
+from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
 from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.fleet.times.labels import Missing
 from specfleet.fleet.times.profile import HardwareProfile
@@ -51,9 +51,7 @@ ACCEPTANCE, LINKS, WARM_UP = "acceptance", "links", "warm-up tokens"
 TURNS = f"{TURN_TARGETS} targets that take turns with their drafter"
 SAMPLED = "step times are of greedy decoding, acceptance is as the scenario samples"
 NOT_MEASURED = {  # kinds of drafters, and what to do
-    **dict.fromkeys(
-        FINDING, "drafts in no time, as many tokens as it finds; calibrate it with drafters.place = 'target'"
-    ),
+    "found": "drafts in no time, as many tokens as it finds; calibrate it with drafters.place = 'target'",
     "replayed": "has no model to measure; give the kind of the drafter that it stands for, 'model' or 'eagle'",
 }
 
@@ -335,7 +333,7 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
     """
     drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
     prompt, answer = mean_lengths(workload)
-    if reason := NOT_MEASURED.get(drafters.kind):
+    if reason := NOT_MEASURED.get("found" if drafters.finds else drafters.kind):
         raise InputError(f"scenario {scenario.name!r}: drafters.kind = {drafters.kind!r} {reason}")
     streams = workload.streams or max(drafters.count, verifiers.count)
     rows = verifiers.max_num_seqs if workload.arrivals else -(-streams // verifiers.count)

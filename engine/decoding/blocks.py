@@ -14,17 +14,17 @@ from dataclasses import replace
 
 import torch
 
-from specfleet.engine.decoding.cache import WARM_UP, CacheShape, Group, RowCache
-from specfleet.engine.decoding.feed import Feed, Joined, Nodes, make_feed
+from specfleet.engine.decoding.cache import WARM_UP, CacheShape, RowCache
+from specfleet.engine.decoding.feed import Feed, Nodes, make_feed
 from specfleet.engine.decoding.placing import placed
 from specfleet.fleet.policies.blocks import CachedBlocks
 
 
 class BlockCache(RowCache):
-    """Rows in the blocks that `pool` gives them. Block 0 is nobody's: shorter rows are filled up with it.
+    """Rows in the blocks that `pool` gives them, which keep what they hold.
 
-    A pass gathers the keys and values of its rows. No attention reads these blocks in place: torch's takes pages of
-    256 places, and vLLM's blocks have 16.
+    Block 0 is nobody's: shorter rows are filled up with it. A pass gathers the keys and values of its rows. No
+    attention reads these blocks in place: torch's takes pages of 256 places, and vLLM's blocks have 16.
     """
 
     joins = shares = True
@@ -35,19 +35,6 @@ class BlockCache(RowCache):
         dimensions = self.dimensions(pool.limit + 1, pool.block_size)
         self.adopt(torch.zeros(dimensions, dtype=dtype, device=device))  # masked values must be finite
         self.blocks = [(keys.flatten(1), values.flatten(1)) for keys, values in self.storage]
-
-    def open(self, tag: int, tokens: int = 0) -> None:
-        """Begin an empty row; ValueError if it is open."""
-        self.check_free(tag)
-        self.lengths[tag] = 0
-
-    def close(self, tag: int) -> None:
-        """End a row; its blocks keep what they hold."""
-        del self.lengths[tag]
-
-    def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
-        """One run: rows lie anywhere."""
-        return [(0, len(tags))]
 
     def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
         """Return the feed of `counts` new tokens of each of the rows, which are chains.
@@ -67,10 +54,6 @@ class BlockCache(RowCache):
         of_rows = placed(table, self.device).flatten()
         feed = make_feed(slice(0, len(tags)), starts, counts, nodes, blocks * size, numbers)
         return replace(feed, slots=of_rows[feed.slots // size] * size + feed.slots % size, blocks=of_rows)
-
-    def join(self, groups: Sequence[Group]) -> Joined:
-        """Return the feed of several groups of rows."""
-        return Joined(tuple(self.place(*group) for group in groups))
 
     def read(self, layer: int, feed: Feed) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the keys and values of the feed's rows (B, heads, width, size)."""

@@ -47,9 +47,9 @@ def shape_of(config: PretrainedConfig) -> CacheShape:
 class RowCache(Cache):
     """Keys and values of many rows; `storage` (layers, 2, rows, tokens, heads, size) has the rows of the next pass.
 
-    `lengths`: committed tokens by tag. Subclasses place the rows (`slots.py`, `aligned.py`, `blocks.py`): they open and
-    close rows, cut tags into the `runs` that are fed as one batch, `place` new tokens, `realign` rows to a common end,
-    and say where the speculated tokens of a row `begin`, which only trees ask.
+    `lengths`: committed tokens by tag. Subclasses place the rows (`slots.py`, `aligned.py`, `blocks.py`): they
+    `place` new tokens, `realign` rows to a common end, and say where the speculated tokens of a row `begin`, which only
+    trees ask.
     """
 
     storage: torch.Tensor
@@ -66,10 +66,19 @@ class RowCache(Cache):
         self.lengths: dict[int, int] = {}
         self.feed: Feed | None = None
 
-    def check_free(self, tag: int) -> None:
-        """Raise ValueError if a row is open already."""
+    def open(self, tag: int, tokens: int = 0) -> None:
+        """Begin an empty row that may need `tokens` tokens; ValueError if it is open."""
         if tag in self.lengths:
             raise ValueError(f"tag {tag} is open already")
+        self.lengths[tag] = 0
+
+    def close(self, tag: int) -> None:
+        """End a row."""
+        del self.lengths[tag]
+
+    def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
+        """Cut `tags` into runs [first, last) that are fed as one batch: here all."""
+        return [(0, len(tags))]
 
     def in_order(self, tags: Sequence[int]) -> list[int]:
         """Return `tags` in the order in which they are cheapest to feed together."""
@@ -101,7 +110,7 @@ class RowCache(Cache):
 
     def join(self, groups: Sequence[Group]) -> Joined:
         """Return the feed of several groups of rows."""
-        raise AssertionError(f"rows of a {type(self).__name__} are fed as one group")
+        return Joined(tuple(self.place(*group) for group in groups))
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: object, **__: object

@@ -48,7 +48,7 @@ class LookupDrafter:
 
     def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:
         """Take over the committed tokens."""
-        self.texts[tag] = list(committed)
+        self.prefill(tag, committed)
 
     def in_order(self, tags: Sequence[int]) -> list[int]:
         """Return `tags`: every order is as cheap."""

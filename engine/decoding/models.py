@@ -10,7 +10,6 @@ from transformers import PreTrainedModel
 from specfleet.engine.decoding.admitted import check, known_positions
 from specfleet.engine.decoding.aligned import AlignedCache
 from specfleet.engine.decoding.attention import FEED, use_slots
-from specfleet.engine.decoding.blocks import BlockCache
 from specfleet.engine.decoding.cache import CacheShape, Group, RowCache, shape_of
 from specfleet.engine.decoding.checkpoints import load_whole
 from specfleet.engine.decoding.feed import Feed, Joined, Nodes
@@ -32,7 +31,6 @@ from specfleet.engine.decoding.quantised import BITS, quantised_layers
 from specfleet.engine.decoding.slots import ROWS, TOKENS, SlotCache
 from specfleet.engine.decoding.telemetry import keep_within_memory
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.blocks import CachedBlocks
 
 PRECISIONS = {
     "float64": torch.float64,
@@ -96,10 +94,6 @@ class CausalLM:
     def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
         """Return an empty cache of rows with a common end, for the batch rules that need that."""
         return AlignedCache(shape or self.shape, self.dtype, self.device)
-
-    def block_cache(self, pool: CachedBlocks, shape: CacheShape | None = None) -> BlockCache:
-        """Return a cache of rows in the blocks of a prefix cache."""
-        return BlockCache(shape or self.shape, self.dtype, self.device, pool)
 
     @torch.inference_mode()
     def feed(

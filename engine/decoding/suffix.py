@@ -6,7 +6,6 @@ draft follows the match: long repetitions draft more.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
@@ -16,14 +15,8 @@ from specfleet.engine.decoding.sampling import GREEDY, Sampling
 DEPTH = 24  # tokens of the longest match and its draft together: suffix_decoding_max_tree_depth
 PER_MATCHED = 1.0  # most draft tokens for each matched one: suffix_decoding_max_spec_factor
 LEAST = 0.1  # estimated probability of the last draft token: suffix_decoding_min_token_prob
+Guess = tuple[float, list[int]]  # the tokens that are expected to pass, and the draft
 KEPT = 2**15  # tokens of earlier answers, up to DEPTH nodes each; the oldest answers go first
-
-
-class Guess(NamedTuple):
-    """A draft and its score: the tokens that are expected to pass."""
-
-    score: float = 0.0
-    tokens: tuple[int, ...] = ()
 
 
 class Counts:
@@ -53,7 +46,7 @@ class Counts:
 
     def best(self, text: Sequence[int], most: int) -> Guess:
         """Return the draft with the best score over all matched ends of a text."""
-        best = Guess()
+        best: Guess = 0.0, []
         for size in range(1, min(DEPTH, len(text))):
             node: Counts | None = self
             for token in text[-size:]:
@@ -73,7 +66,7 @@ class Counts:
                 break
             drafted.append(token)
             score, node = score + probability, following
-        return Guess(score, tuple(drafted))
+        return score, drafted
 
 
 class SuffixDrafter(LookupDrafter):
@@ -108,11 +101,6 @@ class SuffixDrafter(LookupDrafter):
         super().prefill(tag, committed)
         self.own.pop(tag, None)
 
-    def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:
-        """Take over the committed tokens."""
-        super().read(tag, committed)
-        self.own.pop(tag, None)
-
     def go_back(self, tag: int, length: int) -> None:
         """Drop all but the first `length` tokens of a stream."""
         if length < len(self.texts[tag]):
@@ -125,4 +113,4 @@ class SuffixDrafter(LookupDrafter):
         counts, counted = self.own.get(tag) or (Counts(), 0)
         counts.add(text, counted)
         self.own[tag] = counts, len(text)
-        return list(max(counts.best(text, most), self.earlier.best(text, most)).tokens)
+        return max(counts.best(text, most), self.earlier.best(text, most))[1]

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from specfleet.engine.decoding.admitted import known_positions
 from specfleet.engine.decoding.block import BlockDrafter
+from specfleet.engine.decoding.blocks import BlockCache
 from specfleet.engine.decoding.cache import CacheShape, RowCache, shape_of
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
@@ -166,7 +167,7 @@ def new_cache(
 ) -> RowCache:  # fmt: skip
     """Return an empty cache of a model or a head of `shape`: of rows with a common end if `aligned`, or of `pool`."""
     if pool is not None:
-        return model.block_cache(pool, shape)
+        return BlockCache(shape or model.shape, model.dtype, model.device, pool)
     if aligned:
         return model.aligned_cache(shape)
     return model.new_cache(*room, shape=shape)

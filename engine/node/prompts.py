@@ -7,7 +7,7 @@ both worlds. vLLM compares tokens, so it may also find what is equal by chance, 
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.named_files import DEMO_PROMPTS
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.scenario.workload import Request, streams_of
 
 OWN_TOKENIZER = FOLDER / "target" / "tokenizer.json"
 APART = 257  # tokens between the places of sources: about a prompt of the demo
@@ -48,19 +48,6 @@ def targets_of(fleet: Fleet, targets: Sequence[int] | None = None) -> dict[int, 
     return {request.number: target for target, requests in of_these for request in requests}
 
 
-class Asked(NamedTuple):
-    """What a request's prompt is made of.
-
-    - `shared`: its beginning that others have, too: sources, and where their tokens end.
-    - `own`: how many tokens of its own follow. Before those of a later turn comes what this run has said so far.
-    """
-
-    number: int
-    target: int
-    shared: Identity
-    own: int
-
-
 def prompts_of(fleet: Fleet, targets: Sequence[int] | None = None) -> list[list[int]]:
     """Return the token ids of each request's prompt; of a later turn of a conversation, those after the text so far.
 
@@ -68,14 +55,14 @@ def prompts_of(fleet: Fleet, targets: Sequence[int] | None = None) -> list[list[
     models of others may be on other hosts. InputError if a file cannot be read or no prompt is long enough.
     """
     every = list(_asked(fleet))
-    asked = [part for part in every if targets is None or part.target in targets]
-    models = {part.target: fleet.target_model(part.target) for part in asked}
+    asked = [part for part in every if targets is None or part[0] in targets]
+    models = {target: fleet.target_model(target) for target, _, _ in asked}
     most, prompts = _longest_prompt(fleet, every), [list[int]()] * fleet.workload.requests
     read = {model: _prompts_for(fleet, model, most) for model in dict.fromkeys(models.values())}
-    for part in asked:
-        long_enough, whole = read[models[part.target]]
-        told = long_enough[part.number % len(long_enough)][: part.own]
-        prompts[part.number] = [*_beginning(part.shared, whole), *told]
+    for target, request, own in asked:
+        long_enough, whole = read[models[target]]
+        told = long_enough[request.number % len(long_enough)][:own]
+        prompts[request.number] = [*_beginning(request.identity, whole), *told]
     return prompts
 
 
@@ -91,22 +78,23 @@ def goes_on(identity: Identity) -> bool:
     return any(source < 0 for source in identity[::2])
 
 
-def _asked(fleet: Fleet) -> Iterator[Asked]:
-    """Yield what each request's prompt is made of, with a cache or without one."""
+def _asked(fleet: Fleet) -> Iterator[tuple[int, Request, int]]:
+    """Yield the target of each request, the request with its identity, and the tokens of its prompt that are its own.
+
+    Before those of a later turn comes what this run has said so far.
+    """
     for tag, requests in streams_of(with_identities(fleet)).items():
         target, text = fleet.target_of(tag), 0
         for request in requests:
-            is_later = goes_on(request.identity)
-            shared = () if is_later else request.identity
-            before = text if is_later else max(shared[1::2], default=0)
-            yield Asked(request.number, target, shared, request.prompt_tokens - before)
+            before = text if goes_on(request.identity) else max(request.identity[1::2], default=0)
+            yield target, request, request.prompt_tokens - before
             text = request.prompt_tokens + request.new_tokens
 
 
 def _beginning(shared: Identity, whole: NDArray[np.int64]) -> list[int]:
-    """Return the tokens that a prompt shares: each source has a place in the prompts' texts, from which it is read."""
+    """Return the tokens that a first prompt shares: each source has a place in the texts, from which it is read."""
     begins, tokens = (0, *shared[1::2]), list[int]()
-    for source, begin, end in zip(shared[::2], begins, shared[1::2], strict=False):
+    for source, begin, end in zip(shared[::2], begins, shared[1::2], strict=False) if not goes_on(shared) else ():
         tokens += whole.take(np.arange(begin, end) + source % len(whole) * APART, mode="wrap").tolist()
     return tokens
 
@@ -128,12 +116,12 @@ def _prompts_for(fleet: Fleet, model: str, most: int) -> tuple[list[list[int]], 
     return long_enough, np.concatenate([np.array(prompt, dtype=np.int64) for prompt in prompts])
 
 
-def _longest_prompt(fleet: Fleet, asked: Sequence[Asked]) -> int:
+def _longest_prompt(fleet: Fleet, asked: Sequence[tuple[int, Request, int]]) -> int:
     """Tokens of the longest prompt, without what it shares."""
     workload, wanted = fleet.workload, fleet.workload.prompt_tokens
     drawn = isinstance(wanted, Between) and wanted.mean is not None  # its maximum is rare
     if drawn or workload.lengths or isinstance(workload.arrivals, Trace):  # lengths are in a file
-        return max((part.own for part in asked), default=0)
+        return max((own for *_, own in asked), default=0)
     return wanted if isinstance(wanted, int) else wanted.high
 
 

@@ -24,16 +24,13 @@ from specfleet.fleet.stations.station import Start, Station
 from specfleet.fleet.stations.verifier import VerifierStation
 from specfleet.fleet.times.step import Member, Step
 
-DRAFTING = ("draft", "draft_prefill")
+DRAFTING, PROMPT = ("draft", "draft_prefill"), ("prefill", "chunk")
 
 
 def with_cache(fleet: Fleet, facts: Facts) -> Fleet:
     """Return the fleet with the KV blocks of a started engine."""
     batching = msgspec.structs.replace(fleet.verifiers.batching, block_size=facts.block_size, kv_blocks=facts.kv_blocks)
     return msgspec.structs.replace(fleet, verifiers=msgspec.structs.replace(fleet.verifiers, batching=batching))
-
-
-PROMPT = ("chunk", "prefill")
 
 
 Differs = Callable[[Step | None, SeenStep], str]

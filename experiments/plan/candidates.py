@@ -279,10 +279,7 @@ def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed
     kept = Drafters(depth=stated.depth, shape=stated.shape)
     placed: dict[Method, Drafters] = {
         "none": Drafters(count=0),
-        "lookup": replace(kept, place="target", kind="lookup"),
-        "suffix": replace(kept, place="target", kind="suffix"),
-        "head": replace(kept, place="target", kind="eagle"),
-        "block": replace(kept, place="target", kind="block"),
+        **{named: replace(kept, place="target", kind=kind) for kind, named in KINDS.items()},
         "beside": replace(kept, place="target"),
         "apart": replace(stated, count=1, place="own", kind="block" if profile.one_pass else stated.kind),
     }

@@ -178,11 +178,8 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     With prefill servers it measures their router, with the whole load.
     Acceptance depends on the prompts, so speculation is measured with the user's own, not with random ones.
     """
-    replicas, model, workload = (
-        1 if fleet.prefills else fleet.replicas,
-        fleet.candidate.target.rpartition("@")[0],
-        scenario.workload,
-    )
+    model, workload = fleet.candidate.target.rpartition("@")[0], scenario.workload
+    replicas = 1 if fleet.prefills else fleet.replicas
     prompt, answer = mean_lengths(workload)
     rate = f"--max-concurrency {-(-load.at_once(replicas) // replicas)}"
     if load.per_s:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.speculative import decode_batch, decode_speculatively
+from bench.speculative import decode_speculatively
 from specfleet.engine.decoding.block import BlockDrafter
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.graphs import Graphs
@@ -18,7 +18,6 @@ from specfleet.engine.demo_pair.corpus import read_prompts
 from specfleet.fleet.errors import InputError
 from tests.helpers.exactly import distance_of_a_round
 from tests.helpers.pairs import VOCABULARY
-from tests.helpers.plain import plain_text
 from tools.demo_pair.train_block import block_logits, blocks_of
 
 MASK = VOCABULARY - 1
@@ -80,13 +79,6 @@ def test_a_round_is_the_targets_own_over_all_branches(
     )
     assert apart < 1e-12
     assert len(drafted) > 3
-
-
-def test_greedy_texts_are_those_of_plain_decoding(tiny: Path, small: CausalLM, large: CausalLM) -> None:
-    for depth in (1, 4, 9):
-        texts, accepted = decode_batch(Target(large), BlockDrafter(small), PROMPTS, 30, depth)
-        assert texts == [plain_text(str(tiny / "target"), "float64", prompt, 30) for prompt in PROMPTS]
-        assert sum(accepted) > 0
 
 
 def test_what_training_computes_is_what_drafting_computes(small: CausalLM) -> None:

@@ -144,16 +144,12 @@ def test_the_station_caches_what_vllm_caches() -> None:
         vllm_run("shared", steps=[msgspec.structs.replace(steps[0], computed=longer)])
 
 
-def test_prompts_share_what_their_identities_say() -> None:
+def test_later_turns_are_asked_by_what_follows_the_text() -> None:
     fleet = resolve(SCENARIOS["shared"])
     requests = {each.number: each for own in streams_of(fleet).values() for each in own}
     asked = [each for stream in job_of(fleet).streams for each in stream]
     first = {each.number: each for each in asked if not each.follows}
     assert len(first) < len(asked) == len(requests)
-    groups = {requests[number].identity[0]: each.prompt[:64] for number, each in first.items()}
-    assert len(groups) == len(set(map(tuple, groups.values()))) == 3
-    assert all(each.prompt[:64] == groups[requests[number].identity[0]] for number, each in first.items())
-    assert len({tuple(each.prompt[64:80]) for each in first.values()}) == len(first)
     assert all(len(each.prompt) == requests[number].prompt_tokens for number, each in first.items())
     assert all(16 <= len(each.prompt) <= 64 for each in asked if each.follows)
 

@@ -4,8 +4,7 @@ import gzip
 import json
 import os
 import random
-from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections import Counter
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from specfleet.fleet.policies.blocks import CachedBlocks, Identity, source_of
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.workload import Request, streams_of
+from specfleet.fleet.scenario.workload import streams_of
 
 Tokens = list[tuple[int, int]]  # source and place of each token
 TRACE = Path(os.environ.get("SPECFLEET_DATA", "no data")) / "mooncake-conversation-first-4000.jsonl.gz"
@@ -212,19 +211,14 @@ def share_by_hand(rows: list[dict[str, int | list[int]]], unit: int) -> float:
     return hits / tokens
 
 
-def requests_of_trace(file: Path, block: int) -> Iterator[Request]:
-    """Requests of a trace for caches with blocks of so many tokens."""
+def share_of_pool(file: Path, block: int) -> float:
+    """Share of prompt tokens that hit in a pool without end, request after request."""
     trace = {"process": "trace", "file": str(file)}
     verifiers = {"prefix_cache": True, "kv_block_size": block}
     workload = {"arrivals": trace, "requests": 10**5}
     fleet = resolve(make_scenario({"verifiers": verifiers, "workload": workload, "drafters": {"count": 0}}))
-    return chain.from_iterable(streams_of(fleet).values())
-
-
-def share_of_pool(file: Path, block: int, limit: int = 0) -> float:
-    """Share of prompt tokens that hit in a pool without end, request after request."""
-    pool, hits, tokens = CachedBlocks(limit, block), 0, 0
-    for request in requests_of_trace(file, block):
+    pool, hits, tokens = CachedBlocks(0, block), 0, 0
+    for request in chain.from_iterable(streams_of(fleet).values()):
         pool.open(0, request.number, request.identity)
         hits += pool.hold_text(0, request.prompt_tokens, request.prompt_tokens)
         pool.close(0)
@@ -232,10 +226,10 @@ def share_of_pool(file: Path, block: int, limit: int = 0) -> float:
     return hits / tokens
 
 
-def rows_of(rng: random.Random, number: int) -> list[dict[str, int | list[int]]]:
-    """Rows of a trace whose prompts often begin as one before."""
-    rows, made = list[dict[str, int | list[int]]](), 0
-    for time in range(number):
+def test_a_traces_share_equals_the_count_by_hand(tmp_path: Path) -> None:
+    """Prompts often begin as one before."""
+    rng, rows, made = random.Random(0), list[dict[str, int | list[int]]](), 0
+    for time in range(60):
         length = rng.randrange(1, 5000)
         blocks = -(-length // 512)
         known = rng.choice(rows)["hash_ids"] if rows and rng.random() < 0.7 else []
@@ -243,53 +237,6 @@ def rows_of(rng: random.Random, number: int) -> list[dict[str, int | list[int]]]
         ids = [*known[: min(rng.randrange(blocks + 1), len(known) - 1)]]
         ids += range(made, made := made + blocks - len(ids))
         rows.append({"timestamp": time, "input_length": length, "output_length": 9, "hash_ids": [*ids]})
-    return rows
-
-
-def blocks_by_hand(rows: list[dict[str, int | list[int]]], limit: int) -> Iterator[list[int]]:
-    """The blocks of each prompt, one after the other, by vLLM's rules: an ordered set of free blocks, and contents."""
-    free, holds = OrderedDict.fromkeys(range(1, limit + 1)), dict[tuple[int, ...], int]()
-    content: dict[int, tuple[int, ...]] = {}
-    for row in rows:
-        length, ids = row["input_length"], row["hash_ids"]
-        assert isinstance(length, int)
-        assert isinstance(ids, list)
-        blocks: list[int] = []
-        while (key := tuple(ids[: len(blocks) + 1])) in holds and len(key) <= (length - 1) // 512:
-            blocks.append(holds[key])
-            del free[holds[key]]
-        for place in range(len(blocks), len(ids)):
-            block, _ = free.popitem(last=False)
-            if (old := content.pop(block, None)) and holds.get(old) == block:
-                del holds[old]
-            if place < length // 512:
-                content[block] = key = tuple(ids[: place + 1])
-                holds.setdefault(key, block)
-            blocks.append(block)
-        yield blocks
-        free.update(dict.fromkeys(reversed(blocks)))
-
-
-def assert_blocks_by_hand(file: Path, limit: int) -> None:
-    pool = CachedBlocks(limit, 512)
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    for request, blocks in zip(requests_of_trace(file, 512), blocks_by_hand(rows, limit), strict=True):
-        pool.open(0, request.number, request.identity)
-        pool.hold_text(0, request.prompt_tokens, request.prompt_tokens)
-        assert pool.texts[0].blocks == blocks, request
-        pool.close(0)
-
-
-@pytest.mark.parametrize("seed", range(200))
-def test_a_trace_takes_vllms_blocks_one_by_one(seed: int, tmp_path: Path) -> None:
-    rng = random.Random(seed)
-    file = tmp_path / "trace.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows_of(rng, 40))))
-    assert_blocks_by_hand(file, rng.randrange(10, 200))
-
-
-def test_a_traces_share_equals_the_count_by_hand(tmp_path: Path) -> None:
-    rows = rows_of(random.Random(0), 60)
     file = tmp_path / "trace.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
     assert share_of_pool(file, 512) == share_by_hand(rows, 512) > 0.1
@@ -303,5 +250,3 @@ def test_mooncakes_trace_hits_a_third(tmp_path: Path) -> None:
     share = share_of_pool(file, 512)
     assert share == share_by_hand([json.loads(line) for line in file.read_text().splitlines()], 512)
     assert share == pytest.approx(0.331, abs=0.0005)
-    for limit in (300, 3_000, 30_000):
-        assert_blocks_by_hand(file, limit)

@@ -54,7 +54,6 @@ def assert_read(row: dict[str, Any], config: dict[str, Any], tmp_path: Path) -> 
         with pytest.raises(InputError) as refusal:
             shape_of(str(tmp_path))
         assert row["refused"] in str(refusal.value)
-        assert "\n" not in str(refusal.value)
         return
     shape = shape_of(str(tmp_path))
     counted = {"counted": shape.parameters()}

@@ -11,7 +11,6 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.hardware.shipped import shape_of
 from specfleet.fleet.records.metrics.measure import measure
-from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
 from specfleet.fleet.stations.messages import DraftRequest
@@ -69,23 +68,6 @@ def test_a_measured_block_keeps_its_law_and_is_no_chain() -> None:
     for kind in ("model", "eagle", "lookup"):
         with pytest.raises(InputError, match=f"drafters.kind = '{kind}': profile 'p' has a drafter of blocks"):
             resolve(star(profile=measured, kind=kind))
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"drafters.shape": {"kind": "tree"}}, "drafts chains in one pass; leave drafters.shape out"),
-        ({"drafters.overlap": {"policy": "ahead"}}, "drafts chains in one pass; leave drafters.overlap out"),
-        (
-            {"drafters.place": "target", "verifiers.allocate": {"policy": "adaedl"}},
-            "verifiers.allocate = 'adaedl' ends a",
-        ),
-    ],
-)
-def test_what_needs_passes_in_turn_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said) as refusal:
-        change_scenario(star(), changes)
-    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,14 @@ from specfleet.fleet.policies.route import LongestPrefix, ShortestQueue
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.replay import replay, replay_stations
 from specfleet.fleet.records.run import Run
-from specfleet.fleet.scenario.readers import unread
-from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import streams_of
 from specfleet.fleet.stations.build import drafter_station, stations
 from specfleet.fleet.stations.drafter import DrafterStation
-from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.predict import predict
 from specfleet.sim.run import simulate
+from tests.helpers.stars import star
 
 BLOCK = 16
 TALKS = {"conversations": {"turns": {"low": 2, "high": 4}, "think_s": 0.05}}
@@ -31,21 +29,14 @@ TALKS = {"conversations": {"turns": {"low": 2, "high": 4}, "think_s": 0.05}}
 
 def elsewhere(cached: bool = True, workload: dict[str, Any] | None = None, **drafters: Any) -> Scenario:
     """Four targets of one drafter that reads a thousand tokens in a second."""
-    profile = {
-        "name": "made up", "draft": {"base_s": 0.004}, "verify": {"base_s": 0.01}, "decode": {"base_s": 0.01},
-        "verify_prefill": {"base_s": 0.01}, "draft_prefill": {"per_token_s": 1e-3}, "link": {"latency_s": 0.001},
-    }  # fmt: skip
+    profile: dict[str, Any] = {key: {"base_s": 0.01} for key in ("verify", "decode", "verify_prefill")}
+    profile |= {"draft": {"base_s": 0.004}, "draft_prefill": {"per_token_s": 1e-3}, "link": {"latency_s": 0.001}}
     lengths = {"requests": 48, "prompt_tokens": {"low": 20, "high": 60}, "new_tokens": {"low": 5, "high": 30}}
-    return make_scenario(
-        {
-            "profile": profile,
-            "acceptance": {"model": "geometric", "beta": 0.7},
-            "drafters": {"depth": 5 if "overlap" in drafters else 3, "prefix_cache": cached} | drafters,
-            "verifiers": {"count": 4},
-            "measure": {"warm_up_share": 0.0},
-            "workload": lengths | (TALKS if workload is None else workload),
-        }
-    )
+    return star(
+        seed=0, profile=profile, acceptance={"beta": 0.7}, verifiers={"count": 4}, measure={"warm_up_share": 0.0},
+        drafters={"depth": 5 if "overlap" in drafters else 3, "prefix_cache": cached} | drafters,
+        workload=lengths | (TALKS if workload is None else workload),
+    )  # fmt: skip
 
 
 def openings(run: Run) -> pd.DataFrame:
@@ -63,12 +54,8 @@ def test_a_session_that_returns_finds_all_that_its_drafter_knew() -> None:
     """Whole blocks of the text at the last request of the turn before; what the last round adds it never learns."""
     cached, plain = (simulate(elsewhere(of)) for of in (True, False))
     turns = list(streams_of(resolve(cached.header.scenario)).values())
-    before = {
-        request.number: earlier.number
-        for requests in turns
-        for earlier, request in pairwise(requests)
-        if request.identity
-    }
+    pairs = [pair for requests in turns for pair in pairwise(requests)]
+    before = {request.number: earlier.number for earlier, request in pairs if request.identity}
     rows = cached.frame()
     known = rows[(rows.event == "draft-request") & (rows.station == "drafter")].groupby("request").base.max()
     opened = openings(cached).set_index("request").found
@@ -111,9 +98,8 @@ def test_less_room_finds_less() -> None:
     load = {"shared": {"tokens": 64, "groups": 12}, "streams": 4}
     rooms = [{"admit": {"policy": "within-memory", "kv_tokens": tokens}} for tokens in (660, 900, 1200)] + [{}]
     found = [openings(simulate(elsewhere(True, load, **room))).found.sum() for room in rooms]
-    groups = {
-        requests[0].identity[0] for requests in streams_of(resolve(elsewhere(True, load | {"streams": 48}))).values()
-    }
+    streams = streams_of(resolve(elsewhere(True, load | {"streams": 48}))).values()
+    groups = {first.identity[0] for first, *_ in streams}
     assert found == sorted(found)
     assert found[0] < found[-1] == (48 - len(groups)) * 64
 
@@ -170,13 +156,6 @@ def test_the_rule_is_longest_prefix_at_equal_queues(queues: list[int], home: int
         assert (queues[cached] - min(queues)) / max(1.0, mean) >= 1.0 - 1e-9
 
 
-def test_others_refuse_the_key_in_one_line() -> None:
-    fleet = resolve(elsewhere())
-    assert unsupported_in(fleet) == "drafters.prefix_cache = true"
+def test_others_refuse_the_key() -> None:
     with pytest.raises(InputError, match=r"drafters\.prefix_cache makes this another fleet"):
         predict(elsewhere())
-    assert "drafters.prefix_cache" in unread("engine")
-    with pytest.raises(InputError, match=r"'longest-prefix' looks at prefix caches; set drafters\.prefix_cache"):
-        elsewhere(False, count=2, route="longest-prefix")
-    with pytest.raises(InputError, match=r"drafts within the target's steps; leave drafters\.prefix_cache out"):
-        elsewhere(True, place="target")

@@ -1,6 +1,4 @@
-"""Prefix caches in the compiled loop: SimPy's rows, hits counted by hand, and memory."""
-
-from pathlib import Path
+"""Memory of prefix caches in the compiled loop; `test_findings.py` compares its rows with SimPy's."""
 
 import numpy as np
 import pytest
@@ -8,39 +6,10 @@ import pytest
 numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip install 'specfleet[fast]'")
 
 from specfleet.fleet.policies.blocks import UNLIMITED
-from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.workload import requests_of
 from specfleet.sim.fast import run
-from specfleet.sim.run import observe, simulate
-from tests.sim.test_prefix_cache import BLOCK, LOADS, serving, trace
-
-
-@pytest.mark.parametrize("load", LOADS)
-@pytest.mark.parametrize("cached", [False, True])
-def test_the_compiled_loop_hits_as_simpy_does(load: str, cached: bool) -> None:
-    for keys in ({}, {"drafters": {"kind": "eagle"}}, {"verifiers": {"kv_tokens": 1600 * cached}}):
-        scenario = serving(cached, LOADS[load], **keys)
-        assert simulate(scenario, path="fast").digest() == simulate(scenario, path="simpy").digest()
-
-
-def test_without_limit_all_that_came_before_is_found(tmp_path: Path) -> None:
-    """By hand; an id is four blocks. The window of metrics begins with the first answer, after the first prompt."""
-    rng, rows, known, asked, hits = np.random.default_rng(3), list[tuple[float, int, list[int]]](), set[str](), 0, 0
-    for number in range(200):
-        ids = rng.integers(0, 3, size=rng.integers(1, 6)).tolist()
-        prompt = 64 * len(ids)
-        rows.append((1e5 * number, prompt, ids))
-        beginnings = [str(ids[:place]) for place in range(1, len(ids) + 1)]
-        found = sum(beginning in known for beginning in beginnings)
-        known |= set(beginnings)
-        if number:
-            asked, hits = asked + prompt, hits + min(64 * found, prompt - BLOCK)
-    scenario = serving(
-        workload={"requests": 200, "arrivals": trace(tmp_path / "a.jsonl", rows)}, verifiers={"kv_tokens": 0}
-    )
-    by_loop, by_simpy = (measure(observe(scenario, path))["prefix_hit_share"].value for path in ("fast", "simpy"))
-    assert by_loop == by_simpy == pytest.approx(hits / asked)
+from tests.sim.test_prefix_cache import BLOCK, LOADS, serving
 
 
 @pytest.mark.parametrize("kv_tokens", [1600, 0])

@@ -21,7 +21,6 @@ from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.step_time import LinkTime
-from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.predict import predict
 from specfleet.sim.run import simulate
 
@@ -176,25 +175,7 @@ def test_devices_and_costs_count_prefill_servers() -> None:
     assert measure(simulate(serving(SPLIT, "plain")))["target_load"].value < 1
 
 
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ({"drafters": {"count": 0}, "verifiers": {"prefill": {"draft_cache": "sent"}}}, "prefill.draft_cache"),
-        ({"verifiers": {"prefill": {"first_round_drafts": True}}}, "drafts elsewhere"),
-        ({"verifiers": {"prefill": {}, "aligned": "ragged"}, "drafters": HEAD}, "verifiers.aligned"),
-        ({"verifiers": {"prefill": {}, "device": "gpu"}, "devices": {"gpu": {}}}, "leave verifiers.device out"),
-        ({"verifiers": {"prefill": {}}, "faults": [{"what": "kill", "node": "verifier.1", "at_s": 1}]}, "faults out"),
-        ({"verifiers": {"prefill": {"count": 0}}}, "verifiers.prefill.count"),
-    ],
-)  # fmt: skip
-def test_keys_that_do_not_go_together_are_named(table: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=re.escape(said)):
-        make_scenario(table)
-
-
 def test_what_does_not_read_prefill_servers_says_so() -> None:
-    fleet = resolve(serving(SPLIT, "apart"))
-    assert unsupported_in(fleet).startswith("verifiers.prefill = ")
     with pytest.raises(InputError, match=re.escape("verifiers.prefill")):
         predict(serving(SPLIT, "star", verifiers={"count": 1, "max_num_seqs": 1}, workload={"requests": 1}))
     unknown = msgspec.structs.replace(serving(SPLIT).profile, kv=None)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.continuous import ContinuousBatching
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.metrics.findings import findings_of
@@ -315,9 +314,3 @@ def test_a_step_has_the_stated_tokens_if_its_draft_fits(drafters: dict[str, Any]
     }  # fmt: skip
     rows = simulate(make_scenario(tables)).frame()
     check_work(rows, ContinuousBatching(8, 4))
-
-
-def test_a_request_that_can_never_fit_is_refused_in_one_line() -> None:
-    tables = ONE_TARGET | {"verifiers": {"kv_tokens": 64}, "workload": {"prompt_tokens": 60, "new_tokens": 20}}
-    with pytest.raises(InputError, match="do not fit into a KV cache of 64 tokens"):
-        resolve(make_scenario(tables))
