@@ -82,7 +82,7 @@ FORMS: dict[str, Form] = {
 # Forms, and "loop" (compiled), "equations" (of a star), "engine", "recorded" (the engine's recorded texts).
 _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafters.count=0` then gives the baseline
     "name seed profile precision version slo cost measure.warm_up_share": "",
-    "measure.ends": "closed loop",
+    "measure.ends": "closed",
     "faults": "plain split loop equations",
     "verifiers.aligned": "loop equations",
     "drafters.place": "equations recorded",
