@@ -58,7 +58,9 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
 
 def simulated_alone(fleet: Fleet) -> Iterator[str]:
     """Yield a line for each key that no engine reads, whichever runs the scenario."""
-    yield from (f"{key} is simulated only" for key in unread("engine") if value_of(fleet, key) is not None)
+    yield from (
+        f"{key} is simulated only; leave it out" for key in unread("engine") if value_of(fleet, key) is not None
+    )
 
 
 def _of_shared_prompts(fleet: Fleet) -> Iterator[str]:

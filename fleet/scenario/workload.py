@@ -97,7 +97,8 @@ def requests_of(fleet: Fleet) -> Requests:
     for number in np.flatnonzero(prompts + answers > positions)[:1].tolist() if positions else ():
         raise InputError(
             f"scenario {fleet.name!r}: request {number} has {prompts[number]} + {answers[number]} tokens, and its "
-            f"models have learned {positions} positions; lower workload.prompt_tokens or workload.new_tokens"
+            f"models have learned {positions} positions; lower workload.prompt_tokens, workload.new_tokens, or what "
+            "workload.shared and workload.conversations add to prompts"
         )
     opens_s, thinks_s, firsts = np.zeros(len(prompts)), np.zeros(len(prompts)), before < 0
     if workload.conversations:
@@ -194,9 +195,11 @@ def _traced(fleet: Fleet, id_tokens: int, prompts: Integers) -> Identities:
     starts = np.append(0, np.cumsum(counts))
     places = np.arange(starts[-1]) - np.repeat(starts[:-1], counts)
     ends = np.minimum((places + 1) * id_tokens, np.repeat(prompts, counts))
-    lap = max(chain((0,), *ids_of)) + 1  # rows of lengths that begin again share nothing with those before
     known = np.fromiter(chain.from_iterable(ids_of[row] for row in rows.tolist() if ids_of), dtype=np.int64)
-    return Identities(starts, known + lap * np.repeat(laps, counts), ends)
+    if laps.any():  # rows of lengths that begin again share nothing with those before
+        names, known = np.unique(known, return_inverse=True)  # small numbers, which laps cannot make overflow
+        known = known + len(names) * np.repeat(laps, counts)
+    return Identities(starts, known, ends)
 
 
 def with_lengths(workload: Workload) -> Workload:
@@ -228,10 +231,8 @@ def read_lengths(workload: Workload) -> Lengths:
     mean_prompt = shared + lengths.mean_prompt + before * (lengths.mean_prompt + lengths.mean_answer)
     longest = shared + most * lengths.longest_text
     if longest > MOST_TOKENS:
-        raise InputError(
-            f"workload.conversations.turns: {most} turns make a text of up to {longest} tokens; allowed: up to "
-            f"{MOST_TOKENS}; take fewer turns, or shorter ones"
-        )
+        key = "conversations.turns" if talks else "shared.tokens"
+        raise InputError(f"workload.{key}: a text has up to {longest} tokens; allowed: up to {MOST_TOKENS}; take less")
     return Lengths(longest, lengths.longest_answer, mean_prompt, lengths.mean_answer)
 
 

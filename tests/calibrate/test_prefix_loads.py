@@ -10,7 +10,6 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import change_scenario
-from specfleet.fleet.scenario.shared import SharedPrompts
 from specfleet.sim.run import simulate
 from tests.helpers.loads import DEPTH, metrics_text, scenario_of_server, served_in
 from tests.helpers.readings import write
@@ -56,7 +55,6 @@ def test_a_heads_hits_come_back_without_the_block_that_is_computed_again(tmp_pat
     places = {"target": "llama-3.1-8b@h100", "draft": "eagle3-llama-3.1-8b"}
     made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", seconds=seconds, **places)
     assert made.scenario.drafters.kind == "eagle"
-    assert made.scenario.workload.shared == SharedPrompts(SHARED)
     again, observed = (measure(each)["prefix_hit_share"].value for each in (simulate(made.scenario), run))
     assert again == pytest.approx(observed, rel=0.03)
 

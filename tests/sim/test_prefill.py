@@ -21,6 +21,7 @@ from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.step_time import LinkTime
+from specfleet.sim.alone import plain_tpot_s
 from specfleet.sim.predict import predict
 from specfleet.sim.run import simulate
 
@@ -48,6 +49,12 @@ def serving(prefill: dict[str, Any] | None = None, drafts: str = "head", **keys:
         "acceptance": {"model": "geometric", "beta": 0.7}, "workload": workload | keys.get("workload", {}),
         "verifiers": {"count": 3} | ({"prefill": prefill} if prefill else {}) | keys.get("verifiers", {}),
     })  # fmt: skip
+
+
+def test_a_speedup_is_over_targets_that_draft_nothing() -> None:
+    """Also where a prefill server drafts for the first round."""
+    scenario = serving(SPLIT | {"first_round_drafts": True}, workload={"streams": 6, "requests": 12})
+    assert plain_tpot_s(scenario) == plain_tpot_s(serving(SPLIT, workload={"streams": 6, "requests": 12})) > 0
 
 
 def one_request(prefill: dict[str, Any], drafts: str = "plain", new_tokens: int = 10) -> Run:

@@ -155,7 +155,7 @@ def test_means_of_conversations_are_those_of_many() -> None:
 
 def test_a_conversation_beyond_every_model_is_refused_in_one_line() -> None:
     talks = {"conversations": {"turns": {"low": 1, "high": 10**7}}}
-    with pytest.raises(InputError, match="turns: 10000000 turns make a text of up to 1500000000 tokens; allowed"):
+    with pytest.raises(InputError, match="turns: a text has up to 1500000000 tokens; allowed"):
         resolve(serving(workload=talks))
 
 

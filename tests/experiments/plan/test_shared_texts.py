@@ -142,7 +142,7 @@ def test_a_cached_share_hits() -> None:
 def trace(path: Path, ids: bool) -> Path:
     rows = [
         {"timestamp": 100 * k, "input_length": 100, "output_length": 20}
-        | ({"hash_ids": [k % 4, 100 + k % 4, 200 + k, 300 + k]} if ids else {})
+        | ({"hash_ids": [2**60 - 1 - k % 4, 100 + k % 4, 200 + k, 300 + k]} if ids else {})
         for k in range(40)
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
