@@ -94,9 +94,13 @@ class Drafter:
         self.read(tag, committed or self.streams[tag].committed, hidden)
 
     def forget(self, tag: int, known: int = 0) -> None:
-        """Forget a stream's cache; its text has to be read again, behind the `known` tokens of a prefix cache."""
-        self.streams[tag].drafts = None
-        self.cache.lengths[tag] = known
+        """Forget a stream's cache; its text has to be read again, behind the `known` tokens of a prefix cache.
+
+        Of a row that was preempted these may include tokens that were verified, and that this drafter has not read.
+        """
+        stream = self.streams[tag]
+        read = min(self.cache.lengths[tag], len(stream.committed) - 1)
+        self.cache.lengths[tag], stream.drafts = min(known, read or known), None
 
     def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:
         """Take over a text that goes on, and compute the cache of all of it but the last token.

@@ -51,11 +51,12 @@ class ServingExecutor(VerifyExecutor):
             if step.kind_of(member) not in PROMPT:
                 self.in_prompt.pop(member.tag, None)
                 continue
+            goes_on = member.tag in self.in_prompt and member.base == self.target.cache.lengths.get(member.tag, 0)
             self.in_prompt[member.tag] = member.base
             if member.tag not in self.opened:
                 self.streams.open(self.drafter, "drafter", self.texts[member.tag].join)
                 self.opened.add(member.tag)
-            if member.base != self.target.cache.lengths.get(member.tag, 0):
+            if not goes_on:  # it is new, or was preempted, and may have other blocks for as many tokens
                 self.drafter.forget(member.tag, member.base)
         outcomes = super().run(step)
         if self.target.cache.shares:
