@@ -132,12 +132,13 @@ def _limit(search: Simulations) -> str:
     resource, rows = next(iter(estimate.curve.full.items()))
     rate = f"{best.replicas * estimate.curve.load_of(resource):.3g}/s, " if question.load.per_s else ""
     parts, sources = [], "equations"
-    if not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT:
+    is_quick = not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT
+    if is_quick and not best.candidate.base.workload.conversations:  # of which in flight are users
         once, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
         sources += f"; simulated {once / answer:.3g}/s, and {twice / once - 1:+.0%} with twice as many"
-        if question.load.per_s and search.winner is not None and question.goals:
-            parts.append(f"the goals hold {_edge(search)}")
+    if is_quick and question.load.per_s and search.winner is not None and question.goals:
+        parts.append(f"the goals hold {_edge(search)}")
     if question.load.per_s and not parts:
         parts.append(f"a plan asks for {1 - MARGIN:.0%} of its {estimate.per_s:.3g}/s at most")
     parts.append(f"{resource}: saturated from {rate}{rows:.0f} requests at once at each target on ({sources})")

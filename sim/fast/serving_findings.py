@@ -31,7 +31,7 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
         fleet=fleet,
         commits=commits,
         requests=requests,
-        end_s=end_of(requests, commits),
+        end_s=end_of(fleet, requests, commits),
         rounds=_rounds(fleet, serving, log, ended, verified) if speculates else None,
         verified=_verified(verified) if speculates else None,
         draft_steps=_steps(fleet, ends[drafts], kinds[drafts]),

@@ -19,6 +19,9 @@ def streamed_findings(fleet: Fleet, serving: ServingArrays, beginning: Table) ->
     time_s, first_done_s = totals[:, of.TIME_S], float(serving.clocks["first_done_s"][0])
     drafted, sharing = fleet.drafters.count > 0, serving.sharing
     opened = len(serving.texts if sharing is None else sharing.firsts)
+    end_s = first_done_s if fleet.streams else float(time_s[totals[:, of.COMMITS] > 0][-1])
+    if fleet.measure.ends == "arrivals":
+        end_s = float(serving.texts["opens_s"].max())
 
     def series(values: int, counts: int, kind: int | None = None) -> Series:
         if kind is None:
@@ -49,7 +52,7 @@ def streamed_findings(fleet: Fleet, serving: ServingArrays, beginning: Table) ->
         requests=requests,
         draft_steps=_busy(fleet, serving.sums, of.DRAFTS),
         other_steps=_busy(fleet, serving.sums, of.PROMPTS, of.OTHERS),
-        end_s=first_done_s if fleet.streams else float(time_s[totals[:, of.COMMITS] > 0][-1]),
+        end_s=end_s,
         rounds=rounds if drafted else None,
         verified=verified if drafted else None,
         rows=beginning,

@@ -164,6 +164,14 @@ def test_long_simulations_measure_what_their_rows_say(monkeypatch: pytest.Monkey
             assert found[name].percentiles[field].value == pytest.approx(percentile.value, rel=0.2), (name, field)
 
 
+def test_a_window_ends_with_the_last_arrival_without_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = {"requests": 300, "conversations": {"turns": 4}, "arrivals": {"process": "poisson", "per_s": 2.0}}
+    fleet = resolve(star(workload=load, measure={"ends": "arrivals"}, verifiers={"max_num_seqs": 8}))
+    found = simulate_findings(fleet)
+    monkeypatch.setattr(run, "KEPT", 1)
+    assert simulate_findings(fleet).end_s == found.end_s < found.commits.time_s[-1]
+
+
 def test_records_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = star(drafters={"place": "target"}, workload={"streams": 8})
     expected = simulate(scenario, path="simpy").digest()

@@ -57,7 +57,7 @@ def findings_of(run: Run) -> Findings:
     requests = requests_table(fleet, rows, commits)
     drafting = tables.at_drafter(rows) | rows.kind.among("draft")
     findings = Findings(
-        fleet=fleet, commits=commits, requests=requests, end_s=end_of(requests, commits),
+        fleet=fleet, commits=commits, requests=requests, end_s=end_of(fleet, requests, commits),
         draft_steps=steps_of(rows.where(drafting)), other_steps=steps_of(rows.where(~drafting)),
         devices=run.header.devices, rows=rows,
     )  # fmt: skip
@@ -69,8 +69,13 @@ def findings_of(run: Run) -> Findings:
     return msgspec.structs.replace(findings, rounds=rounds, verified=verified)
 
 
-def end_of(requests: Table, commits: Table) -> float:
-    """Return when the first stream has finished its last request, or else when the last token was committed."""
+def end_of(fleet: Fleet, requests: Table, commits: Table) -> float:
+    """Return when the first stream has finished its last request, or else when the last token was committed.
+
+    Where arrivals end the measurement, return when the last request or conversation arrived.
+    """
+    if fleet.measure.ends == "arrivals":
+        return float(requests.joined_s[np.unique(requests.tag, return_index=True)[1]].max())  # by stream and number
     ended_s = requests.last_s[requests.last]
     return float(min(ended_s if len(ended_s) else commits.time_s[-1:], default=math.nan))  # rows are in order of time
 

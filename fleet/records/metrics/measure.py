@@ -179,9 +179,7 @@ def window_of(findings: Findings) -> Window:
     run.
     """
     fleet, commits, end_s = findings.fleet, findings.commits, findings.end_s
-    warm_up, requests = fleet.measure.warm_up_share, findings.requests
-    if fleet.measure.ends == "arrivals":
-        end_s = float(requests.joined_s[np.unique(requests.tag, return_index=True)[1]].max())  # by stream and number
+    warm_up = fleet.measure.warm_up_share
     window = Window(np.linspace(warm_up * end_s, end_s, BATCHES + 1))
     if not window.inside(commits.time_s).any():
         raise InputError(
