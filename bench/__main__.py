@@ -9,8 +9,9 @@ from specfleet.experiments.console.exits import run
 
 STUDIES = (
     "replayed", "tiers", "shipped", "serving", "outside", "engines", "planned", "decoding", "exact", "steps", "star",
-    "pair", "gpu", "speed", "coverage", "acceptance", "zoo", "aisimulate", "llmservingsim",
-    "estimates", "efficiencies", "serving_rows", "ranges", "published", "specdecode_fig1", "specdecode_fig10",
+    "pair", "gpu", "speed", "coverage", "acceptance", "zoo", "aisimulate", "llmservingsim", "methods_adaptive",
+    "estimates", "efficiencies", "serving_rows", "ranges", "published", "methods", "blocks",
+    "specdecode_fig1", "specdecode_fig10",
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from transformers import GenerationConfig
 import specfleet
 from bench.harness import Options, Report, Row, compared, run
 from bench.speculative import decode_speculatively
+from specfleet.engine.decoding.block import BlockDrafter
 from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
@@ -42,6 +43,7 @@ RULES: dict[str, dict[str, Any]] = {
     "rollback": {"policy": "rollback"},
 }
 """Batch rules by their names in tables: ours first, then those of Batch Speculative Decoding Done Right."""
+KINDS = {"chain": "model", "EAGLE chain": "eagle", "block": "block"}  # what drafts for batches by the first rule
 
 Way = Callable[[int], tuple[int, Sequence[int]]]
 """Decodes prompt i; returns the number of new tokens, and the accepted draft tokens of each round, if there are any."""
@@ -79,6 +81,11 @@ def study(options: argparse.Namespace) -> Report:
     for size in options.sizes:
         rules = {rule: partial(batch_row, rule, size, options.depth, options.precision) for rule in RULES}
         tables[f"batches of {size}, {where}"] = contest(rules, options.repetitions, "continuous")
+        kinds = {
+            name: partial(batch_row, "continuous", size, options.depth, options.precision, kind=kind)
+            for name, kind in KINDS.items()
+        }
+        tables[f"drafts for batches of {size}, {where}"] = contest(kinds, options.repetitions, "chain")
     return Report(tables)
 
 
@@ -120,6 +127,7 @@ def rule_of(name: str, size: int) -> dict[str, Any]:
 def drafters_of(small: CausalLM, large: CausalLM) -> dict[str, Drafter | LookupDrafter]:
     """Return every way to draft for the demo pair's target, by name."""
     head = load_head(DEMO_PAIR / "eagle", large.model, large.dtype, large.device)
+    block = load_model("demo", "block", str(large.dtype).removeprefix("torch."), str(large.device))
     return {
         "prompt lookup": LookupDrafter(large.device),
         "chain": Drafter(small),
@@ -127,6 +135,7 @@ def drafters_of(small: CausalLM, large: CausalLM) -> dict[str, Drafter | LookupD
         "dynamic tree": Drafter(small, DYNAMIC, "match"),
         "EAGLE chain": EagleDrafter(head, large),
         "EAGLE dynamic tree": EagleDrafter(head, large, DYNAMIC, "match"),
+        "block": BlockDrafter(block),
     }
 
 
@@ -183,12 +192,13 @@ def theirs(
     }
 
 
-def batch_row(rule: str, size: int, depth: int, precision: str, number: int) -> Row:
+def batch_row(rule: str, size: int, depth: int, precision: str, number: int, kind: str = "model") -> Row:
     """Run a batch: twice as many requests as rows, at least four, with prompts of mixed length."""
     result = specfleet.run(
         specfleet.Scenario(name=rule),
         {
-            "seed": number, "precision": precision, "drafters.place": "target", "drafters.depth": depth,
+            "seed": number, "precision": precision,
+            "drafters.place": "target", "drafters.depth": depth, "drafters.kind": kind,
             **{f"verifiers.{key}": value for key, value in rule_of(rule, size).items()},
             "workload.requests": max(2 * size, 4), "workload.streams": max(2 * size, 4),
             "workload.prompt_tokens": {"low": 64, "high": 192},

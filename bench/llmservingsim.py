@@ -104,7 +104,12 @@ def draw(curves: dict[str, pd.DataFrame], path: Path) -> None:
     for place, (name, table) in enumerate(curves.items()):
         title, world = ("measured", "engine") if place % 2 else ("simulated", "sim")
         for axes, (column, label) in zip(panels[place // 2 * 3 :], CURVES.items(), strict=False):
+            if not table.kv_cache_pct.fillna(0).any() and column == "kv_cache_pct":
+                axes.set_axis_off()
+                axes.text(0.5, 0.5, "the size of its cache is not recorded", ha="center", transform=axes.transAxes)
+                break
             axes.plot(table.t, table[column], color=COLOURS[world], linewidth=1.0, label=title)
-            axes.set(xlabel="time, s", ylabel=label, title=name.removesuffix(", measured"))
+            axes.set(xlabel="time, s", ylabel=label, ylim=(0, None))
+        panels[place // 2 * 3].set_title(name.removesuffix(", measured"), loc="left")
     panels[0].legend()
     save(panels[0].get_figure(root=True), path, "Measured: vLLM 0.19, by LLMServingSim. Simulated: from its tables.")

@@ -81,8 +81,9 @@ class OtherEngine(OutsideEngine):
     def started(self, settings: Settings) -> Driver:
         """Start a process of the engine; InputError for a precision or drafts that it does not have."""
         kind = {"ngram": "lookup"}.get(settings.speculative.get("method", ""), "model")
-        if settings.precision != "float32" or kind not in KINDS[self.engine]:
-            raise InputError(f"{self.engine}: has float32 and drafts of {', '.join(KINDS[self.engine])} alone")
+        if settings.precision != "float32" or kind not in KINDS[self.engine] or settings.prefix_cache:
+            known = ", ".join(KINDS[self.engine])
+            raise InputError(f"{self.engine}: has float32 and drafts of {known} alone, and here no prefix cache")
         program = Path(__file__).parent / "drivers" / f"drive_{self.engine.replace('-', '_')}.py"
         return Driver(environment_of(self.engine), program, settings, OtherFacts)
 

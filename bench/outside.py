@@ -1,8 +1,10 @@
 """Engines of others on this host: their closed loops and open loads, measured, and predicted from their step times.
 
-Calibration loops on other prompts are run before all cells and among them, so that a slow minute of the host falls on
-both. A cell has the error of the mechanism (simulated with a run's own steps and acceptance), of the
-prediction from the profile alone, and the difference of two runs. Runs are kept, and a rerun of the study finds them.
+With `--shared` the cells are shared prompts and conversations with the engine's prefix cache: which steps, hits and
+evictions are not the station's. Else calibration loops on other prompts are run before all cells and among them, so
+that a slow minute of the host falls on both. A cell has the error of the mechanism (simulated with a run's own steps
+and acceptance), of the prediction from the profile alone, and the difference of two runs. Runs are kept, and a rerun of
+the study finds them.
 """
 
 import argparse
@@ -25,15 +27,20 @@ from bench.serving import DRAFTS, JUDGED, SHOWN, cell_row, judged_cell, total_ro
 from specfleet.calibration.assemble import profile_of_target
 from specfleet.calibration.loops import depths_of, loop_of, recording_loop, rows_of
 from specfleet.engine.launch.serve import serve
+from specfleet.engine.outside.steps import DRAFTING, PROMPT
 from specfleet.experiments.compare.compare import ComparedQuantity
 from specfleet.experiments.console.printing import remark
 from specfleet.figures.style import LINE_COLOURS, STYLE, new_figure, save
 from specfleet.fleet.records.metrics.measure import measure
-from specfleet.fleet.records.replay import replay
+from specfleet.fleet.records.playback import playback_of
+from specfleet.fleet.records.replay import replay, replay_stations
 from specfleet.fleet.records.run import Run, read_run, write_run
-from specfleet.fleet.scenario.reading import make_scenario, scenario_of
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario, scenario_of
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.stations.build import stations
+from specfleet.fleet.stations.verifier import VerifierStation
 from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.sim.run import simulate
 
 LENGTHS = {"prompt_tokens": {"low": 64, "high": 256}, "new_tokens": {"low": 32, "high": 192}}
 LIMITS = {"max_num_seqs": 16, "max_num_batched_tokens": 512}
@@ -50,6 +57,19 @@ OPENED = {"none": 0, "small model": 4}  # drafts of the open loads
 DRAWN = "predicted.json"  # tokens/s of an engine's cells
 RERUN = 0.08  # difference of two runs from which a cell is run once more
 
+CACHES = {"ample cache": 12768, "short cache": 2880}  # tokens: a short one loses contents, and rows their blocks
+SHARING: dict[str, dict[str, Any]] = {
+    "beginnings": {"shared": {"tokens": 128, "groups": 6, "zipf": 1.0}},
+    "conversations": {"conversations": {"turns": {"low": 1, "high": 3}}},
+    "both": {"shared": {"tokens": 96, "groups": 4}, "conversations": {"turns": {"low": 1, "high": 3}, "think_s": 0.1}},
+}
+SHARED = {"prompt_tokens": {"low": 32, "high": 160}, "new_tokens": {"low": 16, "high": 96}}
+SHARED_DRAFTS = {"none": 0, "small model": 3}
+SHARED_LOADS: Mapping[str, Mapping[str, Any]] = {
+    "4 at once": {"streams": 4, "requests": 40}, "16 at once": {"streams": 16, "requests": 96},
+    "open": {"arrivals": {"process": "poisson", "per_s": 4.0}, "requests": 60},
+}  # fmt: skip
+
 Grid = Mapping[str, tuple[Sequence[int], Sequence[int]]]
 """Depths and rows of the closed loops, by way to draft."""
 Cells = dict[str, tuple[str, Scenario]]
@@ -59,6 +79,7 @@ BAND = 0.05  # around equality
 KNOWN = (*ENGINES, "own")
 OPTIONS: Options = {
     "--engine": {"nargs": "+", "choices": KNOWN, "default": ["vllm"], "help": "engines, in turn; own: ours"},
+    "--shared": {"action": "store_true", "help": "shared prompts and conversations, with vLLM's prefix cache"},
     "--whole": {"action": "store_true", "help": "all depths and rows"},
     "--most-rows": {"type": int, "default": WHOLE_ROWS[-1], "help": "of closed loops, but for calibration's"},
     "--drafts": {"nargs": "*", "choices": list(SHORT), "default": list(SHORT), "help": "ways to draft"},
@@ -68,6 +89,8 @@ OPTIONS: Options = {
 
 def study(options: argparse.Namespace) -> Report:
     """Measure each engine, compare its cells with their simulations, and draw all engines of the folder."""
+    if options.shared:
+        return shared_study(options)
     tables: dict[str, list[Row]] = {}
     aims = list[Aim]()
     for engine in options.engine:
@@ -101,6 +124,62 @@ def judged(
         for name, (kind, scenario) in cells.items()
     }
     return next(iter(runs.values()))[0].header.engine or "our engine", errors, runs
+
+
+def shared_study(options: argparse.Namespace) -> Report:
+    """Run vLLM on loads that share, once each, and hold its steps, hits and evictions against ours."""
+    with running_on("vllm") as run_on:
+        kept = Kept(options.out / "vllm, shared", run_on)
+        rows = [shared_row(name, kept.run(name, scenario)) for name, (_, scenario) in shared_cells(options).items()]
+    differing = [row for row in rows if row["steps that differ"] != "none"]
+    apart = max([abs(row["hits, %"] - row["simulated, %"]) for row in rows if row not in differing], default=np.nan)
+    aims = [
+        Aim("cells with steps, hits or evictions that are not the station's", len(differing), 0),
+        Aim("hits, simulated from a run's own step times: points", apart, 1.0),
+    ]
+    return Report({"vLLM with its prefix cache": rows}, aims)
+
+
+def shared_cells(options: argparse.Namespace) -> Cells:
+    """Return what prompts share, by ways to draft, sizes of the cache, and loads."""
+    return {
+        f"{kind}, {what}, {cache}, {load}": (
+            kind,
+            scenario_with(
+                kind, depth, SHARED | shared | SHARED_LOADS[load],
+                {"kv_tokens": tokens, "kv_block_size": 32, "prefix_cache": True},
+            ),
+        )
+        for kind, depth in SHARED_DRAFTS.items() if kind in options.drafts
+        for cache, tokens in CACHES.items()
+        for what, shared in SHARING.items()
+        for load in SHARED_LOADS
+    }  # fmt: skip
+
+
+def shared_row(name: str, run: Run) -> Row:
+    """Return the line of such a cell; a run whose steps are not the station's keeps its answers alone."""
+    if not run.header.steps:
+        return {"cell": name, "steps that differ": "some"}
+    scenario = change_scenario(run.header.scenario, {"profile": "a100"})  # of which the run's own times take the place
+    played = simulate(scenario, playback_of(run))
+    frame = run.frame()
+    begun = frame[(frame.event == "start") & ~frame.kind.isin(DRAFTING)]
+    again = begun.kind.isin(PROMPT) & (begun.base < (begun.base + begun.tokens).groupby(begun.request).shift())
+    row: Row = {"cell": name, "steps": frame.step.nunique(), "steps that differ": "none"}
+    row["preempted"] = int(again.sum())
+    for title, own in (("", run), ("simulated, ", played)):
+        row[f"{title or 'hits, '}%"] = 100 * measure(own)["prefix_hit_share"].value
+        row[f"{title}evictions"] = evictions(own)
+    return row
+
+
+def evictions(run: Run) -> int:
+    """Return how many contents a run's prefix cache loses, by its log."""
+    fleet = run.header.fleet
+    fresh = {name: station for name, station in stations(fleet).items() if isinstance(station, VerifierStation)}
+    assert not replay_stations(run, fresh)
+    return sum(station.rows.cache.evicted for station in fresh.values() if station.rows.cache)
 
 
 def within(grid: Grid, most_rows: int) -> Grid:
@@ -186,9 +265,11 @@ def calibrated(kind: str) -> Scenario:
     return scenario_with(kind, DEEPEST, {"prompts": "demo/calibration"})
 
 
-def scenario_with(kind: str, depth: int, workload: Mapping[str, Any]) -> Scenario:
-    """Return a target with that way to draft under a load."""
-    tables = {"drafters": {"depth": depth or 1} | DRAFTS[kind], "verifiers": LIMITS}
+def scenario_with(
+    kind: str, depth: int, workload: Mapping[str, Any], limits: Mapping[str, Any] | None = None
+) -> Scenario:
+    """Return a target with that way to draft under a load, and perhaps with further limits."""
+    tables = {"drafters": {"depth": depth or 1} | DRAFTS[kind], "verifiers": {**LIMITS, **(limits or {})}}
     return scenario_of(make_scenario({"name": kind} | tables | {"workload": LENGTHS | workload}))
 
 

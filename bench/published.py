@@ -19,11 +19,19 @@ from bench.specdecode import EAGLE_DEPTH, EAGLE_S, TARGET_S
 from bench.specdecode import PAPER as SPECDECODE
 from specfleet.experiments.reproduce.rows import Kind, Paper, PaperRow, Reproduction, fitted_if, in_parts, row
 from specfleet.fleet.hardware.profile import estimate
+from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.step_time import StepTime
+from specfleet.sim.run import observe
 
 THREADS = Paper("published", Path(__file__).parent)
 DATA = ()  # the figures are beside this file
 VERSIONS = ("vLLM #20780", "vLLM #16035", "vLLM #24343")  # threads whose rows give the host's times of drafts
+UNSAID = "the thread prints neither model nor lengths nor devices; those here are assumed"
+DSPARK = (0.712, 0.517, 0.390, 0.305, 0.244, 0.200, 0.169)  # GLM-5.2, survival by position (vLLM #52992)
+ANSWER, EACH = 512, 2  # tokens, with a tenth more or less; requests for each in flight
+PREFILL = {"link": {"bandwidth_bytes_per_s": 50e9}, "draft_cache": "sent"}
 TAIL = "a set of few prompts ends with few of them running, and the thread prints no lengths"
 
 
@@ -33,6 +41,7 @@ def reproduce(_folder: Path | None = None) -> Reproduction:
     parts["from the other versions"] = _from_the_others()
     parts |= {loop["thread"]: _loop(loop) for loop in THREADS["loops"]}
     parts |= {table["thread"]: _apart(table) for table in THREADS["apart"]}
+    parts |= {table["thread"]: _split(table) for table in THREADS["splits"]}
     of_tables = [f"{table['thread']}: {table['assumed']}" for table in THREADS["tables"]]
     lacking = [f"not predicted: {thread}, for want of {lacks}" for thread, lacks in THREADS["missing"].items()]
     return in_parts("published", parts, [*THREADS.assumed(), *of_tables, *lacking])
@@ -109,6 +118,36 @@ def _decoding(table: dict[str, Any], profile: HardwareProfile) -> Iterator[Paper
         note = TAIL if batch >= table.get("unsettled_from", batch + 1) else ""
         kind: Kind = "fitted" if entry.get("steps") and case["thread"] in VERSIONS else "estimated"
         yield row(table["unit"], case, kind, entry["measured"], ours, note=note)
+
+
+def _split(table: dict[str, Any]) -> Iterator[PaperRow]:
+    """Yield what prefill servers give beside whole servers on the same devices, as ratios; all are unsettled."""
+    for prompt in table["prompts"]:
+        whole = split_or_whole(table, prompt, table["whole"]["drafts"], split=False)
+        for entry in table["rows"]:
+            ours = split_or_whole(table, prompt, entry["drafts"], split=True) / whole
+            case = _case(table, prompt_tokens=prompt, drafts=entry["drafts"])
+            yield row(
+                f"{table['metric']}, prefill apart over whole", case, "estimated", entry["measured"], ours, note=UNSAID
+            )
+
+
+def split_or_whole(table: dict[str, Any], prompt: int, drafts: bool, split: bool) -> float:
+    """Return a metric of two servers, simulated: a prefill and a decode server, or both whole."""
+    profile = estimate(table["target"], table["draft"] if drafts else None, engine="sglang")
+    if drafts:  # all of a block in one pass
+        profile = msgspec.structs.replace(profile, draft=StepTime(base_s=profile.draft.mean_s(1, prompt)))
+    drafters = {"place": "target", "kind": "eagle", "depth": len(DSPARK)} if drafts else {"count": 0}
+    servers = (
+        {"count": 1, "prefill": PREFILL if drafts else PREFILL | {"draft_cache": "computed"}} if split else {"count": 2}
+    )
+    lengths = {"prompt_tokens": prompt, "new_tokens": {"low": ANSWER * 9 // 10, "high": ANSWER * 11 // 10}}
+    scenario = make_scenario({
+        "profile": profile, "acceptance": {"model": "per-position", "survival": DSPARK}, "drafters": drafters,
+        "verifiers": {"max_num_batched_tokens": 8192, "prefill_first": True} | servers,
+        "workload": {"requests": max(EACH * table["in_flight"], 8), "streams": table["in_flight"]} | lengths,
+    })  # fmt: skip
+    return measure(observe(scenario))[table["metric"]].value
 
 
 def _shape(entry: dict[str, Any]) -> dict[str, int]:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pandas as pd
+from msgspec import UNSET
 from numpy.typing import ArrayLike
 
 from specfleet.calibration.answers import fit_answers, not_separated
@@ -61,7 +62,7 @@ def profile_of_target(
     laws: dict[str, Any] = fitted.laws
     depths = [drafts.depth * min(drafts.count, 1) for drafts in (run.header.fleet.drafters for run in runs)]
     accepted = tuple(accepted_in([recorded] if recorded else runs))
-    finds = seen and scenario.drafters.kind == "lookup"
+    finds = seen and scenario.drafters.finds
     drafted = tuple(accepted_in([recorded] if recorded else runs, "tokens")) if finds else ()
     longest = max((length for session in accepted for length in session), default=0)
     if longest > scenario.drafters.depth:
@@ -76,6 +77,7 @@ def profile_of_target(
         else Overheads(),
         acceptance=Recorded(scenario.drafters.depth, accepted, drafted) if accepted else None,
         positions=runs[0].header.fleet.drafters.positions,
+        one_pass=scenario.drafters.kind == "block" or UNSET,
         provenance=facts | ({"engine": runs[0].header.engine} if runs[0].header.engine else {}),
         measured={"steps": fitted.fits, "passes_differ": fitted.apart}
         | ({"left_out": dict(left_out)} if left_out else {}),

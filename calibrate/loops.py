@@ -27,7 +27,7 @@ from specfleet.fleet.records.run import Run, make_run
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.names import Engine
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.scenario import Scenario, Workload
+from specfleet.fleet.scenario.scenario import Scenario, Verifiers, Workload
 from specfleet.fleet.scenario.workload import has_file, read_lengths, recorded_of, with_arrivals, with_lengths
 
 ROWS = (1, 4, 16, 64)  # up to what a target runs at once
@@ -77,7 +77,7 @@ def covering(workload: Workload) -> Workload:
     """Return a workload with the contexts of another one, evenly over their logarithm, and short answers.
 
     Contexts are from half its shortest prompt, since one length cannot part tokens from fixed times, to its longest
-    text.
+    text. Nothing is shared: what is found would not be measured.
 
     >>> covering(Workload(prompt_tokens=128, new_tokens=96)).prompt_tokens
     Between(low=64, high=176, mean=110.0, cv=2.0)
@@ -91,9 +91,21 @@ def covering(workload: Workload) -> Workload:
     low, high = max(shortest // 2, 1), lengths.longest_text - answer
     mean = (high - low) // math.log(high / low) if high > low else low
     evenly = Between(low, high, max(mean, low), cv=2.0)
-    return msgspec.structs.replace(
-        workload, prompt_tokens=evenly, new_tokens=answer, lengths="", arrivals=None, seed=None
-    )
+    own = msgspec.structs.replace(workload, lengths="", arrivals=None, seed=None, shared=None, conversations=None)
+    return msgspec.structs.replace(own, prompt_tokens=evenly, new_tokens=answer)
+
+
+def in_blocks(looped: Scenario, verifiers: Verifiers) -> Scenario:
+    """Return loops with the blocks of a target that has a prefix cache, which take longer to read than whole rows.
+
+    They are as many as the most rows fill: nothing is preempted. Targets that verify trees have no blocks.
+    """
+    if not verifiers.prefix_cache or looped.drafters.shape.kind != "chain":
+        return looped
+    size, replace = verifiers.kv_block_size, msgspec.structs.replace
+    row = -(-(read_lengths(looped.workload).longest_text + 2 * looped.drafters.depth) // size) + 1
+    blocks = {"prefix_cache": True, "kv_block_size": size, "kv_tokens": rows_of(looped)[-1] * row * size}
+    return replace(looped, verifiers=replace(looped.verifiers, **blocks))
 
 
 def loop_of(scenario: Scenario, rows: int, depth: int, seed: int, least: int = 12) -> Scenario:

@@ -16,7 +16,16 @@ from msgspec.structs import replace
 from specfleet.calibration.assemble import fitted_steps_of, profile_of_pair, profile_of_target
 from specfleet.calibration.fleets import FleetSetup, gaps_fleet, loaded_fleet, rounds_fleet, sharing_fleet
 from specfleet.calibration.links import measure_round_trips
-from specfleet.calibration.loops import Elsewhere, covering, depths_of, loop_of, recording_loop, rows_of, run_loops
+from specfleet.calibration.loops import (
+    Elsewhere,
+    covering,
+    depths_of,
+    in_blocks,
+    loop_of,
+    recording_loop,
+    rows_of,
+    run_loops,
+)
 from specfleet.calibration.measurements import Effort, Measurements, RunKind
 from specfleet.calibration.stages import USUAL, Asked, Report, Stages, provenance_of, silent, stages_on_host
 from specfleet.calibration.steadiness import MAX_ALONE, accepted, impossible_fit
@@ -42,7 +51,7 @@ ACCEPTANCE, LINKS, WARM_UP = "acceptance", "links", "warm-up tokens"
 TURNS = f"{TURN_TARGETS} targets that take turns with their drafter"
 SAMPLED = "step times are of greedy decoding, acceptance is as the scenario samples"
 NOT_MEASURED = {  # kinds of drafters, and what to do
-    "lookup": "drafts in no time, as many tokens as it finds; calibrate it with drafters.place = 'target'",
+    "found": "drafts in no time, as many tokens as it finds; calibrate it with drafters.place = 'target'",
     "replayed": "has no model to measure; give the kind of the drafter that it stands for, 'model' or 'eagle'",
 }
 
@@ -202,7 +211,7 @@ class Bench:
         if not scenario.drafters.count:
             return
         loop, drafters = recording_loop(scenario, prompts, self.rows[-1] if self.served else BATCH), scenario.drafters
-        signals = self.served and drafters.shape.kind == "chain" and drafters.kind != "lookup"
+        signals = self.served and drafters.shape.kind == "chain" and not drafters.finds
         self._take(ACCEPTANCE, partial(self._run_loops, [loop], "recorded", signals))
 
     def measure_links(self) -> None:
@@ -302,7 +311,8 @@ def bench_of(
     stages = stages_on_host(scenario, effort, folder if keep else None, report, note, asked, version, notes)
     # Texts of others are as long as the scenario's: no server takes repeated ones as it takes others.
     texts, greedy = scenario.workload if elsewhere else covering(scenario.workload), {}
-    beside = replace(pair, drafters=replace(pair.drafters, place="target"))
+    of_its_own = replace(pair.workload, shared=None, conversations=None)  # loops have texts that share nothing
+    beside = replace(pair, drafters=replace(pair.drafters, place="target"), workload=of_its_own)
     if not served:
         greedy = {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
         if pair.workload.temperature:
@@ -310,6 +320,7 @@ def bench_of(
     fleets = replace(pair, workload=replace(pair.workload, **greedy))
     looped = replace(beside, workload=replace(texts, **greedy))
     if not served:  # as many rows at once as continuations have
+        looped = in_blocks(looped, scenario.verifiers)
         beside = replace(beside, verifiers=replace(beside.verifiers, max_num_seqs=BATCH))
     return Bench(fleets, looped, beside, served, folder, effort, stages, elsewhere, list(rows_of(pair)))
 
@@ -322,7 +333,7 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
     """
     drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
     prompt, answer = mean_lengths(workload)
-    if reason := NOT_MEASURED.get(drafters.kind):
+    if reason := NOT_MEASURED.get("found" if drafters.finds else drafters.kind):
         raise InputError(f"scenario {scenario.name!r}: drafters.kind = {drafters.kind!r} {reason}")
     streams = workload.streams or max(drafters.count, verifiers.count)
     rows = verifiers.max_num_seqs if workload.arrivals else -(-streams // verifiers.count)

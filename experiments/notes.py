@@ -15,7 +15,7 @@ from specfleet.fleet.scenario.facts import accepts, is_stated, mean_accepted, re
 from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.sides import SIDES, known_profiles, profile_of, shared_profile
+from specfleet.fleet.scenario.sides import SIDES, drafting_profiles, known_profiles, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
 from specfleet.fleet.scenario.writing import changed, tag_of
 from specfleet.fleet.times import labels
@@ -35,7 +35,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """
     kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded]
     if world != "engine":
-        kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, *kinds]
+        kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
@@ -70,6 +70,16 @@ def _untimed_decoding(scenario: Scenario) -> Iterator[str]:
     """Note a baseline without the time of its steps: of profiles of aligned rows, which decode nothing by itself."""
     if not scenario.drafters.count and _decodes_in_no_time(scenario):
         yield "a plain decoding step takes no time here: give `decode` in the profile, or its numbers mean nothing"
+
+
+def _blocks(scenario: Scenario) -> Iterator[str]:
+    """Note times of blocks that a chain's profile stands for."""
+    for profile in drafting_profiles(scenario) if scenario.drafters.kind == "block" else ():
+        if not profile.one_pass:
+            yield (
+                f"drafters.kind = 'block': profile {profile.name!r} has a chain: a block takes the time of one of its "
+                "passes, and what it read before (assumed)"
+            )
 
 
 def _free_rows(scenario: Scenario) -> Iterator[str]:

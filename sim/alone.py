@@ -26,6 +26,8 @@ def without_drafts(scenario: Scenario) -> Scenario:
     replace, names = msgspec.structs.replace, ("allocate", "aligned", "late", "patience_s", "rejoin_s", "priorities")
     defaults = {field.name: field.default for field in msgspec.structs.fields(type(scenario.verifiers))}
     verifiers = replace(scenario.verifiers, **{name: defaults[name] for name in names})
+    if verifiers.prefill:
+        verifiers = replace(verifiers, prefill=replace(verifiers.prefill, first_round_drafts=False))
     drafters = Drafters(count=0, depth=scenario.drafters.depth, profile=scenario.drafters.profile)
     workload = replace(scenario.workload, streams=scenario.workload.streams or resolve(scenario).streams)
     return replace(scenario, drafters=drafters, verifiers=verifiers, workload=workload, link=None, faults=())

@@ -18,30 +18,14 @@ from specfleet.fleet.scenario.links import linked_pairs, ways_of
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet, ResolvedDevice
 from specfleet.fleet.scenario.workload import Request, streams_of
-from specfleet.fleet.stations.build import drafter_station, join_of, router_station, stations, verifier_station
+from specfleet.fleet.stations import build, messages
 from specfleet.fleet.stations.drafter import DrafterStation
-from specfleet.fleet.stations.messages import (
-    TO_DRAFTER,
-    TO_VERIFIER,
-    DraftRequest,
-    Finished,
-    Ignored,
-    Instruction,
-    Leave,
-    Released,
-    Routed,
-    View,
-)
+from specfleet.fleet.stations.messages import Instruction
 from specfleet.fleet.stations.outcomes import Outcomes, nothing
 from specfleet.fleet.stations.payload import sizes_of
+from specfleet.fleet.stations.prefill import PrefillStation
 from specfleet.fleet.stations.station import Station
-from specfleet.fleet.times.durations import (
-    LocalDraftTimes,
-    aligned_durations,
-    draft_durations,
-    one_way_s,
-    verifier_durations,
-)
+from specfleet.fleet.times import durations
 from specfleet.fleet.times.effects import NEVER_IDLE, IdleEffect
 from specfleet.fleet.times.overhead import Overhead
 from specfleet.fleet.times.step import Step
@@ -56,7 +40,7 @@ from specfleet.sim.servers import (
     TimeSlicedDevice,
     drawn_delays,
 )
-from specfleet.sim.wires import Way, Wire
+from specfleet.sim.wires import KvLink, Way, Wire
 
 
 class Network:
@@ -85,10 +69,13 @@ class Network:
         self.router: Server | None = None
         self.drafter_tokens: dict[int, int] = {}  # committed tokens at the drafter, by tag
         self.size_of = sizes_of(fleet)
+        prefills = fleet.verifiers.servers - fleet.verifiers.count
         _, targets, links, drafters, self.jitters = sources_of(fleet.seed)
         played = "acceptance" in self.playback.parts
         self.outcomes: Outcomes | PlayedOutcomes = PlayedOutcomes(self.playback) if played else Outcomes(fleet)
         self.servers = self._star(targets, links, drafters)
+        self.prefills = [self._prefill(*numbered) for numbered in enumerate(targets.spawn(prefills))]
+        self.servers += self.prefills
 
     def start(self) -> None:
         """Schedule the first request of each stream, and all faults."""
@@ -108,7 +95,7 @@ class Network:
         if was_dead and not server.dead:
             for tag, request in sorted(self.open.items()):
                 if self._owner(tag) is server:
-                    server.deliver(join_of(self.fleet, tag, request))
+                    server.deliver(build.join_of(self.fleet, tag, request))
 
     def _star(
         self, targets: np.random.Generator, links: np.random.Generator, drafters: np.random.Generator
@@ -119,7 +106,7 @@ class Network:
         verifying = [self._verifier(target, rng) for target, rng in enumerate(targets.spawn(N))]
         for (target, drafter), sources in ways_of(linked_pairs(self.fleet, self.requests), links).items():
             link, ends = self.fleet.link(target, drafter).time, (target, drafter)
-            down_s, up_s = one_way_s(link, sources.down), one_way_s(link, sources.up)
+            down_s, up_s = durations.one_way_s(link, sources.down), durations.one_way_s(link, sources.up)
             down = self._wire(verifying[target], down_s, self._link_faults(*ends, "down"))
             up = self._wire(drafting[drafter], up_s, self._link_faults(*ends, "up")) if M else down
             # AMUSD: a draft that ends as a rollback arrives was sent before; only a link's time makes rounded sums.
@@ -127,7 +114,7 @@ class Network:
             self.wires[ends] = down, up
         if not self.fleet.routed:
             return [*verifying, *drafting]
-        station, service = router_station(self.fleet), Service(lambda _step: 0.0, nothing)
+        station, service = build.router_station(self.fleet), Service(lambda _step: 0.0, nothing)
         self.router = Server(
             self.env, RecordedStation(station, "simulated", self.log), Device(), service, partial(self._post, -1)
         )
@@ -145,26 +132,35 @@ class Network:
         return LinkFaults(self.fleet.faults, self.fleet.drafter_name(drafter), verifier_name(target), rng)
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
-        station, times = drafter_station(self.fleet, drafter), self.fleet.drafter_times(drafter)
-        service = Service(draft_durations(times, rng), nothing)
+        station, times = build.drafter_station(self.fleet, drafter), self.fleet.drafter_times(drafter)
+        service = Service(durations.draft_durations(times, rng), nothing)
         device = self._device(self.fleet.drafters.device)
         return self._server(station, device, service, times.overhead, drafter, times.idle)
 
-    def _verifier(self, target: int, rng: np.random.Generator) -> Server:
-        station, verifiers = verifier_station(self.fleet, target), self.fleet.verifiers
-        times, shape = self.fleet.verifier_times(target), self.fleet.drafters.shape
+    def _verifier(self, target: int, rng: np.random.Generator, prefill: PrefillStation | None = None) -> Server:
+        """Build a target, or a prefill server like it."""
+        verifiers, shape = self.fleet.verifiers, self.fleet.drafters.shape
+        station, times = prefill or build.verifier_station(self.fleet, target), self.fleet.verifier_times(target)
         drafts = None
         if verifiers.drafts is not None:
-            drafts = LocalDraftTimes(self.fleet.drafter_times(0), self.outcomes.drafting(station))
+            drafts = durations.LocalDraftTimes(self.fleet.drafter_times(0), self.outcomes.drafting(station))
         if verifiers.aligned is not None and drafts is not None:
             device: Device = GatheringDevice()
-            duration_s = aligned_durations(times, shape, rng, drafts)
+            duration_s = durations.aligned_durations(times, shape, rng, drafts)
         else:
-            device, duration_s = self._device(verifiers.device), verifier_durations(times, shape, rng, drafts)
+            device, duration_s = self._device(verifiers.device), durations.verifier_durations(times, shape, rng, drafts)
         service = Service(duration_s, self.outcomes.at(station, verifiers.aligned))
         server = self._server(station, device, service, times.overhead)
         server.yields = not self.fleet.in_turn  # AMUSD: a token that is drafted as a verification ends is ready
         return server
+
+    def _prefill(self, server: int, rng: np.random.Generator) -> Server:
+        prefill, station = self.fleet.verifiers.prefill, build.prefill_station(self.fleet, server)
+        assert prefill is not None
+        link = KvLink(self.env, prefill, rng.spawn(1)[0])
+        built = self._verifier(0, rng, station)
+        built.post = partial(self._hand_over, link, station)
+        return built
 
     def _server(
         self,
@@ -191,7 +187,7 @@ class Network:
         return server
 
     def _fresh(self, name: str) -> tuple[Station, Callable[[Step], tuple[Outcome, ...]]]:
-        station = stations(self.fleet)[name]
+        station = build.stations(self.fleet)[name]
         return station, nothing if isinstance(station, DrafterStation) else self.outcomes.at(station)
 
     def _device(self, name: str) -> Device:
@@ -199,38 +195,47 @@ class Network:
 
     def _post(self, sender: int, instruction: Instruction) -> None:
         """Carry out an instruction of a station; `sender` is its number if it is a drafter."""
-        if isinstance(instruction, TO_DRAFTER):
+        if isinstance(instruction, messages.TO_DRAFTER):
             if self.router is None:
                 self._send_up(instruction, self.fleet.drafter_of(instruction.tag))
             else:
                 self.router.deliver(instruction)
-        elif isinstance(instruction, TO_VERIFIER):
+        elif isinstance(instruction, messages.TO_VERIFIER):
             down, _ = self.wires[self.fleet.target_of(instruction.tag), sender]
             down.send(instruction, self.size_of(instruction, 0))
-        elif isinstance(instruction, Routed):
+        elif isinstance(instruction, messages.Routed):
             self._send_up(instruction.message, instruction.drafter)
-        elif isinstance(instruction, View):
+        elif isinstance(instruction, messages.View):
             self.views[sender].send(instruction, 0)
-        elif isinstance(instruction, Finished):
+        elif isinstance(instruction, messages.Finished):
             del self.open[instruction.tag]
             self._next_request(instruction.tag, self.fleet.request_s)
         else:
-            assert isinstance(instruction, Released | Ignored)
+            assert isinstance(instruction, messages.Released | messages.Ignored)
 
-    def _send_up(self, message: DraftRequest | Leave, drafter: int) -> None:
+    def _hand_over(self, link: KvLink, station: PrefillStation, instruction: Instruction) -> None:
+        """Carry out an instruction of a prefill server: a complete prompt goes to its decode server."""
+        if not isinstance(instruction, messages.Finished):
+            return
+        tag, request = instruction.tag, self.open[instruction.tag]
+        computing_s = station.computing_s.pop(tag)
+        if request.new_tokens > 1:
+            size = request.prompt_tokens * self.fleet.verifiers.kv_token_bytes
+            link.send(build.handed_over(self.fleet, tag, request), round(size), computing_s, self._owner(tag))
+        else:
+            self._post(-1, instruction)
+
+    def _send_up(self, message: messages.DraftRequest | messages.Leave, drafter: int) -> None:
         """Send a message to a drafter; requests carry the hidden states of newly committed tokens."""
         states = 0
-        if isinstance(message, DraftRequest):
+        if isinstance(message, messages.DraftRequest):
             states = message.base - (1 if message.opening else self.drafter_tokens[message.tag])
             self.drafter_tokens[message.tag] = message.base
         _, up = self.wires[self.fleet.target_of(message.tag), drafter]
         up.send(message, self.size_of(message, states))
 
     def _next_request(self, tag: int, after_s: float = 0.0) -> None:
-        """Schedule the arrival of the next request of a stream, after all other events at this time.
-
-        `after_s`: what the stream's last request, and this one, take outside the target's steps.
-        """
+        """Schedule a stream's next request, after all else of this time; `after_s`: what it takes outside steps."""
         request = next(self.requests[tag], None)
         if request is not None:
             self.scheduled += 1
@@ -243,7 +248,8 @@ class Network:
     def _join(self, tag: int, request: Request, _arrival: Event) -> None:
         self.scheduled -= 1
         self.open[tag] = request
-        self._owner(tag).deliver(join_of(self.fleet, tag, request))
+        first = self.prefills[tag % len(self.prefills)] if self.prefills else self._owner(tag)
+        first.deliver(build.join_of(self.fleet, tag, request))
 
     def _owner(self, tag: int) -> Server:
         """Return the target of a stream."""

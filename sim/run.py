@@ -10,7 +10,6 @@ from specfleet.fleet.records.playback import Playback
 from specfleet.fleet.records.run import Run, counted, make_header, make_run, writing_run
 from specfleet.fleet.scenario.names import SimPath
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim.fast.choice import choose_path
 from specfleet.sim.network import Network
@@ -32,7 +31,10 @@ def simulate(scenario: Scenario, playback: Playback | None = None, path: SimPath
     """
     fleet = resolve(scenario)
     if choose_path(fleet, path, playback is not None) == "fast":
-        return _compiled(scenario, fleet)
+        from specfleet.sim.fast.run import simulate_records  # noqa: PLC0415 (it imports numba)
+
+        table = simulate_records(fleet)
+        return Run(msgspec.structs.replace(make_header(scenario, fleet, "sim", counted(table)), path="fast"), table)
     env = Environment()
     network = Network(env, fleet, playback)
     network.start()
@@ -81,10 +83,3 @@ def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:
     from specfleet.sim.fast.run import simulate_findings  # noqa: PLC0415 (it imports numba)
 
     return simulate_findings(fleet)
-
-
-def _compiled(scenario: Scenario, fleet: Fleet) -> Run:
-    from specfleet.sim.fast.run import simulate_records  # noqa: PLC0415 (it imports numba)
-
-    table = simulate_records(fleet)
-    return Run(msgspec.structs.replace(make_header(scenario, fleet, "sim", counted(table)), path="fast"), table)

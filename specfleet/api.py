@@ -128,11 +128,11 @@ def run(
     from specfleet.fleet.records.power import write_samples
 
     drafters = chosen.drafters
-    is_chain = drafters.shape.kind == "chain" and drafters.kind != "lookup"
+    is_chain = drafters.shape.kind == "chain" and not drafters.finds
     if signals is not None and not (drafters.count and drafters.place == "target" and is_chain):
         raise InputError(
             f"signals = {signals}: only a model's chains on a target's device have signals; set drafters.place "
-            "= 'target', and leave drafters.shape and drafters.kind = 'lookup' out"
+            "= 'target', and leave drafters.shape out, and kinds 'lookup' and 'suffix'"
         )
     for file in (signals, power):
         if file is not None:

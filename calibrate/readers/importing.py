@@ -22,6 +22,7 @@ from specfleet.calibration.readers.served import (
     inferred_profile,
     input_names,
     served,
+    with_again,
     with_inferred_seqs,
 )
 from specfleet.calibration.readers.sglang_log import read_sglang_log
@@ -238,13 +239,13 @@ def _written(
     out: Path, paths: Sequence[Path], kind: str, recording: Recording, depth: int, stated: Times | None, draft: str
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
-    counts, load = recording.counts, with_inferred_seqs(recording.load) if recording.load else None
+    counts, load = recording.counts, with_inferred_seqs(with_again(recording.load, draft)) if recording.load else None
     notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
     if load is not None and load.unpredictable:
         notes = (*notes, f"not predicted: {load.unpredictable}")
-    if load is not None and load.shared_tokens:
+    if load is not None and load.shared_share:
         hits = f"prefix hits of {load.cached_share:.0%} are observed"
-        notes = (*notes, f"{hits}; assumed: all prompts share a beginning of {load.shared_tokens} tokens")
+        notes = (*notes, f"{hits}; assumed: all prompts begin alike for as much of their length")
     engine, (profile, source) = READERS[kind].engine, stated or ("", "")
     at = counts.depth if counts else 0
     if stated is None and load and (inferred := inferred_profile(load, engine, (at, recording.shape.nodes(at)))):

@@ -67,7 +67,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     - `arrivals`: arrival (seconds), prompt and answer (tokens) of each request, if they arrived at recorded times.
     - `engines`: copies of the model that share the requests.
     - `cached_share`: of the prompts' tokens, which a prefix cache had. `whole_prompts`: whether their lengths count
-      these, so that a workload of shared prompts follows.
+      these, so that a workload of shared prompts follows. `again`: tokens of a hit that are computed again.
     """
 
     over: str
@@ -100,22 +100,23 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     engines: int = 1
     cached_share: float = 0.0
     whole_prompts: bool = False
+    again: int = 0
     notes: tuple[str, ...] = ()
 
     @property
     def unpredictable(self) -> str:
         """Why its simulation predicts nothing, in words; empty if it does."""
-        if self.cached_share <= FEW_CACHED or self.shared_tokens:
+        if self.cached_share <= FEW_CACHED or self.shared_share:
             return ""
         return f"prefix hits of {self.cached_share:.0%} are not modelled"
 
     @property
-    def shared_tokens(self) -> int:
-        """Length of a beginning of all prompts that is as much of them as the prefix cache had; 0 if none follows."""
+    def shared_share(self) -> float:
+        """Part of each prompt that all share, of which the prefix cache had as much as it did; 0 if none follows."""
         if self.cached_share <= FEW_CACHED or not self.whole_prompts or self.prompt_tokens is None:
-            return 0
-        blocks = round(self.cached_share * self.prompt_tokens.mean / BLOCK)
-        return blocks * BLOCK if blocks * BLOCK < self.prompt_tokens.mean else 0
+            return 0.0
+        share = self.cached_share + self.again / self.prompt_tokens.mean
+        return share if share < 1 else 0.0
 
     @property
     def round_s(self) -> float | None:

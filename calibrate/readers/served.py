@@ -4,7 +4,7 @@ import math
 
 import msgspec
 
-from specfleet.calibration.readers.load import Load, Spread
+from specfleet.calibration.readers.load import BLOCK, Load, Spread
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import engine_of, shape_of
@@ -97,6 +97,12 @@ def estimated(target: str, draft: str, speculates: bool, engine: str) -> Hardwar
     return profile
 
 
+def with_again(load: Load, draft: str) -> Load:
+    """Return a load whose prefix hits lack the block that a head computes again, if the drafter is one."""
+    is_head = draft not in ("", LOOKUP) and shape_of(draft).head
+    return msgspec.structs.replace(load, again=BLOCK) if is_head else load
+
+
 def served(made: Scenario, load: Load, engine: str, draft: str, trace: str) -> tuple[Scenario, str]:
     """Return the scenario of a record as its server, and the source of its workload in words.
 
@@ -109,7 +115,8 @@ def served(made: Scenario, load: Load, engine: str, draft: str, trace: str) -> t
     replace = msgspec.structs.replace
     kind = made.drafters.kind
     if draft:
-        kind = "lookup" if draft == LOOKUP else "eagle" if shape_of(draft).head else "model"
+        shape = None if draft == LOOKUP else shape_of(draft)
+        kind = "lookup" if shape is None else "block" if shape.block else "eagle" if shape.head else "model"
     drafters = replace(made.drafters, place="target", kind=kind) if made.acceptance else Drafters(count=0)
     settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
     workload, said = _workload(load, made.workload, trace)
@@ -128,7 +135,7 @@ def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str
         fewest, most = REQUESTS
         prompt, new = _lengths(load)
         requests = min(max(load.requests or 16 * in_flight, fewest), most)
-        shared = SharedPrompts(load.shared_tokens) if load.shared_tokens else None
+        shared = SharedPrompts(share=load.shared_share) if load.shared_share else None
         workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new, shared=shared)
     is_open = load.limit == 0 or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
     if is_open and load.requests_per_s:
@@ -159,14 +166,8 @@ def _lengths(load: Load) -> tuple[int | Between, int | Between]:
     """Return the lengths of prompts and answers; answers of the default length where the record has none."""
     new = _law(load.new_tokens) if load.new_tokens else Workload().new_tokens
     if load.prompt_tokens:
-        return _law(_after(load.prompt_tokens, load.shared_tokens)), new
+        return _law(load.prompt_tokens), new
     return max(round(load.prompts_per_token * mean_tokens(new)), 1), new
-
-
-def _after(prompts: Spread, shared: int) -> Spread:
-    """Return the lengths of prompts without a beginning that all share."""
-    mean = prompts.mean - shared
-    return Spread(mean, {}, prompts.low - shared, prompts.high - shared, prompts.cv * prompts.mean / mean)
 
 
 def _law(observed: Spread) -> int | Between:

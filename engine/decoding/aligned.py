@@ -54,20 +54,15 @@ class AlignedCache(RowCache):
 
     def open(self, tag: int, tokens: int = 0) -> None:
         """Begin an empty row in a block of its own; `tokens`: how many its prompt has. ValueError if it is open."""
-        self.check_free(tag)
+        super().open(tag)
         self.rows[tag] = _Row(self._block(1, tokens), 0)
-        self.lengths[tag] = 0
 
     def close(self, tag: int) -> None:
         """End a row; its block is freed with the last of its rows."""
         block = self.rows.pop(tag).block
-        del self.lengths[tag]
+        super().close(tag)
         self.batch = []
         self._spare([block])
-
-    def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
-        """One run: rows are assembled before each pass."""
-        return [(0, len(tags))]
 
     def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
         """Assemble the rows, and return the feed of `counts` new tokens of each."""

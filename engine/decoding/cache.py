@@ -2,7 +2,7 @@
 
 Committed tokens stay; later ones are speculation until `keep` decides. Rejected tokens are dropped by a change of the
 length; the accepted path of a tree is compacted by one gather over all layers. The kinds of caches differ in the places
-of rows: `slots.py` and `aligned.py`. They implement transformers' cache interface (`update`).
+of rows: `slots.py`, `aligned.py` and `blocks.py`. They implement transformers' cache interface (`update`).
 """
 
 from collections.abc import Callable, Sequence
@@ -47,9 +47,9 @@ def shape_of(config: PretrainedConfig) -> CacheShape:
 class RowCache(Cache):
     """Keys and values of many rows; `storage` (layers, 2, rows, tokens, heads, size) has the rows of the next pass.
 
-    `lengths`: committed tokens by tag. Two subclasses place the rows (`slots.py`, `aligned.py`): they open and close
-    rows, cut tags into the `runs` that are fed as one batch, `place` new tokens, `realign` rows to a common end, and
-    say where the speculated tokens of a row `begin`.
+    `lengths`: committed tokens by tag. Subclasses place the rows (`slots.py`, `aligned.py`, `blocks.py`): they
+    `place` new tokens, `realign` rows to a common end, and say where the speculated tokens of a row `begin`, which only
+    trees ask.
     """
 
     storage: torch.Tensor
@@ -57,6 +57,7 @@ class RowCache(Cache):
     uniform = False  # whether rows are fed equally many tokens, where they have as many
     joins = False  # whether a pass may feed several groups of rows
     pages = False  # whether attention reads rows in place, see `pages.py`
+    shares = False  # whether rows have blocks in common; then a row is fed its own tokens alone
     erases = False  # whether closed rows become zeros: masked values must be finite, and some rows hold others
 
     def __init__(self, shape: CacheShape, dtype: torch.dtype, device: torch.device) -> None:
@@ -65,10 +66,19 @@ class RowCache(Cache):
         self.lengths: dict[int, int] = {}
         self.feed: Feed | None = None
 
-    def check_free(self, tag: int) -> None:
-        """Raise ValueError if a row is open already."""
+    def open(self, tag: int, tokens: int = 0) -> None:
+        """Begin an empty row that may need `tokens` tokens; ValueError if it is open."""
         if tag in self.lengths:
             raise ValueError(f"tag {tag} is open already")
+        self.lengths[tag] = 0
+
+    def close(self, tag: int) -> None:
+        """End a row."""
+        del self.lengths[tag]
+
+    def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
+        """Cut `tags` into runs [first, last) that are fed as one batch: here all."""
+        return [(0, len(tags))]
 
     def in_order(self, tags: Sequence[int]) -> list[int]:
         """Return `tags` in the order in which they are cheapest to feed together."""
@@ -100,7 +110,7 @@ class RowCache(Cache):
 
     def join(self, groups: Sequence[Group]) -> Joined:
         """Return the feed of several groups of rows."""
-        raise AssertionError(f"rows of a {type(self).__name__} are fed as one group")
+        return Joined(tuple(self.place(*group) for group in groups))
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: object, **__: object
@@ -117,6 +127,10 @@ class RowCache(Cache):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Store new keys and values (N, heads, size); return those of the feed's rows (B, heads, width, size)."""
         self.write(keys, values, layer, feed.slots)
+        return self.read(layer, feed)
+
+    def read(self, layer: int, feed: Feed) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the keys and values of the feed's rows (B, heads, width, size)."""
         _, _, key_rows, value_rows = self.views[layer]
         rows, width = feed.rows, feed.width
         return key_rows[rows, :, :width], value_rows[rows, :, :width]

@@ -93,10 +93,14 @@ class Drafter:
         self.forget(tag)
         self.read(tag, committed or self.streams[tag].committed, hidden)
 
-    def forget(self, tag: int) -> None:
-        """Forget a stream's cache; its text has to be read again."""
-        self.streams[tag].drafts = None
-        self.cache.roll_back(tag, 0)
+    def forget(self, tag: int, known: int = 0) -> None:
+        """Forget a stream's cache; its text has to be read again, behind the `known` tokens of a prefix cache.
+
+        Of a row that was preempted these may include tokens that were verified, and that this drafter has not read.
+        """
+        stream = self.streams[tag]
+        read = min(self.cache.lengths[tag], len(stream.committed) - 1)
+        self.cache.lengths[tag], stream.drafts = min(known, read or known), None
 
     def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:
         """Take over a text that goes on, and compute the cache of all of it but the last token.
@@ -193,8 +197,8 @@ class Drafter:
         for tag, length in zip(tags, ends, strict=True):
             self.cache.roll_back(tag, length - 1)
         lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, ends, strict=True)]
-        most = max(lacking)
-        if most <= min(ends) and (self.cache.uniform or (self.model.graphs is not None and most <= EVEN)):
+        most, graphed = max(lacking), self.model.graphs is not None and not self.cache.shares
+        if most <= min(ends) and (self.cache.uniform or (graphed and most <= EVEN)):
             for tag, length in zip(tags, ends, strict=True):
                 self.cache.roll_back(tag, length - most)
             lacking = [most] * len(tags)

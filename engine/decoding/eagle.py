@@ -204,9 +204,9 @@ class EagleDrafter(Drafter):
             self.cache.lengths[tag] += len(part)
         self.features[tag] = features[-CHUNK:]
 
-    def forget(self, tag: int) -> None:
+    def forget(self, tag: int, known: int = 0) -> None:
         """Forget a stream's cache, and the features of its text."""
-        super().forget(tag)
+        super().forget(tag, known)
         self.features.pop(tag, None)
 
     def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:

@@ -44,6 +44,7 @@ class Feed:
     - `mask` (B, T, W): what each token sees; None for a chain, in which it sees all places up to its position.
     - `gather` (B x T,): the token of each query of the rectangle, if rows have different numbers of tokens.
     - `scatter` (N,): the query of each token, in the same case; `counts` (B,): the tokens of each row.
+    - `blocks` (B x blocks of a row,): where the rows are, if their places are not side by side.
     """
 
     rows: slice
@@ -54,6 +55,7 @@ class Feed:
     gather: torch.Tensor | None = None
     scatter: torch.Tensor | None = None
     counts: Sequence[int] | None = None
+    blocks: torch.Tensor | None = None
 
     @property
     def feeds(self) -> "tuple[Feed, ...]":

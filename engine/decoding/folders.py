@@ -20,7 +20,7 @@ LAYERS_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")  # by t
 
 
 def folder_of(name: str, role: str, key: str = "") -> Path:
-    """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target).
+    """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter, block or target).
 
     `key`: that names it, in errors; by default the side's `model`.
     """

@@ -43,12 +43,12 @@ class LookupDrafter:
         if committed:
             self.texts[tag] = list(committed)
 
-    def forget(self, tag: int) -> None:
+    def forget(self, tag: int, known: int = 0) -> None:
         """Do nothing: there is no cache."""
 
     def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:
         """Take over the committed tokens."""
-        self.texts[tag] = list(committed)
+        self.prefill(tag, committed)
 
     def in_order(self, tags: Sequence[int]) -> list[int]:
         """Return `tags`: every order is as cheap."""
@@ -76,11 +76,15 @@ class LookupDrafter:
         self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None, signals: bool = False
     ) -> Drafts:
         """Draft up to `depths` tokens for each of the streams; none without a repetition."""
-        drafted = [continuation(self.texts[tag], depth) for tag, depth in zip(tags, depths, strict=True)]
+        drafted = [self.continuation(tag, depth) for tag, depth in zip(tags, depths, strict=True)]
         counts = [len(row) for row in drafted]
         n = max(counts)
         tokens = placed([[*row, *[-1] * (n - len(row))] for row in drafted], self.device, torch.long)
         return Drafts(static_tree((1,) * n, self.device), tokens.view(len(tags), n), counts, counts)
+
+    def continuation(self, tag: int, most: int) -> list[int]:
+        """Return a draft of up to `most` tokens for a stream."""
+        return continuation(self.texts[tag], most)
 
 
 def continuation(text: Sequence[int], most: int) -> list[int]:

@@ -47,7 +47,7 @@ class SlotCache(RowCache):
 
     def open(self, tag: int, tokens: int = 0) -> None:
         """Begin an empty row that may need `tokens` tokens; ValueError if it is open."""
-        self.check_free(tag)
+        super().open(tag)
         row = self.holes[-1] if self.holes else len(self.tags)
         if row == self.rows_allocated or tokens > self.tokens_allocated:
             rows = self.rows_allocated * (2 if row == self.rows_allocated else 1)
@@ -57,7 +57,7 @@ class SlotCache(RowCache):
         else:
             self.tags.append(tag)
         self.rows[tag] = row
-        self.lengths[tag] = self.written[tag] = 0
+        self.written[tag] = 0
 
     @torch.inference_mode()
     def close(self, tag: int) -> None:
@@ -67,7 +67,8 @@ class SlotCache(RowCache):
             self.storage[:, :, hole].zero_()
         self.tags[hole] = None
         self.holes.append(hole)
-        del self.lengths[tag], self.written[tag]
+        del self.written[tag]
+        super().close(tag)
 
     @torch.inference_mode()
     def close_up(self) -> None:

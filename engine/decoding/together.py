@@ -12,7 +12,7 @@ from specfleet.engine.decoding.verify import Target, Verdict
 
 
 class PromptPart(NamedTuple):
-    """The next `tokens` of a row's text, or the rest of it, after which the target says a token."""
+    """The next `tokens` of a row's text; after the last ones, which are the rest of it, the target says a token."""
 
     tag: int
     tokens: int
@@ -22,13 +22,14 @@ class PromptPart(NamedTuple):
 def run_together(
     target: Target, parts: Sequence[PromptPart], tags: Sequence[int], drafts: Drafts, signals: bool = False
 ) -> tuple[dict[int, torch.Tensor], dict[int, Verdict]]:
-    """Feed parts of prompts and verify the drafts of `tags`.
+    """Feed parts of prompts, in order, and verify the drafts of `tags`.
 
     Return the states of each part for a draft head, and the verdicts of last parts and drafts. Models that run by
     transformers' own modules, and a step of one part, have a pass for each part, and one for all drafts.
     """
     passes = len(parts) + (len(tags) > 0)
-    if passes > 1 and target.model.lean and target.cache.joins:
+    apart = target.cache.shares and any(part.tokens > CHUNK for part in parts)  # one may read another's last tokens
+    if passes > 1 and target.model.lean and target.cache.joins and not apart:
         return _in_one_pass(target, parts, tags, drafts, signals)
     states: dict[int, torch.Tensor] = {}
     verdicts: dict[int, Verdict] = {}

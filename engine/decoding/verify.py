@@ -93,7 +93,7 @@ class Target:
         self.rule = rule
         self.taps = tuple(taps)
         self.cache = model.new_cache() if cache is None else cache
-        self.rectangular = model.device.type != "cpu"
+        self.rectangular = model.device.type != "cpu" and not self.cache.shares
         self.streams: dict[int, Stream] = {}
 
     def open(self, tag: int, prompt: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
@@ -124,9 +124,9 @@ class Target:
             self.model.prefill(self.cache, tag, self.streams[tag].committed[known : known + tokens], self.taps)
         )[1]
 
-    def forget(self, tag: int) -> None:
-        """Forget a stream's cache; its text has to be fed again."""
-        self.cache.roll_back(tag, 0)
+    def forget(self, tag: int, known: int = 0) -> None:
+        """Forget a stream's cache; its text has to be fed again, behind the `known` tokens of a prefix cache."""
+        self.cache.lengths[tag] = known
 
     def prefill(self, tag: int) -> Verdict:
         """Feed the rest of a stream's text and commit the token after it. The verdict's hidden states are of this

@@ -5,9 +5,11 @@ from typing import Any
 
 from specfleet.engine.net.limits import bounds_of
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.adaptive import Adaptive
 from specfleet.fleet.policies.goodput import Goodput
 from specfleet.fleet.scenario.arrivals import Trace
-from specfleet.fleet.scenario.faults import NodeFault
+from specfleet.fleet.scenario.faults import Kill, NodeFault
+from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.readers import unread, value_of
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.star import route_of
@@ -44,17 +46,39 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
                 f"{side}.device = {station.device!r} with {side}.kind = 'replayed': a replayed station has its own "
                 "device; leave it out"
             )
-    if isinstance(fleet.verifiers.allocate, Goodput) and fleet.verifiers.allocate.costs is None:
-        yield "verifiers.allocate = 'goodput' without times; give profile or verifiers.allocate.costs"
-    yield from simulated_alone(fleet)
+    if isinstance(rule := fleet.verifiers.allocate, Goodput | Adaptive) and rule.costs is None:
+        tag = rule.__struct_config__.tag
+        yield f"verifiers.allocate = {tag!r} without times; give profile or verifiers.allocate.costs"
     yield from _of_signals(fleet)
+    yield from simulated_alone(fleet)
+    yield from _of_shared_prompts(fleet)
     yield from _of_recorded_texts(fleet)
     yield from _of_models(fleet)
 
 
 def simulated_alone(fleet: Fleet) -> Iterator[str]:
     """Yield a line for each key that no engine reads, whichever runs the scenario."""
-    yield from (f"{key} is simulated only" for key in unread("engine") if value_of(fleet, key) is not None)
+    yield from (
+        f"{key} is simulated only; leave it out" for key in unread("engine") if value_of(fleet, key) is not None
+    )
+
+
+def _of_shared_prompts(fleet: Fleet) -> Iterator[str]:
+    """What the blocks of a real target's prefix cache cannot hold, and texts that a killed process takes with it."""
+    drafters, verifiers = fleet.drafters, fleet.verifiers
+    if verifiers.kind == "replayed":
+        return
+    names = [verifier_name(target) for target in range(verifiers.count)]
+    if fleet.workload.conversations and any(isinstance(fault, Kill) and fault.node in names for fault in fleet.faults):
+        yield "workload.conversations: a killed target has lost what was said; allowed: faults that kill no target"
+    if not verifiers.prefix_cache:
+        return
+    if not all(verifiers.batching_of(target).kv_blocks for target in range(verifiers.count)):
+        yield "verifiers.prefix_cache keeps all blocks of a cache without end; give verifiers.kv_tokens"
+    if drafters.count and drafters.shape.kind != "chain":
+        yield f"drafters.shape.kind = {drafters.shape.kind!r}: verifiers.prefix_cache has no room; allowed: 'chain'"
+    if drafters.stations and drafters.kind == "eagle":
+        yield "drafters.kind = 'eagle': verifiers.prefix_cache keeps no states; allowed: drafters.place = 'target'"
 
 
 def _of_signals(fleet: Fleet) -> Iterator[str]:
@@ -70,7 +94,7 @@ def _of_signals(fleet: Fleet) -> Iterator[str]:
             f"{named}: drafts from elsewhere carry distributions only where they are sampled, and whole ones without "
             "top_k and top_p; allowed: workload.temperature above 0, or drafters.place = 'target'"
         )
-    is_chain = fleet.drafters.kind != "lookup" and fleet.drafters.shape.kind == "chain"
+    is_chain = not fleet.drafters.finds and fleet.drafters.shape.kind == "chain"
     if fleet.needs == "signals" and fleet.verifiers.drafts is not None and not is_chain:
         yield (
             f"{named}: of drafts on a target's device only a model's chains have signals; allowed: "

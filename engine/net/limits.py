@@ -77,7 +77,7 @@ def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Mess
         in_turn=fleet.in_turn,
         sampled=bool(fleet.workload.temperature)
         and fleet.verifiers.rule in DRAWN
-        and drafters.kind != "lookup"
+        and not drafters.finds
         and drafters.shape.kind != "dynamic",
         rule=fleet.verifiers.rule,
         positions=drafters.positions,

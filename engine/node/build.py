@@ -14,6 +14,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specfleet.engine.decoding.admitted import known_positions
+from specfleet.engine.decoding.block import BlockDrafter
+from specfleet.engine.decoding.blocks import BlockCache
 from specfleet.engine.decoding.cache import CacheShape, RowCache, shape_of
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
@@ -24,9 +26,11 @@ from specfleet.engine.decoding.lookup import LookupDrafter
 from specfleet.engine.decoding.models import CausalLM, load_model
 from specfleet.engine.decoding.sampling import GREEDY, Sampling
 from specfleet.engine.decoding.shared_tokenizer import check_shared_tokenizer
+from specfleet.engine.decoding.suffix import SuffixDrafter
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.node.named import check_stated, models_of
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.blocks import CachedBlocks
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Join
 
@@ -37,18 +41,22 @@ Side = Literal["drafter", "target"]
 class Streams(msgspec.Struct, frozen=True):
     """Opens the streams of executors.
 
-    - `prompts[i]`: token ids of request i.
+    - `prompts[i]`: token ids of request i; of a later turn of a conversation, those after the text so far.
     - `overshoot`: places that a row needs beyond its text, for rejected tokens of the last rounds.
+    - `said`: the text of each conversation so far, by tag; None if there are no conversations.
     """
 
     prompts: Sequence[Sequence[int]]
     seed: int = 0
     sampling: Sampling = GREEDY
     overshoot: int = 0
+    said: dict[int, list[int]] | None = None
 
     def open(self, model: Target | AnyDrafter, side: Side, join: Join) -> None:
         """Open the stream of a request at a drafter or a target, with its prompt, random numbers and capacity."""
         prompt = list(self.prompts[join.request])[: join.prompt_tokens]
+        if before := join.prompt_tokens - len(prompt):
+            prompt = (self.said or {})[join.tag][:before] + prompt
         room = join.prompt_tokens + join.new_tokens + self.overshoot
         model.open(join.tag, prompt, self.sampling, self.seed_of(join.request, side), room)
 
@@ -66,31 +74,35 @@ def new_streams(fleet: Fleet, prompts: Sequence[Sequence[int]] = ()) -> Streams:
     """Return a fleet's way to open streams. A drafter needs no prompts: its messages have the prefixes."""
     workload = fleet.workload
     sampling = Sampling(workload.temperature, workload.top_k, workload.top_p)
-    return Streams(prompts, fleet.seed, sampling, fleet.room.overshoot)
+    return Streams(prompts, fleet.seed, sampling, fleet.room.overshoot, {} if workload.conversations else None)
 
 
 def new_drafter(
-    fleet: Fleet, target: CausalLM | None = None, room: tuple[int, int] = (1, 512), number: int = 0
-) -> AnyDrafter:
+    fleet: Fleet, target: CausalLM | None = None, room: tuple[int, int] = (1, 512), number: int = 0,
+    pool: CachedBlocks | None = None,
+) -> AnyDrafter:  # fmt: skip
     """Load drafter `number` of the fleet.
 
     - `target`: the loaded target, if an EAGLE head shares its embedding and language model head; else those of the
       first target that it serves.
     - `room`: rows and tokens of a cache, which grows beyond them; without effect where rows are aligned.
+    - `pool`: the blocks of its target's prefix cache, if it is on that target's device.
     """
     drafters, aligned = fleet.drafters, fleet.verifiers.aligned is not None
     shape, verified_by = drafters.shape, fleet.verifiers.rule
-    if drafters.kind == "lookup":
-        return LookupDrafter(target.device if target else torch.device("cpu"))
+    if drafters.finds:
+        kind = SuffixDrafter if drafters.kind == "suffix" else LookupDrafter
+        return kind(target.device if target else torch.device("cpu"))
     if drafters.kind == "eagle":
         folder = head_folder(fleet, number)
         large = target or load_target(fleet, fleet.target_of(number), whole=False)
         head = load_head(folder, large.model, large.dtype, large.device)
-        cache = new_cache(large, aligned, room, shape_of(head.config))
+        cache = new_cache(large, aligned, room, shape_of(head.config), pool)
         return EagleDrafter(head, large, shape, verified_by, cache)
-    small = load_model(fleet.drafter_model(number), "drafter", fleet.precision)
-    cache = new_cache(small, aligned, room)
-    return Drafter(small, shape, verified_by, cache)
+    is_block = drafters.kind == "block"
+    small = load_model(fleet.drafter_model(number), "block" if is_block else "drafter", fleet.precision)
+    cache = new_cache(small, aligned, room, pool=pool)
+    return BlockDrafter(small, verified_by, cache) if is_block else Drafter(small, shape, verified_by, cache)
 
 
 def head_folder(fleet: Fleet, number: int = 0) -> Path:
@@ -141,14 +153,21 @@ def load_target(fleet: Fleet, number: int = 0, whole: bool = True) -> CausalLM:
     return load_model(fleet.target_model(number), "target", fleet.precision, whole=whole)
 
 
-def new_target(fleet: Fleet, model: CausalLM, room: tuple[int, int] = (1, 512), number: int = 0) -> Target:
-    """Return target `number` of the fleet; `room` as in `new_drafter`."""
-    taps, cache = head_taps(fleet, number), new_cache(model, fleet.verifiers.aligned is not None, room)
+def new_target(
+    fleet: Fleet, model: CausalLM, room: tuple[int, int] = (1, 512), number: int = 0, pool: CachedBlocks | None = None
+) -> Target:
+    """Return target `number` of the fleet; `room` as in `new_drafter`, `pool`: the blocks of its prefix cache."""
+    taps, cache = head_taps(fleet, number), new_cache(model, fleet.verifiers.aligned is not None, room, pool=pool)
     return Target(model, fleet.verifiers.rule, cache, taps)
 
 
-def new_cache(model: CausalLM, aligned: bool, room: tuple[int, int], shape: CacheShape | None = None) -> RowCache:
-    """Return an empty cache of a model, or of a head of `shape`; `aligned`: whether its rows have a common end."""
+def new_cache(
+    model: CausalLM, aligned: bool, room: tuple[int, int], shape: CacheShape | None = None,
+    pool: CachedBlocks | None = None,
+) -> RowCache:  # fmt: skip
+    """Return an empty cache of a model or a head of `shape`: of rows with a common end if `aligned`, or of `pool`."""
+    if pool is not None:
+        return BlockCache(shape or model.shape, model.dtype, model.device, pool)
     if aligned:
         return model.aligned_cache(shape)
     return model.new_cache(*room, shape=shape)

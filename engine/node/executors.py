@@ -136,6 +136,11 @@ class Text:
     states: list[torch.Tensor] = field(default_factory=list)
 
     @property
+    def goal(self) -> int:
+        """Its length at the end."""
+        return self.join.prompt_tokens + self.join.new_tokens
+
+    @property
     def said(self) -> Verdict:
         """The newest verdict, of a text that has one."""
         assert self.verdict is not None
@@ -179,7 +184,7 @@ class VerifyExecutor(Executor):
         """Feed parts of prompts, verify drafts and decode tokens."""
         kinds = {member.tag: step.kind_of(member) for member in step.members}
         parts, taken = [], {}
-        for member in step.members:
+        for member in sorted(step.members, key=lambda member: member.base):  # what one finds, an earlier one computes
             tag, kind = member.tag, kinds[member.tag]
             if kind in PROMPT:
                 self._begin_part(member)
@@ -230,13 +235,13 @@ class VerifyExecutor(Executor):
             text.unsent.append(verdict.committed_hidden)
 
     def _begin_part(self, member: Member) -> None:
-        """Prepare a part of a text; a first part begins anew."""
+        """Prepare a part of a text; a first part begins anew, behind what a prefix cache has."""
         tag, text = member.tag, self.texts[member.tag]
         self.pending.take(tag)  # of a text that lost its cache
         if tag not in self.target.streams:
             self.streams.open(self.target, "target", text.join)
-        elif not member.base:
-            self.target.forget(tag)
+        if member.base != self.target.cache.lengths[tag]:
+            self.target.forget(tag, member.base)
             text.states = []
         text.path = []
 
@@ -295,9 +300,11 @@ class VerifyExecutor(Executor):
 
     def release(self, tag: int) -> None:
         """Keep the finished text, free the cache."""
-        join = self.texts.pop(tag).join
-        committed = self.target.committed(tag)
-        self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
+        text = self.texts.pop(tag)
+        whole = self.target.committed(tag)[: text.goal]
+        self.outputs[text.join.request] = whole[text.join.prompt_tokens :]
+        if self.streams.said is not None:
+            self.streams.said[tag] = whole
         self.target.release(tag)
         self.pending.forget(tag)
 

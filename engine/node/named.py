@@ -20,7 +20,8 @@ def models_of(fleet: Fleet) -> list[Named]:
     """Return the models of a fleet, each once: drafters' first; none with replayed drafters, which draw texts."""
     if fleet.drafters.kind == "replayed":
         return []
-    drafting = {"model": "drafter", "eagle": "eagle"}.get(fleet.drafters.kind) if fleet.drafters.count else None
+    roles = {"model": "drafter", "eagle": "eagle", "block": "block"}
+    drafting = roles.get(fleet.drafters.kind) if fleet.drafters.count else None
     sides = [("drafters", fleet.drafters, drafting)] if drafting else []
     named = [
         Named(f"{side}.model" if model == stations.model else f"{side}.tiers: model", model, role)

@@ -161,7 +161,7 @@ class Node(Stations):
     def _next_request(self, tag: int, after_s: float = 0.0) -> None:
         request = next(self.requests[tag], None)
         if request is not None:
-            opens_s = max(now_s() + after_s, self.worker.zero_s + request.not_before_s)
+            opens_s = max(now_s() + after_s + request.think_s, self.worker.zero_s + request.not_before_s)
             self.worker.inbox.put((opens_s, Deliver(join_of(self.fleet, tag, request))))
             return
         del self.requests[tag]

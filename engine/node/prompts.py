@@ -1,24 +1,33 @@
-"""Prompts as token ids: the demo pair's committed ones, or a JSON Lines file of the user."""
+"""Prompts as token ids: the demo pair's committed ones, or a JSON Lines file of the user.
 
-from collections.abc import Sequence
+Requests share what their identities say (`fleet/policies/blocks.py`), in both worlds: a source stands for a stretch of
+the prompts' own texts, side by side, so that equal sources are equal tokens. A prefix cache therefore finds the same in
+both worlds. vLLM compares tokens, so it may also find what is equal by chance, which no identity says.
+"""
+
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from specfleet.engine.decoding.folders import folder_of, read_tokenizer, read_vocabulary
 from specfleet.engine.demo_pair.corpus import FOLDER, read_prompts
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import read_json_lines, shortened
+from specfleet.fleet.policies.blocks import Identity
 from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.named_files import DEMO_PROMPTS
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.scenario.workload import Request, streams_of
 
 OWN_TOKENIZER = FOLDER / "target" / "tokenizer.json"
+APART = 257  # tokens between the places of sources: about a prompt of the demo
 
 Text = Annotated[str, Meta(min_length=1)]
 TokenId = Annotated[int, Meta(ge=0)]
@@ -40,20 +49,59 @@ def targets_of(fleet: Fleet, targets: Sequence[int] | None = None) -> dict[int, 
 
 
 def prompts_of(fleet: Fleet, targets: Sequence[int] | None = None) -> list[list[int]]:
-    """Return one prompt for each request, of `workload.prompt_tokens` token ids (at most, if lengths differ).
+    """Return the token ids of each request's prompt; of a later turn of a conversation, those after the text so far.
 
     Longer prompts are cut; if there are fewer than requests, they repeat. `targets`: only their requests have prompts;
     models of others may be on other hosts. InputError if a file cannot be read or no prompt is long enough.
     """
-    models = {number: fleet.target_model(target) for number, target in targets_of(fleet, targets).items()}
-    read = {model: _prompts_for(fleet, model) for model in dict.fromkeys(models.values())}
-    cut = {number: read[model][number % len(read[model])] for number, model in models.items()}
-    return [cut.get(number, []) for number in range(fleet.workload.requests)]
+    every = list(_asked(fleet))
+    asked = [part for part in every if targets is None or part[0] in targets]
+    models = {target: fleet.target_model(target) for target, _, _ in asked}
+    most, prompts = _longest_prompt(fleet, every), [list[int]()] * fleet.workload.requests
+    read = {model: _prompts_for(fleet, model, most) for model in dict.fromkeys(models.values())}
+    for target, request, own in asked:
+        long_enough, whole = read[models[target]]
+        told = long_enough[request.number % len(long_enough)][:own]
+        prompts[request.number] = [*_beginning(request.identity, whole), *told]
+    return prompts
 
 
-def _prompts_for(fleet: Fleet, model: str) -> list[list[int]]:
-    """Return all prompts that are long enough, cut, in the tokens of one target's model."""
-    source, most, folder = fleet.workload.prompts, _longest_prompt(fleet), folder_of(model, "target")
+def with_identities(fleet: Fleet) -> Fleet:
+    """Return a fleet whose requests say what they share, also where no cache finds it."""
+    if not (fleet.workload.shared or fleet.workload.conversations):  # else those of a trace, where a cache reads them
+        return fleet
+    return msgspec.structs.replace(fleet, verifiers=msgspec.structs.replace(fleet.verifiers, prefix_cache=True))
+
+
+def goes_on(identity: Identity) -> bool:
+    """Return whether a request with this identity is a later turn of a conversation."""
+    return any(source < 0 for source in identity[::2])
+
+
+def _asked(fleet: Fleet) -> Iterator[tuple[int, Request, int]]:
+    """Yield the target of each request, the request with its identity, and the tokens of its prompt that are its own.
+
+    Before those of a later turn comes what this run has said so far.
+    """
+    for tag, requests in streams_of(with_identities(fleet)).items():
+        target, text = fleet.target_of(tag), 0
+        for request in requests:
+            before = text if goes_on(request.identity) else max(request.identity[1::2], default=0)
+            yield target, request, request.prompt_tokens - before
+            text = request.prompt_tokens + request.new_tokens
+
+
+def _beginning(shared: Identity, whole: NDArray[np.int64]) -> list[int]:
+    """Return the tokens that a first prompt shares: each source has a place in the texts, from which it is read."""
+    begins, tokens = (0, *shared[1::2]), list[int]()
+    for source, begin, end in zip(shared[::2], begins, shared[1::2], strict=False) if not goes_on(shared) else ():
+        tokens += whole.take(np.arange(begin, end) + source % len(whole) * APART, mode="wrap").tolist()
+    return tokens
+
+
+def _prompts_for(fleet: Fleet, model: str, most: int) -> tuple[list[list[int]], NDArray[np.int64]]:
+    """Return all prompts that are long enough, cut, in the tokens of one target's model; and all texts side by side."""
+    source, folder = fleet.workload.prompts, folder_of(model, "target")
     if source in DEMO_PROMPTS:
         group: Literal["calibration", "evaluation"] = "calibration" if source.endswith("calibration") else "evaluation"
         prompts = demo_prompts(group, folder)
@@ -65,15 +113,15 @@ def _prompts_for(fleet: Fleet, model: str) -> list[list[int]]:
         raise InputError(
             f"workload.prompt_tokens = {most}: no prompt of {source} is that long; allowed: up to {longest}"
         )
-    return long_enough
+    return long_enough, np.concatenate([np.array(prompt, dtype=np.int64) for prompt in prompts])
 
 
-def _longest_prompt(fleet: Fleet) -> int:
-    """Tokens of the longest prompt of a request."""
+def _longest_prompt(fleet: Fleet, asked: Sequence[tuple[int, Request, int]]) -> int:
+    """Tokens of the longest prompt, without what it shares."""
     workload, wanted = fleet.workload, fleet.workload.prompt_tokens
     drawn = isinstance(wanted, Between) and wanted.mean is not None  # its maximum is rare
     if drawn or workload.lengths or isinstance(workload.arrivals, Trace):  # lengths are in a file
-        return max(request.prompt_tokens for requests in streams_of(fleet).values() for request in requests)
+        return max((own for *_, own in asked), default=0)
     return wanted if isinstance(wanted, int) else wanted.high
 
 

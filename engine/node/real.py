@@ -100,14 +100,17 @@ def executor_of(
     verifiers = fleet.verifiers
     rows = min(streams, verifiers.batching.max_num_seqs) if fleet.workload.arrivals is None else 1  # they vary
     room, signals = (max(rows, 1), fleet.room.longest_row), signals or fleet.needs != "lengths"
-    target, opens = new_target(fleet, model, room, number), new_streams(fleet, prompts)
+    pool = None if isinstance(station, AlignedStation) else station.rows.cache
+    target, opens = new_target(fleet, model, room, number, pool), new_streams(fleet, prompts)
     if not isinstance(station, AlignedStation):  # its rows stand in a rectangle
         target.warm_up(WARM_UP_TOKENS)
     if verifiers.drafts is None:
         pending, rejoins = PendingDrafts(repeats(fleet)), verifiers.patience.patience_s > 0
         return VerifyExecutor(target, opens, pending, fleet.drafters.kind == "eagle", signals, rejoins, fleet.in_turn)
-    drafter, grants = new_drafter(fleet, model, room), station.grants
+    drafter, grants = new_drafter(fleet, model, room, pool=pool), station.grants
     watch = grants.stops if grants is not None and grants.allocation.watches else None
     if isinstance(station, AlignedStation):
         return AlignedExecutor(drafter, target, opens, station.rule, watch, signals)
-    return ServingExecutor(drafter, target, opens, watch, signals)
+    executor = ServingExecutor(drafter, target, opens, watch, signals)
+    executor.chooses = grants is not None and grants.chooses and fleet.needs == "signals"
+    return executor

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from specfleet.engine.decoding.grow import Drafts, check_draft
+from specfleet.engine.decoding.grow import Drafts, check_draft, entropies
 from specfleet.engine.decoding.verify import Target, Verdict
 from specfleet.engine.net.content import Content
 from specfleet.engine.node.build import AnyDrafter, Streams
@@ -17,17 +17,20 @@ from specfleet.engine.node.drafts import contents_of
 from specfleet.engine.node.executors import PROMPT, VerifyExecutor, Watch, note_signals
 from specfleet.engine.node.pending import PendingDrafts
 from specfleet.fleet.policies.outcome import Outcome, Token
-from specfleet.fleet.times.step import Member, Step
+from specfleet.fleet.times.step import Step
 
 
 class ServingExecutor(VerifyExecutor):
     """Runs a target's steps, and those of the drafter beside it.
 
-    A row that lost its cache loses the drafter's, too, when its prefill begins again.
+    A row that lost its cache loses the drafter's, too, when its prefill begins again. With a prefix cache the drafter
+    has the target's blocks, and reads all that the target computes: who finds a block has the drafter's part, too.
 
     - `watch`: the length rule's test after every drafted token; None for rules without such a test.
     - `signals`: whether outcomes have acceptance probability, divergence and entropy of every drafted token.
     """
+
+    chooses = False  # whether the length rule chooses the verified tokens by the entropies of a draft
 
     def __init__(
         self, drafter: AnyDrafter, target: Target, streams: Streams, watch: Watch | None = None, signals: bool = False
@@ -37,7 +40,7 @@ class ServingExecutor(VerifyExecutor):
         self.watch = watch
         self.logits: dict[int, torch.Tensor] = {}  # (levels, V) of each draft, for its signals
         self.recorded: dict[int, list[Token]] = {}
-        self.in_prompt: set[int] = set()  # tags whose last part of a step was of a prompt
+        self.in_prompt: dict[int, int] = {}  # tags whose last part of a step was of a prompt: the tokens before it
         self.opened: set[int] = set()  # tags that the drafter knows
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
@@ -46,33 +49,52 @@ class ServingExecutor(VerifyExecutor):
             return self._draft(step)
         for member in step.members:
             if step.kind_of(member) not in PROMPT:
-                self.in_prompt.discard(member.tag)
+                self.in_prompt.pop(member.tag, None)
                 continue
-            self.in_prompt.add(member.tag)
+            goes_on = member.tag in self.in_prompt and member.base == self.target.cache.lengths.get(member.tag, 0)
+            self.in_prompt[member.tag] = member.base
             if member.tag not in self.opened:
                 self.streams.open(self.drafter, "drafter", self.texts[member.tag].join)
                 self.opened.add(member.tag)
-            elif not member.base:
-                self.drafter.forget(member.tag)
-        return super().run(step)
+            if not goes_on:  # it is new, or was preempted, and may have other blocks for as many tokens
+                self.drafter.forget(member.tag, member.base)
+        outcomes = super().run(step)
+        if self.target.cache.shares:
+            self._read_last(step)
+        return outcomes
+
+    def _read_last(self, step: Step) -> None:
+        """Let the drafter read what others may find of rows that end with this step: it drafts for them no more.
+
+        Prompts of the step are read before, as far as the last ones may have found their blocks.
+        """
+        tags = sorted((member.tag for member in step.members), key=lambda tag: self.in_prompt.get(tag, -1))
+        found = tags if self.streams.said is not None else [tag for tag in tags if tag in self.in_prompt]
+        ends = {tag for tag in found if len(self.target.committed(tag)) >= self.texts[tag].goal}
+        for tag in tags:
+            if tag in ends or (ends and tag in self.in_prompt):
+                self._read(tag, drafts=False)
 
     def _draft(self, step: Step) -> tuple[Outcome, ...]:
         """Read the tokens of the target's step, prompts one after the other; then draft for all rows together."""
-        for member in step.members:
-            self._read(member)
+        for member in sorted(step.members, key=lambda member: self.in_prompt.get(member.tag, -1)):
+            self._read(member.tag, drafts=member.tokens > 0)
         depths = {member.tag: member.tokens for member in step.members if member.tokens}
-        drafted = dict.fromkeys([member.tag for member in step.members], 0)
+        drafted = dict.fromkeys([member.tag for member in step.members], Outcome(drafted=0))
         if depths:
             tags, watch = self.drafter.in_order(list(depths)), self.watch
             stops = None if watch is None else lambda row, nats: watch(tags[row], nats)
             drafts = self.drafter.draft(tags, [depths[tag] for tag in tags], stops, self.signals)
+            nats: list[list[float]] = [[]] * len(tags)
             if drafts.logits is not None:
                 self.logits.update(zip(tags, drafts.logits, strict=True))
-            for tag, content, levels in zip(tags, contents_of(drafts), drafts.depths, strict=True):
+                if self.chooses:
+                    nats = entropies(drafts.logits).tolist()
+            for tag, content, levels, of_row in zip(tags, contents_of(drafts), drafts.depths, nats, strict=True):
                 check_draft(content.tokens, content.nodes, drafts.drafter, tag, len(self.drafter.committed(tag)))
                 self.pending.put(tag, content)
-                drafted[tag] = levels
-        return tuple([Outcome(drafted=levels) for levels in drafted.values()])
+                drafted[tag] = Outcome(drafted=levels, entropies=tuple(of_row[:levels]))
+        return tuple(drafted.values())
 
     def _drafts(self, tags: Sequence[int], contents: Sequence[Content]) -> Drafts:
         drafts = super()._drafts(tags, contents)
@@ -87,9 +109,9 @@ class ServingExecutor(VerifyExecutor):
         if self.signals:
             note_signals(self.recorded, self.texts[tag].join, len(self.target.committed(tag)), verdict)
 
-    def _read(self, member: Member) -> None:
-        """Let the drafter follow a row's part of the target's step."""
-        tag, text = member.tag, self.target.committed(member.tag)
+    def _read(self, tag: int, drafts: bool) -> None:
+        """Let the drafter follow a row's part of the target's step; `drafts`: whether it reads on when it drafts."""
+        text = self.target.committed(tag)
         parts, self.texts[tag].states = self.texts[tag].states, []
         states = torch.cat(parts) if parts else None
         if tag in self.in_prompt:
@@ -98,13 +120,13 @@ class ServingExecutor(VerifyExecutor):
             return
         known = len(self.drafter.committed(tag))
         self.drafter.advance(tag, self.texts[tag].said.path, text[known:], states)
-        if not member.tokens:
+        if not drafts:
             self.drafter.read(tag, text)
 
     def release(self, tag: int) -> None:
         """Keep the finished text, free both caches."""
         super().release(tag)
         self.drafter.release(tag)
-        self.in_prompt.discard(tag)
+        self.in_prompt.pop(tag, None)
         self.opened.discard(tag)
         self.logits.pop(tag, None)

@@ -233,10 +233,10 @@ def between_rounds_s(answers: Answers, fleet: Fleet) -> float:
 
     Where it counts its drafts, as many of the longest gaps as it had steps are those between rounds. A step has one
     token that is not of a draft, so the accepted tokens give steps without a draft, too. They are too few where a
-    server counts tokens beyond the end of an answer, as vLLM does; with prompt lookup no count is right.
+    server counts tokens beyond the end of an answer, as vLLM does; with found drafts no count is right.
     """
     gaps_s = sorted(after[0] - before[0] for answer in answers.answers for before, after in pairwise(answer.chunks))
-    drafts = answers.counted.get("rounds", 0) if fleet.drafters.kind != "lookup" else 0
+    drafts = answers.counted.get("rounds", 0) if not fleet.drafters.finds else 0
     later = sum(answer.tokens for answer in answers.answers) - len(answers.answers)
     steps = max(drafts, later - answers.counted.get("accepted", later))
     return gaps_s[-steps] if drafts and 0 < steps <= len(gaps_s) else TOGETHER_S

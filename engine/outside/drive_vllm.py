@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from bisect import insort
 from collections import deque
 
 import torch
@@ -43,9 +44,12 @@ def started(settings, on_cpu):
 
     options = {"model": settings["target"], "dtype": settings["precision"], "skip_tokenizer_init": True}
     options |= {name: settings[name] for name in ("max_num_seqs", "max_num_batched_tokens")}
-    options |= {"max_model_len": settings["max_model_len"] or None}
-    options |= {"enforce_eager": on_cpu, "enable_prefix_caching": False, "async_scheduling": False, "seed": 0}
-    block = 32 if on_cpu else 16  # tokens
+    with open(os.path.join(settings["target"], "config.json")) as file:
+        known = [settings["max_model_len"], json.load(file).get("max_position_embeddings")]
+    options |= {"max_model_len": min(filter(None, known), default=None)}
+    options |= {"enforce_eager": on_cpu, "async_scheduling": False, "seed": 0}
+    options |= {"enable_prefix_caching": settings["prefix_cache"]}
+    block = settings["block_size"] or (32 if on_cpu else 16)  # tokens
     if settings["kv_tokens"]:  # one of vLLM's blocks stays empty
         options |= {"num_gpu_blocks_override": settings["kv_tokens"] // block + 1, "block_size": block}
     if settings["speculative"]:
@@ -61,11 +65,22 @@ class Observed:
     def __init__(self, engine):
         core = engine.engine_core.engine_core
         scheduler, runner = core.scheduler, core.model_executor.driver_worker.worker.model_runner
+        cached = engine.vllm_config.cache_config.enable_prefix_caching
+        self.pool = scheduler.kv_cache_manager.block_pool if cached else None
+        self.evicted = 0
         self.clear()
         around(scheduler, "schedule", before=lambda *_, **__: self.at("start_s"), after=self.scheduled)
+        if self.pool:
+            around(self.pool, "_maybe_evict_cached_block", after=self.taken)
         around(scheduler, "update_from_output", before=self.sampled)
         around(scheduler, "update_draft_token_ids", before=self.drafted)
         around(runner, "propose_draft_token_ids", before=lambda *_, **__: self.at("draft_s"))
+
+    def begin(self, engine):
+        """Empty the prefix cache."""
+        if self.pool:
+            engine.reset_prefix_cache()
+        self.evicted = 0
 
     def clear(self):
         """Forget the last step."""
@@ -85,6 +100,18 @@ class Observed:
             for name, tokens in output.num_scheduled_tokens.items()
         }
         self.step["preempted"] = [number_of(name) for name in output.preempted_req_ids or ()]
+        if not self.pool:
+            return
+        again = output.scheduled_cached_reqs
+        computed = dict(zip(again.req_ids, again.num_computed_tokens, strict=True))
+        computed |= {request.req_id: request.num_computed_tokens for request in output.scheduled_new_reqs}
+        self.step["computed"] = {number_of(name): tokens for name, tokens in computed.items()}
+        held = len(self.pool.cached_block_hash_to_block)
+        self.step["blocks"] = [self.pool.get_num_free_blocks(), held, self.evicted]
+
+    def taken(self, had_content):
+        """Count the blocks that lose their contents."""
+        self.evicted += bool(had_content)
 
     def sampled(self, _scheduled, output):
         """Note how many tokens each row got."""
@@ -123,7 +150,8 @@ def served(engine, observed, job):
     from vllm import SamplingParams  # noqa: PLC0415
 
     streams = {tag: deque(requests) for tag, requests in enumerate(job["streams"])}
-    tags, joined, steps, texts = {}, {}, [], {}
+    tags, joined, steps, texts, whole = {}, {}, [], {}, {}
+    observed.begin(engine)
     zero_s = time.perf_counter()
 
     def join(tag):
@@ -137,15 +165,19 @@ def served(engine, observed, job):
             **job["sampling"],
         )
         tags[name] = tag
-        engine.add_request(name, {"prompt_token_ids": request["prompt"]}, sampling)
+        whole[tag] = (whole[tag] if request.get("follows") else []) + request["prompt"]
+        engine.add_request(name, {"prompt_token_ids": whole[tag]}, sampling)
         joined[name] = time.perf_counter() - zero_s
 
-    opening = deque(sorted(streams, key=lambda tag: streams[tag][0]["not_before_s"]))
+    def opens_s(tag):
+        return streams[tag][0]["not_before_s"]
+
+    opening = sorted(streams, key=opens_s)
     while opening or engine.has_unfinished_requests():
-        while opening and streams[opening[0]][0]["not_before_s"] <= time.perf_counter() - zero_s:
-            join(opening.popleft())
+        while opening and opens_s(opening[0]) <= time.perf_counter() - zero_s:
+            join(opening.pop(0))
         if not engine.has_unfinished_requests():
-            time.sleep(max(streams[opening[0]][0]["not_before_s"] - (time.perf_counter() - zero_s), 0))
+            time.sleep(max(opens_s(opening[0]) - (time.perf_counter() - zero_s), 0))
             continue
         observed.clear()
         outputs = engine.step()
@@ -157,9 +189,12 @@ def served(engine, observed, job):
         for output in outputs:
             if output.finished:
                 name = number_of(output.request_id)
-                texts[name] = list(output.outputs[0].token_ids)
-                if streams[tags[name]]:
-                    join(tags[name])
+                texts[name], tag = list(output.outputs[0].token_ids), tags[name]
+                whole[tag] = whole[tag] + texts[name]
+                if streams[tag]:
+                    after = streams[tag][0]
+                    after["not_before_s"] = max(after["not_before_s"], time.perf_counter() - zero_s + after["think_s"])
+                    insort(opening, tag, key=opens_s)
     return {"joined_s": joined, "steps": steps, "texts": texts}
 
 

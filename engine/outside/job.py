@@ -7,18 +7,20 @@ import msgspec
 
 from specfleet.engine.decoding.folders import folder_of
 from specfleet.engine.launch.runnable import simulated_alone
-from specfleet.engine.node.prompts import prompts_of
+from specfleet.engine.node.prompts import goes_on, prompts_of, with_identities
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.readers import value_of
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers
 from specfleet.fleet.scenario.workload import streams_of
 
 LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
 
-KINDS: tuple[DraftKind, ...] = ("model", "lookup")  # of drafts
+KINDS: tuple[DraftKind, ...] = ("model", "block", "lookup", "suffix")  # of drafts; arctic-inference finds the last
 KNOWN = {
     "drafters": {"count", "depth", "place", "kind", "model", "profile"},
-    "verifiers": {"model", "profile", "verify", "max_num_seqs", "max_num_batched_tokens", "kv_tokens"},
+    "verifiers": {"model", "profile", "verify", "max_num_seqs", "max_num_batched_tokens"}
+    | {"kv_tokens", "kv_block_size", "prefix_cache"},
 }
 """Keys that mean the same in vLLM; others have to keep their defaults."""
 
@@ -28,8 +30,9 @@ class Settings(msgspec.Struct, frozen=True):
 
     - `target`: folder of the model. `precision`: of its numbers.
     - `max_model_len` (tokens): longest text; 0 is the model's.
-    - `kv_tokens`: size of the KV cache; 0 is the engine's choice.
+    - `kv_tokens`, `block_size` (tokens): size of the KV cache and of its blocks; 0 is the engine's choice.
     - `speculative`: what vLLM calls its speculative config; empty without drafts.
+    - `prefix_cache`: whether it is on; each workload begins with an empty one.
     """
 
     target: str
@@ -39,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True):
     max_num_batched_tokens: int
     kv_tokens: int
     speculative: dict[str, Any]
+    block_size: int = 0
+    prefix_cache: bool = False
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -50,12 +55,18 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A request: token ids of its prompt, the tokens to decode, and when it may open at the earliest."""
+    """A request: token ids of its prompt, the tokens to decode, and when it may open at the earliest.
+
+    - `think_s`: seconds from the answer before in its stream. `follows`: its prompt is all text of its stream so far,
+      and these ids.
+    """
 
     number: int
     prompt: list[int]
     new_tokens: int
     not_before_s: float
+    think_s: float = 0.0
+    follows: bool = False
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -70,6 +81,8 @@ class SeenStep(msgspec.Struct, frozen=True):
 
     - `rows`: by request, the tokens that it processed, how many of them were drafts, and how many it yielded.
     - `preempted`: requests that lost their KV cache before it. `drafts`: drafted tokens for the next step, by request.
+    - `computed`: tokens of each request that were in the cache before. `blocks`: KV blocks that are free then, contents
+      that are held, and contents that were lost so far; both empty where they are not seen.
     - `start_s`: when its scheduling began. `draft_s`: when its tokens were known and the drafter began; None without
       one. `end_s`: when its results were out.
     """
@@ -80,6 +93,8 @@ class SeenStep(msgspec.Struct, frozen=True):
     draft_s: float | None = None
     preempted: list[int] = []
     drafts: dict[int, int] = {}
+    computed: dict[int, int] = {}
+    blocks: tuple[int, ...] = ()
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -103,26 +118,26 @@ def settings_of(fleet: Fleet, scenario: Scenario) -> Settings:
         max_num_batched_tokens=verifiers.batching.max_num_batched_tokens,
         kv_tokens=scenario.verifiers.kv_tokens,
         speculative=_speculative(fleet),
+        block_size=verifiers.batching.block_size if value_of(scenario, "verifiers.kv_block_size") else 0,
+        prefix_cache=verifiers.prefix_cache,
     )
 
 
 def job_of(fleet: Fleet) -> Job:
     """Return the fleet's workload with its prompts as token ids; InputError for a key that is simulated only."""
     for reason in simulated_alone(fleet):
-        raise InputError(f"scenario {fleet.name!r}: {reason}; leave it out")
+        raise InputError(f"scenario {fleet.name!r}: {reason}")
     prompts, workload = prompts_of(fleet), fleet.workload
     streams = [
         [
             Asked(
-                request.number,
-                prompts[request.number][: request.prompt_tokens],
-                request.new_tokens,
-                request.not_before_s,
+                request.number, prompts[request.number], request.new_tokens, request.not_before_s, request.think_s,
+                goes_on(request.identity),
             )
             for request in requests
         ]
-        for _, requests in sorted(streams_of(fleet).items())
-    ]
+        for _, requests in sorted(streams_of(with_identities(fleet)).items())
+    ]  # fmt: skip
     top_k = workload.top_k or -1  # all tokens, as vLLM, SGLang and llama.cpp write it
     return Job(streams, {"temperature": workload.temperature, "top_k": top_k, "top_p": workload.top_p})
 
@@ -134,7 +149,11 @@ def _speculative(fleet: Fleet) -> dict[str, Any]:
     depth: Mapping[str, Any] = {"num_speculative_tokens": drafters.depth}
     if drafters.kind == "lookup":
         return {"method": "ngram", **depth, **LOOKUP}
-    return {"method": "draft_model", "model": str(folder_of(drafters.model, "drafter")), **depth}
+    if drafters.kind == "suffix":
+        return {"method": "suffix", **depth}
+    is_block = drafters.kind == "block"
+    folder = folder_of(drafters.model, "block" if is_block else "drafter")
+    return {"method": "draft_model", "model": str(folder), **depth, **({"parallel_drafting": True} if is_block else {})}
 
 
 def _refused(scenario: Scenario) -> Iterator[str]:

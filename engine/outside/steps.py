@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 import msgspec
+import numpy as np
 
 from specfleet.engine.outside.job import Facts, SeenStep, Served
 from specfleet.fleet.errors import InputError
@@ -19,10 +20,11 @@ from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import Request, streams_of
 from specfleet.fleet.stations.build import join_of, verifier_station
 from specfleet.fleet.stations.messages import StepDone
-from specfleet.fleet.stations.station import Start
+from specfleet.fleet.stations.station import Start, Station
+from specfleet.fleet.stations.verifier import VerifierStation
 from specfleet.fleet.times.step import Member, Step
 
-DRAFTING = ("draft", "draft_prefill")
+DRAFTING, PROMPT = ("draft", "draft_prefill"), ("prefill", "chunk")
 
 
 def with_cache(fleet: Fleet, facts: Facts) -> Fleet:
@@ -45,6 +47,18 @@ def rows_differ(step: Step | None, seen: SeenStep) -> str:
     return f"request {first} has (tokens, drafts) {ran.get(first, 'none')}, planned {planned.get(first, 'none')}"
 
 
+def cache_differs(station: Station, step: Step | None, seen: SeenStep) -> str:
+    """Say which prompt has another beginning in the prefix cache, or that it holds other blocks; empty without one."""
+    cache = station.rows.cache if isinstance(station, VerifierStation) else None
+    if cache is None or step is None or not seen.blocks:
+        return ""
+    for member in step.members:
+        if step.kind_of(member) in PROMPT and member.base != (known := seen.computed[member.request]):
+            return f"request {member.request} begins after {known} tokens, planned {member.base}"
+    blocks = cache.free, len(cache.places), cache.evicted
+    return "" if blocks == seen.blocks else f"(free, held, evicted) blocks are {seen.blocks}, planned {blocks}"
+
+
 def log_of(fleet: Fleet, served: Served, differs: Differs = rows_differ) -> Log:
     """Return the rows of the event table; InputError where the station plans another step than the engine ran."""
     station = RecordedStation(verifier_station(fleet, 0), "real")
@@ -56,7 +70,7 @@ def log_of(fleet: Fleet, served: Served, differs: Differs = rows_differ) -> Log:
             station.handle(join_of(fleet, tag, request), time_s)
             arrival = next(arrivals, None)
         step = _started(station, seen.start_s)
-        if difference := differs(step, seen):
+        if difference := differs(step, seen) or cache_differs(station.station, step, seen):
             raise InputError(f"step {number} of the engine differs from the station's plan: {difference}")
         assert step is not None
         known_s = seen.end_s if seen.draft_s is None else seen.draft_s
@@ -69,7 +83,7 @@ def log_of(fleet: Fleet, served: Served, differs: Differs = rows_differ) -> Log:
 
 
 def _arrivals(fleet: Fleet, served: Served) -> Iterator[tuple[float, int, Request]]:
-    """Yield time, stream and request of each arrival, in order of time.
+    """Yield time, stream and request of each arrival, in the order in which the engine got them.
 
     A request that came during a step is noticed at its end: it arrived when it was due, or just after that step began.
     """
@@ -81,7 +95,10 @@ def _arrivals(fleet: Fleet, served: Served) -> Iterator[tuple[float, int, Reques
             began_s = math.nextafter(starts_s[earlier - 1], math.inf) if earlier else 0.0
             due_s = max(request.not_before_s, began_s) if request.not_before_s else noticed_s
             arrivals.append((min(due_s, noticed_s), tag, request))
-    return iter(sorted(arrivals, key=lambda arrival: (arrival[0], served.joined_s[arrival[2].number])))
+    arrivals.sort(key=lambda arrival: served.joined_s[arrival[2].number])
+    # A turn was due before it was noticed, and that time is not known: no later than the next arrival.
+    times_s = np.minimum.accumulate([time_s for time_s, _, _ in reversed(arrivals)])[::-1].tolist()
+    return iter([(time_s, tag, request) for time_s, (_, tag, request) in zip(times_s, arrivals, strict=True)])
 
 
 def _started(station: RecordedStation, now_s: float, drafting: bool = False) -> Step | None:

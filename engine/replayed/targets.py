@@ -180,7 +180,7 @@ class ReplayedTarget:
         if request is None:
             del self.requests[tag]
         else:
-            opens_s = max(now_s() + after_s, self.zero_s + request.not_before_s)
+            opens_s = max(now_s() + after_s + request.think_s, self.zero_s + request.not_before_s)
             self.home.deliver_later(Deliver(join_of(self.home.fleet, tag, request)), opens_s)
 
     def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:

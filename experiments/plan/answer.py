@@ -9,7 +9,7 @@ import msgspec
 from specfleet.experiments.plan.deployments import Deployment
 from specfleet.experiments.plan.goals import Goal
 from specfleet.experiments.plan.search import Simulations
-from specfleet.experiments.plan.serving import row_limits
+from specfleet.experiments.plan.serving import held_tokens, row_limits
 from specfleet.experiments.plan.trials import Interval
 from specfleet.fleet.policies.admit import N_max
 from specfleet.fleet.scenario.cost import per_million_tokens
@@ -23,7 +23,7 @@ class Row(msgspec.Struct, frozen=True):
     """A simulated fleet under a load.
 
     - `fleet`: in words. `method`: how it drafts. `target`: where its targets run.
-    - `targets`, `drafters`, `depth`: their numbers, and tokens of a draft; `devices`: of each kind.
+    - `targets`, `prefills`, `drafters`: their numbers; `depth`: tokens of a draft; `devices`: of each kind.
     - `is_best`: whether it is the best of its method. `standing`: beside the best of all: best, level, by how much it
       is dearer or takes longer, or by how much it misses a goal.
     - `tokens_per_s`: of the whole fleet. `in_flight`: requests at a target, on average; `running`: those of them that
@@ -38,6 +38,7 @@ class Row(msgspec.Struct, frozen=True):
     method: str
     target: str
     targets: int
+    prefills: int
     drafters: int
     depth: int
     devices: dict[str, int]
@@ -145,18 +146,20 @@ def _row(search: Simulations, fleet: Deployment, is_best: bool) -> Row:
     resolved = resolve(fleet.scenario(load, fleet.candidate.base.workload.requests))
     batching, prompt, answer = resolved.verifiers.batching, resolved.lengths.mean_prompt, resolved.lengths.mean_answer
     tokens_per_s = load.per_s * answer or metrics["throughput"].value
-    in_flight = (load.per_s * metrics["latency_s"].value or load.at_once(fleet.replicas)) / fleet.replicas
-    room = 0 if resolved.verifiers.prefix_cache else batching.kv_blocks * batching.block_size
+    per_s = load.per_s or (metrics["throughput"].value / answer if resolved.workload.conversations else 0.0)
+    in_flight = (per_s * metrics["latency_s"].value or load.at_once(fleet.replicas)) / fleet.replicas
+    room = batching.kv_blocks * batching.block_size
     limits = row_limits(resolved)
     limit, most = min(limits.items(), key=itemgetter(1))
     seated = min(in_flight, limits["max_num_seqs"], limits["max_num_batched_tokens"])
     return Row(
         load=load.text, fleet=fleet.title, method=fleet.candidate.name, target=fleet.candidate.target,
-        targets=fleet.replicas, drafters=fleet.drafters, depth=fleet.depth, devices=fleet.devices, is_best=is_best,
-        standing=search.standing(fleet), cost_per_hour=fleet.cost_per_hour,
+        targets=fleet.replicas, prefills=fleet.prefills, drafters=fleet.drafters, depth=fleet.depth,
+        devices=fleet.devices, is_best=is_best, standing=search.standing(fleet), cost_per_hour=fleet.cost_per_hour,
         per_million=per_million_tokens(fleet.cost_per_hour, tokens_per_s), tokens_per_s=tokens_per_s,
         in_flight=in_flight, running=min(in_flight, most), limit=limit if most < in_flight else "",
-        kv_share=seated * (prompt + answer + batching.lookahead) / room if room else None, metrics=metrics,
+        kv_share=held_tokens(resolved, seated, prompt + answer + batching.lookahead) / room if room else None,
+        metrics=metrics,
         seeds=len(sample.trials),
     )  # fmt: skip
 

@@ -30,7 +30,8 @@ from specfleet.fleet.scenario.cost import Cost
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.reading import Given, scenario_of
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.workload import mean_lengths, with_arrivals
+from specfleet.fleet.scenario.shared import SharedPrompts
+from specfleet.fleet.scenario.workload import ids_in, known_share, mean_lengths, with_arrivals
 from specfleet.fleet.scenario.writing import changed
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.profile import HardwareProfile
@@ -38,6 +39,7 @@ from specfleet.fleet.times.profile import HardwareProfile
 MOST = int(MAX_IN_FLIGHT / FACTORS[0])  # requests in flight
 ROWS = requests_for(MOST)  # of a file of lengths, at most: as many as requests of a simulation
 BURSTS = "burstiness: the equations that choose what is simulated know the mean rate alone; simulations decide"
+TURNS = "conversations: arrivals are those of requests, {:.3g} in each; requests in flight are users, who may think"
 LIMIT = "verifiers.max_num_seqs"
 COUNTS = ("drafters.count", "verifiers.count")
 LENGTHS = ("workload.prompt_tokens", "workload.new_tokens")
@@ -60,6 +62,7 @@ def plan(
     devices: str = "",
     link: str = "",
     acceptance: str | float | Iterable[str] = (),
+    cached: float = 0.0,
     arrivals: str | float | Iterable[float] = (),
     in_flight: str | int | Iterable[int] = (),
     slo: str | Iterable[str] = (),
@@ -90,7 +93,7 @@ def plan(
     """
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs}: needs a whole number from 1")
-    base = scenario_of("star" if scenario is None else scenario, changes, **keys)
+    base = _cached(scenario_of("star" if scenario is None else scenario, changes, **keys), cached)
     targets, budget = _texts(target), read_budget(devices) if devices else None
     if scenario is None and targets and base.acceptance == scenario_of("star").acceptance:
         base = msgspec.structs.replace(base, acceptance=None)  # a star's is an example
@@ -125,6 +128,7 @@ def plan(
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
     if loads[0].burstiness != 1:
         notes.append(BURSTS)
+    notes += [TURNS.format(talks.mean_turns()) for talks in (base.workload.conversations,) if talks]
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
     workers, folder, share = cluster or jobs or os.cpu_count() or 1, Path(out) if out else None, read_shard(shard, out)
     by_load = [find(question, workers, done, folder, share) for question in questions]
@@ -177,11 +181,28 @@ def _loads(base: Scenario, rates: Sequence[float], flights: Sequence[int], in_al
                 f"scenario {base.name!r}: workload.arrivals: a plan draws its arrivals, poisson or gamma; give "
                 "--arrivals RATE/s, which leaves the trace its lengths, or replay it with `specfleet simulate`"
             )
-        rates = [arrivals.per_s]
+        talks = base.workload.conversations  # arrive in a scenario; its requests are the load of a plan
+        rates = [arrivals.per_s * (talks.mean_turns() if talks else 1.0)]
     burstiness = arrivals.burstiness if isinstance(arrivals, Gamma) else 1.0
     if not rates and in_all:
         raise InputError("--devices: give the load of the fleet: either --arrivals 16/s, or --in-flight 64")
     return [Load(per_s=rate, burstiness=burstiness) for rate in sorted(set(rates))] or [Load(each=1)]
+
+
+def _cached(base: Scenario, share: float) -> Scenario:
+    """Return the scenario with a share of each prompt in prefix caches; InputError where prompts share other texts."""
+    replace, workload, drafters = msgspec.structs.replace, base.workload, base.drafters
+    if not share:
+        return base
+    if not 0 < share < 1:
+        raise InputError(f"--cached {share:g}: needs a share of the prompts' tokens above 0 and below 1, such as 0.7")
+    if workload.shared or workload.conversations or known_share(workload):
+        raise InputError(f"--cached {share:g}: the prompts of {base.name!r} share texts already; leave one of both out")
+    return replace(
+        base, workload=replace(workload, shared=SharedPrompts(share=share)),
+        drafters=replace(drafters, prefix_cache=drafters.place == "own" and drafters.count > 0),
+        verifiers=replace(base.verifiers, prefix_cache=True),
+    )  # fmt: skip
 
 
 def _with_load(base: Scenario, serving: bool) -> Scenario:
@@ -189,7 +210,8 @@ def _with_load(base: Scenario, serving: bool) -> Scenario:
 
     Equally long answers of a server would stay in step; they vary by a tenth.
     """
-    workload = msgspec.structs.replace(with_arrivals(base.workload, None), requests=ROWS)
+    named = ids_in(base.workload) if base.verifiers.prefix_cache and known_share(base.workload) else 0
+    workload = msgspec.structs.replace(with_arrivals(base.workload, None), requests=ROWS, id_tokens=named)
     if serving and isinstance(workload.new_tokens, int) and not workload.lengths:
         workload = msgspec.structs.replace(workload, new_tokens=about(workload.new_tokens))
     return msgspec.structs.replace(base, workload=workload)
@@ -243,4 +265,6 @@ def _title(asked: Asked, loads: Sequence[Load]) -> str:
     usual = [key for key in LENGTHS if not any(name.startswith((key, "workload.lengths")) for name in asked.given)]
     has_defaults = usual and not asked.scenario.workload.lengths
     defaults = f" (defaults: --set {'=N --set '.join(usual)}=N)" if has_defaults else ""
-    return f"{what}{on}, {at}: prompts of {prompt:.0f} tokens, {about_answers}{defaults}"
+    shared = asked.scenario.workload.shared
+    alike = f" ({shared.beginning(prompt) / prompt:.0%} of them shared)" if shared else ""
+    return f"{what}{on}, {at}: prompts of {prompt:.0f} tokens{alike}, {about_answers}{defaults}"

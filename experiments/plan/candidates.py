@@ -1,4 +1,4 @@
-"""Ways to draft for a target: nothing, prompt lookup, a head, a small model beside it, a drafter elsewhere.
+"""Ways to draft for a target: nothing, what texts repeat, a head, a small model beside it, a drafter elsewhere.
 
 A candidate is a scenario of one target and its drafter; numbers of both, and the depth, vary later. Load, lengths and
 policies are those of the scenario that is planned for; places, kinds and counts of stations are the plan's.
@@ -9,12 +9,14 @@ from itertools import chain, product
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from specfleet.experiments.plan import texts
 from specfleet.experiments.plan.prices import FREE, prices_by_role, read_prices, scenario_cost
 from specfleet.fleet.acceptance.models import deepest
 from specfleet.fleet.acceptance.published import Stated, Wanted
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.one_pass import LONGEST
 from specfleet.fleet.hardware.passes import Placed, precisions_of
 from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
 from specfleet.fleet.hardware.shape import ModelShape, mtp_of
@@ -23,17 +25,20 @@ from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.scenario.conflicts import unused_keys
 from specfleet.fleet.scenario.facts import plain_step_s
+from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
-Method = Literal["none", "lookup", "head", "beside", "apart"]
-KINDS: dict[str, Method] = {"eagle": "head", "lookup": "lookup"}
+Method = Literal["none", "lookup", "suffix", "head", "block", "beside", "apart"]
+KINDS: dict[str, Method] = {"eagle": "head", "block": "block", "lookup": "lookup", "suffix": "suffix"}
 KV_KEYS = {f"verifiers.{name}" for name in ("kv_tokens", "kv_block_size", "gpu_memory_utilization")}
+SPLIT = ", prefill apart"  # after the name of a method
 PLACED = ("count", "depth", "place", "kind", "model")  # keys of a side that candidates vary
 DEPTHS = tuple(range(1, 13))
+LONGER = (15,)  # of blocks, whose tokens cost little: those of a DFlash block of 16
 PARALLEL = (1, 2, 4, 8)  # devices of a target: one host's
 PRECISIONS = ("bf16", "fp8")  # of weights, to try
 LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger, but for an A100
@@ -99,7 +104,7 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     on its devices.
     """
     parts = [draft.partition("@") for draft in asked.drafts]
-    drafts = tuple("".join((texts.SYNONYMS.get(model.casefold(), model), *place)) for model, *place in parts)
+    drafts = tuple("".join((texts.drafter_named(model, asked.targets), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = texts.acceptance_by_drafter(asked.acceptance, drafts)
     is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
@@ -110,6 +115,7 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     else:
         placed, unit, left_out = _of_scenario(asked, accepted.get("")), scenario_cost(asked.scenario).unit, []
     made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
+    made = [role for candidate in made for role in _roles(asked, candidate)]
     notes += dict.fromkeys(candidate.accepted for candidate in made if candidate.accepted)
     apart = [candidate for candidate in made if candidate.method == "apart"]
     if asked.link and not apart:
@@ -141,6 +147,20 @@ def _linked(links: str, candidate: Candidate) -> Iterator[Candidate]:
         yield msgspec.structs.replace(candidate, name=name, base=base)
     if not stated:
         yield candidate
+
+
+def _roles(asked: Asked, candidate: Candidate) -> Iterator[Candidate]:
+    """Yield a candidate with targets that do all, and with prefill servers apart, where the scenario has some."""
+    replace, base = msgspec.structs.replace, candidate.base
+    prefill, together = base.verifiers.prefill, replace(base.verifiers, prefill=UNSET)
+    yield replace(candidate, base=replace(base, verifiers=together))
+    if prefill:
+        if asked.devices is None:
+            raise InputError("verifiers.prefill: prefill servers and targets divide a budget; give --devices")
+        if candidate.method not in ("head", "beside"):
+            prefill = Prefill(link=prefill.link, layers=prefill.layers)
+        apart = replace(base.verifiers, prefill=prefill)
+        yield replace(candidate, name=candidate.name + SPLIT, base=replace(base, verifiers=apart))
 
 
 def _link_note(asked: Asked, apart: Candidate) -> str:
@@ -183,15 +203,15 @@ def _at(
 
     def made(name: str, method: Method, drafter: Placed | None = None, model: str = "", where: str = "") -> Candidate:
         profile = estimated_profile(target, drafter)
-        if method == "lookup":  # on the host, while the device works
+        if method in texts.FOUND:  # on the host, while the device works
             profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
-        drafted_by = "" if method == "none" else model or texts.LOOKUP
+        drafted_by = "" if method == "none" else model or method
         of_drafts, source = texts.acceptance_at(drafted_by, accepted, asked.scenario.acceptance, target, drafter)
-        base = _base(asked, method, profile, target, of_drafts)
-        if not asked.serving and not KV_KEYS & asked.given and succeeds(resolve, base):
+        base, block = _base(asked, method, profile, target, of_drafts), drafter.shape.block if drafter else 0
+        if not (asked.serving or base.verifiers.prefix_cache or KV_KEYS & asked.given) and succeeds(resolve, base):
             # For one request, which is all: the loop of stars knows no cache.
             base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
-        depths = _depths(asked, method, of_drafts)
+        depths = _depths(asked, method, of_drafts, block)
         stated = frozenset(key.removeprefix("verifiers.") for key in asked.given)
         costs = prices[place], prices.get(where, 0.0)
         return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, source)
@@ -202,19 +222,20 @@ def _at(
         model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
         placed = _on_target(text, place, target)
         if placed is None:
-            yield made("prompt lookup", "lookup")
+            yield made(texts.FOUND[model], KINDS[model])
             continue
         if placed.named not in on_target:  # the same model on several devices is once on the target's
             on_target.add(placed.named)
-            yield made(placed.named, "head" if placed.shape.head else "beside", placed, model)
+            method: Method = "block" if placed.shape.block else "head" if placed.shape.head else "beside"
+            yield made(placed.named, method, placed, model)
         if where and not placed.shape.head:
             yield made(text, "apart", placed_of(text), model, text)
 
 
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:
-    """Return a drafter on its target's device, on as many of them as NxDEVICE states; None for prompt lookup."""
+    """Return a drafter on its target's device, on as many of them as NxDEVICE states; None for what is found."""
     model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
-    shape = None if model == texts.LOOKUP else mtp_of(target.shape) if model == texts.MTP else shape_of(model)
+    shape = None if model in texts.FOUND else mtp_of(target.shape) if model == texts.MTP else shape_of(model)
     (kind, count), (own, parallel) = devices_in(text), devices_in(place)
     is_split = bool(where) and where.partition(":")[0] != kind
     if (shape is None or shape.head) and where and (kind != own or (is_split and count != parallel)):
@@ -246,7 +267,7 @@ def _of_scenario(asked: Asked, accepted: Stated | None) -> list[Candidate]:
         base = _base(asked, method, scenario.profile, None, model)
         name = "a drafter apart" if method == "apart" else f"drafts on the target's device ({drafters.kind})"
         place, price = ("drafter", cost.drafter_per_hour or 0.0) if method == "apart" else ("", 0.0)
-        depths = _depths(asked, method, model or scenario.profile.acceptance)
+        depths = _depths(asked, method, model or scenario.profile.acceptance, drafters.kind == "block" and LONGEST)
         made.append(Candidate(name, method, base, depths, cost.target_per_hour or 0.0, price, place=place))
     return made
 
@@ -258,10 +279,9 @@ def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed
     kept = Drafters(depth=stated.depth, shape=stated.shape)
     placed: dict[Method, Drafters] = {
         "none": Drafters(count=0),
-        "lookup": replace(kept, place="target", kind="lookup"),
-        "head": replace(kept, place="target", kind="eagle"),
+        **{named: replace(kept, place="target", kind=kind) for kind, named in KINDS.items()},
         "beside": replace(kept, place="target"),
-        "apart": replace(stated, count=1, place="own"),
+        "apart": replace(stated, count=1, place="own", kind="block" if profile.one_pass else stated.kind),
     }
     drafters = placed[method]
     in_turn = isinstance(drafters.group, One) and isinstance(drafters.order, Fifo) and method == "apart"
@@ -294,12 +314,13 @@ def _verifiers(asked: Asked, target: Placed | None) -> Verifiers:
     return msgspec.structs.replace(rules, count=1, **changed)
 
 
-def _depths(asked: Asked, method: Method, accepted: Any) -> tuple[int, ...]:
-    """Return the depths to try, as far as the acceptance of drafts is known."""
+def _depths(asked: Asked, method: Method, accepted: Any, block: int) -> tuple[int, ...]:
+    """Return the depths to try, as far as the acceptance of drafts is known; of a block as far as it goes."""
     if method == "none":
         return (0,)
-    known = deepest(accepted)
-    return tuple(dict.fromkeys(int(min(depth, known)) for depth in asked.depths or DEPTHS))
+    known = min(deepest(accepted), block or LONGEST)
+    tried = asked.depths or (*DEPTHS, *(LONGER if block else ()))
+    return tuple(dict.fromkeys(int(min(depth, known)) for depth in tried))
 
 
 def _varied(candidate: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
@@ -349,7 +370,7 @@ def _draft_places(asked: Asked) -> Iterator[str]:
     for text in asked.drafts:
         if "@" in text:
             _check_fits(asked, "--draft", text)
-        if "@" in text or asked.devices is None or text in (texts.LOOKUP, texts.MTP) or shape_of(text).head:
+        if "@" in text or asked.devices is None or text in (*texts.FOUND, texts.MTP) or shape_of(text).head:
             yield text
         else:
             yield from [place for kind in asked.devices if succeeds(placed_of, place := f"{text}@{kind}")] or [text]

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from shlex import quote
@@ -12,17 +12,20 @@ import numpy as np
 
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.deployments import Deployment, Load
+from specfleet.fleet.hardware.one_pass import FLASH
 from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.hardware.shipped import CONFIG, device_of, shape_of
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.scenario import Scenario, Workload
 from specfleet.fleet.scenario.workload import mean_lengths, read_lengths, streams_of
 
 NAMES = {  # of methods, at vLLM and at SGLang
-    "lookup": ("ngram", "NGRAM"), "beside": ("draft_model", "STANDALONE"), "eagle": ("eagle", "EAGLE"),
-    "eagle3": ("eagle3", "EAGLE3"), "mtp": ("mtp", "EAGLE"),
+    "lookup": ("ngram", "NGRAM"), "suffix": ("suffix", ""), "beside": ("draft_model", "STANDALONE"),
+    "eagle": ("eagle", "EAGLE"), "eagle3": ("eagle3", "EAGLE3"), "mtp": ("mtp", "EAGLE"), "pard": ("draft_model", ""),
+    "dflash": ("dflash", "DFLASH"), "dspark": ("dspark", "DSPARK"), "peagle": ("eagle3", ""),
 }  # fmt: skip
+PARALLEL = ("peagle", "pard")  # of methods, those that vLLM tells to draft in one pass
 ADAPTIVE = ("EAGLE", "EAGLE3")  # algorithms of SGLang that change depth
 SINCE = {"vllm": "0.24", "sglang": "0.5.13", "depth 0": "0.5.14"}  # versions that change depth by requests at once
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
@@ -34,6 +37,7 @@ LIMITS = {  # of servers, where a user states them: options of vLLM, of SGLang
 }
 ROUND = 1024  # to multiples of which the longest text is rounded up
 MAX_SPREAD = 0.99  # of uniform lengths around their mean: vLLM takes shares below 1
+ALIKE = "  # with prompts that share texts as the planned ones do"
 UNIFORM = "  # vLLM draws uniform lengths, with the mean of those planned and, as far as it can, their variance"
 
 
@@ -72,7 +76,7 @@ def server_commands(
         return (ELSEWHERE,)
     model, _, _ = candidate.target.rpartition("@")
     parallel, drafter = devices_in(candidate.target)[1], candidate.placed
-    if candidate.method == "beside" and drafter is not None and drafter.parallel != parallel:
+    if candidate.method in ("beside", "block") and drafter is not None and drafter.parallel != parallel:
         why = f"{parallel} devices cannot share {drafter.shape.heads} heads"
         if not drafter.shape.heads % parallel:
             why = f"released ones start none on {drafter.parallel} of {parallel} devices (draft_tensor_parallel_size)"
@@ -91,25 +95,51 @@ def server_commands(
     vllm.append(f"--max-num-seqs {rows} --max-num-batched-tokens {limits.max_num_batched_tokens}")
     sglang = ["python -m sglang.launch_server", *_options(candidate, "--model-path ", "--tp", "fp8_e5m2")]
     sglang.append(f"--context-length {longest} --max-running-requests {rows}")
-    vllm += _stated_limits(candidate, 0)
-    sglang += _stated_limits(candidate, 1)
+    served = _served(candidate)
+    lines = [[*vllm, *served[0]], [*sglang, *served[1]]]
     needs = ["# ", "# "]
+    if limits.prefill:
+        needs = ["# prefill servers, too; ", "# prefill servers: --disaggregation-mode prefill; "]
     if depth:
-        method, drafts = _drafting(candidate)
-        vllm.append(speculative_config(candidate, deepest, schedule))
+        method, _ = _drafting(candidate)
+        lines[0].append(speculative_config(candidate, deepest, schedule))
         needs[0] += f"vLLM {SINCE['vllm']} or newer; " * (schedule is not None)
-        sglang.append(f"--speculative-algorithm {NAMES[method][1]} --speculative-num-draft-tokens {depth + 1}")
-        if method != "lookup":
-            sglang += [f"--speculative-draft-model-path {quote(drafts)}"] if drafts else []
-            sglang.append(f"--speculative-num-steps {depth} --speculative-eagle-topk 1")
+        needs[0] += "pip install arctic-inference; " * (method == "suffix")
+        if not NAMES[method][1]:
+            missing = candidate.drafter or candidate.name
+            return " ".join((*lines[0], needs[0] + names)), f"SGLang has nothing like {missing}; vLLM does"
+        lines[1] += _sglang_drafts(candidate, depth)
         if schedule and NAMES[method][1] in ADAPTIVE:
             steps = {str(first): {"candidate_steps": [deep]} for first, _, deep in schedule.table}
-            sglang.insert(0, f"echo {quote(json.dumps(steps))} > k.json &&")
-            sglang.append("--speculative-adaptive --speculative-adaptive-config k.json")
-            needs[1] += (
-                f"SGLang {SINCE['sglang' if all(deep for *_, deep in schedule.table) else 'depth 0']} or newer; "
-            )
-    return " ".join((*vllm, needs[0] + names)), " ".join((*sglang, needs[1] + names))
+            lines[1].insert(0, f"echo {quote(json.dumps(steps))} > k.json &&")
+            lines[1].append("--speculative-adaptive --speculative-adaptive-config k.json")
+            since = SINCE["sglang" if all(deep for *_, deep in schedule.table) else "depth 0"]
+            needs[1] += f"SGLang {since} or newer; "
+    return " ".join((*lines[0], needs[0] + names)), " ".join((*lines[1], needs[1] + names))
+
+
+def _served(candidate: Candidate) -> tuple[list[str], list[str]]:
+    """Return the options of limits, caches and roles, of vLLM and of SGLang."""
+    vllm, sglang = _stated_limits(candidate, 0), _stated_limits(candidate, 1)
+    if not candidate.base.verifiers.prefix_cache and shares(candidate.base.workload):
+        vllm.append("--no-enable-prefix-caching")
+        sglang.append("--disable-radix-cache")
+    if candidate.base.verifiers.prefill:
+        connector = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+        vllm.append(f"--kv-transfer-config {quote(json.dumps(connector))}")
+        sglang.append("--disaggregation-mode decode")
+    return vllm, sglang
+
+
+def _sglang_drafts(candidate: Candidate, depth: int) -> Iterator[str]:
+    """Yield SGLang's options for drafts of a depth."""
+    method, drafts = _drafting(candidate)
+    drawn = f"dspark-block-size {depth}" if method == "dspark" else f"num-draft-tokens {depth + 1}"
+    yield f"--speculative-algorithm {NAMES[method][1]} --speculative-{drawn}"
+    if method != "lookup" and drafts:
+        yield f"--speculative-draft-model-path {quote(drafts)}"
+    if method not in ("lookup", *FLASH):
+        yield f"--speculative-num-steps {depth} --speculative-eagle-topk 1"
 
 
 def speculative_config(candidate: Candidate, depth: int, schedule: Schedule | None) -> str:
@@ -118,8 +148,9 @@ def speculative_config(candidate: Candidate, depth: int, schedule: Schedule | No
     config: dict[str, Any] = {"method": NAMES[method][0], "num_speculative_tokens": depth}
     config |= {"num_speculative_tokens_per_batch_size": schedule.table} if schedule else {}
     config |= {"model": drafts} if drafts else {}
+    config |= {"parallel_drafting": True} if method in PARALLEL else {}
     vocabulary = shape_of(candidate.target.rpartition("@")[0]).vocabulary
-    if method == "beside" and drafter and drafter.shape.vocabulary != vocabulary:
+    if method in ("beside", "pard") and drafter and drafter.shape.vocabulary != vocabulary:
         config["use_heterogeneous_vocab"] = True  # one tokenizer, padded to two sizes, which vLLM else refuses
     return f"--speculative-config {quote(json.dumps(config))}"
 
@@ -144,31 +175,44 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     """Return the command that measures one of a fleet's targets at its share of the load.
 
     Requests that reach `replicas` targets in turn have gamma gaps at each, of so many times the shape of the fleet's.
+    With prefill servers it measures their router, with the whole load.
     Acceptance depends on the prompts, so speculation is measured with the user's own, not with random ones.
     """
-    replicas, model, workload = fleet.replicas, fleet.candidate.target.rpartition("@")[0], scenario.workload
+    model, workload = fleet.candidate.target.rpartition("@")[0], scenario.workload
+    replicas = 1 if fleet.prefills else fleet.replicas
     prompt, answer = mean_lengths(workload)
     rate = f"--max-concurrency {-(-load.at_once(replicas) // replicas)}"
     if load.per_s:
         rate = f"--request-rate {load.per_s / replicas:.4g} --burstiness {replicas * load.burstiness:g}"
     streams = streams_of(resolve(scenario)).values()
     texts = [(request.prompt_tokens, request.new_tokens) for requests in streams for request in requests]
+    shared = workload.shared
+    prefix = shared.beginning(prompt) if shared else 0.0
+    if shared:  # a random prompt begins with a text that all have
+        texts = [(tokens - shared.beginning(tokens), new) for tokens, new in texts]
     spreads = dict(zip(("input", "output"), map(_spread, zip(*texts, strict=True)), strict=True))
-    random = f"--dataset-name random --random-input-len {prompt:.0f} --random-output-len {answer:.0f}"
+    random = f"--dataset-name random --random-input-len {prompt - prefix:.0f} --random-output-len {answer:.0f}"
+    random += f" --random-prefix-len {prefix:.0f}" * (prefix > 0)
     if any(spreads.values()):
         random += f" --random-range-ratio '{json.dumps(spreads)}'"
     custom = f"--dataset-name custom --dataset-path PROMPTS.jsonl --custom-output-len {answer:.0f}"
     laws = (workload.prompt_tokens, workload.new_tokens)
+    has_own = fleet.depth or workload.conversations or workload.id_tokens or (shared and shared.groups > 1)
     is_uniform = not workload.lengths and not any(isinstance(law, Between) and law.mean for law in laws)
     return (
-        f"vllm bench serve --model {quote(_checkpoint(model))} {rate} {custom if fleet.depth else random} --ignore-eos "
+        f"vllm bench serve --model {quote(_checkpoint(model))} {rate} {custom if has_own else random} --ignore-eos "
         f"--num-prompts {workload.requests // replicas} "
         "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
-        f"{'' if is_uniform or fleet.depth else UNIFORM}"
+        f"{(ALIKE if shares(workload) else '') if has_own else '' if is_uniform else UNIFORM}"
     )
 
 
-def _spread(tokens: Sequence[int]) -> float:
+def shares(workload: Workload) -> bool:
+    """Return whether prompts have texts in common."""
+    return bool(workload.shared or workload.conversations or workload.id_tokens)
+
+
+def _spread(tokens: Sequence[float]) -> float:
     """Return the share by which lengths vary around their mean if they are uniform: n numbers vary by (n² - 1) / 12."""
     share = (math.sqrt(1 + 12 * float(np.var(tokens))) - 1) / (2 * float(np.mean(tokens)))
     return min(round(share, 2), MAX_SPREAD)
@@ -177,6 +221,8 @@ def _spread(tokens: Sequence[int]) -> float:
 def _drafting(candidate: Candidate) -> tuple[str, str]:
     """Return the method, and the drafter's checkpoint: nothing where it is a part of the target's, or none."""
     method = (candidate.placed and candidate.placed.shape.head) or candidate.method
+    if candidate.method == "block":
+        method = {"block": "pard", "eagle3": "peagle"}.get(method, method)
     return method, "" if method == "mtp" else _checkpoint(candidate.drafter)
 
 

@@ -2,14 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.goals import Goal
-from specfleet.experiments.plan.serving import LoadCurve, Rounds, load_curve
+from specfleet.experiments.plan.serving import LoadCurve, Rounds, behind_prefill, curve_of_target
 from specfleet.fleet.errors import ContextError, InputError
 from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson
@@ -31,6 +33,7 @@ LATE: tuple[Late, ...] = ("skip", "decode")  # of late drafts, to try
 EACH, ENOUGH = 12, 3  # requests of a simulation for each one in flight: usually, and at large loads, which vary less
 LARGE = 20_000  # requests of a simulation from which on a load is large
 WARM_UP = 0.2  # share of a simulation with arrivals that fills the fleet
+RAMP = 4.0  # mean ages of a conversation's requests, until all of its turns arrive at their rate
 BEGINNING = 1.85  # answers of a closed loop before its window, since all prompts come at once at first
 
 Aim = Literal["hour", "token", "time"]
@@ -89,13 +92,14 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Deployment(msgspec.Struct, frozen=True):
-    """A fleet: `replicas` targets alike, `sharing` of them for each drafter elsewhere."""
+    """A fleet: `replicas` targets alike, `sharing` of them a drafter elsewhere, and `prefills` servers like them."""
 
     candidate: Candidate
     replicas: int
     depth: int = 0
     sharing: int = 1
     late: Late = "skip"
+    prefills: int = 0
 
     @property
     def drafters(self) -> int:
@@ -103,20 +107,30 @@ class Deployment(msgspec.Struct, frozen=True):
         return self.replicas // self.sharing if self.candidate.method == "apart" else 0
 
     @property
+    def servers(self) -> int:
+        """Targets and prefill servers."""
+        return self.replicas + self.prefills
+
+    @property
+    def at(self) -> str:
+        """Its servers in words."""
+        return f"{self.prefills} prefill + " * (self.prefills > 0) + f"{self.replicas} x {self.candidate.target}"
+
+    @property
     def is_slow(self) -> bool:
-        """Whether its simulation is slow: drafters of servers are simulated event by event."""
-        return self.drafters > 0 and self.candidate.base.verifiers.max_num_seqs > 1
+        """Whether its simulation is slow: prefill servers and drafters of servers are simulated event by event."""
+        return self.prefills > 0 or (self.drafters > 0 and self.candidate.base.verifiers.max_num_seqs > 1)
 
     @property
     def cost_per_hour(self) -> float:
         """What an hour of its devices costs."""
-        return self.replicas * self.candidate.target_per_hour + self.drafters * self.candidate.drafter_per_hour
+        return self.servers * self.candidate.target_per_hour + self.drafters * self.candidate.drafter_per_hour
 
     @property
     def devices(self) -> dict[str, int]:
         """Devices of each kind that it takes; by role where they have no names."""
         taken: Counter[str] = Counter()
-        for place, stations in ((self.candidate.target, self.replicas), (self.candidate.place, self.drafters)):
+        for place, stations in ((self.candidate.target, self.servers), (self.candidate.place, self.drafters)):
             if stations:
                 kind, parallel = devices_in(place)
                 taken[kind] += parallel * stations
@@ -129,7 +143,7 @@ class Deployment(msgspec.Struct, frozen=True):
         targets = "1 target" if self.sharing == 1 else f"{self.sharing} targets"
         late = "" if self.candidate.base.verifiers.max_num_seqs == 1 else f", {self.late} late drafts"
         elsewhere = f", {targets} a drafter{late}" if self.drafters else ""
-        return f"{self.replicas} x {self.candidate.target}{drafts}{elsewhere}"
+        return f"{self.at}{drafts}{elsewhere}"
 
     def scenario(self, load: Load, requests: int) -> Scenario:
         """The fleet under a load, as a scenario. Requests go to the targets in turn."""
@@ -140,14 +154,20 @@ class Deployment(msgspec.Struct, frozen=True):
         bursts = Gamma(per_s, load.burstiness) if load.burstiness != 1 else None
         streams = 0 if load.each == 1 else at_once
         stations = self.drafters or min(base.drafters.count, 1)
+        measure = Measure(BEGINNING * at_once / requests)
+        if load.per_s:
+            measure = Measure(WARM_UP, "arrivals" if talks else "run")
+            ramp_s = RAMP * talks.think_s * talks.mean_before() if talks else 0.0
+            requests = max(requests, min(math.ceil(load.per_s * ramp_s / WARM_UP), LARGE))
         depth = base.drafters.depth if base.verifiers.allocate is not None else self.depth or base.drafters.depth
+        prefill = replace(base.verifiers.prefill, count=self.prefills) if self.prefills else UNSET
         return replace(
             base,
             name=self.title,
             workload=replace(base.workload, arrivals=bursts or arrivals, streams=streams, requests=requests),
             drafters=replace(base.drafters, depth=depth, count=stations),
-            verifiers=replace(base.verifiers, count=self.replicas, late=self.late),
-            measure=Measure(WARM_UP if load.per_s else BEGINNING * at_once / requests),
+            verifiers=replace(base.verifiers, count=self.replicas, late=self.late, prefill=prefill),
+            measure=measure,
         )
 
 
@@ -206,22 +226,26 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
 def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:
     profile, tokens = candidate.base.profile, candidate.base.verifiers.kv_tokens
     kv = profile.kv if isinstance(profile, HardwareProfile) else None
-    if kv is not None and tokens > (room := kv.tokens(candidate.method in ("head", "beside"))):
+    if kv is not None and tokens > (room := kv.tokens(candidate.method in ("head", "block", "beside"))):
         raise InputError(f"plan: verifiers.kv_tokens = {tokens}: {candidate.target} has memory for {room}")
     for depth in candidate.depths:
-        fleet = resolve(Deployment(candidate, 1, depth).scenario(Load(in_flight=1), candidate.base.workload.requests))
+        single = Deployment(candidate, 1, depth, prefills=int(bool(candidate.base.verifiers.prefill)))
+        fleet = resolve(single.scenario(Load(in_flight=1), candidate.base.workload.requests))
         star = fleet.verifiers.batching.max_num_seqs == 1
         is_open = candidate.method == "apart" and not star and "late" not in candidate.stated
         lates = LATE if is_open else (candidate.base.verifiers.late,)
         for sharing in _sharings(question, candidate, fleet):
-            curve = load_curve(fleet, sharing)
+            curve = curve_of_target(fleet, sharing)
             for groups in _groups(question, Deployment(candidate, sharing, depth, sharing), curve):
-                for late in lates:
-                    made = Deployment(candidate, groups * sharing, depth, sharing, late)
-                    request_s = mean_request_s(curve, question.load, made.replicas)
-                    requests_per_s = question.load.per_s or question.load.at_once(made.replicas) / request_s
+                group = Deployment(candidate, groups * sharing, depth, sharing)
+                for late, prefills in product(lates, _prefills(question, group)):
+                    made = msgspec.structs.replace(group, late=late, prefills=prefills)
+                    loaded = curve if not prefills else behind_prefill(curve, fleet, prefills / made.replicas)
+                    request_s = mean_request_s(loaded, question.load, made.replicas)
+                    cycle_s = request_s + loaded.think_s
+                    requests_per_s = question.load.per_s or question.load.at_once(made.replicas) / cycle_s
                     tokens_per_s = fleet.lengths.mean_answer * requests_per_s
-                    yield Estimate(made, curve, request_s, per_million_tokens(made.cost_per_hour, tokens_per_s))
+                    yield Estimate(made, loaded, request_s, per_million_tokens(made.cost_per_hour, tokens_per_s))
 
 
 def _sharings(question: Question, candidate: Candidate, fleet: Fleet) -> range:
@@ -250,7 +274,18 @@ def _groups(question: Question, group: Deployment, curve: LoadCurve) -> list[int
         if (not question.targets or groups * sharing in question.targets)
         and (not question.drafters or group.candidate.method != "apart" or groups in question.drafters)
     ]
+    if group.candidate.base.verifiers.prefill:
+        return allowed
     return {"hour": allowed, "token": allowed[:1], "time": allowed[-1:]}[question.aim]
+
+
+def _prefills(question: Question, group: Deployment) -> Sequence[int]:
+    """Numbers of prefill servers to try beside a group: none, or as many as the budget has left, or up to that."""
+    if not group.candidate.base.verifiers.prefill or question.devices is None:
+        return (0,)
+    kind, parallel = devices_in(group.candidate.target)
+    most = (question.devices[kind] - group.devices[kind]) // parallel
+    return range(1, most + 1)[0 if question.aim == "hour" else -1 :]
 
 
 def mean_request_s(curve: LoadCurve, load: Load, replicas: int) -> float:

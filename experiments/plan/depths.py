@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from specfleet.experiments.plan.candidates import SPLIT
 from specfleet.experiments.plan.commands import Schedule, make_schedule, speculative_config
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Estimate, Load, mean_request_s, requests_for
 from specfleet.experiments.plan.search import SEEDS, Simulations
@@ -78,7 +79,7 @@ def span(loads: Sequence[str]) -> str:
 def options_of(search: Simulations, fleet: Deployment) -> dict[int, Estimate]:
     """Return the fleets that differ from a speculating one by depth alone, by depth; 0 is the same without drafts."""
     usual = msgspec.structs.replace(fleet, depth=0).title
-    plain = f"{fleet.replicas} x {fleet.candidate.target}, no speculation"
+    plain = f"{fleet.at}, no speculation{SPLIT if fleet.prefills else ''}"
     return {
         one.fleet.depth: one
         for one in search.estimates.values()
@@ -101,7 +102,8 @@ def depths_at(search: Simulations, fleet: Deployment, load: Load) -> Depths | No
             level = [depth for depth, time_s in times_s.items() if time_s <= (1 + INDIFFERENT) * min(times_s.values())]
             look = {depth + step for depth in level for step in (-1, 1)} & options.keys() - times_s.keys()
     best_s = min(times_s.values())
-    rows = (load.per_s * best_s or load.at_once(fleet.replicas)) / fleet.replicas
+    at_each, curve = load.at_once(fleet.replicas) / fleet.replicas, options[fleet.depth].curve
+    rows = load.per_s * best_s / fleet.replicas or curve.at_target(at_each)
     over = {depth: time_s / best_s for depth, time_s in times_s.items()}
     return Depths(load, rows, over) if best_s < math.inf else None
 

@@ -23,6 +23,7 @@ MAX_LOAD = 16.0  # times the planned load
 NOT_KNOWN = " (range not known)"
 BURSTS = 0.25  # burstiness of arrivals that come in bursts
 BUSY = 0.85  # the load from which a station is called the bottleneck
+HITS = "prefix_hit_share"
 GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}  # times that are said
 
 
@@ -80,7 +81,8 @@ def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reache
         if name in row.metrics
     ]
     rate = [] if search.question.load.per_s else list(_rate(row, ranges, unit.partition(" (")[0]))
-    said = [f"{goal.text}: {goal.state}" for goal in goals]
+    said = [f"{row.metrics[HITS].value:.0%} of prompt tokens hit"] if HITS in row.metrics else []
+    said += [f"{goal.text}: {goal.state}" for goal in goals]
     yield f"gives: {'; '.join([*rate, *times, *said])}"
     share = "" if row.kv_share is None else "under 1%" if row.kv_share < 0.01 else f"{min(row.kv_share, 1):.0%}"
     cache = f", in {share} of its KV cache" if share else ""
@@ -130,12 +132,13 @@ def _limit(search: Simulations) -> str:
     resource, rows = next(iter(estimate.curve.full.items()))
     rate = f"{best.replicas * estimate.curve.load_of(resource):.3g}/s, " if question.load.per_s else ""
     parts, sources = [], "equations"
-    if not best.drafters and best.replicas * rows <= MAX_IN_FLIGHT:
+    is_quick = not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT
+    if is_quick and not best.candidate.base.workload.conversations:  # of which in flight are users
         once, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
         sources += f"; simulated {once / answer:.3g}/s, and {twice / once - 1:+.0%} with twice as many"
-        if question.load.per_s and search.winner is not None and question.goals:
-            parts.append(f"the goals hold {_edge(search)}")
+    if is_quick and question.load.per_s and search.winner is not None and question.goals:
+        parts.append(f"the goals hold {_edge(search)}")
     if question.load.per_s and not parts:
         parts.append(f"a plan asks for {1 - MARGIN:.0%} of its {estimate.per_s:.3g}/s at most")
     parts.append(f"{resource}: saturated from {rate}{rows:.0f} requests at once at each target on ({sources})")

@@ -11,6 +11,7 @@ from specfleet.experiments.plan.answer import Row
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment
 from specfleet.experiments.plan.depths import Depths, chosen, depths_at, schedule_lines, span
+from specfleet.experiments.plan.lines import HITS
 from specfleet.experiments.plan.ranges import LOWER, errors_of, ranges_of
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.turns import turns
@@ -26,6 +27,8 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     aim = {"hour": "cost an hour", "token": "cost a token", "time": "time"}[by_load[0][0].question.aim]
     yield f"best: {'; '.join(spans)} (least {aim})"
     yield f"ranges: {_ranges(by_load)}"
+    if hits := [f"{rows[0].metrics[HITS].value:.0%}" for _, rows in by_load if HITS in rows[0].metrics]:
+        yield f"hits: {', '.join(hits)} of prompt tokens with the best methods"
     (fleet, depths), schedule = _depths(by_load), None
     if fleet is not None and depths:
         said = "; ".join(f"{_short(at.load.text)}: {at.text}" for at in depths)
@@ -80,7 +83,8 @@ def _depths(by_load: Sequence[Best]) -> tuple[Deployment | None, list[Depths]]:
 def rows_at_once(search: Simulations, row: Row) -> int:
     """Return the limit of a server's requests: as simulated, and in a closed loop the requests at a target."""
     limit = search.best[0].candidate.base.verifiers.max_num_seqs
-    return limit if search.question.load.per_s else max(round(row.in_flight), 1)
+    load = search.question.load
+    return limit if load.per_s else max(round(load.at_once(row.targets) / row.targets), 1)
 
 
 def _best(of_load: Best) -> str:

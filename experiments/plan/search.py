@@ -235,10 +235,10 @@ def _first(question: Question, family: Sequence[Estimate]) -> list[Estimate]:
 
 
 def _first_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return the first estimate of each number of targets at each place."""
+    """Return the first estimate of each number of targets, prefill servers included, at each place."""
     first: dict[tuple[str, int, int], Estimate] = {}
     for made in estimates:
-        first.setdefault((made.fleet.candidate.target, made.fleet.replicas, made.fleet.sharing), made)
+        first.setdefault((made.fleet.candidate.target, made.fleet.servers, made.fleet.sharing), made)
     return list(first.values())
 
 
@@ -273,17 +273,17 @@ def _cheapest(simulations: Simulations, family: Sequence[Estimate]) -> list[Esti
 def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequence[Estimate]) -> Deployment:
     """Return the best fleet of a method: a look at some, then at their neighbours, then more seeds."""
     known = {made.fleet.title for made in family}
-    fleets = [made.fleet for made in near]
+    fleets, few = [made.fleet for made in near], SLOW_FEW if family[0].fleet.is_slow else KEPT
     for _ in range(ROUNDS):
         simulations.run(fleets, SEEDS[0])
         seen = {fleet.title for fleet in fleets}
-        first = sorted(fleets, key=simulations.rank)[:KEPT]
+        first = sorted(fleets, key=simulations.rank)[:few]
         fresh = {other.title: other for fleet in first for other in _neighbours(fleet) if other.title in known - seen}
         if not fresh:
             break
         fleets += fresh.values()
     simulations.run(fleets, SEEDS[0])
-    kept = sorted(fleets, key=simulations.rank)[: SLOW_FEW if family[0].fleet.is_slow else KEPT]
+    kept = sorted(fleets, key=simulations.rank)[:few]
     simulations.run(kept, SEEDS[1])
     best = min(kept, key=simulations.rank)
     if simulations.miss(best) > 0 and simulations.question.aim == "hour":  # the first look was luck
@@ -297,9 +297,12 @@ def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequenc
 
 
 def _neighbours(fleet: Deployment) -> list[Deployment]:
-    """Return the fleets of one draft token or target a drafter less and more, and of the other rule for late drafts."""
+    """Return the fleets of one draft token, target a drafter or prefill server less and more, and of the other rule for
+    late drafts."""
     replace, sharing, drafters = msgspec.structs.replace, fleet.sharing, fleet.drafters
     counts = range(max(sharing - 1, 1), sharing + 2) if drafters else ()
     shared = [replace(fleet, sharing=count, replicas=drafters * count) for count in counts if count != sharing]
+    more = [1, -1] if fleet.prefills else []
+    shared += [replace(fleet, replicas=fleet.replicas - by, prefills=fleet.prefills + by) for by in more]
     late = replace(fleet, late="decode" if fleet.late == "skip" else "skip")
     return [*(replace(fleet, depth=fleet.depth + more) for more in (-1, 1)), late, *shared]

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.scenario.workload import known_share, mean_lengths
 from specfleet.fleet.stations.star import StarInputs, star_inputs
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.approximate import rounds_per_s
 
 WORTH = 1.10  # twice the requests in flight must be served this much faster, or the device has no time left
 MAX_ROWS = 4096
+FULL = 0.99  # load of prefill servers that count as full
 KNOTS_A_DOUBLING = 2
 
 Floats = NDArray[np.float64]
@@ -30,7 +31,7 @@ class LoadCurve(NamedTuple):
     """A target by requests in flight.
 
     - `rows`: numbers of requests in flight, up to the first limit of its rows; `request_s`: time of a request with so
-      many at its target, its prefill included; `outside_s`: what it takes beside that.
+      many at its target, its prefill included; `outside_s`: what it takes beside that. `think_s`: of users, before it.
     - `full`: requests in flight at which each resource is exhausted, the first one first.
     """
 
@@ -38,6 +39,7 @@ class LoadCurve(NamedTuple):
     request_s: Floats
     full: dict[str, float]
     outside_s: float
+    think_s: float = 0.0
 
     @property
     def per_s(self) -> Floats:
@@ -57,10 +59,16 @@ class LoadCurve(NamedTuple):
         return float(np.interp(per_s, [0.0, *self.per_s], [0.0, *self.rows])) / per_s + self.outside_s
 
     def request_with(self, in_flight: float) -> float:
-        """Time of a request with so many in flight; those beyond the last row wait for their turn."""
+        """Time of a request with so many in flight, those of users who think included; others wait for their turn."""
         all_s = self.request_s + self.outside_s
-        at_once = self.per_s * all_s
-        return float(np.interp(in_flight, at_once, all_s)) * max(1.0, in_flight / float(at_once[-1]))
+        at_once = self.per_s * (all_s + self.think_s)
+        waits_s = max(in_flight / self.capacity_per_s - self.think_s - float(all_s[-1]), 0.0)
+        return float(np.interp(in_flight, at_once, all_s)) + waits_s
+
+    def at_target(self, in_flight: float) -> float:
+        """Requests at the target of so many in flight: without users who think."""
+        request_s = self.request_with(in_flight)
+        return in_flight * request_s / (request_s + self.think_s)
 
     def load_of(self, resource: str) -> float:
         """Requests a second at which a resource is exhausted."""
@@ -68,7 +76,13 @@ class LoadCurve(NamedTuple):
 
 
 def load_curve(fleet: Fleet, targets: int = 1) -> LoadCurve:
-    """Return the curve of a target; `targets`: how many share a drafter elsewhere."""
+    """Return the curve of a target with its prefill servers, if any; `targets`: how many share a drafter elsewhere."""
+    curve, prefill = curve_of_target(fleet, targets), fleet.verifiers.prefill
+    return behind_prefill(curve, fleet, prefill.count / fleet.verifiers.count) if prefill else curve
+
+
+def curve_of_target(fleet: Fleet, targets: int = 1) -> LoadCurve:
+    """Return the curve of a target alone, which computes prompts unless prefill servers do."""
     full = row_limits(fleet)
     most = max(int(min(*full.values(), MAX_ROWS)), 1)
     knots = range(int(KNOTS_A_DOUBLING * math.log2(2 * most)) + 1)
@@ -84,7 +98,25 @@ def load_curve(fleet: Fleet, targets: int = 1) -> LoadCurve:
         full["the drafters' time"] = float(behind[0]) if behind else math.inf
     carried = rows <= most
     ordered = dict(sorted(full.items(), key=lambda item: item[1]))
-    return LoadCurve(rows[carried].astype(float), times_s[carried], ordered, fleet.request_s)
+    talks = fleet.workload.conversations
+    think_s = talks.think_s * (1 - 1 / talks.mean_turns()) if talks else 0.0  # none before a first turn
+    return LoadCurve(rows[carried].astype(float), times_s[carried], ordered, fleet.request_s, think_s)
+
+
+def behind_prefill(curve: LoadCurve, fleet: Fleet, servers: float) -> LoadCurve:
+    """Return the curve of a decode server with so many prefill servers, where prompts wait as in M/D/1."""
+    prefill = fleet.verifiers.prefill
+    assert prefill
+    prompt_s = Rounds(fleet).prompt_s()
+    sent_s = prefill.sent_s(fleet.lengths.mean_prompt * fleet.verifiers.kv_token_bytes, 0.0, prompt_s, -math.inf)
+    most = int(np.searchsorted(curve.per_s * prompt_s, servers)) + 1  # the last one is where prefill servers are full
+    per_s = np.minimum(curve.per_s[:most], FULL * servers / prompt_s)
+    load = per_s * prompt_s / servers
+    before_s = prompt_s * (1 + load / (1 - load) / 2) + sent_s + prefill.link.latency_s
+    rows = curve.rows[:most] + per_s * before_s
+    full = curve.full | ({"the prefill servers": float(rows[-1])} if most <= len(curve.rows) else {})
+    ordered = dict(sorted(full.items(), key=lambda item: item[1]))
+    return LoadCurve(rows, rows / per_s, ordered, curve.outside_s)
 
 
 class Rounds:
@@ -94,7 +126,8 @@ class Rounds:
         self.fleet, self.context = fleet, fleet.lengths.middle
         self.prompt, self.answer = _computed_tokens(fleet), fleet.lengths.mean_answer
         self.drafts = fleet.drafters.count > 0 or fleet.verifiers.drafts is not None
-        self.is_apart = self.drafts and fleet.verifiers.drafts is None
+        local = fleet.verifiers.drafts
+        self.is_apart, self.reads_prompts = self.drafts and local is None, local is not None and local.reads_prompts
         self.depth = fleet.drafters.depth if self.drafts else 0
         self.star: StarInputs | None = star_inputs(fleet) if self.drafts else None
         self.tokens = 1 + (self.star.accepted_per_round if self.star else 0.0)  # that a round adds on average
@@ -103,12 +136,17 @@ class Rounds:
 
     def request_s(self, rows: int, targets: int = 1) -> float:
         """Time of a request's decoding: its rounds, and the prefills of all others meanwhile."""
-        others = (rows - 1) * self.verified
-        prefill_s = self._prefill_s(self.fleet.verifier_times(0).prefill, others)
-        drafts = self.fleet.verifiers.drafts
-        if drafts is not None and drafts.reads_prompts:
+        others, prefill = (rows - 1) * self.verified, self.fleet.verifiers.prefill
+        prefill_s = 0.0 if prefill else self._prefill_s(self.fleet.verifier_times(0).prefill, others)
+        if self.reads_prompts and not (prefill and prefill.draft_cache == "sent"):
             prefill_s += self._prefill_s(self.fleet.drafter_times(0).prefill, others)
         return self.answer / self.tokens * self.round_s(rows, targets) + rows * prefill_s
+
+    def prompt_s(self) -> float:
+        """Time of a prompt at a prefill server."""
+        prefill, target_s = self.fleet.verifiers.prefill, self._prefill_s(self.fleet.verifier_times(0).prefill, 0)
+        reads = self.reads_prompts and prefill and (prefill.draft_cache == "sent" or prefill.first_round_drafts)
+        return target_s + (self._prefill_s(self.fleet.drafter_times(0).prefill, 0) if reads else 0.0)
 
     def round_s(self, rows: int, targets: int = 1) -> float:
         """Time of a draft and its verification with that many rows in both; without drafts, of a plain step.
@@ -174,21 +212,31 @@ def _computed_tokens(fleet: Fleet) -> float:
     prompt, verifiers = fleet.lengths.mean_prompt, fleet.verifiers
     if not verifiers.prefix_cache:
         return prompt
-    of_its_own = msgspec.structs.replace(fleet.workload, shared=None, conversations=None)
+    shared = fleet.workload.shared
+    its_own, _ = mean_lengths(msgspec.structs.replace(fleet.workload, shared=None, conversations=None))
+    its_own *= (1 - (shared.share if shared else 0.0)) * (1 - known_share(fleet.workload))
     blocks = 0.5 + (verifiers.drafts.again if verifiers.drafts else 0)
-    return min(prompt, mean_lengths(of_its_own)[0] + blocks * verifiers.batching.block_size)
+    return min(prompt, its_own + blocks * verifiers.batching.block_size)
 
 
 def row_limits(fleet: Fleet) -> dict[str, float]:
     """Return the requests in flight at which each limit of a target's rows is reached."""
-    batching, shared = fleet.verifiers.batching, fleet.workload.shared
+    batching = fleet.verifiers.batching
     depth = fleet.drafters.depth if fleet.drafters.count or fleet.verifiers.drafts is not None else 0
     room, row = batching.kv_blocks * batching.block_size, fleet.lengths.middle + batching.lookahead
-    rows = room / row if room else math.inf
-    if room and fleet.verifiers.prefix_cache and shared:  # each beginning is there once
-        rows = max(rows, (room - shared.groups * shared.tokens) / (row - shared.tokens))
+    numbers = np.geomspace(1, max(room, 1), 99)  # requests of a token each are the most
+    held = [held_tokens(fleet, float(number), row) for number in numbers]
     return {
-        "the KV cache": rows,
+        "the KV cache": float(np.interp(room, held, numbers)) if room else math.inf,
         "max_num_seqs": float(batching.max_num_seqs),
         "max_num_batched_tokens": batching.max_num_batched_tokens / (1 + depth + batching.slots),
     }
+
+
+def held_tokens(fleet: Fleet, requests: float, tokens: float) -> float:
+    """Return the tokens that the KV cache has of so many running requests of so many tokens: what they share once."""
+    shared = fleet.workload.shared
+    if not fleet.verifiers.prefix_cache or not shared:
+        return requests * tokens
+    beginning = shared.beginning(fleet.lengths.mean_prompt)
+    return requests * (tokens - beginning) + shared.distinct(requests) * beginning

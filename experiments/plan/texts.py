@@ -7,6 +7,7 @@ from pathlib import Path
 from specfleet.experiments.plan.goals import number_of
 from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, rate_of_mean
 from specfleet.fleet.acceptance.published import Stated, Wanted, find_published
+from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed
 from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_case, shipped_name
@@ -18,12 +19,22 @@ from specfleet.fleet.scenario.sides import acceptance_of
 from specfleet.fleet.times.profile import read_profile
 from specfleet.fleet.times.step_time import LinkTime
 
-LOOKUP, MTP, PUBLISHED = "lookup", "mtp", "published"
-SYNONYMS = {"ngram": LOOKUP, "lookup": LOOKUP, "mtp": MTP, "nextn": MTP}  # words of vLLM and SGLang
+MTP, PUBLISHED = "mtp", "published"
+FOUND = {"lookup": "prompt lookup", "suffix": "suffix decoding"}  # drafts without a model, and their names
+SYNONYMS = {"ngram": "lookup", "mtp": MTP, "nextn": MTP} | {name: name for name in FOUND}  # words of engines
 LINK_LIMITS = {"latency_s": (0.0, 1e9), "bandwidth_bytes_per_s": (1.0, 1e18)}
 BUDGET = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
 FILES = (".toml", ".json")
 MOST_DRAFTED = 4096  # tokens of a draft, as drafters.depth
+
+
+def drafter_named(word: str, targets: Sequence[str]) -> str:
+    """Return a drafter by its word at vLLM or SGLang, or by its kind the shipped one for a target: dflash, pard."""
+    if (usual := SYNONYMS.get(word.casefold())) is not None:
+        return usual
+    models = [shipped_name((target.rpartition("@")[0] or target).partition(":")[0]) for target in targets]
+    known = (name for model in models if (name := f"{word.casefold()}-{model}") in shipped_models())
+    return next(known, word)
 
 
 def read_acceptances(texts: Sequence[str]) -> dict[str, Stated]:
@@ -87,8 +98,9 @@ def acceptance_by_drafter(texts: Sequence[str], drafts: Sequence[str]) -> dict[s
     names: dict[str, set[str]] = {}  # of each model
     for draft in drafts:
         model = draft.rpartition("@")[0] or draft
-        own_name = model if model in (LOOKUP, MTP) else shape_of(model).name  # of a file, its folder's
-        names[model] = {draft, Path(model).name, own_name, *(word for word, own in SYNONYMS.items() if own == model)}
+        own_name = model if model in (*FOUND, MTP) else shape_of(model).name  # of a file, its folder's
+        names[model] = {draft, Path(model).name, own_name, shipped_name(model)}
+        names[model] |= {word for word, own in SYNONYMS.items() if own == model}
     accepted: dict[str, Stated] = {}
     for name, acceptance in read_acceptances(texts).items():
         typed = name.casefold(), name.rpartition("/")[2].casefold()  # a shipped model has no owner's name before it
@@ -119,7 +131,7 @@ def acceptance_at(
         raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
     if not isinstance(stated, Wanted):
         return stated, ""
-    word = LOOKUP if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
+    word = model if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
     row = find_published(stated, shipped_name(target.shape.name), word)
     said = f"{row.name}{'' if row.temperature is None else f', temperature {row.temperature:g}'}; {row.source}"
     return row.model(), f"acceptance of {row.drafter}: {row.shares} by position, {row.basis}: {said}"

@@ -77,6 +77,8 @@ def explore(
 
 def _refuse(scenario: Scenario) -> None:
     fixed = [key for key in FIXED if is_set(scenario, key)]
+    if scenario.drafters.kind == "block":
+        fixed.append("drafters.kind")  # the page draws a block beside the chain by whose times it is priced
     if any(changed(tier).keys() - {"first", "step"} for tier in scenario.drafters.tiers):
         fixed.append("drafters.tiers")  # the step alone is what a moved S(d) replaces
     if fixed:

@@ -12,15 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from specfleet.fleet.acceptance.models import (
-    BetaGeometric,
-    Geometric,
-    PerPosition,
-    Recorded,
-    deepest,
-    pmf,
-    survival,
-)
+from specfleet.fleet.acceptance import models
+from specfleet.fleet.acceptance.models import BetaGeometric, Geometric, PerPosition, Recorded
 from specfleet.fleet.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -83,8 +76,8 @@ def fit_beta_geometric(measured: Measured) -> Fitted:
 
 def total_variation(model: Fitted, measured: Measured) -> float:
     """Total variation distance of a model from the recorded distribution at its depth: 0 if equal, 1 if disjoint."""
-    depth = int(deepest(measured))
-    return float(np.abs(pmf(model, depth) - pmf(measured, depth)).sum() / 2)
+    depth = int(models.deepest(measured))
+    return float(np.abs(models.pmf(model, depth) - models.pmf(measured, depth)).sum() / 2)
 
 
 def mean_interval(sessions: Sequence[Sequence[int]]) -> MeanLength:
@@ -111,7 +104,7 @@ def mean_interval(sessions: Sequence[Sequence[int]]) -> MeanLength:
 
 def _trials(measured: Measured) -> tuple[Floats, Floats, Floats]:
     """Return the shares of rounds with more than i successes, failures and trials, for i = 0, 1, ..."""
-    reached = survival(measured, int(deepest(measured)))
+    reached = models.survival(measured, int(models.deepest(measured)))
     return reached, 1 - reached[-1:], np.append(1.0, reached[:-1])
 
 

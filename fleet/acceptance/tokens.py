@@ -75,8 +75,7 @@ class TokenSampler:
         self.first: dict[int, int] = {}
 
     def begin_session(self, tag: int, first: int) -> None:
-        """Start a session whose generated text begins at place `first`; it replaces an earlier session with this
-        tag."""
+        """Start a session whose generated text begins at place `first`, in place of an earlier one of this tag."""
         number = self.sessions[tag] = self.sessions.get(tag, -1) + 1
         rng = np.random.default_rng([self.root, tag, number])
         self.sources[tag] = _tested(self._tokens(tag, rng), rng)

@@ -7,16 +7,16 @@ import msgspec
 
 from specfleet.fleet.data.shipped import shipped_tables
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.one_pass import FLASH, OF_HEADS, block_of, sizes_of_block
 from specfleet.fleet.hardware.positions import LAYER, positions_in
 from specfleet.fleet.hardware.published import precisions_in
 from specfleet.fleet.hardware.shape import MAX_LAYERS, ModelShape
 from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import shortened
 
-NORMS = {"": 2, "eagle": 1, "eagle3": 3, "mtp": 5}  # of a layer of models, and of published heads
+NORMS = {"eagle": 1, "eagle3": 3, "mtp": 5}  # of a layer of published heads, else 2
 MAX_PARAMETERS = 10**14
 LAYER_TYPES = ("full_attention", "sliding_attention", "attention")
-OF_HEADS = ("draft_vocab_size", "target_hidden_size", "quantization_config", "tie_word_embeddings")
 LAYERS_KEY = "eagle_aux_hidden_state_layer_ids"
 OWN_TYPES = {"eagle": "eagle", "eagle3": "eagle3", "deepseek_mtp": "mtp"}  # model types of heads alone
 
@@ -28,9 +28,13 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
     """
     if not isinstance(content, Mapping):
         raise InputError(f"{origin}: needs the table of a config.json; holds {type(content).__name__}")
-    outer, content, head = content, *_drafting_of(content, origin)
+    drafts, block = block_of(content, origin)
+    tables, outer = shipped_tables("published")["types"], content
+    if drafts in (*FLASH, "pard"):
+        content, head = sizes_of_block(content, drafts, tables["types"]["known"])
+    else:
+        content, head = _drafting_of(content, drafts, origin)
     kind = str(content.get("model_type"))
-    tables = shipped_tables("published")["types"]
     if kind in tables["types"]["nested"]:
         content = content.get("text_config", content)
         if not isinstance(content, Mapping):
@@ -61,7 +65,7 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         "query_bias": kind == "qwen2" or config.flag("attention_bias"),
         "output_bias": config.flag("attention_bias") and not kind.startswith("glm4"),
         "head_norms": kind in tables["types"]["normed"] or (config.flag("use_qk_norm") and kind != "minimax_m2"),
-        "norms": 4 if kind.startswith("gemma") or kind == "glm4" else NORMS[head],
+        "norms": 4 if kind.startswith("gemma") or kind == "glm4" else NORMS.get(head, 2),
         "window": window,
         "windowed_layers": windowed,
         "head": head,
@@ -70,29 +74,24 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         "positions": positions_in(config.content, kind, origin),
         "mtp_modules": 0 if head else max(config.size(key, 0, MAX_LAYERS) for key in tables["types"]["modules"]),
     }
-    sizes |= _of_type(kind, config)
+    sizes |= _of_type(kind, config) | block
     made = convert(sizes | precisions_in(dict(content) | dict(outer), kind, sizes, origin), ModelShape, origin)
     made = msgspec.structs.replace(made, small=_small(kind, made))
     _check_sizes(made, origin)
     return made
 
 
-def _drafting_of(content: Mapping[str, Any], origin: str) -> tuple[Mapping[str, Any], str]:
+def _drafting_of(content: Mapping[str, Any], drafts: str, origin: str) -> tuple[Mapping[str, Any], str]:
     """Return a config.json with the sizes at its top, and what it drafts: "eagle", "eagle3", "mtp", or "" for a model.
 
-    Raises InputError, which begins with `origin`, for drafters that draft a block in one pass, and what is not known.
+    - `drafts`: "peagle" for a head that drafts a block.
+
+    Raises InputError, which begins with `origin`, for what is not known.
     """
     kind, stated = str(content.get("model_type") or ""), content.get("speculators_model_type")
     names = content.get("architectures") or []
     said = f"{names} {kind} {stated} {content.get('auto_map')}".lower()
-    tables = shipped_tables("published")["one_pass"]
-    marks = [(mark, name) for mark, name in tables["names"].items() if mark in said]
-    keys = (key for key in tables["keys"] if content.get(key) is not None and content[key] is not False)  # 0 is a token
-    for mark, name in [*marks, *((key, tables["keys"][key]) for key in keys)]:
-        raise InputError(
-            f"{origin}: {mark} in architectures = {shortened(names)}, model_type or a key: {name} drafts a block in "
-            "one pass, which has no model here; give an EAGLE head, a small model, or lookup"
-        )
+    stated = "eagle3" if stated == "peagle" else stated
     reads_layers = _reads_layers(content, origin)
     if stated is not None or LAYER in content:  # sizes in a table of their own, the draft's vocabulary at the top
         inner = content.get(LAYER)
@@ -106,7 +105,7 @@ def _drafting_of(content: Mapping[str, Any], origin: str) -> tuple[Mapping[str, 
         inner = content.get("model")  # as vLLM's scripts wrap a head
         wrapped = inner if isinstance(inner, Mapping) else {}
         return {**wrapped, "draft_vocab_size": content.get("truncated_vocab_size"), **content}, OWN_TYPES[kind]
-    if "eagle3" in said or content.get("draft_vocab_size") is not None or reads_layers:
+    if drafts or "eagle3" in said or content.get("draft_vocab_size") is not None or reads_layers:
         return {**content, **({"model_type": "llama"} if "llama" in str(names).lower() else {})}, "eagle3"
     if "eagle" in said:
         return content, "eagle"

@@ -2,10 +2,12 @@
 
 A folder has one layer's times on one of the devices that share a model, in microseconds: `dense.csv` by tokens of the
 step, `attention.csv` by a chunk of a prompt beside decoding rows, `per_sequence.csv` (head, sampler) by sequences, and
-`moe.csv` by tokens and distinct experts. All-reduces are not in it, and are estimated.
+`moe.csv` by tokens and distinct experts. All-reduces are not in it: they are those of aiconfigurator-core, where it is
+installed and has them, for the vLLM of `meta.yaml` beside the folder, and else estimated.
 """
 
 import csv
+import re
 from io import StringIO
 from pathlib import Path
 
@@ -13,8 +15,8 @@ import numpy as np
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, all_reduce_s, distinct_experts
-from specfleet.fleet.hardware.tables import Floats, Measured
-from specfleet.fleet.inputs.text import read_text
+from specfleet.fleet.hardware.tables import Floats, Measured, all_reduces_of
+from specfleet.fleet.inputs.text import is_file, read_text
 from specfleet.fleet.times.grid import Grid
 from specfleet.fleet.times.roofline import Roofline
 
@@ -42,19 +44,31 @@ def passes_of(placed: Placed) -> tuple[Roofline, Roofline]:
     of_rows, of_chunks = attention_in(folder / "attention.csv", shape.layers)
     fed = np.array(dense["o_proj"].tokens)
     layer_s = sum(NORMS.get(name, 1) * table.at(fed) for name, table in dense.items() if name not in ONCE)
-    reduced_s = np.array([2 * all_reduce_s(placed, tokens * shape.hidden) for tokens in fed])
+    reduced = reduces_of(placed)
+    reduced_s = 2 * _reduced_s(placed, reduced, fed * shape.hidden)
     experts_s = experts_in(folder / "moe.csv", placed).at(fed) if shape.experts else 0.0
     pass_s = shape.layers * (layer_s + reduced_s + experts_s)
     pass_s += sum(table.at(fed) for name, table in dense.items() if name in ONCE)
 
     def roofline(logits: Floats, attention: tuple[Grid, ...]) -> Roofline:
-        gathered_s = np.array([all_reduce_s(placed, rows * shape.head_outputs / placed.parallel) for rows in logits])
+        gathered_s = _reduced_s(placed, reduced, logits * shape.head_outputs / placed.parallel)
         scored_s = sum(table.at(logits) for table in scored.values())
         times_s = np.maximum.accumulate(pass_s + scored_s + gathered_s)
         knots = (*fed.astype(int).tolist(), BEYOND * int(fed[-1]))
         return Roofline(knots, (*times_s.tolist(), BEYOND * float(times_s[-1])), measured=attention)
 
     return roofline(fed, of_rows), roofline(np.ones_like(fed), of_chunks)
+
+
+def reduces_of(placed: Placed) -> Measured | None:
+    """Return the measured all-reduces between a model's operators; None for a single device, and without them."""
+    beside = Path(placed.operators).parent / "meta.yaml"
+    stated = re.findall(r"^vllm_version: *'?([\w.]+)", read_text(beside) if is_file(beside) else "", re.MULTILINE)
+    return all_reduces_of(placed.parallel, placed.device, "vllm", *stated[:1]) if placed.parallel > 1 else None
+
+
+def _reduced_s(placed: Placed, measured: Measured | None, numbers: Floats) -> Floats:
+    return measured.at(numbers) if measured else np.array([all_reduce_s(placed, each) for each in numbers])
 
 
 def attention_in(file: Path, layers: int) -> tuple[tuple[Grid, ...], tuple[Grid, ...]]:

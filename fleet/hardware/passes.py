@@ -170,6 +170,36 @@ def roofline_of(placed: Placed, *, every_logit: bool = True, in_turn: bool = Fal
     )
 
 
+def block_roofline_of(placed: Placed) -> Roofline:
+    """Return the times of passes that draft a block each, by its tokens.
+
+    For a token DFlash and DSpark feed a mask, and make keys and values of the states of one token that the target fed;
+    a small model (PARD) and P-EAGLE feed a mask and that token itself.
+    """
+    passes, positions = roofline_of(placed, in_turn=True), 1 if placed.shape.taps else 2
+    attention = (msgspec.structs.replace(kind, pair_s=positions * kind.pair_s) for kind in passes.attention)
+    pass_s = (products_s(placed, positions * fed, fed) + states_s(placed, fed) for fed in passes.tokens)
+    return msgspec.structs.replace(passes, pass_s=tuple(pass_s), attention=tuple(attention), in_turn=False)
+
+
+def states_roofline_of(placed: Placed) -> Roofline:
+    """Return the times of reading prompts by DFlash or DSpark, which make keys and values of the target's states."""
+    passes = roofline_of(placed)
+    return msgspec.structs.replace(
+        passes, pass_s=tuple(states_s(placed, fed) for fed in passes.tokens), attention=(), host_s=0.0
+    )
+
+
+def states_s(placed: Placed, fed: float) -> float:
+    """Return the time to make the keys and values of all layers of the hidden states of `fed` tokens; 0 if none are."""
+    shape = placed.shape
+    if not shape.taps:
+        return 0.0
+    made = shape.layers * shape.cache_numbers * shape.cache_share(placed.parallel)
+    fused_s = product_s(placed, fed, shape.fused_inputs, shape.hidden)  # on every device
+    return fused_s + product_s(placed, fed, shape.hidden, made) + kernel_s(placed.device, 2 * fed * made)
+
+
 def product_s(
     placed: Placed,
     fed: float,
@@ -246,9 +276,7 @@ def products_s(placed: Placed, fed: float, scored: float, alike: bool = False) -
         layers_s += count * mlp_s(placed, fed, width / parallel, placed.mlp_precision)
     if shape.expert_layers:
         layers_s += shape.expert_layers * (_experts_s(placed, fed, 1 if alike else fed) + placed.layer_s)
-    if (
-        shape.fused_inputs and shape.head != "eagle3"
-    ):  # an EAGLE-3 head fuses features once in a draft, not once in a pass
+    if shape.head in ("eagle", "mtp"):  # other heads fuse features once in a draft, not once in a pass
         layers_s += product_s(placed, fed, shape.fused_inputs, hidden / parallel)
     head_s = product_s(placed, scored, hidden, shape.head_outputs / parallel, precision="bf16")
     gather_s = all_reduce_s(placed, scored * shape.head_outputs / parallel)

@@ -3,13 +3,24 @@
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.memory import NOTE, kv_memory
-from specfleet.fleet.hardware.operators import passes_of
-from specfleet.fleet.hardware.passes import Placed, check, precisions_of, rewrite_s, roofline_of, runs_as
+from specfleet.fleet.hardware.operators import passes_of, reduces_of
+from specfleet.fleet.hardware.passes import (
+    Placed,
+    block_roofline_of,
+    check,
+    precisions_of,
+    product_s,
+    rewrite_s,
+    roofline_of,
+    runs_as,
+    states_roofline_of,
+)
 from specfleet.fleet.hardware.shape import ModelShape
 from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of, shipped_case
 from specfleet.fleet.hardware.tables import BRINGS, experts_of, tables_at
@@ -164,13 +175,13 @@ def _precisions(text: str, asked: list[str]) -> tuple[str, dict[str, str]]:
 def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwareProfile:
     """Return the profile of a target and its drafter; without a drafter, the target's model in both roles.
 
-    A draft is one pass for each token, a verification one pass over all tokens; each has the overhead of its engine, of
-    which a head's draft shares most with the target's step. A realignment rewrites both caches. The profile has no
-    acceptance and no delays between steps; a scenario can set them. Raises InputError for an EAGLE head as target, and
-    for a head of another width.
+    A draft is one pass, for each token or for a block, a verification one pass over all tokens; each has the overhead
+    of its engine, of which a head's draft shares most with the target's step. A realignment rewrites both caches. The
+    profile has no acceptance and no delays between steps; a scenario can set them. Raises InputError for a head as
+    target, and for a head of another width.
     """
     if target.shape.head:
-        raise InputError(f"target {target.shape.name}: an EAGLE head only drafts; name the model that it drafts for")
+        raise InputError(f"target {target.shape.name}: a head only drafts; name the model that it drafts for")
     drafter = draft or target
     if drafter.shape.head and drafter.shape.hidden != target.shape.hidden:
         raise InputError(
@@ -185,13 +196,15 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
     of_target = StepTime(base_s=host.step_s.value + row_s, per_row_s=row_s)
     one_pass = msgspec.structs.replace(of_target, roofline=every)
     step_s, rewritten_s = drafter.engine.step_s.value, rewrite_s(target) + rewrite_s(drafter)
+    read = states_roofline_of(drafter) if drafter.shape.taps else roofline_of(drafter, every_logit=False)
     drafting = drafter.engine.draft_s if drafter.shape.head else None
     return HardwareProfile(
         name=f"{drafter.shape.name}-for-{target.shape.name}" if draft else target.shape.name,
-        draft=StepTime(base_s=drafting.value if drafting else step_s, roofline=roofline_of(drafter, in_turn=True)),
+        draft=_draft_of(drafter, drafting.value if drafting else step_s),
         verify=one_pass,
         decode=one_pass,
-        draft_prefill=StepTime(base_s=step_s, roofline=roofline_of(drafter, every_logit=False)),
+        one_pass=drafter.shape.block > 0 or UNSET,
+        draft_prefill=StepTime(base_s=step_s, roofline=read),
         verify_prefill=msgspec.structs.replace(of_target, roofline=last),
         realign=StepTime(per_context_token_s=rewritten_s, per_row_context_s=rewritten_s),
         request_s=host.request_s.value,
@@ -207,6 +220,15 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
     )
 
 
+def _draft_of(drafter: Placed, host_s: float) -> StepTime:
+    """Return S(d): passes in turn, or one pass, after which DSpark chooses the tokens one by one."""
+    shape = drafter.shape
+    if not shape.block:
+        return StepTime(base_s=host_s, roofline=roofline_of(drafter, in_turn=True))
+    chosen_s = product_s(drafter, 1, shape.markov, shape.head_outputs / drafter.parallel, precision="bf16")
+    return StepTime(base_s=host_s, per_token_s=chosen_s if shape.markov else 0.0, roofline=block_roofline_of(drafter))
+
+
 def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
     """Label every number of the profile, and list its input figures."""
     of_target, of_drafter = (
@@ -215,11 +237,15 @@ def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
     )
     if target.operators:
         of_target = f"estimated: measured operators in {target.operators}, summed for {target.named}"
+        if target.parallel > 1:
+            reduced = reduces_of(target)
+            of_target += f", all-reduces of {reduced.source}" if reduced else ", all-reduces estimated"
+    read = "keys and values of hidden states" if drafter.shape.taps else "one pass, the last token scored"
     labels = {
-        "draft": f"{of_drafter}, a pass for each token",
+        "draft": f"{of_drafter}, {'one pass for a block' if drafter.shape.block else 'a pass for each token'}",
         "verify": f"{of_target}, one pass",
         "decode": f"{of_target}, one pass",
-        "draft_prefill": f"{of_drafter}, one pass, the last token scored",
+        "draft_prefill": f"{of_drafter}, {read}",
         "verify_prefill": f"{of_target}, one pass, the last token scored",
         "realign": f"estimated: the caches of {target.shape.name} and {drafter.shape.name}, read and written once",
         "vocabulary": f"stated: {target.shape.name}",

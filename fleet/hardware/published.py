@@ -119,10 +119,7 @@ def _modules(kind: str, sizes: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _expression(names: Mapping[str, Any], origin: str) -> re.Pattern[str]:
-    """Return what matches modules of names that are whole, by parts ("mlp.gate"), with *, or expressions after re:.
-
-    - `names`: lists of them by their keys.
-    """
+    """Return what matches modules by lists of names: whole, by parts ("mlp.gate"), with *, or expressions after re:."""
     forms = []
     lists = {key: listed if isinstance(listed, list) else [listed] for key, listed in names.items()}
     for key, name in ((key, name) for key, listed in lists.items() for name in listed):

@@ -14,7 +14,7 @@ CACHE_BYTES = 2  # of a number in a key-value cache of 16 bits
 
 
 class ModelShape(msgspec.Struct, frozen=True):
-    """A decoder of transformer layers, or an EAGLE head that drafts for one.
+    """A decoder of transformer layers, or a head that drafts for one.
 
     Sizes are counts of numbers.
 
@@ -32,6 +32,9 @@ class ModelShape(msgspec.Struct, frozen=True):
     - `query_latent`, `value_dim`: width of the queries' latent, and of a head's values (multi-head latent attention).
     - `linear_layers`: layers whose attention keeps a state in place of a cache: `linear_keys` and `linear_values` wide,
       with `state` numbers for each row.
+    - `block`: most tokens that it drafts in one pass; 0 for drafters of chains.
+    - `taps`: layers of the target from which DFlash and DSpark read hidden states. `markov`: rank of DSpark's bias by
+      the token before.
     - `small`: numbers of a layer in biases and vectors that the other sizes leave out.
     """
 
@@ -55,7 +58,10 @@ class ModelShape(msgspec.Struct, frozen=True):
     dense_intermediate: Some = 0
     window: Some = 0
     windowed_layers: Some = 0
-    head: Literal["", "eagle", "eagle3", "mtp"] = ""
+    head: Literal["", "eagle", "eagle3", "mtp", "dflash", "dspark"] = ""
+    block: Some = 0
+    taps: Some = 0
+    markov: Some = 0
     draft_vocabulary: Some = 0
     weights_in: str = ""
     mlp_in: str = ""
@@ -142,13 +148,13 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     @property
     def fused_inputs(self) -> int:
-        """Input width of an EAGLE head's `fc`: features and embedding, or the features of three layers."""
-        return {"": 0, "eagle": 2, "mtp": 2, "eagle3": 3}[self.head] * self.hidden
+        """Input width of a head's `fc`: features and embedding, or the features of several layers."""
+        return {"": 0, "eagle": 2, "mtp": 2, "eagle3": 3}.get(self.head, self.taps) * self.hidden
 
     @property
     def target_states(self) -> int:
         """Numbers of a target's hidden states of a token that a head reads: for EAGLE-3 those of three layers."""
-        return {"": 0, "eagle3": 3}.get(self.head, 1) * self.hidden
+        return {"": 0, "eagle3": 3}.get(self.head, self.taps or 1) * self.hidden
 
     def parameters(self) -> int:
         """Numbers in a checkpoint; what an EAGLE head shares with its target is not counted."""
@@ -157,6 +163,8 @@ class ModelShape(msgspec.Struct, frozen=True):
         total = self.matrices() + self.layers * (biases + norms + self.small)
         if self.head in ("eagle", "mtp"):
             return total
+        if self.taps:
+            return total + 2 * self.hidden + 2 * self.markov * self.head_outputs
         if self.head == "eagle3":
             return total + self.hidden + self.hidden * self.head_outputs
         return total + self.hidden + self.hidden * self.vocabulary * (1 if self.tied else 2)

@@ -5,8 +5,10 @@ from difflib import get_close_matches
 
 ENGINES_WORDS = {"k": "drafters.depth", "num_speculative_tokens": "drafters.depth", "ngram": "drafters.kind",
                  "prefix": "verifiers.prefix_cache", "enable_prefix_caching": "verifiers.prefix_cache",
-                 "lookup": "drafters.kind", "eagle": "drafters.kind", "multi-turn": "workload.conversations",
-                 "chunked prefill": "verifiers.max_num_batched_tokens"}  # fmt: skip
+                 "lookup": "drafters.kind", "suffix": "drafters.kind", "block": "drafters.kind",
+                 "eagle": "drafters.kind", "multi-turn": "workload.conversations",
+                 "chunked prefill": "verifiers.max_num_batched_tokens",
+                 "disaggregation": "verifiers.prefill"}  # fmt: skip
 SHOWN = 3  # names in an error; a command lists all
 
 

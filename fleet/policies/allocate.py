@@ -27,12 +27,18 @@ class LengthAllocation(msgspec.Struct, frozen=True):
     - `by_client`: whether states belong to clients, which send one request after another and share a budget, and not
       to single requests.
     - `sees_queue`: whether `lengths` also gets `waiting`, the number of requests that wait for the target to run them.
+    - `chooses`: whether it chooses the tokens of drafts that a step verifies, by `verified`.
     """
 
     sees_queue: ClassVar[bool] = False
     watches: ClassVar[bool] = False
     by_client: ClassVar[bool] = False
-    needs: ClassVar[Needs] = "lengths"
+    chooses: ClassVar[bool] = False
+
+    @property
+    def needs(self) -> Needs:
+        """What the acceptance model must provide."""
+        return "lengths"
 
     @property
     def budget(self) -> int:
@@ -59,6 +65,14 @@ class LengthAllocation(msgspec.Struct, frozen=True):
     def stops(self, state: Any, entropy: float) -> bool:
         """Return whether to stop after a token with that entropy, in nats: never."""
         return False
+
+    def drew(self, state: Any, entropies: Sequence[float]) -> Any:
+        """Return the state after a draft on the target's device, whose tokens have those entropies, in nats."""
+        return state
+
+    def verified(self, states: Sequence[Any], drafted: Sequence[int], rows: int) -> list[int]:
+        """Return how many tokens of each draft a step of so many rows verifies: all."""
+        return list(drafted)
 
 
 class Fixed(LengthAllocation, frozen=True, tag="fixed", tag_field="policy", forbid_unknown_fields=True):

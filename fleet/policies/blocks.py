@@ -2,15 +2,15 @@
 
 The rules are those of vLLM's prefix cache (version 1). A full block has a content: the hash of the content before it
 and of the source of its tokens. A request that begins with known contents shares their blocks. A block without a user
-is free, but keeps its content until it is taken: the queue of free blocks is the order of eviction. A request gives
-its blocks back last one first, so that the end of a text dies before its beginning. With blocks of one token this is
-SGLang's radix tree.
+is free, but keeps its content until it is taken: the queue of free blocks is the order of eviction, and those without a
+content come first. A request gives its blocks back last one first, so that the end of a text dies before its beginning.
+With blocks of one token this is SGLang's radix tree.
 
 A step is planned before it begins, and perhaps planned anew. Changes therefore go into a journal, and `undo` takes them
 back until `keep` is called.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -58,6 +58,7 @@ class BlockPool:
 
     - `limit`: number of blocks; 0 for no limit: then no content ever dies.
     - `users`: number of requests that use each block. `contents`: what each holds; 0 for nothing.
+    - `evicted`: contents that were lost so far.
     - `places`: the blocks that hold a content, oldest first.
     - `before`, `after`: neighbours in the queue; the queue begins and ends at place 0.
     """
@@ -67,6 +68,7 @@ class BlockPool:
         self.free = limit or UNLIMITED
         self.users = [0] * (limit + 1)
         self.contents = [0] * (limit + 1)
+        self.evicted = 0
         self.places: dict[int, tuple[int, ...]] = {}
         self.before = [limit, *range(limit)]
         self.after = [*range(1, limit + 1), 0]
@@ -107,6 +109,7 @@ class BlockPool:
                 places = self.places[content]
                 self._place(content, tuple([other for other in places if other != block]))
                 self.contents[block] = 0
+                self.evicted += 1
         self.users[block] = 1
         self.journal.append((self._undo_new, (block, content, places)))
         return block
@@ -117,6 +120,7 @@ class BlockPool:
             self._enqueue(block, 0, self.after[0])
         if content:
             self.contents[block], self.places[content] = content, places
+            self.evicted -= 1
 
     def share(self, block: int) -> None:
         """Add a user to a block with content; a free one leaves the queue."""
@@ -131,10 +135,11 @@ class BlockPool:
             self._enqueue(block, before, after)
 
     def leave(self, block: int) -> None:
-        """Remove a user from a block; a free one goes to the queue's end, with its content."""
+        """Remove a user from a block; a free one goes to the queue's end with its content, to its head without one."""
         self.users[block] -= 1
         if not self.users[block] and self.limit:
-            self._enqueue(block, self.before[0], 0)
+            neighbours = (self.before[0], 0) if self.contents[block] else (0, self.after[0])
+            self._enqueue(block, *neighbours)
         self.journal.append((self._undo_leave, (block,)))
 
     def _undo_leave(self, block: int) -> None:
@@ -196,17 +201,21 @@ class CachedBlocks(BlockPool, CountedBlocks):
 
     - `again`: blocks at the end of what is found that are computed again, beyond the last token: 1 for EAGLE and MTP
       heads, which need the state before it.
+    - `identities`: of requests that come without.
     """
 
-    def __init__(self, limit: int, block_size: int, again: int = 0) -> None:
+    def __init__(
+        self, limit: int, block_size: int, again: int = 0, identities: Mapping[int, Identity] | None = None
+    ) -> None:
         super().__init__(limit)
+        self.identities = identities or {}
         self.block_size = block_size
         self.again = again
         self.texts: dict[int, Text] = {}
 
-    def open(self, tag: int, request: int, identity: Identity) -> None:
+    def open(self, tag: int, request: int, identity: Identity | None = None) -> None:
         """Begin a request; what its identity does not name is its own."""
-        self.texts[tag] = Text(identity, source_of(request))
+        self.texts[tag] = Text(self.identities.get(request, ()) if identity is None else identity, source_of(request))
 
     def close(self, tag: int) -> None:
         """End a request: its blocks are free, and keep their contents."""
@@ -243,6 +252,19 @@ class CachedBlocks(BlockPool, CountedBlocks):
             for place in range(text.full, full):
                 self.hold(text.blocks[place], contents[place])
             self._fill_to(text, full)
+
+    def hold_text(self, tag: int, known: int, room: int) -> int:
+        """Give a request the blocks of so much room, as far as there are some, for a step on all of its known tokens.
+
+        Return how many of these are found: none if it had blocks before.
+        """
+        text = self.texts[tag]
+        found = () if text.blocks else self.find(tag, known)
+        missing = -(-room // self.block_size) - len(text.blocks) - len(found)
+        self.take(tag, min(max(missing, 0), self.free - self.unused(found)), found)
+        self.fill(tag, min(known, len(text.blocks) * self.block_size))
+        self.keep()
+        return len(found) * self.block_size
 
     def give_back(self, tag: int, number: int) -> None:
         """Take all blocks of a request, the last one first."""

@@ -75,7 +75,8 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         block_size (tokens): Tokens of a block.
         lookahead (tokens): Places that a row keeps beyond its step, for the KV cache of drafts: the depth for heads
             and small models on the target's device, 0 for prompt lookup and drafters elsewhere.
-        slots (tokens): Tokens that each row of a step costs more: 1 for a small model on the target's device.
+        slots (tokens): Tokens that each row of a step costs more: 1 for a small model on the target's device, the depth
+            for a drafter of blocks there.
         prefill_first: Whether a step reads prompts alone while there are any that fit, and decodes otherwise: as
             SGLang's scheduler does.
     """

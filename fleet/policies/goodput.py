@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -98,21 +98,36 @@ class Goodput(LengthAllocation, frozen=True, tag="goodput", tag_field="policy", 
         if not states:
             return []
         most, rows, (draft_s, verify_s) = self.most, len(states), self.costs.of(len(states))
-        reached = np.power.outer(self.acceptances(states), np.arange(1, most + 1))  # [row, j - 1]: a^j
-        best_s, chosen = (draft_s[0] + verify_s[0]) / rows, np.zeros(0, dtype=np.int64)  # seconds a token
+        reached = np.power.outer(
+            acceptances(states, self.acceptance, self.trials), np.arange(1, most + 1)
+        )  # [row, j - 1]: a^j
+        best_s, best = (draft_s[0] + verify_s[0]) / rows, [0] * rows  # seconds a token
         for longest in range(1, most + 1):  # all rows draft in as many passes as the longest
-            order = np.argsort(-reached[:, :longest], axis=None, kind="stable")
-            expected = rows + np.cumsum(reached[:, :longest].ravel()[order])
-            a_row = np.arange(1, len(order) + 1) / rows
-            token_s = (draft_s[longest] + np.interp(a_row, np.arange(most + 1), verify_s[: most + 1])) / expected
-            tokens = int(np.argmin(token_s))
-            if token_s[tokens] < best_s:
-                best_s, chosen = token_s[tokens], order[: tokens + 1] // longest
-        return [int(length) for length in np.bincount(chosen, minlength=rows)]
+            a_row = np.arange(rows * longest + 1) / rows
+            round_s = draft_s[longest] + np.interp(a_row, np.arange(most + 1), verify_s[: most + 1])
+            token_s, lengths = best_slots(reached[:, :longest], round_s, rows)
+            if token_s < best_s:
+                best_s, best = token_s, lengths
+        return best
 
-    def acceptances(self, states: Sequence[Trials]) -> np.ndarray:
-        """Return a of each request, from its own trials and, with the weight of `trials`, those of all."""
-        accepted = np.array([state.accepted for state in states], dtype=float)
-        compared = np.array([state.compared for state in states], dtype=float)
-        of_all = (self.acceptance * self.trials + accepted.sum()) / (self.trials + compared.sum())
-        return np.asarray((of_all * self.trials + accepted) / (self.trials + compared))
+
+def acceptances(states: Sequence[Any], prior: float, trials: float) -> np.ndarray:
+    """Return the acceptance of each request, perhaps by class: by its trials and, with a weight, those of all."""
+    accepted = np.array([state.accepted for state in states], dtype=float)  # [row], or [row, class]
+    compared = np.array([state.compared for state in states], dtype=float)
+    of_all = (prior * trials + accepted.sum(0)) / (trials + compared.sum(0))
+    return np.asarray((of_all * trials + accepted) / (trials + compared))
+
+
+def best_slots(survival: np.ndarray, round_s: np.ndarray, rows: int) -> tuple[float, list[int]]:
+    """Return the fewest seconds an expected token, and the length of each row's draft that gives them.
+
+    - `survival`: of each draft token, [row, position - 1], falling; tokens are added in its order.
+    - `round_s`: times in seconds of rounds with 0, 1, ... draft tokens.
+    - `rows`: requests that get a token of the target itself.
+    """
+    order = np.argsort(-survival, axis=None, kind="stable")[: len(round_s) - 1]
+    token_s = round_s / (rows + np.cumsum([0.0, *survival.ravel()[order]]))
+    tokens = int(np.argmin(token_s))
+    lengths = np.bincount(order[:tokens] // survival.shape[1], minlength=len(survival))
+    return float(token_s[tokens]), [int(length) for length in lengths]

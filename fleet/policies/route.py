@@ -63,9 +63,30 @@ class Predicted(msgspec.Struct, frozen=True, tag="predicted", tag_field="policy"
         return ((queue + 1) * service_s + moves * prefill_s) / tokens
 
 
+class LongestPrefix(msgspec.Struct, frozen=True, tag="longest-prefix", tag_field="policy", forbid_unknown_fields=True):
+    """The drafter that has most of a text in its prefix cache, unless more sessions are there than elsewhere.
+
+    It has the largest share of the text less `beta` (q - m) / max(1, m), with q sessions there and m on average: the
+    load-aware rule of vLLM's production stack. Among equals the own drafter, then each in turn. To the router, what it
+    has sent to a drafter lately is cached there.
+
+    Keys:
+        beta (factor): Share of a text that twice the mean number of sessions outweighs. 0 looks at texts alone.
+            Default: that of production stack's `--loadaware-beta`.
+    """
+
+    beta: Annotated[float, Meta(ge=0, le=1e9)] = 1.0
+
+    def choose(self, home: int | None, queues: Sequence[int], turn: int, shares: Sequence[float]) -> int:
+        """Return the number of the drafter. `shares`: of the text that each has in its cache."""
+        drafters, mean = len(queues), sum(queues) / len(queues)
+        worth = [share - self.beta * (q - mean) / max(1.0, mean) for share, q in zip(shares, queues, strict=True)]
+        return max(range(drafters), key=lambda i: (worth[i], i == home, -((i - turn) % drafters)))
+
+
 if TYPE_CHECKING:
-    Routing = RoundRobin | ShortestQueue | Predicted  # a router decides each round
+    Routing = RoundRobin | ShortestQueue | Predicted | LongestPrefix  # a router decides each round
     Route = Affinity | Routing
 else:
-    Routing = with_own("route", RoundRobin, ShortestQueue, Predicted)
+    Routing = with_own("route", RoundRobin, ShortestQueue, Predicted, LongestPrefix)
     Route = Affinity | Routing

@@ -42,16 +42,6 @@ def numbers_of(column: pa.ChunkedArray) -> NDArray[Any]:
     return np.concatenate([np.empty(0, dtype=bool if column.type == pa.bool_() else DTYPES[column.type]), *chunks])
 
 
-def codes_of(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
-    """Return a column of words without nulls as indices into the sorted list of words."""
-    coded = column.combine_chunks().dictionary_encode()
-    words = coded.dictionary.to_pylist()
-    alphabetical = sorted(words)
-    place = {word: number for number, word in enumerate(alphabetical)}
-    codes = np.array([place[word] for word in words], dtype=np.int64)
-    return codes[_numbers(coded.indices)], alphabetical
-
-
 def _numbers(array: pa.Array) -> NDArray[Any]:
     if array.type == pa.bool_():
         return np.from_dlpack(array.cast(pa.uint8())).astype(bool)
@@ -100,6 +90,13 @@ class Words:
     def to_numpy(self) -> NDArray[np.object_]:
         """Return the words themselves, shape (rows,)."""
         return np.array(self.words, dtype=object)[self.codes]
+
+
+def words_of(numbers: Integers, names: Sequence[str]) -> Words:
+    """Return a column of words from their places among `names`."""
+    alphabetical = sorted(names)
+    place = {word: number for number, word in enumerate(alphabetical)}
+    return Words(np.array([place[name] for name in names], dtype=np.int32)[numbers], alphabetical)
 
 
 class Series:
@@ -179,4 +176,7 @@ class Table:
 def _of_arrow(column: pa.ChunkedArray) -> Column:
     if pa.types.is_list(column.type):
         return np.fromiter(map(tuple, column.to_pylist()), dtype=object, count=len(column))
-    return Words(*codes_of(column)) if pa.types.is_string(column.type) else numbers_of(column)
+    if not pa.types.is_string(column.type):
+        return numbers_of(column)
+    coded = column.combine_chunks().dictionary_encode()
+    return words_of(_numbers(coded.indices), coded.dictionary.to_pylist())

@@ -19,22 +19,9 @@ from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.names import DRAFTER, ROUTER, verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.stations import messages
 from specfleet.fleet.stations.build import stations
-from specfleet.fleet.stations.messages import (
-    TO_DRAFTER,
-    TO_VERIFIER,
-    Draft,
-    DraftRequest,
-    Finished,
-    Instruction,
-    Join,
-    Leave,
-    Message,
-    Refusal,
-    Routed,
-    StepDone,
-    View,
-)
+from specfleet.fleet.stations.messages import Instruction, Message, StepDone
 from specfleet.fleet.stations.station import Plan, Start, Station
 from specfleet.fleet.times.step import Step, StepKind
 
@@ -42,7 +29,6 @@ Part = Literal["steps", "acceptance", "overhead", "links"]
 PARTS: tuple[Part, ...] = get_args(Part)
 MECHANISM: tuple[Part, ...] = ("steps", "acceptance")
 
-SENT = DraftRequest | Draft | Leave | Refusal | View
 Sent = tuple[str, str, int, int, int]
 """Key of a message between stations: receiver, kind, tag, request and epoch (0 if it has none)."""
 
@@ -179,14 +165,11 @@ class _Log:
         return {
             sent: [arrived - left for left, arrived in zip(self.sent_s[sent], arrivals, strict=False)]
             for sent, arrivals in self.arrived_s.items()
-            if sent[0] != ROUTER or sent[1] == View.__name__
+            if sent[0] != ROUTER or sent[1] == messages.View.__name__
         }
 
     def _starts(self) -> tuple[dict[str, list[float]], dict[str, list[bool]], dict[str, list[str]]]:
-        """Delay of each step from when station and device were free, and whether work had waited until then.
-
-        The third result is the order of stations on each device.
-        """
+        """Delay of each step from when station and device were free; whether work waited; each device's stations."""
         starts_s, queued = defaultdict[str, list[float]](list), defaultdict[str, list[bool]](list)
         turns = defaultdict[str, list[str]](list)
         freed_s: dict[str, float] = {}
@@ -240,9 +223,9 @@ class _Watched:
         known_s = self.latest_s = now_s if now_s >= self.latest_s else self.latest_s + AFTER_S
         if isinstance(event, StepDone):
             self._done(event, known_s)
-        elif isinstance(event, Join):
+        elif isinstance(event, messages.Join):
             self.log.joined_s[event.tag, event.request] = known_s
-        elif isinstance(event, SENT):
+        elif isinstance(event, Message):
             self.log.arrived_s[sent_of(self.name, event)].append(known_s)
         followed = self.station.handle(event, now_s)
         for instruction in followed:
@@ -257,18 +240,18 @@ class _Watched:
 
     def _answered(self, instruction: Instruction, now_s: float) -> None:
         """Note that the station ends a request, or sends a message to another station."""
-        if isinstance(instruction, Finished):
+        if isinstance(instruction, messages.Finished):
             self.log.finished_s[instruction.tag].append(now_s)
             return
         fleet = self.log.fleet
-        message: SENT
-        if isinstance(instruction, Routed):
+        message: Message
+        if isinstance(instruction, messages.Routed):
             receiver, message = fleet.drafter_name(instruction.drafter), instruction.message
-        elif isinstance(instruction, View):
+        elif isinstance(instruction, messages.View):
             receiver, message = ROUTER, instruction
-        elif isinstance(instruction, TO_VERIFIER):
+        elif isinstance(instruction, messages.TO_VERIFIER):
             receiver, message = verifier_name(fleet.target_of(instruction.tag)), instruction
-        elif isinstance(instruction, TO_DRAFTER):
+        elif isinstance(instruction, messages.TO_DRAFTER):
             drafter = ROUTER if fleet.routed else fleet.drafter_name(fleet.drafter_of(instruction.tag))
             receiver, message = drafter, instruction
         else:

@@ -75,11 +75,7 @@ def _energy_j(readings: Sequence[PowerSample]) -> Floats:
     if not np.isnan(counted).any():
         since: Floats = counted - counted[0]
         return since
-    power_w, times_s = (
-        np.array([sample.power_w for sample in readings]),
-        np.array([sample.time_s for sample in readings]),
-    )
-    return integral(times_s, power_w)
+    return integral([sample.time_s for sample in readings], [sample.power_w for sample in readings])
 
 
 def integral(times_s: ArrayLike, values: ArrayLike) -> Floats:

@@ -4,23 +4,10 @@ Rows contain all that a fresh station needs to reach the same plans (`replay.py`
 (`metrics/`). A run is one Parquet file: the rows, with the run header in the schema's metadata.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from specfleet.fleet.records.schema import PowerSample, Row
-from specfleet.fleet.stations.messages import (
-    Draft,
-    DraftRequest,
-    Instruction,
-    Join,
-    Leave,
-    Overdue,
-    Refusal,
-    Restarted,
-    Retry,
-    StationEvent,
-    StepDone,
-    View,
-)
+from specfleet.fleet.stations.messages import Instruction, Join, StationEvent, StepDone
 from specfleet.fleet.stations.station import Plan, Start, Station
 from specfleet.fleet.times.step import Step
 
@@ -80,7 +67,7 @@ class RecordedStation:
                 rows += (
                     now_s, self.station.name, self.written, "start", self.origin, step.number, step.kind_of(member),
                     member.tag, member.request, member.epoch, member.base, member.tokens, 0,
-                    0, False, 0, 0.0, step.idle_gap_s, 0, "", False, 0.0, (), (),
+                    0, False, 0, 0.0, step.idle_gap_s, 0, "", False, 0.0, (), (), (),
                 )  # fmt: skip
                 self.written += 1
             self.log += rows  # at once: a process may be killed between two entries of its log
@@ -105,7 +92,7 @@ class RecordedStation:
                 now_s, self.station.name, self.written, "done", self.origin, event.step, step.kind_of(member),
                 member.tag, member.request, member.epoch, member.base, tokens, 0,
                 outcome.accepted, False, 0, event.duration_s, 0.0, 0, "",
-                outcome.matches, outcome.ratio, outcome.klds, (),
+                outcome.matches, outcome.ratio, outcome.klds, (), outcome.entropies,
             )  # fmt: skip
             self.written += 1
         self.log += rows
@@ -124,7 +111,7 @@ def event_of(row: Row) -> StationEvent:
 
 _COLUMNS = {  # of fields that have another name in the table
     "prompt_tokens": "tokens", "new_tokens": "goal", "opening": "flag", "reason": "note", "incarnation": "request",
-    "waiting": "tokens",
+    "waiting": "tokens", "computed": "base", "drafted": "accepted",
 }  # fmt: skip
 _GOAL, _PAYLOAD = Row._fields.index("goal"), Row._fields.index("payload_bytes")
 _DEFAULTS = tuple(Row._field_defaults.values())
@@ -133,6 +120,7 @@ _MESSAGES: dict[str, tuple[type[Any], tuple[tuple[int, str], ...]]] = {  # by ev
         message,
         tuple((Row._fields.index(_COLUMNS.get(field, field)), field) for field in message.__struct_fields__),
     )
-    for message in (Join, DraftRequest, Draft, Refusal, Leave, Overdue, Retry, Restarted, View)
+    for message in get_args(StationEvent)
+    if message is not StepDone
 }
 _EVENTS = {message: (event, places) for event, (message, places) in _MESSAGES.items()}

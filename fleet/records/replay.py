@@ -66,10 +66,7 @@ def _replay_station(station: Station, rows: list[Row], again: Callable[[str], St
 
 
 def _repeat(station: Station, rows: list[Row], position: int) -> int:
-    """Let the station handle a row's event, or plan its step; return how many rows that has.
-
-    Raises ValueError if the station does something else.
-    """
+    """Let the station handle a row's event, or plan its step; return its rows. ValueError if it does something else."""
     row, step = rows[position], station.running
     if row.event == "start":
         plan = station.plan(row.time_s)
@@ -99,7 +96,7 @@ def _story(rows: list[Row], position: int) -> str:
 def outcome_of(row: Row) -> Outcome:
     """Return the outcome of the row's member in the step."""
     drafted = row.tokens if row.kind == "draft" else -1
-    return Outcome(row.accepted, row.matches, drafted, row.ratio, tuple(row.klds))
+    return Outcome(row.accepted, row.matches, drafted, row.ratio, tuple(row.klds), tuple(row.entropies))
 
 
 def _logged_step(rows: list[Row]) -> tuple[object, ...]:

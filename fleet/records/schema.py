@@ -27,11 +27,11 @@ class Row(NamedTuple):
         request (number): The request within the workload, from 0; of a view, the number of the view; of a restart,
             how often the station was started again.
         epoch (number): Number of the session's round, which identifies stale messages.
-        base (tokens): Committed length that the row refers to.
+        base (tokens): Committed length that the row refers to; of a join, tokens that came with their KV cache.
         tokens (tokens): Of the prompt (join), granted (draft-request; negative: the drafter's own), drafted (draft,
             done), planned (start); of a view, the sessions that wait.
         goal (tokens): Final length of the text (join).
-        accepted (tokens): Accepted draft tokens (done of verify).
+        accepted (tokens): Accepted draft tokens (done of verify), drafted ones that came with a join.
         flag: Whether it is the request's first round (draft-request).
         priority (priority): Priority of the request (join, draft-request); a larger number is more urgent.
         duration_s: Service time on the device's clock (done).
@@ -43,6 +43,8 @@ class Row(NamedTuple):
         klds (nats): KL(p||q) of each token of the draft, in order (done of verify); empty where unknown.
         identity (number): Of texts that share tokens (join): pairs of a source and the tokens of text at which it ends.
             What follows is the request's own.
+        entropies (nats): Of each token of a draft, that of the distribution it was drawn from (done of draft); empty
+            where no rule chooses by them.
     """
 
     time_s: float
@@ -69,6 +71,7 @@ class Row(NamedTuple):
     ratio: float = 0.0
     klds: tuple[float, ...] = ()
     identity: tuple[int, ...] = ()
+    entropies: tuple[float, ...] = ()
 
 
 class PowerSample(NamedTuple):
@@ -107,5 +110,5 @@ def schema_of(row: type[tuple[Any, ...]]) -> pa.Schema:
 
 
 SCHEMA, SAMPLES = schema_of(Row), schema_of(PowerSample)
-LATER = ("identity",)  # columns that files of earlier versions lack, and digests leave out where they are empty
+LATER = ("identity", "entropies")  # columns that earlier versions lack, and digests leave out where they are empty
 WIDTH = len(SCHEMA)  # values of a row

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from specfleet.fleet.policies.adaedl import AdaEdl
+from specfleet.fleet.policies.adaptive import Adaptive
 from specfleet.fleet.policies.aligned import SameLength
 from specfleet.fleet.policies.goodput import Goodput
+from specfleet.fleet.policies.route import LongestPrefix
 from specfleet.fleet.scenario.faults import NodeFault
 from specfleet.fleet.scenario.names import drafter_name, verifier_name
 from specfleet.fleet.scenario.readers import FORMS, is_set, unread
@@ -69,7 +71,15 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
         )
     if verifiers.kv_tokens and verifiers.gpu_memory_utilization is not None:
         yield f"verifiers.kv_tokens = {verifiers.kv_tokens}: gpu_memory_utilization gives it, too; leave one out"
+    if isinstance(drafters.route, LongestPrefix) and not drafters.prefix_cache:
+        yield "drafters.route = 'longest-prefix' looks at prefix caches; set drafters.prefix_cache = true"
     yield from _of_aligned_rows(verifiers, drafters)
+    rule, tiers = verifiers.allocate, verifiers.tiers
+    if isinstance(rule, Goodput | Adaptive) and not rule.costs and any(tier.step for tier in tiers):
+        named = rule.__struct_config__.tag
+        yield f"verifiers.allocate = {named!r} has the costs of like targets; state them, or leave verifiers.tiers out"
+    if isinstance(rule, Adaptive):
+        yield from _of_chosen_tokens(rule, verifiers, drafters)
     if drafters.kind == "replayed" and verifiers.kind != "replayed":
         yield (
             f"drafters.kind = 'replayed' drafts nothing that verifiers.kind = {verifiers.kind!r} could verify; allowed "
@@ -82,12 +92,8 @@ def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
     rule, beside = verifiers.aligned, drafters.place == "target" and drafters.count > 0
     if isinstance(verifiers.allocate, AdaEdl | Goodput) and not beside:
         yield f"verifiers.allocate = {verifiers.allocate.__struct_config__.tag!r} needs drafters.place = 'target'"
-    if (
-        isinstance(goodput := verifiers.allocate, Goodput)
-        and not goodput.costs
-        and any(t.step for t in verifiers.tiers)
-    ):
-        yield "verifiers.allocate = 'goodput' has the costs of like targets; state them, or leave verifiers.tiers out"
+    if isinstance(verifiers.allocate, AdaEdl) and drafters.kind == "block":
+        yield "verifiers.allocate = 'adaedl' ends a draft token by token, and drafters.kind = 'block' has one pass"
     if rule is None:
         return
     if not beside:
@@ -101,8 +107,18 @@ def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
         )
 
 
+def _of_chosen_tokens(rule: Adaptive, verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
+    """Forms of drafts and of batches that adaptive verification does not know."""
+    named = "verifiers.allocate = 'adaptive'"
+    if drafters.shape.kind != "chain":
+        yield f"{named} chooses tokens of chains; leave drafters.shape.kind = {drafters.shape.kind!r} out"
+    if verifiers.aligned is not None:
+        yield f"{named} cuts each row by itself, and verifiers.aligned pads all to the longest; leave one out"
+    if rule.by == "entropy" and drafters.place != "target":
+        yield f"{named}: by = 'entropy' needs drafters.place = 'target'; drafts from elsewhere carry no entropies"
+
+
 def _of_goals_and_prices(scenario: Scenario) -> Iterator[str]:
-    """Tables without effect, and a role without a price."""
     slo, cost = scenario.slo, scenario.cost
     if slo is not None and not slo.limits_s:
         yield "[slo] has no goal; give slo.ttft_s, slo.tpot_s or slo.e2el_s, or leave it out"

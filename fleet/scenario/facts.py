@@ -56,7 +56,7 @@ def devices_of(fleet: Fleet) -> tuple[int, int]:
     """Return the number of devices of drafters and of targets; a shared device counts as the targets'."""
     of_drafters, of_targets = fleet.drafters.device, fleet.verifiers.device
     drafters = fleet.drafters.stations if not of_drafters else int(of_drafters != of_targets)
-    return drafters, 1 if of_targets else fleet.verifiers.count
+    return drafters, 1 if of_targets else fleet.verifiers.servers
 
 
 def plain_step_s(fleet: Fleet, context: float, target: int = 0) -> float:

@@ -36,7 +36,6 @@ def listing_digest(folder: Path) -> str:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts of plain content."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):

@@ -14,6 +14,7 @@ Engine = Literal["vllm"]
 DRAFTER = "drafter"  # prefix of every drafter's name
 ROUTER = "router"
 TARGET = "verifier"  # prefix of every target's name
+PREFILL = "prefill"  # of every prefill server's
 
 
 def drafter_name(drafter: int, count: int) -> str:

@@ -2,8 +2,9 @@
 
 A key counts as set if its value differs from the default. A key that the form of a scenario leaves unread, such as
 plain decoding, is refused where it is set (`conflicts.py`). The compiled loop (`sim/fast/choice.py`), the equations
-(`sim/predict.py`), the engine and its recorded texts (`engine/launch/runnable.py`) refuse a fleet with a key that they
-do not read. A small condition beside them says which of its values they do read.
+(`sim/predict.py`), the engine's recorded texts (`engine/launch/runnable.py`) and engines of others
+(`engine/outside/job.py`) refuse a fleet with a key that they do not read. A small condition beside them says which of
+its values they do read.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import msgspec
 from specfleet.fleet.policies.group import One
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.scenario.arrivals import Trace
+from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.writing import default_of, fields_of
 
@@ -31,6 +33,8 @@ _OTHER_SHAPE = "drafters.shape.kind = {0.drafters.shape.kind!r} has other keys"
 FORMS: dict[str, Form] = {
     "plain": Form("drafters.count = 0 decodes without a drafter", lambda of: not of.drafters.count),
     "beside": Form(_BESIDE, lambda of: of.drafters.place == "target"),
+    "apart": Form("drafters.place = 'own' drafts elsewhere", lambda of: of.drafters.place == "own"),
+    "split": Form("verifiers.prefill has devices of its own, and no faults", lambda of: bool(of.verifiers.prefill)),
     "many-beside": Form(_BESIDE, lambda of: of.drafters.place == "target" and of.drafters.count > 0),
     "aligned": Form(
         "verifiers.aligned keeps all rows of a batch in one rectangle", lambda of: of.verifiers.aligned is not None
@@ -45,15 +49,18 @@ FORMS: dict[str, Form] = {
     "chain": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "chain"),
     "tree": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "tree"),
     "dynamic": Form(_OTHER_SHAPE, lambda of: of.drafters.shape.kind == "dynamic"),
-    "lookup": Form("drafters.kind = 'lookup' drafts chains", lambda of: of.drafters.kind == "lookup"),
+    "lookup": Form("drafters.kind = {0.drafters.kind!r} drafts chains, and has no cache", lambda of: of.drafters.finds),
+    "block": Form("drafters.kind = 'block' drafts chains in one pass", lambda of: of.drafters.kind == "block"),
     "arrivals": Form(
         "workload.arrivals makes every request a stream of its own", lambda of: of.workload.arrivals is not None
     ),
+    "closed": Form("without workload.arrivals the loop is closed", lambda of: of.workload.arrivals is None),
     "trace": Form("the trace of workload.arrivals has the lengths", lambda of: isinstance(of.workload.arrivals, Trace)),
     "lengths": Form(
         "workload.lengths = {0.workload.lengths!r} has the lengths",
         lambda of: of.workload.lengths != "" and not isinstance(of.workload.arrivals, Trace),
     ),
+    "drawn": Form("workload.lengths names no file", lambda of: of.workload.lengths in ("", *TEXTS)),
     "own-streams": Form(
         "every request is a stream of its own, in a domain of its own",
         lambda of: of.workload.arrivals is not None or of.workload.streams >= of.workload.requests,
@@ -75,24 +82,26 @@ FORMS: dict[str, Form] = {
 # Forms, and "loop" (compiled), "equations" (of a star), "engine", "recorded" (the engine's recorded texts).
 _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafters.count=0` then gives the baseline
     "name seed profile precision version slo cost measure.warm_up_share": "",
-    "faults": "plain loop equations",
+    "measure.ends": "closed",
+    "faults": "plain split loop equations",
     "verifiers.aligned": "loop equations",
     "drafters.place": "equations recorded",
     "drafters.count": "many-beside equations",
-    "drafters.overlap": "plain beside loop equations recorded",
+    "drafters.overlap": "plain beside block loop equations recorded",
     "drafters.group": "plain beside equations",
     "drafters.admit drafters.warm_up": "plain beside loop equations",
     "drafters.order": "plain beside batch loop",
     "drafters.order.limits_per_s": "ahead equations",
     "drafters.route drafters.lease_s": "plain beside loop",
+    "drafters.prefix_cache": "plain beside lookup loop equations engine",
     "drafters.tiers": "plain beside",
     "drafters.device": "beside equations",
     "drafters.depth": "ahead allocate",
-    "drafters.shape": "ahead lookup loop",
+    "drafters.shape": "ahead lookup block loop",
     "drafters.shape.branching": "chain dynamic",
     "drafters.shape.width drafters.shape.most": "chain tree",
     "drafters.kind drafters.model drafters.profile": "",
-    "verifiers.device": "aligned equations",
+    "verifiers.device": "aligned split equations",
     "verifiers.late": "plain beside aligned ahead equations recorded",
     "verifiers.allocate": "plain ahead loop equations",
     "verifiers.patience_s": "plain beside loop",
@@ -100,7 +109,10 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "verifiers.priorities": "unordered",
     "verifiers.max_num_batched_tokens verifiers.prefill_first verifiers.kv_tokens": "aligned",
     "verifiers.kv_block_size verifiers.gpu_memory_utilization": "aligned",
-    "verifiers.prefix_cache": "aligned loop equations engine",
+    "verifiers.prefix_cache": "aligned equations",
+    "verifiers.prefill": "aligned loop equations engine",
+    "verifiers.prefill.draft_cache": "plain apart lookup",
+    "verifiers.prefill.first_round_drafts": "plain apart allocate lookup",
     "verifiers.count verifiers.kind verifiers.model verifiers.profile verifiers.verify verifiers.rule": "",
     "verifiers.max_num_seqs verifiers.tiers": "",
     "devices": "loop",
@@ -110,8 +122,9 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "workload.streams": "arrivals equations",
     "workload.prompt_tokens workload.new_tokens": "trace lengths recorded",
     "workload.lengths": "trace recorded",
-    "workload.shared": "trace engine",
-    "workload.conversations": "trace loop equations engine",
+    "workload.id_tokens": "trace drawn engine",
+    "workload.shared": "trace",
+    "workload.conversations": "trace equations recorded",
     "workload.top_k workload.top_p": "greedy",
     "workload.seed workload.prompts workload.temperature": "",
     "acceptance": "loop equations",

@@ -88,7 +88,10 @@ def _read(text: str, origin: str, timed: bool, id_tokens: int) -> Recorded:
     if len(kept) < count:
         notes.append(f"{count - len(kept)} of {count} rows have no token of prompt or answer, and are left out")
     if "hash_ids" in text and not id_tokens:
-        notes.append("prefixes that requests share (hash_ids) are computed in full without verifiers.prefix_cache")
+        notes.append(
+            "prefixes that requests share (hash_ids) are computed in full: they need verifiers.prefix_cache, and "
+            "workload.id_tokens where the file gives lengths alone"
+        )
     elif "hash_ids" in text and text.lstrip()[:1] not in ("{", "["):
         notes.append("hash_ids of a CSV file are not read; JSON Lines have them")
     ids_of = tuple(ids for _, _, ids in kept)

@@ -8,12 +8,14 @@ import msgspec
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.positions import check_context, positions_of
+from specfleet.fleet.policies.adaptive import Adaptive
 from specfleet.fleet.policies.allocate import BlindShare
 from specfleet.fleet.policies.continuous import ContinuousBatching
 from specfleet.fleet.policies.goodput import Goodput, RoundCosts
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.route import Affinity
 from specfleet.fleet.policies.shapes import Shape
+from specfleet.fleet.scenario import sides
 from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.resolved import (
     Fleet,
@@ -27,21 +29,6 @@ from specfleet.fleet.scenario.resolved import (
     Room,
 )
 from specfleet.fleet.scenario.scenario import Drafters, LengthRule, Scenario, SharedDevice, Verifiers, needs_of
-from specfleet.fleet.scenario.sides import (
-    acceptance_of,
-    check_drafts,
-    firsts,
-    in_tier,
-    known_profiles,
-    overheads_of,
-    profile_of,
-    profiles_of,
-    shared_devices,
-    shared_profile,
-    step_in_tier,
-    title_of,
-    together,
-)
 from specfleet.fleet.scenario.workload import read_lengths, with_lengths
 from specfleet.fleet.times.effects import USED
 from specfleet.fleet.times.labels import basis_of
@@ -60,20 +47,21 @@ def resolve(scenario: Scenario) -> Fleet:
         InputError: A tree has too many nodes, a file of the workload cannot be read, its texts exceed the models'
             positions, or a profile does not know the drafts.
     """
-    devices, lengths = shared_devices(scenario), read_lengths(scenario.workload)
+    devices, lengths = sides.shared_devices(scenario), read_lengths(scenario.workload)
     drafters, verifiers = scenario.drafters, scenario.verifiers
     room = _room(scenario, lengths)
-    check_drafts(scenario, f"scenario {scenario.name!r}")
-    profiles = known_profiles(scenario)
-    known = positions_of(profiles, drafters.count > 0)
+    sides.check_drafts(scenario, f"scenario {scenario.name!r}")
+    profiles = sides.known_profiles(scenario)
+    known, shared = positions_of(profiles, drafters.count > 0), sides.together(scenario)
     check_context(known, lengths.longest_text, room.longest_draft if room.overshoot else 0)
+    ranges = tuple([sides.firsts(side.tiers, side.count) for side in (drafters, verifiers)])
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     resolved_drafters = _alike(ResolvedDrafters, drafters) | {
         "targets": verifiers.count,
         "device": drafters.device if drafters.device in devices else "",
         "route": drafters.route if moves else None,
         "positions": min((profile.positions for profile in profiles if profile.positions), default=0),
-        "profile": title_of(drafters.profile),
+        "profile": sides.title_of(drafters.profile),
         "models": _models(drafters),
         "times": tuple(_drafter_times(scenario, devices.get(drafters.device))),
     }
@@ -82,10 +70,12 @@ def resolve(scenario: Scenario) -> Fleet:
         "speculates": drafters.count > 0,
         "overlap": drafters.overlap,
         "patience": Patience(verifiers.patience_s, verifiers.rejoin_s),
-        "drafts": _local_drafts(drafters, resolved_drafters["positions"]),
+        "drafts": _local_drafts(drafters, resolved_drafters["positions"], shared.get("hidden", 0)),
         **_batching(scenario, lengths, room),
+        "prefill": verifiers.prefill or None,
+        "kv_token_bytes": _kv_token_bytes(scenario),
         "drafters": 1 if moves else max(drafters.count, 1),
-        "profile": title_of(verifiers.profile),
+        "profile": sides.title_of(verifiers.profile),
         "models": _models(verifiers),
         "times": tuple(_verifier_times(scenario, devices.get(verifiers.device))),
     }
@@ -94,17 +84,17 @@ def resolve(scenario: Scenario) -> Fleet:
     )
     return Fleet(
         **_alike(Fleet, scenario)
-        | together(scenario)
+        | shared
         | {
             "drafters": ResolvedDrafters(**resolved_drafters),
             "verifiers": ResolvedVerifiers(**resolved_verifiers),
             "devices": {name: _device(scenario, device, name) for name, device in devices.items()},
-            "links": _links(scenario),
-            "link_ranges": (firsts(drafters.tiers, drafters.count), firsts(verifiers.tiers, verifiers.count)),
+            "links": _links(scenario, *ranges),
+            "link_ranges": ranges,
             "streams": _streams(scenario),
             "workload": with_lengths(scenario.workload),
             "lengths": lengths,
-            "acceptance": acceptance_of(scenario),
+            "acceptance": sides.acceptance_of(scenario),
             "needs": needs_of(scenario),
             "room": room,
         }
@@ -116,19 +106,16 @@ def _alike(resolved: type[msgspec.Struct], given: msgspec.Struct) -> dict[str, A
     return {name: getattr(given, name) for name in resolved.__struct_fields__ if name in given.__struct_fields__}
 
 
-def _local_drafts(drafters: Drafters, positions: int) -> LocalDrafts | None:
+def _local_drafts(drafters: Drafters, positions: int, hidden: int) -> LocalDrafts | None:
     """How each target drafts on its own device; None with drafters elsewhere."""
     if drafters.place != "target" or not drafters.count:
         return None
-    return LocalDrafts(drafters.depth, positions, drafters.kind != "lookup", int(drafters.kind == "eagle"))
+    reads_states = drafters.kind == "eagle" or (drafters.kind == "block" and hidden > 0)
+    return LocalDrafts(drafters.depth, positions, not drafters.finds, int(reads_states))
 
 
 def _room(scenario: Scenario, lengths: Lengths) -> Room:
-    """Return the cache places of streams: for their longest text, and for drafts beyond it.
-
-    Raises:
-        InputError: A tree has too many nodes.
-    """
+    """Return the cache places of streams: for their longest text, and drafts beyond it; InputError for too many."""
     if not scenario.drafters.count:
         return Room(0, 0, lengths.longest_text)
     if isinstance(scenario.drafters.overlap, Ahead):  # a tail ends with its request, see `VerifierStation`
@@ -156,20 +143,22 @@ def _streams(scenario: Scenario) -> int:
 
 
 def _models(side: Drafters | Verifiers) -> Models:
-    """Return the first number and the model of each range of stations."""
-    return tuple((first, in_tier(side.tiers, first, "model", side.model)) for first in firsts(side.tiers, side.count))
+    ranges = sides.firsts(side.tiers, side.count)
+    return tuple((first, sides.in_tier(side.tiers, first, "model", side.model)) for first in ranges)
 
 
 def _drafter_times(scenario: Scenario, device: SharedDevice | None) -> Iterator[DrafterTimes]:
     """Yield the times of each range of equal drafters; nothing without a profile."""
     drafters = scenario.drafters
-    for first, profile in profiles_of(scenario, "drafters").items():
+    for first, profile in sides.profiles_of(scenario, "drafters").items():
         if profile is None:
             return
-        overhead = overheads_of(profile, device).drafter
+        overhead, draft, catch_up_s = sides.overheads_of(profile, device).drafter, profile.draft, profile.catch_up_s
+        if drafters.kind == "block" and not profile.one_pass:  # what was accepted is read in the same pass
+            draft, catch_up_s = draft.in_one_pass(), 0.0
         yield DrafterTimes(
-            first=first, draft=step_in_tier(drafters.tiers, first) or profile.draft, prefill=profile.draft_prefill,
-            catch_up_s=profile.catch_up_s, idle=profile.idle, overhead=overhead, profile=_own_title(drafters, first),
+            first=first, draft=sides.step_in_tier(drafters.tiers, first) or draft, prefill=profile.draft_prefill,
+            catch_up_s=catch_up_s, idle=profile.idle, overhead=overhead, profile=_own_title(drafters, first),
         )  # fmt: skip
 
 
@@ -179,22 +168,22 @@ def _verifier_times(scenario: Scenario, device: SharedDevice | None) -> Iterator
     The times of a replayed target are stated in full: it has no overhead.
     """
     side = scenario.verifiers
-    for first, profile in profiles_of(scenario, "verifiers").items():
+    for first, profile in sides.profiles_of(scenario, "verifiers").items():
         title = _own_title(side, first)
         stated = None if title else side.verify
-        verify = step_in_tier(side.tiers, first) or stated or (profile.verify if profile else None)
+        verify = sides.step_in_tier(side.tiers, first) or stated or (profile.verify if profile else None)
         prefill = stated or (profile.verify_prefill if profile else None)
         decode = stated or (profile.decode if profile else None)
         if verify is None or prefill is None or decode is None:
             return
-        overhead = overheads_of(profile, device).target if profile and side.kind != "replayed" else Overhead()
+        overhead = sides.overheads_of(profile, device).target if profile and side.kind != "replayed" else Overhead()
         realign = profile.realign if profile and side.aligned is not None else StepTime()
         yield VerifierTimes(first, verify, prefill, decode, overhead, realign, title)
 
 
 def _own_title(side: Drafters | Verifiers, first: int) -> str:
     """Name and basis of the profile that a tier gives a station; empty if none does."""
-    return title_of(in_tier(side.tiers, first, "profile", ""))
+    return sides.title_of(sides.in_tier(side.tiers, first, "profile", ""))
 
 
 def _priced(
@@ -205,15 +194,18 @@ def _priced(
     if isinstance(rule, BlindShare) and not rule.clients:
         clients = -(-_streams(scenario) // scenario.verifiers.count)
         return msgspec.structs.replace(rule, clients=clients if clients <= rows else 0)
-    if not isinstance(rule, Goodput) or rule.costs is not None or not targets or not drafters:
+    beside = scenario.drafters.place == "target"  # drafters elsewhere take no time of a target's
+    if not isinstance(rule, Goodput | Adaptive) or rule.costs or not targets or (beside and not drafters):
         return rule
-    costs = round_costs(targets[0], drafters[0], scenario.drafters.shape, rows, rule.most, round(context))
+    drafter = drafters[0] if beside else None
+    costs = round_costs(targets[0], drafter, scenario.drafters.shape, rows, rule.longest, round(context))
     return msgspec.structs.replace(rule, costs=costs)
 
 
 def _batching(scenario: Scenario, lengths: Lengths, room: Room) -> dict[str, Any]:
     """The rule of the targets' steps, with the smallest KV cache, and the cache of each range if they differ."""
-    rules = [_batching_of(scenario, profile, lengths, room) for profile in profiles_of(scenario, "verifiers").values()]
+    profiles = sides.profiles_of(scenario, "verifiers").values()
+    rules = [_batching_of(scenario, profile, lengths, room) for profile in profiles]
     smallest = min(rules, key=lambda rule: rule.kv_blocks or math.inf)
     return {"batching": smallest, "kv_blocks": tuple(rule.kv_blocks for rule in rules if set(rules) != {smallest})}
 
@@ -223,23 +215,22 @@ def _batching_of(
 ) -> ContinuousBatching:
     """The rule of steps of targets with a profile: their limits, and the places that drafts take.
 
-    Heads and small models on the target's device keep `depth` places of each row; a small model's pass has a token more
-    a row.
+    Heads and small models on the target's device keep `depth` places of each row. A small model's pass has a token more
+    a row, and that of a block `depth` masks, as vLLM counts PARD and DFlash (P-EAGLE and DSpark have one less).
 
-    Raises:
-        InputError: A request of the workload does not fit into the KV cache, or a key is about a memory that is not
-            known.
+    Raises InputError for a request that does not fit into the KV cache, and for keys about a memory that is not known.
     """
     verifiers, drafters = scenario.verifiers, scenario.drafters
     beside = drafters.place == "target" and drafters.count > 0
     depth = drafters.overlap.least if isinstance(drafters.overlap, Ahead) else room.longest_draft
-    has_cache = beside and drafters.kind != "lookup"
-    slots = int(has_cache and drafters.kind != "eagle")
+    has_cache = beside and not drafters.finds
+    slots = has_cache * {"eagle": 0, "block": depth}.get(drafters.kind, 1)
     kv, tokens = profile.kv if profile else None, verifiers.kv_tokens
+    cached = verifiers.prefix_cache or drafters.prefix_cache
     used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""
     if used is not None and (kv is None or not kv.memory_bytes):
         unknown = f"gpu_memory_utilization = {used:g}: the profile does not know its device's memory (estimates do)"
-    elif block != Verifiers().kv_block_size and kv is None and not tokens and not verifiers.prefix_cache:
+    elif block != Verifiers().kv_block_size and kv is None and not (tokens or cached):
         unknown = f"kv_block_size = {block}: the KV cache has no limit, and its blocks no effect"
     if unknown:
         raise InputError(f"scenario {scenario.name!r}: verifiers.{unknown}; give verifiers.kv_tokens, or leave it out")
@@ -260,54 +251,68 @@ def _batching_of(
     return batching
 
 
+def _kv_token_bytes(scenario: Scenario) -> float:
+    """Return what a device of a prefill server sends of a token, with a drafter's part if that is sent.
+
+    It is 0 without a bandwidth; InputError for one with a profile that does not know it.
+    """
+    prefill, profile, drafters = scenario.verifiers.prefill, sides.profile_of(scenario, "verifiers"), scenario.drafters
+    if not prefill or not prefill.link.bandwidth_bytes_per_s:
+        return 0.0
+    if profile is None or profile.kv is None:
+        raise InputError(
+            f"scenario {scenario.name!r}: verifiers.prefill.link.bandwidth_bytes_per_s: the profile does not know the "
+            "bytes of a token's KV cache (estimates do); leave it out"
+        )
+    sent = prefill.draft_cache == "sent" and drafters.place == "target" and drafters.count
+    return profile.kv.token_bytes + (profile.kv.drafter_token_bytes if sent else 0.0)
+
+
 def _device(scenario: Scenario, device: SharedDevice, name: str) -> ResolvedDevice:
-    """The sharing and the slowdowns of a device that several stations share."""
-    profile = profile_of(scenario, "drafters" if scenario.drafters.device == name else "verifiers")
+    profile = sides.profile_of(scenario, "drafters" if scenario.drafters.device == name else "verifiers")
     return ResolvedDevice(device.sharing, profile.contention if profile else (1.0,))
 
 
-def _links(scenario: Scenario) -> tuple[tuple[ResolvedLink, ...], ...]:
-    """The link of each pair of ranges of drafters and targets; empty if one is unknown.
+def _links(
+    scenario: Scenario, of_drafters: Sequence[int], of_targets: Sequence[int]
+) -> tuple[tuple[ResolvedLink, ...], ...]:
+    """The link of each pair of ranges of drafters and targets, by their firsts; empty if one is unknown.
 
     A link is a tier's, the scenario's or the profile's; on a target's device there is none. A run delays messages on
     stated links, and on those of replayed stations.
     """
-    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, shared_profile(scenario)
+    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, sides.shared_profile(scenario)
     replayed = drafters.kind == verifiers.kind == "replayed"
     absent = profile is not None and replayed and not basis_of(profile).startswith("measured")
 
     def link(drafter: int, target: int) -> ResolvedLink | None:
         if drafters.place == "target":
             return ResolvedLink(LinkTime())
-        of_drafter = in_tier(drafters.tiers, drafter, "link", scenario.link)
-        stated = in_tier(verifiers.tiers, target, "link", of_drafter)
+        of_drafter = sides.in_tier(drafters.tiers, drafter, "link", scenario.link)
+        stated = sides.in_tier(verifiers.tiers, target, "link", of_drafter)
         if stated is not None:
             return ResolvedLink(stated, held=stated != LinkTime())
         return None if profile is None else ResolvedLink(profile.link, held=absent and profile.link != LinkTime())
 
-    of_drafters, of_targets = firsts(drafters.tiers, drafters.count), firsts(verifiers.tiers, verifiers.count)
     table = [[link(drafter, target) for target in of_targets] for drafter in of_drafters]
     links = tuple(tuple(link for link in row if link is not None) for row in table)
     return links if all(len(row) == len(of_targets) for row in links) else ()
 
 
 def round_costs(
-    target: VerifierTimes, drafter: DrafterTimes, shape: Shape, most_rows: int, most_tokens: int, context: int
+    target: VerifierTimes, drafter: DrafterTimes | None, shape: Shape, most_rows: int, most_tokens: int, context: int
 ) -> RoundCosts:
     """Return the mean times of rounds up to so many rows, in powers of two, each with up to so many drafts.
 
+    - `drafter`: on the target's device; None for one elsewhere.
     - `context`: committed tokens of each row.
     """
     rows = sorted({min(1 << power, most_rows) for power in range(most_rows.bit_length() + 1)})
     draft_s, verify_s = [], []
     for number in rows:
         steps = [_members(number, tokens, context) for tokens in range(most_tokens + 1)]
-        draft_s.append(
-            tuple(
-                drafting_s(drafter, Step(1, "draft", members), [tokens] * number)
-                for tokens, members in enumerate(steps)
-            )
-        )
+        drafts = [(Step(1, "draft", members), [tokens] * number) for tokens, members in enumerate(steps)]
+        draft_s.append(tuple([drafting_s(drafter, *draft) if drafter else 0.0 for draft in drafts]))
         verify_s.append(tuple(_verify_s(target, shape, members) for members in steps))
     return RoundCosts(tuple(rows), tuple(draft_s), tuple(verify_s))
 

@@ -28,7 +28,9 @@ from specfleet.fleet.scenario.cost import Cost
 from specfleet.fleet.scenario.faults import Fault
 from specfleet.fleet.scenario.lengths import Lengths
 from specfleet.fleet.scenario.names import World, drafter_name
+from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.scenario import (
+    FINDING,
     Acceptance,
     DraftKind,
     Late,
@@ -91,10 +93,16 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     overlap: Overlap = InTurn()
     route: Routing | None = None
     positions: int = 0
+    prefix_cache: bool = False
     lease_s: float = 0.0
     profile: str = ""
     models: Models = ONE_MODEL
     times: tuple[DrafterTimes, ...] = ()
+
+    @property
+    def finds(self) -> bool:
+        """Whether drafts are found in texts, without a model, and in some rounds alone."""
+        return self.kind in FINDING
 
     @property
     def stations(self) -> int:
@@ -125,6 +133,7 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     - `drafters`: number of drafters that streams are dealt to in turn; 1 behind a router.
     - `profile`: name and basis of this side's own profile.
     - `models`: first number and model of each range of stations.
+    - `kv_token_bytes`: that a prefill server sends of a token.
     """
 
     count: int = 1
@@ -137,6 +146,8 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     priorities: tuple[int, ...] = ()
     batching: ContinuousBatching = ContinuousBatching(256, 2048)
     prefix_cache: bool = False
+    prefill: Prefill | None = None
+    kv_token_bytes: float = 0.0
     late: Late = "skip"
     aligned: AlignedRule | None = None
     overlap: Overlap = InTurn()
@@ -154,6 +165,11 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
             return self.batching
         place = sum(entry.first <= target for entry in self.times) - 1
         return msgspec.structs.replace(self.batching, kv_blocks=self.kv_blocks[place])
+
+    @property
+    def servers(self) -> int:
+        """Number of targets, prefill servers included."""
+        return self.count + (self.prefill.count if self.prefill else 0)
 
     @property
     def outruns_drafts(self) -> bool:
@@ -333,10 +349,8 @@ class Fleet(msgspec.Struct, frozen=True):
 
 
 def _entry(times: Sequence[Timed], number: int) -> Timed | None:
-    """Return the entry of station `number`, if there is one."""
     return next((entry for entry in reversed(times) if entry.first <= number), None)
 
 
 def _model(models: Models, number: int) -> str:
-    """Return the model of station `number`."""
     return next(model for first, model in reversed(models) if first <= number)

@@ -10,6 +10,7 @@ from specfleet.fleet.acceptance.models import AcceptanceModel
 from specfleet.fleet.acceptance.tokens import TokenModel
 from specfleet.fleet.inputs.format import FORMAT, Version
 from specfleet.fleet.policies.adaedl import AdaEdl
+from specfleet.fleet.policies.adaptive import Adaptive
 from specfleet.fleet.policies.admit import Admission, Everyone
 from specfleet.fleet.policies.aligned import AlignedRule
 from specfleet.fleet.policies.allocate import Fixed, FixedShare, Needs, RandomShare
@@ -28,6 +29,7 @@ from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
 from specfleet.fleet.scenario.cost import Cost
 from specfleet.fleet.scenario.faults import Fault
 from specfleet.fleet.scenario.lengths import Between, Tokens
+from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.shared import Conversations, SharedPrompts
 from specfleet.fleet.scenario.slo import Slo
 from specfleet.fleet.times.profile import HardwareProfile
@@ -39,16 +41,17 @@ Depth = Annotated[int, Meta(ge=1, le=4096)]
 Number = Annotated[int, Meta(ge=1, le=10**5)]  # of a station, from 1: larger than any fleet
 
 
-DraftKind = Literal["model", "eagle", "lookup", "replayed"]
+DraftKind = Literal["model", "eagle", "block", "lookup", "suffix", "replayed"]
+FINDING: tuple[DraftKind, ...] = ("lookup", "suffix")
 TargetKind = Literal["real", "replayed"]
 VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
 Sharing = Literal["turns", "contended"]
 Late = Literal["skip", "wait", "decode"]
 Place = Literal["own", "target"]
 if TYPE_CHECKING:
-    GrantRule = Fixed | FixedShare | RandomShare | ByBatch | GoodSpeed | Dsde  # a verifier can grant these in advance
+    GrantRule = Fixed | FixedShare | RandomShare | ByBatch | GoodSpeed | Dsde | Adaptive  # granted in advance
 else:
-    GrantRule = with_own("allocate", Fixed, FixedShare, RandomShare, ByBatch, GoodSpeed, Dsde)
+    GrantRule = with_own("allocate", Fixed, FixedShare, RandomShare, ByBatch, GoodSpeed, Dsde, Adaptive)
 LengthRule = GrantRule | AdaEdl | Goodput  # the last two need drafts on the target's device
 Acceptance = AcceptanceModel | TokenModel
 
@@ -62,8 +65,8 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         profile: The profile of their machine: a profile as the scenario's `profile`. It gives all their times, of
             targets also the size of their KV cache, in place of `verifiers.verify` and of the steps of tiers before;
             links and acceptance stay the others'.
-        step: Time of their draft steps, or of their verifications, in place of the profile's. Their prefills and plain
-            decoding steps stay those of their profile.
+        step: Time of their draft steps, or of their verifications, in place of the profile's; of drafters of blocks, of
+            whole blocks. Their prefills and plain decoding steps stay those of their profile.
         link: Their link to every station of the other side, in place of the scenario's or the profile's `link`. If
             both ends have one, the target's applies.
         model: Their model in the real world, read as the side's `model`. All models of a fleet share a tokenizer. The
@@ -86,10 +89,12 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         shape: The shape of drafts: a chain, a static tree, or a dynamic tree that follows likely branches.
         place: Where drafts come from: "own", drafters on devices of their own; "target", each target's device, which
             drafts for all rows after each of its steps, as heads and small models of servers do.
-        kind: What drafts: a small model, an EAGLE head of the target, or prompt lookup, which needs no model. In the
-            real world "replayed" replaces a drafter whose accelerator is absent: it waits for the profile's step
-            times, and sends drafts of a small model's size. It needs replayed targets, which then draw acceptance
-            from `acceptance`, as the simulation does.
+        kind: What drafts: a small model; an EAGLE head of the target; "block", a drafter of all `depth` tokens in one
+            pass over mask positions (PARD, P-EAGLE, DFlash, DSpark). Two need no model: prompt lookup; "suffix", which
+            drafts what most often followed the repeated end of a text, in it or in earlier answers. In the real world
+            "replayed" replaces a drafter whose accelerator is absent: it waits for the profile's step times, and sends
+            drafts of a small model's size. It needs replayed targets, which then draw acceptance from `acceptance`, as
+            the simulation does.
         model: The model in the real world: the folder of a Hugging Face causal language model (for "eagle", of a head
             in the published layout), relative to the working folder, or "demo", the shipped pair.
         profile: The profile of the drafters' machine, if it differs from the targets': a profile as the scenario's
@@ -102,6 +107,9 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         group: Which sessions share a draft step: one at a time, or a batch of all that wait.
         overlap: Whether drafting continues during verification.
         route: Which of several drafters drafts the next round of a session. A session that moves is prefilled anew.
+        prefix_cache: Whether a drafter keeps what it has read, as `verifiers.prefix_cache`, in blocks of
+            `verifiers.kv_block_size`: a session that opens reads the rest. Its room is that of "within-memory" in
+            `admit`, of which open sessions have theirs; else it has no limit.
         lease_s: Timeout after which a drafter ends the session of a target that does not answer, and frees its cache.
             0 is never.
         tiers: Groups of drafters that differ from the others.
@@ -121,8 +129,14 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: DraftGroup = One()
     overlap: Overlap = InTurn()
     route: Route = Affinity()
+    prefix_cache: bool = False
     lease_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     tiers: tuple[Tier, ...] = ()
+
+    @property
+    def finds(self) -> bool:
+        """Whether drafts are found in texts, without a model, and in some rounds alone."""
+        return self.kind in FINDING
 
 
 class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,18 +163,20 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         max_num_batched_tokens (tokens): Most tokens of a step, drafts included; of trees, levels count. Running
             requests come first, and prompts take the rest, in chunks. vLLM's name, and its default below 70 GiB of
             memory (8,192 above). Less than the longest draft (of a tail that grows without a pause, the
-            shortest), the token before it and, for a small model on the target's device, one more is raised to that.
+            shortest), the token before it and, on the target's device, one more for a small model or as many for a
+            drafter of blocks is raised to that.
         prefill_first: Whether a step reads waiting prompts alone, and requests decode only while none fits: as
             SGLang's scheduler does.
         kv_tokens (tokens): Size of a target's KV cache; of trees, levels count. A request that does not fit waits; when
             running ones grow beyond it, the newest is preempted and computed again. 0 is the profile's size, or no
             limit.
         kv_block_size (tokens): Tokens of a block of the KV cache: each request takes whole blocks. vLLM's
-            `--block-size` and its default on GPUs. It needs a cache of limited size, or `prefix_cache`.
+            `--block-size` and its default on GPUs. It needs a cache of limited size, or a `prefix_cache`.
         prefix_cache: Whether requests share the cached blocks of equal beginnings of their texts, by vLLM's rules:
             whole blocks, all of a text but its last token, with EAGLE heads one block less. What is found is not
             computed. Texts share what `workload.shared`, `workload.conversations` or a trace's hash_ids say; a
-            preempted request finds its own blocks.
+            preempted request finds its own blocks. Beside `prefill` only prefill servers share blocks.
+        prefill: Prefill servers, which compute prompts in place of the targets. Left out, targets do both.
         gpu_memory_utilization (share): Share of each of a target's devices that the server uses; weights and
             activations leave the rest to the KV cache. vLLM's name. It needs a profile with the memory of its device,
             as estimates have. Left out, it is 0.92, vLLM's default, where a profile knows memory.
@@ -192,6 +208,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_tokens: WholeNumber = 0
     kv_block_size: Annotated[int, Meta(ge=1, le=10**6)] = 16
     prefix_cache: bool = False
+    prefill: Prefill | UnsetType = UNSET  # which leaves digests of scenarios without one alone
     gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1)] | None = None
     late: Late = "skip"
     aligned: AlignedRule | None = None
@@ -237,6 +254,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             2); or row after row of a CSV file with the columns num_prefill_tokens and num_decode_tokens, or of a
             published trace, relative to the scenario's folder, from the first again after the last. docs/loads.md
             lists forms of files, and published and assumed numbers. Empty: these two keys apply.
+        id_tokens (tokens): Tokens of a prompt that one of the hash_ids in the file of `lengths` names, as in a trace.
+            0: the ids are not read.
         temperature (factor): Sampling temperature, which divides the logits; 0 is greedy decoding.
         top_k (tokens): Number of the likeliest tokens that may be drawn; 0 is all of them.
         top_p (share): Total probability of the likeliest tokens that may be drawn; 1 is all of them.
@@ -252,6 +271,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     conversations: Conversations | None = None
     arrivals: Poisson | Gamma | Trace | None = None
     lengths: str = ""
+    id_tokens: Annotated[int, Meta(ge=0, le=10**6)] = 0
     temperature: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     top_k: WholeNumber = 0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
@@ -265,9 +285,12 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Keys:
         warm_up_share (share): Share of the time until the window's end that is left out at the beginning.
+        ends: What ends it where requests arrive: "run", the last token; "arrivals", the last arrival of a request
+            or conversation, after which the load falls.
     """
 
     warm_up_share: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    ends: Literal["run", "arrivals"] = "run"
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

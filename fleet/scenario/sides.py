@@ -65,6 +65,11 @@ def known_profiles(scenario: Scenario) -> list[HardwareProfile]:
     return _distinct(profile for side in SIDES for profile in profiles_of(scenario, side).values())
 
 
+def drafting_profiles(scenario: Scenario) -> list[HardwareProfile]:
+    """Return the distinct profiles of the drafters; none without drafters."""
+    return _distinct(profiles_of(scenario, "drafters").values()) if scenario.drafters.count else []
+
+
 def _distinct(profiles: Iterable[HardwareProfile | None]) -> list[HardwareProfile]:
     known: list[HardwareProfile] = []
     for profile in profiles:
@@ -127,7 +132,8 @@ def without_profiles(scenario: Scenario) -> Scenario:
 def together(scenario: Scenario) -> dict[str, Any]:
     """Return the keys of a fleet that all its profiles give together: name, digest, basis, sizes, powers.
 
-    Unlike powers of one side's devices are left out, and the fleet's energy with them.
+    Unlike powers of one side's devices are left out, and the fleet's energy with them. A block by the times of a chain
+    rests on an assumption: that one pass takes no longer for more tokens.
     """
     sides = [known for side in SIDES if (known := _distinct(profiles_of(scenario, side).values()))]
     every = [profile for side in sides for profile in side]
@@ -135,12 +141,15 @@ def together(scenario: Scenario) -> dict[str, Any]:
         return {"profile": ""}
     first, last, digests = every[0], every[-1], "".join(profile.digest() for profile in every)
     mixed = any(profile != first for profile in every)
+    bases = [basis_of(profile) for profile in every]
+    if scenario.drafters.kind == "block":
+        bases += ["assumed" for made in drafting_profiles(scenario) if not (made.one_pass or made.draft.roofline)]
     names = [" and ".join(profile.name for profile in side) for side in sides]
     has_power = all(profile.power == side[0].power is not None for side in sides for profile in side)
     return {
         "profile": " drafts for ".join(names) if mixed else first.name,
         "profile_digest": hashlib.sha256(digests.encode()).hexdigest()[:16] if mixed else first.digest(),
-        "basis": min(map(basis_of, every), key=DOUBTFUL.index),
+        "basis": min(bases, key=DOUBTFUL.index),
         "vocabulary": last.vocabulary,
         "hidden": last.hidden,
         "request_s": last.request_s,
@@ -165,16 +174,20 @@ def overheads_of(profile: HardwareProfile, device: SharedDevice | None) -> Stati
 
 def title_of(profile: HardwareProfile | str) -> str:
     """Return name and basis of a side's own profile; empty if it has none."""
-    return (
-        f"{profile.name} ({basis_of(profile)}; digest {profile.digest()})"
-        if isinstance(profile, HardwareProfile)
-        else ""
-    )
+    if not isinstance(profile, HardwareProfile):
+        return ""
+    return f"{profile.name} ({basis_of(profile)}; digest {profile.digest()})"
 
 
 def check_drafts(scenario: Scenario, origin: str) -> None:
-    """Raise InputError for drafts on which a profile says nothing, because it was inferred from one load."""
+    """Raise InputError for drafts on which a profile says nothing: of one load, or of blocks and not of chains."""
     drafters, varies = scenario.drafters, scenario.verifiers.allocate is not None
+    for profile in drafting_profiles(scenario):
+        if profile.one_pass and drafters.kind not in ("block", "replayed"):
+            raise InputError(
+                f"{origin}: drafters.kind = {drafters.kind!r}: profile {profile.name!r} has a drafter of blocks, all "
+                "tokens of a draft in one pass; allowed with it: 'block', 'replayed'"
+            )
     for profile in known_profiles(scenario):
         if profile.inferred_at is None:
             continue

@@ -1,7 +1,7 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
 from collections.abc import Iterator
-from itertools import chain, cycle, islice, repeat
+from itertools import chain, cycle, islice, pairwise, repeat
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.blocks import Identity, source_of
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
 from specfleet.fleet.scenario.lengths import TEXTS, Between, Lengths, mean_tokens
-from specfleet.fleet.scenario.recorded import Recorded, read_recorded
+from specfleet.fleet.scenario.recorded import MOST_TOKENS, Recorded, read_recorded
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Workload
 from specfleet.fleet.scenario.shared import Conversations
@@ -45,12 +45,35 @@ class Requests(NamedTuple):
     """Tokens of prompts and of answers, and the times of arrival in seconds, by request; shape (requests,) each.
 
     - `before`: the turn before in the same conversation; -1 for a first one.
+    - `thinks_s`: time from the end of that turn; 0 for a first one.
     """
 
     prompts: Integers
     answers: Integers
     opens_s: NDArray[np.float64]
     before: Integers
+    thinks_s: NDArray[np.float64]
+
+    @property
+    def conversations(self) -> Integers:
+        """The conversation of each request, by number from 0, where those of all follow one another."""
+        return np.cumsum(self.before < 0) - 1
+
+
+class Identities(NamedTuple):
+    """Which parts of texts others have, too: of request n those from `starts[n]` to `starts[n + 1]`.
+
+    - `sources`, `ends`: of each part, its source and the tokens of text at which it ends.
+    """
+
+    starts: Integers
+    sources: Integers
+    ends: Integers
+
+    def pairs(self) -> Iterator[Identity]:
+        """Yield the parts of each request."""
+        values = np.stack([self.sources, self.ends], axis=1).ravel().tolist()
+        return (tuple(values[2 * begin : 2 * end]) for begin, end in pairwise(self.starts.tolist()))
 
 
 def requests_of(fleet: Fleet) -> Requests:
@@ -74,18 +97,20 @@ def requests_of(fleet: Fleet) -> Requests:
     for number in np.flatnonzero(prompts + answers > positions)[:1].tolist() if positions else ():
         raise InputError(
             f"scenario {fleet.name!r}: request {number} has {prompts[number]} + {answers[number]} tokens, and its "
-            f"models have learned {positions} positions; lower workload.prompt_tokens or workload.new_tokens"
+            f"models have learned {positions} positions; lower workload.prompt_tokens, workload.new_tokens, or what "
+            "workload.shared and workload.conversations add to prompts"
         )
-    opens_s = np.zeros(len(prompts))
-    if fleet.streams or fleet.workload.arrivals is None:
-        return Requests(prompts, answers, opens_s, before)
-    firsts = before < 0
-    openings_s = islice(_openings_s(fleet, rng, part_source(seed, "arrivals")), int(firsts.sum()))
-    arrivals_s = np.fromiter(openings_s, dtype=np.float64)
-    if len(arrivals_s) < firsts.sum():
-        raise InputError(f"scenario {fleet.name!r}: workload.arrivals has {len(arrivals_s)} arrivals only")
-    opens_s[firsts] = arrivals_s
-    return Requests(prompts, answers, opens_s, before)
+    opens_s, thinks_s, firsts = np.zeros(len(prompts)), np.zeros(len(prompts)), before < 0
+    if workload.conversations:
+        drawn_s = part_source(seed, "thinks").exponential(size=len(prompts)) * workload.conversations.think_s
+        thinks_s[~firsts] = drawn_s[: int((~firsts).sum())]
+    if not fleet.streams and workload.arrivals is not None:
+        openings_s = islice(_openings_s(fleet, rng, part_source(seed, "arrivals")), int(firsts.sum()))
+        arrivals_s = np.fromiter(openings_s, dtype=np.float64)
+        if len(arrivals_s) < firsts.sum():
+            raise InputError(f"scenario {fleet.name!r}: workload.arrivals has {len(arrivals_s)} arrivals only")
+        opens_s[firsts] = arrivals_s
+    return Requests(prompts, answers, opens_s, before, thinks_s)
 
 
 def check_records(fleet: Fleet, requests: Requests) -> None:
@@ -105,15 +130,12 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """
     requests, streams = requests_of(fleet), dict[int, list[Request]]()
     check_records(fleet, requests)
-    thinks_s, conversations = iter(()), np.cumsum(requests.before < 0) - 1
-    if fleet.workload.conversations:
-        source = part_source(seed_of(fleet), "thinks")
-        thinks_s = iter((source.exponential(size=len(conversations)) * fleet.workload.conversations.think_s).tolist())
-    identities = _identities(fleet, requests)
-    columns = zip(*(values.tolist() for values in (*requests, conversations)), identities, strict=True)
-    for number, (prompt, answer, opens_s, before, conversation, identity) in enumerate(columns):
+    columns = zip(
+        *(values.tolist() for values in (requests.prompts, requests.answers, requests.opens_s, requests.thinks_s)),
+        identities_of(fleet, requests).pairs(), requests.conversations.tolist(), strict=True,
+    )  # fmt: skip
+    for number, (prompt, answer, opens_s, think_s, identity, conversation) in enumerate(columns):
         tag = number % fleet.streams if fleet.streams else conversation
-        think_s = next(thinks_s) if before >= 0 else 0.0
         streams.setdefault(tag, []).append(Request(number, prompt, answer, opens_s, think_s, identity))
     return streams
 
@@ -137,42 +159,47 @@ def turns_before(talks: Conversations, requests: int, streams: int, rng: np.rand
     return before
 
 
-def _identities(fleet: Fleet, requests: Requests) -> Iterator[Identity]:
-    """Yield which parts of each request's text others have; nothing where no cache would find them."""
-    workload = fleet.workload
-    if not fleet.verifiers.prefix_cache:
-        yield from repeat((), len(requests.prompts))
-    elif isinstance(workload.arrivals, Trace):
-        yield from _traced(fleet, workload.arrivals.id_tokens, requests.prompts.tolist())
-    else:
-        shared, groups = workload.shared, repeat(0)
-        if shared:
-            groups = iter(shared.drawn(part_source(seed_of(fleet), "groups").random(len(requests.prompts))).tolist())
-        beginnings: dict[int, Identity] = {}  # of conversations, by number of a turn: the group's text
-        sources: dict[int, int] = {}  # of conversations, by number of a turn
-        goals = (requests.prompts + requests.answers).tolist()
-        for number, (before, group, goal) in enumerate(zip(requests.before.tolist(), groups, goals, strict=False)):
-            first = before < 0
-            sources[number] = source_of(number) if first else sources.pop(before)
-            beginnings[number] = ((group, shared.tokens) if shared else ()) if first else beginnings.pop(before)
-            yield beginnings[number] if first else (*beginnings[number], sources[number], goal)
+def identities_of(fleet: Fleet, requests: Requests) -> Identities:
+    """Return which parts of each request's text others have; nothing where no cache would find them.
 
-
-def _traced(fleet: Fleet, id_tokens: int, prompts: list[int]) -> Iterator[Identity]:
-    """Yield the identities of a trace's requests: an id for so many tokens.
-
-    Raises InputError for blocks that do not divide that.
+    Raises InputError for blocks that do not divide what an id of a trace names.
     """
+    workload, later, number = fleet.workload, requests.before >= 0, len(requests.prompts)
+    is_cached = fleet.verifiers.prefix_cache or fleet.drafters.prefix_cache
+    if is_cached and ids_in(workload):
+        return _traced(fleet, ids_in(workload), requests.prompts)
+    groups, begins, firsts = np.zeros(number, dtype=np.int64), np.zeros(number, dtype=np.int64), np.arange(number)
+    for turn in np.flatnonzero(later).tolist():
+        firsts[turn] = firsts[requests.before[turn]]
+    if workload.shared:
+        groups = workload.shared.drawn(part_source(seed_of(fleet), "groups").random(number))[firsts]
+        block, prompts = fleet.verifiers.batching.block_size, requests.prompts[firsts]
+        whole = np.minimum(np.rint(workload.shared.share * prompts / block), prompts // block) * block
+        begins = whole.astype(np.int64) if workload.shared.share else begins + workload.shared.tokens
+    there = np.stack([begins > 0, later], axis=1) & is_cached
+    sources = np.stack([groups, source_of(0) - firsts], axis=1)
+    ends = np.stack([begins, requests.prompts + requests.answers], axis=1)
+    return Identities(np.append(0, np.cumsum(there.sum(axis=1))), sources[there], ends[there])
+
+
+def _traced(fleet: Fleet, id_tokens: int, prompts: Integers) -> Identities:
+    """Return the identities of a trace's requests: an id for so many tokens."""
     block, ids_of = fleet.verifiers.batching.block_size, recorded_of(fleet.workload, cached=True).ids
     if ids_of and id_tokens % block:
         raise InputError(
             f"scenario {fleet.name!r}: verifiers.kv_block_size = {block} does not divide workload.arrivals.id_tokens = "
             f"{id_tokens}, the tokens that an id of the trace names"
         )
-    for ids, prompt in zip(ids_of or repeat(()), prompts, strict=False):
-        yield tuple(
-            chain.from_iterable((known, min((place + 1) * id_tokens, prompt)) for place, known in enumerate(ids))
-        )
+    laps, rows = np.divmod(np.arange(len(prompts)), max(len(ids_of), 1))
+    counts = np.array([len(ids) for ids in ids_of] or [0], dtype=np.int64)[rows]
+    starts = np.append(0, np.cumsum(counts))
+    places = np.arange(starts[-1]) - np.repeat(starts[:-1], counts)
+    ends = np.minimum((places + 1) * id_tokens, np.repeat(prompts, counts))
+    known = np.fromiter(chain.from_iterable(ids_of[row] for row in rows.tolist() if ids_of), dtype=np.int64)
+    if laps.any():  # rows of lengths that begin again share nothing with those before
+        names, known = np.unique(known, return_inverse=True)  # small numbers, which laps cannot make overflow
+        known = known + len(names) * np.repeat(laps, counts)
+    return Identities(starts, known, ends)
 
 
 def with_lengths(workload: Workload) -> Workload:
@@ -189,6 +216,11 @@ def with_arrivals(workload: Workload, arrivals: Poisson | None) -> Workload:
     return msgspec.structs.replace(workload, arrivals=arrivals, lengths=lengths)
 
 
+def ids_in(workload: Workload) -> int:
+    """Return the tokens that an id of the workload's file names; 0 if its ids are not read."""
+    return workload.arrivals.id_tokens if isinstance(workload.arrivals, Trace) else workload.id_tokens
+
+
 def read_lengths(workload: Workload) -> Lengths:
     """Return the longest and the mean lengths, by scenario or file; InputError if a file cannot be read."""
     lengths = _lengths_of_turns(workload)
@@ -198,6 +230,9 @@ def read_lengths(workload: Workload) -> Lengths:
     most, before = (talks.most, talks.mean_before()) if talks else (1, 0.0)
     mean_prompt = shared + lengths.mean_prompt + before * (lengths.mean_prompt + lengths.mean_answer)
     longest = shared + most * lengths.longest_text
+    if longest > MOST_TOKENS:
+        key = "conversations.turns" if talks else "shared.tokens"
+        raise InputError(f"workload.{key}: a text has up to {longest} tokens; allowed: up to {MOST_TOKENS}; take less")
     return Lengths(longest, lengths.longest_answer, mean_prompt, lengths.mean_answer)
 
 
@@ -211,6 +246,17 @@ def _lengths_of_turns(workload: Workload) -> Lengths:
     tokens = workload.prompt_tokens, workload.new_tokens
     prompt, answer = (length if isinstance(length, int) else length.high for length in tokens)
     return Lengths(prompt + answer, answer, *map(mean_tokens, tokens))
+
+
+def known_share(workload: Workload) -> float:
+    """Return the share of the tokens of a file's prompts with ids that came before: hits of a cache without end."""
+    recorded, known, seen = recorded_of(workload, cached=True) if ids_in(workload) else None, 0, set[int]()
+    if recorded is None or not recorded.ids:
+        return 0.0
+    for ids in recorded.ids:
+        known += next((place for place, number in enumerate(ids) if number not in seen), len(ids)) * ids_in(workload)
+        seen.update(ids)
+    return known / sum(prompt for prompt, _ in recorded.texts)
 
 
 def mean_lengths(workload: Workload) -> tuple[float, float]:
@@ -237,7 +283,7 @@ def recorded_of(workload: Workload, cached: bool = False) -> Recorded:
     """Return all requests of the workload's file; InputError if it cannot be read. `cached`: with a trace's ids."""
     if isinstance(workload.arrivals, Trace):
         return read_recorded(Path(workload.arrivals.file), True, workload.arrivals.id_tokens if cached else 0)
-    return read_recorded(Path(workload.lengths), timed=False)
+    return read_recorded(Path(workload.lengths), timed=False, id_tokens=workload.id_tokens if cached else 0)
 
 
 def _drawn(workload: Workload, seed: int, rng: np.random.Generator) -> NDArray[np.int32]:

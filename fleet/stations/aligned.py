@@ -51,8 +51,7 @@ class AlignedStation(Station):
         return list(range(room))
 
     def _plan_program(self) -> bool:
-        """Take new sessions into the pool, and begin a round of the rows that the rule picks; False if there are
-        none."""
+        """Take new sessions into the pool, and begin a round of the rows that the rule picks; False without any."""
         newcomers = self._next_group()
         works = [self.waiting[index] for index in newcomers]
         for index in sorted(newcomers, reverse=True):

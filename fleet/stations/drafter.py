@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from specfleet.fleet.policies.admit import refusal_of
+from specfleet.fleet.policies.blocks import CachedBlocks
 from specfleet.fleet.policies.order import Deadline, Order, Weighted, rate_limits
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.shapes import reach
@@ -85,8 +86,9 @@ class DrafterStation(Station):
     """
 
     def __init__(
-        self, name: str, drafters: ResolvedDrafters, drafter: int = 0, lengths: Mapping[int, int] | None = None
-    ) -> None:
+        self, name: str, drafters: ResolvedDrafters, drafter: int = 0, lengths: Mapping[int, int] | None = None,
+        cache: CachedBlocks | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(name, drafters.order, drafters.group)
         self.admission = drafters.admit
         self.warm_up = drafters.warm_up
@@ -96,7 +98,8 @@ class DrafterStation(Station):
         self.discipline = Discipline(drafters.order, drafters.targets)
         self.timed = self.discipline.limited
         self._singly = self._singly and not self.timed
-        self.cold: set[int] = set()  # tags of the sessions whose prefix is not in the cache
+        self.cold: dict[int, int] = {}  # of sessions whose prefix is not in the cache: its tokens that are, by tag
+        self.cache = cache
         self.number = drafter if drafters.route is not None else -1  # a drafter behind a router has a number
         self.views = 0
         self.lengths = lengths
@@ -147,7 +150,6 @@ class DrafterStation(Station):
         return []
 
     def _report(self) -> list[Instruction]:
-        """Report the waiting work to the router, if there is one."""
         if self.number < 0:
             return []
         self.views += 1
@@ -166,7 +168,9 @@ class DrafterStation(Station):
         self.sessions[event.tag] = Session(
             event.tag, event.request, event.epoch, event.base, priority=event.priority, asked=event.tokens
         )
-        self.cold.add(event.tag)
+        self.cold[event.tag] = 0
+        if self.cache:
+            self.cache.open(event.tag, event.request)
         self.openings[event.tag] = event.base, event.epoch
         return None
 
@@ -176,9 +180,11 @@ class DrafterStation(Station):
             self.heard_s[tag] = now_s
 
     def _end(self, tag: int) -> None:
-        """Remove a session and its cache."""
+        """Remove a session and its cache; a prefix cache keeps what its blocks hold."""
         self._forget(tag)
-        self.cold.discard(tag)
+        if self.cache:
+            self.cache.close(tag)
+        self.cold.pop(tag, None)
         self.heard_s.pop(tag, None)
         self.openings.pop(tag, None)
 
@@ -240,7 +246,7 @@ class DrafterStation(Station):
         if step.kind == "prefill":
             for member in step.members:
                 if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened again meanwhile
-                    self.cold.discard(member.tag)
+                    self.cold.pop(member.tag, None)
         drafts = self._drafted(step, event, now_s) if step.kind == "draft" else []
         return drafts if self.program else drafts + self._report()
 
@@ -260,6 +266,16 @@ class DrafterStation(Station):
                 self._ask(member.tag, session.priority, now_s)
         return drafts
 
+    def _find(self, tags: tuple[int, ...], cache: CachedBlocks) -> None:
+        """Give sessions the blocks of their next drafts; one with its whole prefix in the cache is not cold."""
+        for tag in tags:
+            base, asked = self.sessions[tag].base, self.sessions[tag].asked
+            found = cache.hold_text(tag, base, base + max(asked, self.depth))
+            if tag in self.cold:
+                self.cold[tag] = found
+                if found == base - 1:
+                    del self.cold[tag]
+
     def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
         if not self.discipline.plain:
             self.discipline.served(works[0].virtual_start)
@@ -267,6 +283,8 @@ class DrafterStation(Station):
         program: list[tuple[StepKind, tuple[int, ...]]] = []
         if self.warm_up.tokens_after(self.idle_gap_s):
             program.append(("warm_up", tags[:1]))
+        if self.cache:
+            self._find(tags, self.cache)
         missing = tuple([tag for tag in tags if tag in self.cold]) if self.cold else ()
         if missing:
             program.append(("prefill", missing))
@@ -277,7 +295,7 @@ class DrafterStation(Station):
         tag, request, epoch = session.tag, session.request, session.epoch
         if kind == "prefill":
             # The last committed token is the first input of the draft step.
-            return Member(tag, request, epoch, 0, session.base - 1)
+            return Member(tag, request, epoch, self.cold[tag], session.base - 1 - self.cold[tag])
         if kind == "warm_up":
             return Member(tag, request, epoch, session.base, self.warm_up.tokens_after(self.idle_gap_s))
         if self.ahead:

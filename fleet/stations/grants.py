@@ -3,8 +3,10 @@
 from collections.abc import Collection
 
 import numpy as np
+from msgspec.structs import replace
 
 from specfleet.fleet.policies.allocate import LengthAllocation
+from specfleet.fleet.policies.continuous import Schedule
 from specfleet.fleet.policies.outcome import Outcome
 
 
@@ -25,6 +27,7 @@ class Grants:
         self.queue = queue  # tags of requests that wait to be admitted
         self.by_client = getattr(allocation, "by_client", False)  # rules of installed packages may lack it
         self.is_blind = getattr(allocation, "clients", 0) > 0
+        self.chooses = getattr(allocation, "chooses", False)
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.states: dict[int, object] = {}  # of open sessions
         self.ended: dict[int, object] = {}  # of clients between two requests
@@ -57,6 +60,23 @@ class Grants:
     def stops(self, tag: int, entropy: float) -> bool:
         """Return whether a draft of `tag` stops after a token with that entropy; most rules never stop."""
         return self.allocation.watches and self.allocation.stops(self.states[tag], entropy)
+
+    def drew(self, tag: int, entropies: tuple[float, ...]) -> None:
+        """Update a session's state with a draft of the drafter on its device."""
+        if self.chooses:
+            self.states[tag] = self.allocation.drew(self.states[tag], entropies)
+
+    def chosen(self, step: Schedule) -> Schedule:
+        """Return a step that verifies the chosen tokens of its drafts; their cache places stay reserved."""
+        drafts = {share.tag: share.drafts for share in step.shares if share.drafts}
+        if not self.chooses or not drafts:
+            return step
+        rows = sum(share.tokens == share.drafts + 1 for share in step.shares)
+        states = [self.states[tag] for tag in drafts]
+        kept = dict(zip(drafts, self.allocation.verified(states, list(drafts.values()), rows), strict=True))
+        shares = [(share, kept.get(share.tag, 0)) for share in step.shares]
+        cut = [replace(share, tokens=share.tokens - share.drafts + left, drafts=left) for share, left in shares]
+        return replace(step, shares=tuple(cut))
 
     def grant(self, tags: list[int]) -> dict[int, int]:
         """Return the lengths of the next drafts of the open sessions in `tags`, and count them as in flight."""

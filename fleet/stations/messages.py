@@ -28,12 +28,15 @@ class Join(Event, tag="join", frozen=True, gc=False):
     """A user's request reaches its verifier: decode `new_tokens` after a prompt of `prompt_tokens`.
 
     - `identity`: which parts of its text others have, too (`fleet/policies/blocks.py`).
+    - `computed`: tokens of the prompt that come with their KV cache. `drafted`: tokens that come with a draft of them.
     """
 
     prompt_tokens: int
     new_tokens: int
     priority: int = 0
     identity: tuple[int, ...] = ()
+    computed: Number = 0
+    drafted: Number = 0
 
 
 class DraftRequest(Event, tag="draft-request", frozen=True, gc=False):

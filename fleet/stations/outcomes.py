@@ -36,10 +36,12 @@ class Outcomes:
 
     def __init__(self, fleet: Fleet) -> None:
         rng = sources_of(fleet.seed).acceptance
-        by_token = isinstance(fleet.drafters.overlap, Ahead) or fleet.needs == "ratios"
+        self.ahead = isinstance(fleet.drafters.overlap, Ahead)
+        by_token = self.ahead or fleet.needs == "ratios"
         self.tokens: TokenSampler | None = None
         self.lengths: Sampler | None = None
-        self.looks_up = fleet.drafters.kind == "lookup"
+        self.looks_up = fleet.drafters.finds
+        self.chooses = fleet.needs == "signals" and getattr(fleet.verifiers.allocate, "chooses", False)
         self.drafts: dict[str, list[int]] = {}  # draft tokens of the rows of a running draft step, by station
         self.prompts: dict[tuple[int, int], int] = {}  # tokens of prompts, by tag and request
         if not fleet.drafters.count:
@@ -68,8 +70,7 @@ class Outcomes:
         return partial(self._of, station, rule)
 
     def drafting(self, station: AlignedStation | VerifierStation) -> Callable[[Step], list[int]]:
-        """Return the function that draws the draft length of each row; a stop rule may cut it, and prompt lookup
-        may find less."""
+        """Return the function that draws each row's draft length; a stop rule may cut it, and lookup find less."""
 
         def drafted(step: Step) -> list[int]:
             drafts = self.drafts[station.name] = [self._draft(member, station) for member in step.members]
@@ -88,9 +89,16 @@ class Outcomes:
                 return drafted
         return member.tokens
 
+    def _entropies(self, member: Member, drafted: int) -> tuple[float, ...]:
+        """Return those of a draft's tokens, for a rule that chooses by them what is verified."""
+        if not self.chooses or self.tokens is None:
+            return ()
+        return tuple([self.tokens.at(member.tag, member.base + place)[0].entropy for place in range(drafted)])
+
     def _of(self, station: Station, rule: AlignedRule | None, step: Step) -> tuple[Outcome, ...]:
         if step.kind == "draft":
-            return tuple([Outcome(drafted=drafted) for drafted in self.drafts[station.name]])
+            lengths = zip(step.members, self.drafts[station.name], strict=True)
+            return tuple([Outcome(drafted=drafted, entropies=self._entropies(of, drafted)) for of, drafted in lengths])
         outcomes = tuple([self._outcome(step.kind_of(member), member, station) for member in step.members])
         if rule is None or step.kind != "verify":
             return outcomes
@@ -105,10 +113,7 @@ class Outcomes:
         return DONE[0]
 
     def _begin(self, member: Member) -> None:
-        """Begin a text at the end of its prompt; a text that is prefilled anew, after a preemption, goes on.
-
-        A restarted target begins the same text again.
-        """
+        """Begin a text at its prompt's end, again after a restart; one that is prefilled anew, preempted, goes on."""
         place, prompt = (member.tag, member.request), member.base + member.tokens
         known = place in self.prompts
         if prompt > self.prompts.setdefault(place, prompt):
@@ -128,7 +133,7 @@ class Outcomes:
             return Outcome()  # the text went on with other tokens than the draft
         outcome = self.tokens.verify(tag, member.base, drafted)
         # If the drafter went on, the target's own token is compared with the tail's next one.
-        went_on = outcome.accepted == drafted < station.sessions[tag].tail
+        went_on = self.ahead and outcome.accepted == drafted < station.sessions[tag].tail
         if went_on and self.tokens.at(tag, member.base + drafted)[1]:
             return msgspec.structs.replace(outcome, matches=True)
         return outcome

@@ -1,8 +1,8 @@
 """Sizes of messages on the wire: the engine sends exactly these layouts, the simulator counts them.
 
 A message is an envelope (the struct, encoded by msgspec as MessagePack) and its content: token ids of four bytes.
-With sampling, each draft token adds a draft distribution of two-byte probabilities and a byte for its rule. For EAGLE
-heads, the content includes the target's hidden states, two bytes a number.
+With sampling, each draft token adds a draft distribution of two-byte probabilities and a byte for its rule. For heads
+that read them, the content includes the target's hidden states, two bytes a number.
 """
 
 from collections.abc import Callable
@@ -63,5 +63,5 @@ def payload_bytes(
 def sizes_of(fleet: Fleet) -> Callable[[Message, float], int]:
     """Return the function that gives the bytes of a message with the hidden states of so many tokens."""
     temperature, vocabulary, shape = fleet.workload.temperature, fleet.vocabulary, fleet.drafters.shape
-    numbers = fleet.hidden if fleet.drafters.kind == "eagle" else 0
+    numbers = fleet.hidden if fleet.drafters.kind in ("eagle", "block") else 0
     return lambda message, states: payload_bytes(message, temperature, vocabulary, shape, states * numbers)

@@ -1,9 +1,12 @@
 """A router as a state machine: it sends each round of a session to one of several drafters."""
 
+from collections.abc import Sequence
+
 import msgspec
 
+from specfleet.fleet.policies.blocks import CachedBlocks
 from specfleet.fleet.policies.order import Fifo
-from specfleet.fleet.policies.route import Routing
+from specfleet.fleet.policies.route import LongestPrefix, Routing
 from specfleet.fleet.stations.buffer import Work
 from specfleet.fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
 from specfleet.fleet.stations.session import Session
@@ -19,7 +22,7 @@ class RouterStation(Station):
     A session that moves leaves its old drafter and opens at the new one, which then needs its prefix in the cache.
     """
 
-    def __init__(self, name: str, drafters: int, route: Routing) -> None:
+    def __init__(self, name: str, drafters: int, route: Routing, caches: Sequence[CachedBlocks] = ()) -> None:
         super().__init__(name, Fifo())
         self.route = route
         self.queues = [0] * drafters  # sessions at each drafter, by its newest view and those sent since
@@ -27,6 +30,7 @@ class RouterStation(Station):
         self.homes: dict[int, int] = {}  # drafter of a session, by tag
         self.waiting_requests: dict[int, DraftRequest] = {}  # requests that wait for their route, by tag
         self.turn = 0
+        self.caches = caches  # texts that were sent to each drafter lately
         self._handlers |= {DraftRequest: self._request, Leave: self._leave, View: self._view}
 
     def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:
@@ -65,8 +69,21 @@ class RouterStation(Station):
         return []
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
-        drafter = self.route.choose(self.homes.get(session.tag), self.queues, self.turn)
+        home, route = self.homes.get(session.tag), self.route
+        if isinstance(route, LongestPrefix):
+            shares = [self._tokens_in(cache, session) / session.base for cache in self.caches]
+            drafter = route.choose(home, self.queues, self.turn, shares)
+        else:
+            drafter = route.choose(home, self.queues, self.turn)
         return Member(session.tag, session.request, session.epoch, session.base, drafter)
+
+    def _tokens_in(self, cache: CachedBlocks, session: Session, keeps: bool = False) -> int:
+        """Return how many tokens of a session's text a cache has; `keeps`: and let it have all of them."""
+        tag, base = session.tag, session.base
+        cache.open(tag, session.request)
+        tokens = cache.hold_text(tag, base, base) if keeps else len(cache.find(tag, base)) * cache.block_size
+        cache.close(tag)
+        return tokens
 
     def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
         member = step.members[0]
@@ -78,6 +95,8 @@ class RouterStation(Station):
         self.turn += 1
         self.homes[member.tag] = drafter
         self.queues[drafter] += 1
+        if self.caches:
+            self._tokens_in(self.caches[drafter], self.sessions[member.tag], keeps=True)
         routed: list[Instruction] = []
         if home is not None and home != drafter:
             routed.append(Routed(member.tag, member.request, home, Leave(member.tag, member.request, member.epoch)))

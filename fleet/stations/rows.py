@@ -36,19 +36,28 @@ class Rows:
         self.waiting: OrderedDict[int, Row] = OrderedDict()  # in order of arrival
         self.parts: dict[int, Part] = {}
         self.cache = cache
+        self.order: tuple[int, ...] = ()  # of `running` when the last step began
+        self.ended: list[int] = []
 
     def join(self, event: Join) -> None:
         """Queue a request with its prompt."""
-        self.waiting[event.tag] = Row(event.tag, event.prompt_tokens)
+        self.waiting[event.tag] = Row(event.tag, event.prompt_tokens, event.computed, event.drafted)
         if self.cache:
             self.cache.open(event.tag, event.request, event.identity)
 
     def forget(self, tag: int) -> None:
-        """Remove a request; a prefix cache keeps what its blocks hold."""
+        """Remove a request; a prefix cache keeps what its blocks hold, and gets them by `settle`."""
         if self.cache:
-            self.cache.close(tag)
+            self.ended.append(tag)
         self.running.pop(tag, None)
         self.waiting.pop(tag, None)
+
+    def settle(self) -> None:
+        """Free the blocks of requests that have ended: in the order of admission, as vLLM does of those of a step."""
+        for tag in (*(tag for tag in self.order if tag in self.ended), *self.ended):
+            if self.cache and tag in self.cache.texts:
+                self.cache.close(tag)
+        self.ended.clear()
 
     def next_step(self, sessions: Mapping[int, Session], tasks: Tasks) -> Schedule | None:
         """Return the next step; None if there is nothing to do. It changes nothing for good before `begin`.
@@ -77,6 +86,7 @@ class Rows:
         for _ in range(step.admitted):
             self.waiting.popitem(last=False)
         self.running = {row.tag: row for row in step.running}
+        self.order = tuple(self.running) if self.cache else ()
         self.parts = {}
         for share in sorted(step.shares, key=lambda share: tasks.place(share.tag)):
             kind = self._kind(share.tag, tasks) if share.samples else "chunk"

@@ -152,18 +152,14 @@ class Station:
         raise NotImplementedError
 
     def _is_new(self, tag: int, request: int, epoch: int = 0) -> bool:
-        """Note a request that opens, or opens again in a later epoch; False if it, or a later one, has opened
-        before."""
+        """Note a request that opens, perhaps again in a later epoch; False if it, or a later one, opened before."""
         if (request, epoch) <= self.latest.get(tag, (-1, 0)):
             return False
         self.latest[tag] = request, epoch
         return True
 
     def _join(self, event: Join, now_s: float) -> list[Instruction]:
-        """Open the session of a user's request, and queue its prefill; a repeated request is ignored.
-
-        Raises ValueError if the tag's last request is not complete.
-        """
+        """Open a request's session, and queue its prefill; a repeated one is ignored. ValueError if one is open."""
         tag, before = event.tag, self.sessions.get(event.tag)
         if before is not None and event.request > before.request:
             raise ValueError(

@@ -51,12 +51,6 @@ from specfleet.fleet.stations.timeouts import Silence
 from specfleet.fleet.times.step import Member, Step, StepKind
 
 
-def _prefix_cache(verifiers: ResolvedVerifiers) -> CachedBlocks | None:
-    """Return the blocks of a target that shares them between requests; None for another one."""
-    batching, again = verifiers.batching, verifiers.drafts.again if verifiers.drafts else 0
-    return CachedBlocks(batching.kv_blocks, batching.block_size, again) if verifiers.prefix_cache else None
-
-
 class TargetStation(Station):
     """M_p with a drafter that answers: prefills prompts, verifies drafts and commits tokens.
 
@@ -71,7 +65,9 @@ class TargetStation(Station):
     def __init__(self, name: str, verifiers: ResolvedVerifiers, rng: np.random.Generator | None = None) -> None:
         super().__init__(name, Fifo())
         self.waiting: Tasks = Tasks()  # type: ignore[assignment]
-        self.rows = Rows(verifiers.batching, verifiers.late, _prefix_cache(verifiers))
+        batching, again = verifiers.batching, verifiers.drafts.again if verifiers.drafts else 0
+        cache = CachedBlocks(batching.kv_blocks, batching.block_size, again) if verifiers.prefix_cache else None
+        self.rows = Rows(batching, verifiers.late, cache)
         self.planned: Schedule | None = None
         self.is_planned = False  # whether `planned` holds for the present state
         self.ahead = verifiers.overlap if isinstance(verifiers.overlap, Ahead) else None
@@ -80,12 +76,17 @@ class TargetStation(Station):
         self.alone = not verifiers.speculates
         self.drafts = verifiers.drafts
         self.results: list[Instruction] = []  # of the step before a running draft
+        self.reads_again = bool(verifiers.prefill and verifiers.prefill.draft_cache == "computed")
+        self.unread: dict[int, int] = {}  # tokens of received texts that the drafter on this device has yet to read
         self._handlers |= {Join: self._join, Draft: self._draft}
 
     def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
         """Process an event at `now_s`; return the instructions that follow."""
         self.is_planned = False
-        return super().handle(event, now_s)
+        instructions = super().handle(event, now_s)
+        if self.rows.ended:
+            self.rows.settle()
+        return instructions
 
     @property
     def ready(self) -> bool:
@@ -94,7 +95,8 @@ class TargetStation(Station):
 
     def _next_step(self) -> Schedule | None:
         if not self.is_planned:
-            self.planned = self.rows.next_step(self.sessions, self.waiting)
+            step = self.rows.next_step(self.sessions, self.waiting)
+            self.planned = self.grants.chosen(step) if self.grants and step else step
             self.is_planned = True
         return self.planned
 
@@ -120,6 +122,7 @@ class TargetStation(Station):
             session = msgspec.structs.replace(session, epoch=session.epoch + 1, tail=0, granted=None)
             self.sessions[tag] = session
         self.silence.waits_no_more(tag)
+        self.unread.pop(tag, None)
         if self.grants:
             self.grants.withdraw(tag)
         self.waiting.drop(tag)
@@ -129,12 +132,24 @@ class TargetStation(Station):
         refused = super()._join(event, now_s)
         if not refused:
             self.rows.join(event)
+            self._received(event)
             if self.grants and self.grants.by_client and len(self.grants.states) < self.rows.batching.max_num_seqs:
                 self.grants.open(event.tag)  # its share waits for its prefill
         return refused
 
+    def _received(self, event: Join) -> None:
+        """Take over what a prefill server has computed and drafted."""
+        if event.computed and self.reads_again and self.drafts and self.drafts.reads_prompts:
+            self.unread[event.tag] = event.computed
+        if event.drafted:
+            session = self.sessions[event.tag]
+            self.sessions[event.tag] = msgspec.structs.replace(session, epoch=session.epoch + 1, tail=event.drafted)
+            self.waiting.drop(event.tag)
+            self.waiting.append(Work("verify", event.tag, event.priority))
+
     def _forget(self, tag: int) -> None:
         super()._forget(tag)
+        self.unread.pop(tag, None)
         self.rows.forget(tag)
 
     def _draft(self, event: Draft, now_s: float) -> list[Instruction]:
@@ -157,7 +172,6 @@ class TargetStation(Station):
         return []
 
     def _answered(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
-        """Ignore the draft of a session that decodes alone."""
         return [Ignored(event, f"request {event.request} of tag {event.tag} decodes alone")]
 
     def _came_after_all(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
@@ -196,7 +210,6 @@ class TargetStation(Station):
         return ""
 
     def _request(self, session: Session, opening: bool, granted: int, now_s: float) -> DraftRequest:
-        """Request a draft, and start its timeout."""
         self.silence.waits(session.tag, now_s)
         if not self.ahead:
             self.sessions[session.tag] = msgspec.structs.replace(session, requested=session.epoch)
@@ -220,7 +233,6 @@ class TargetStation(Station):
         return self.waiting.holds(tag) or self._runs(tag)
 
     def _runs(self, tag: int) -> bool:
-        """Return whether a step for a session runs."""
         return self.running is not None and any(member.tag == tag for member in self.running.members)
 
     def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
@@ -242,10 +254,7 @@ class TargetStation(Station):
         return followed
 
     def _draft_next(self, step: Step) -> bool:
-        """Let the drafter on this device read what the target's step has fed, and draft for the rows that go on.
-
-        Return whether it has something to do.
-        """
+        """Let the drafter on this device read what a step has fed, and draft for rows that go on; False if neither."""
         assert self.drafts is not None
         tags = tuple([member.tag for member in step.members if member.tag in self.sessions])
         if not self.drafts.reads_prompts:
@@ -265,6 +274,8 @@ class TargetStation(Station):
                 drafted = member.tokens if outcome.drafted < 0 else outcome.drafted
                 self.sessions[member.tag] = msgspec.structs.replace(session, tail=drafted, granted=None)
                 self.waiting.append(Work("verify", member.tag, session.priority))
+                if self.grants:
+                    self.grants.drew(member.tag, outcome.entropies)
 
     def _learn(self, step: Step, parts: Sequence[tuple[Member, Outcome]]) -> dict[int, int]:
         """Update the allocation with the outcomes, and get the lengths of the next drafts."""
@@ -284,7 +295,6 @@ class TargetStation(Station):
     def _commit(
         self, kind: StepKind, member: Member, outcome: Outcome, granted: int, now_s: float
     ) -> list[Instruction]:
-        """Commit a session's tokens, and start its next round."""
         verified = member.tokens if kind == "verify" else 0
         before = self.sessions[member.tag]
         if kind == "decode" and not before.alone and before.base + 1 < before.goal:
@@ -317,8 +327,7 @@ class TargetStation(Station):
         return [self._request(session, opening, granted, now_s)]
 
     def _went_on(self, before: Session, now_s: float) -> list[Instruction]:
-        """Commit a token of a session with a late draft. A draft that came meanwhile, perhaps empty, loses its first
-        token."""
+        """Commit a token of a session with a late draft; one that came meanwhile, perhaps empty, loses its first."""
         session = msgspec.structs.replace(before, base=before.base + 1, passed=before.passed + 1)
         self.sessions[session.tag] = session
         return [] if session.requested >= 0 else self._drop(session, 1, now_s)
@@ -342,8 +351,9 @@ class TargetStation(Station):
             assert self.drafts is not None
             depth = reach(session.granted or 0, session.base, self.drafts.positions)
             fed = self.rows.parts[tag].share
-            of_prompt = fed.tokens > fed.drafts + 1  # else a draft and the token before it
-            return Member(tag, session.request, session.epoch, session.base, depth, fed.tokens, of_prompt=of_prompt)
+            read = fed.tokens + self.unread.pop(tag, 0)
+            of_prompt = read > fed.drafts + 1  # else a draft and the token before it
+            return Member(tag, session.request, session.epoch, session.base, depth, read, of_prompt=of_prompt)
         part, share = self.rows.parts[tag]
         base = share.computed if part in ("prefill", "chunk") else session.base
         tokens = share.drafts if part == "verify" else share.tokens

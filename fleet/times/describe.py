@@ -29,9 +29,7 @@ def formula_ms(time: StepTime) -> str:
 
 
 def roofline_ms(roofline: Roofline) -> str:
-    """Return the time of an estimated pass at some tokens, and the time of context in a row of one token, in
-    milliseconds.
-    """
+    """Return the times in milliseconds of an estimated pass at some tokens, and of context in a row of one token."""
     at = [f"{1000 * roofline.mean_s(1, 0, fed, fed - 1):.3g} at {fed}" for fed in SHOWN_TOKENS]
     a_thousand_ms = roofline.mean_s(1, 1000) - roofline.mean_s(1, 0)
     passes = "k x (" if roofline.in_turn else "("
@@ -64,7 +62,6 @@ def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
 
 
 def _steps(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
-    """Yield a row for each step."""
     fits = profile.measured.get("steps", {})
     rows = ", r further rows of m tokens, [r] if any" if fits else ""
     for name in (*STEPS, "realign"):
@@ -97,7 +94,6 @@ def _acceptance(model: AcceptanceModel | None) -> Iterator[tuple[str, str, str]]
 
 
 def _overheads(overheads: Overheads) -> Iterator[tuple[str, str, str]]:
-    """Yield a row for each delay around steps that is not 0."""
     for sharing in fields(overheads):
         stations = getattr(overheads, sharing.name)
         for station in fields(StationOverheads) if stations is not None else ():

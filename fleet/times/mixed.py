@@ -8,7 +8,7 @@ from specfleet.fleet.policies.shapes import Shape
 from specfleet.fleet.times.grid import Grid
 from specfleet.fleet.times.roofline import Roofline
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
-from specfleet.fleet.times.step import Step
+from specfleet.fleet.times.step import Member, Step
 from specfleet.fleet.times.step_time import StepTime
 
 
@@ -62,7 +62,7 @@ def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float
     """Return the mean time in seconds of a draft on a target's device after a step of the target.
 
     The first pass reads all tokens that the target's step fed, rejected ones and parts of prompts too, as vLLM's does;
-    each further pass adds a token to every row that goes on.
+    each further pass adds a token to every row that goes on. A block has no further passes.
 
     - `drafted`: draft tokens of each row.
     """
@@ -70,6 +70,9 @@ def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float
     if draft.roofline is None or prefill.roofline is None:
         read, rows = parts_of_draft(step, drafted)
         return one_by_one_s(prefill, read) + (together_s(draft, rows) if rows else 0.0)
+    if not draft.roofline.in_turn:
+        base_s = draft.base_s + draft.per_token_s * max(drafted)
+        return base_s + one_pass_s(draft.roofline, prefill.roofline, parts_of_block(step, drafted))
     first = [Part(member.behind, max(member.base - member.behind, 0), 1, True) for member in members]
     time_s = draft.base_s + one_pass_s(draft.roofline, prefill.roofline, first)
     later = [(member.base, tokens - 1) for member, tokens in zip(members, drafted, strict=True) if tokens > 1]
@@ -78,6 +81,20 @@ def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float
         rows = [Part(1, base + number, 1, False) for base, left in later if left > number]
         time_s += one_pass_s(draft.roofline, prefill.roofline, rows)
     return time_s
+
+
+def parts_of_block(step: Step, drafted: Sequence[int]) -> list[Part]:
+    """Return the parts of a pass that drafts a block for each row: its tokens, and what else it reads before them."""
+    parts = []
+    for member, tokens in zip(step.members, drafted, strict=True):
+        more = max(_unread(member, tokens), 0)
+        parts.append(Part(more + tokens, member.base - more, tokens, False))
+    return parts
+
+
+def _unread(member: Member, tokens: int) -> int:
+    """Return the tokens that a drafter reads beside its draft: of a prompt, or the newest where it drafts nothing."""
+    return member.behind - tokens - 1 if member.of_prompt else int(not tokens)
 
 
 def parts_of_draft(step: Step, drafted: Sequence[int]) -> tuple[list[Part], list[Part]]:
@@ -89,8 +106,7 @@ def parts_of_draft(step: Step, drafted: Sequence[int]) -> tuple[list[Part], list
     for member, tokens in zip(step.members, drafted, strict=True):
         if tokens:
             rows.append(Part(tokens, member.base, 1, False))
-        more = member.behind - tokens - 1 if member.of_prompt else int(not tokens)
-        if more > 0:
+        if (more := _unread(member, tokens)) > 0:
             read.append(Part(more, member.base - more, 0, True))
     return read, rows
 
@@ -121,7 +137,7 @@ def one_pass_s(every_logit: Roofline, last_logit: Roofline, parts: Sequence[Part
     """
     fed, logits = sum(part.fed for part in parts), sum(part.logits for part in parts)
     device_s = last_logit.products_s(fed)
-    if logits > 1:
+    if logits:  # what reads a prompt may be less than a pass, as of DFlash
         device_s += every_logit.products_s(logits) - last_logit.products_s(logits)
     sharpness = every_logit.sharpness
     for kind in every_logit.attention:

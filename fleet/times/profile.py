@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from specfleet.fleet.acceptance.models import AcceptanceModel
 from specfleet.fleet.data.shipped import shipped_profiles
@@ -37,6 +37,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Keys:
         name: Name of the profile in tables.
         draft: `S(d)`, time of a draft step by speculation length and context.
+        one_pass: Whether `draft` was measured of a drafter of blocks, all tokens of a draft in one pass. Left out, a
+            draft is a pass for each token, and `drafters.kind = "block"` takes the time of one of them.
         verify: `t_v`, time of a verification by tokens fed (draft tokens + 1) and context.
         decode: Time of one plain decoding step of the standalone target, by context.
         draft_prefill: Time of a drafter's prefill, by prompt tokens.
@@ -91,6 +93,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: dict[str, str] = {}
     measured: dict[str, Any] = {}
     version: Version = FORMAT
+    one_pass: bool | UnsetType = UNSET  # which leaves digests of other profiles alone
 
     def digest(self) -> str:
         """Fingerprint of the numbers: equal profiles have equal ones, from any file."""

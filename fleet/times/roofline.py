@@ -103,6 +103,15 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         share = max(fed - low, 0.0) / (high - low)
         return self.pass_s[right - 1] + share * (self.pass_s[right] - self.pass_s[right - 1])
 
+    def in_one_pass(self) -> "Roofline":
+        """Return the passes of a chain's drafter as those that draft a block each, by its tokens.
+
+        For each token a pass feeds two positions, as PARD's: what the target fed, and a mask.
+        """
+        pass_s = tuple(self.products_s(2 * fed) for fed in self.tokens)
+        attention = tuple(msgspec.structs.replace(kind, pair_s=2 * kind.pair_s) for kind in self.attention)
+        return msgspec.structs.replace(self, pass_s=pass_s, attention=attention, in_turn=False)
+
     def slowed(self, factor: float) -> "Roofline":
         """Return the same passes, `factor` times slower."""
         return msgspec.structs.replace(

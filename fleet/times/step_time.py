@@ -111,6 +111,18 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             added_s += self.roofline.mean_s(tokens, context, rows, row_tokens) - self.roofline.mean_s(tokens, context)
         return added_s
 
+    def in_one_pass(self) -> "StepTime":
+        """Return a chain's S(d) as that of a drafter of blocks: one pass whatever d, up to the ridge of a roofline."""
+        return StepTime(
+            base_s=self.base_s + self.per_token_s,
+            per_context_token_s=self.per_context_token_s + self.per_token_context_s,
+            per_row_s=self.per_row_s + self.per_row_token_s,
+            per_row_context_s=self.per_row_context_s,
+            several_s=self.several_s + self.several_per_token_s,
+            spread=self.spread,
+            roofline=self.roofline and self.roofline.in_one_pass(),
+        )
+
     def slowed(self, factor: float) -> "StepTime":
         """Return the same step, `factor` times slower."""
         times_s = msgspec.structs.asdict(self)

@@ -86,8 +86,8 @@ def _unsupported(fleet: Fleet) -> Iterator[str]:
         value = value_of(fleet, key)
         if value is not None and not (key == "acceptance" and (isinstance(value, LENGTH_MODELS) or not drafters.count)):
             yield f"{key} = {_format(value)}"
-    if drafters.kind == "lookup" and isinstance(fleet.acceptance, Recorded) and fleet.acceptance.drafted:
-        yield "recorded lengths of prompt lookup's drafts"
+    if drafters.finds and isinstance(fleet.acceptance, Recorded) and fleet.acceptance.drafted:
+        yield "recorded lengths of drafts that are found"
     if drafters.stations and verifiers.batching.kv_blocks:
         yield "kv_tokens with drafters elsewhere"
     if any(times.verify.roofline is not None and times.verify.roofline.measured for times in verifiers.times):

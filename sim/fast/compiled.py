@@ -59,13 +59,10 @@ CODE = code_of(Path(__file__).parent)
 CODES: dict[Any, Any] = {}  # of compiled functions
 
 
-def is_cached(function: Function) -> bool:
-    """Whether a compiled function is on disk. The file name has its source file, line and Python version."""
-    made: Any = function
-    code, folder = made.py_func.__code__, made.stats.cache_path
-    python = "".join(map(str, sys.version_info[:2]))
-    names = f"{Path(code.co_filename).stem}.{code.co_name}-{code.co_firstlineno}.py{python}*"
-    return folder is not None and any(Path(folder).glob(names))
+def is_cached(function: Function, signature: tuple[Any, ...]) -> bool:
+    """Whether a function is on disk, compiled for these types, as the index of numba's cache says."""
+    file = getattr(getattr(function, "_cache", None), "_cache_file", None)
+    return file is not None and any(types == signature for types, *_ in file._load_index())
 
 
 @cache
@@ -92,11 +89,12 @@ def ready(function: Function, *arguments: object) -> Function:
     exception in a callback of the compiler is lost.
     """
     made: Any = function
-    if made not in CODES:
-        if not made.overloads and not is_cached(function):
+    kinds = made, *map(type, arguments)
+    if kinds not in CODES:
+        signature = tuple(map(made.typeof_pyval, arguments))
+        if signature not in made.overloads and not is_cached(function, signature):
             announce()
         with in_turn(made.stats.cache_path), deferred():
-            made.compile(tuple(map(made.typeof_pyval, arguments)))
-        (overload,) = made.overloads.values()
-        CODES[made] = overload.entry_point
-    return cast("Function", CODES[made])
+            made.compile(signature)
+        CODES[kinds] = made.overloads[signature].entry_point
+    return cast("Function", CODES[kinds])

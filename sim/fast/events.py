@@ -13,10 +13,10 @@ Array = Any  # a numpy array of numbers or of records of `layout.py`
 Record = Any  # a record of `layout.py`
 
 # reasons for which a loop returns
-OVER, ROWS, RATIOS, LENGTHS, PLACES, WAYS = 0, 1, 2, 3, 4, 5
+OVER, ROWS, RATIOS, LENGTHS, PLACES, WAYS, BLOCKS = 0, 1, 2, 3, 4, 5, 6
 
-# events of: a stream, a station, a direction of a link, a station
-JOINS, STEP_ENDS, ARRIVES, GOES_ON = 0, 1, 2, 3
+# events of: a stream, a station, a direction of a link, a station, a stream whose next turn comes (or an arrival's)
+JOINS, STEP_ENDS, ARRIVES, GOES_ON, COMES = 0, 1, 2, 3, 4
 
 # events of rows, and kinds of steps; `table.py` has their names
 JOIN, REQUEST, DRAFT, LEAVE, START, DONE = 0, 1, 2, 3, 4, 5

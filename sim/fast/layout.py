@@ -73,6 +73,9 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
     ("round_there", SMALL),
     ("behind_there", SMALL),  # next stream in the queue, -1 for none
     ("waits_there", TRUTH),
+    ("begun", TRUTH),  # whether its request has been in a step
+    ("table", SMALL),  # of its blocks in a prefix cache
+    ("full", SMALL),  # of these, those with a content
     ("cold", TRUTH),  # whether its drafter needs a prefill
     ("catches_up", TRUTH),  # whether its last draft was accepted
     ("joined_s", REAL),
@@ -89,6 +92,9 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
 
 A_SERVER = np.dtype([  # targets, then drafters, hot fields first
     ("free_blocks", WHOLE),
+    ("unused", WHOLE),  # blocks of a prefix cache that were never used; its number among targets
+    ("number", SMALL),
+    ("evicts", TRUTH),  # whether the cache has a limit
     ("start", SMALL),  # of its places in `Slots`
     ("running", SMALL),  # rows; sessions in a drafter's group
     ("works", SMALL),  # rows with work
@@ -134,6 +140,16 @@ A_SERVER = np.dtype([  # targets, then drafters, hot fields first
     ("ended_s", REAL),  # end of the last step
     ("idle_gap_s", REAL),  # idle time before the running step
 ], align=True)  # fmt: skip
+
+# A block of a prefix cache; its neighbours in the queue of free blocks, and among those with its content.
+A_CACHED = np.dtype([(name, SMALL) for name in ("users", "content", "before", "after", "older", "newer")])
+
+# What blocks hold: the content before it, the blocks that hold it, and the next one in its bucket, or among dead ones.
+A_CONTENT = np.dtype([("source", WHOLE), *((name, SMALL) for name in ("before", "oldest", "newest", "next"))])
+
+# Blocks that were ever used, their number from which on there may be too few, contents that ever were, the newest dead
+# one, and tables that no row has.
+A_CACHE_STATE = np.dtype([(name, WHOLE) for name in ("blocks", "enough", "contents", "dead", "spares")])
 
 A_LAW = np.dtype([  # a StepTime
     *((name, REAL) for name in (

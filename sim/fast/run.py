@@ -9,12 +9,13 @@ from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import check_records, requests_of
 from specfleet.sim.fast.compiled import CODE, ready
-from specfleet.sim.fast.events import LENGTHS, OVER, PLACES, RATIOS, ROWS, WAYS, Array
+from specfleet.sim.fast.events import BLOCKS, LENGTHS, OVER, PLACES, RATIOS, ROWS, WAYS, Array
 from specfleet.sim.fast.layout import A_BLOCK, A_PART
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.fast.serving_arrays import ServingArrays, serving_of, with_messages, with_rows
 from specfleet.sim.fast.serving_findings import findings_of_log, rows_of
 from specfleet.sim.fast.serving_state import StepLog
+from specfleet.sim.fast.sharing_arrays import with_blocks
 from specfleet.sim.fast.streamed import streamed_findings
 from specfleet.sim.fast.table import EventTable
 
@@ -63,6 +64,8 @@ def _advance(arrays: ServingArrays, log: StepLog) -> tuple[ServingArrays, int]:
             arrays = with_rows(arrays, subject)
         elif need == WAYS:
             arrays = with_messages(arrays, subject)
+        elif need == BLOCKS and arrays.sharing is not None:
+            arrays = arrays._replace(sharing=with_blocks(arrays.sharing, arrays.limits.targets))
         else:
             return arrays, need
 

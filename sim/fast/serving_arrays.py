@@ -10,6 +10,7 @@ import numpy as np
 
 from specfleet.fleet.acceptance.models import DECK, FIRST_BLOCK, Sampler
 from specfleet.fleet.acceptance.sources import sources_of
+from specfleet.fleet.policies.blocks import UNLIMITED
 from specfleet.fleet.policies.group import One
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import requests_of
@@ -22,10 +23,10 @@ from specfleet.sim.fast import layout
 from specfleet.sim.fast.arrays import NO_DECKS, NewGenerator, set_delays, set_sizes, wires_of
 from specfleet.sim.fast.events import Array, Numbers, Record, Wires
 from specfleet.sim.fast.numbers import DealtLengths, MultiplierSources, child
-from specfleet.sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots
+from specfleet.sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Sharing, Slots
+from specfleet.sim.fast.sharing_arrays import sharing_of
 from specfleet.sim.fast.sums import COLUMNS, SAMPLED, WORK, Sums
 
-UNLIMITED = 1 << 40  # KV blocks
 ROWS, SAMPLE = 1 << 14, 1 << 17  # of a table of sums; values of a sample
 FIRST_MESSAGES, FIRST_ROWS = 16, 64
 FIRST_DECKS = 1 << 10  # streams of a closed loop drift apart
@@ -48,12 +49,17 @@ class ServingArrays(NamedTuple):
     heap: Array
     clocks: Array
     sums: Sums
+    sharing: Sharing | None
     sources: MultiplierSources
     lengths: DealtLengths | None
 
     def tags(self, requests: Array) -> Array:
         """Return the streams of requests: dealt in turn, or one for each."""
-        return requests % self.limits.streams if self.limits.streams else requests
+        if self.limits.streams:
+            return requests % self.limits.streams
+        if self.sharing is None or not len(self.sharing.tags):
+            return requests
+        return self.sharing.tags[requests]
 
 
 def serving_of(fleet: Fleet, timed: int) -> ServingArrays:
@@ -67,7 +73,8 @@ def serving_of(fleet: Fleet, timed: int) -> ServingArrays:
     lengths = DealtLengths(sampler) if isinstance(sampler, Sampler) else None
     count, sources, laws = len(requests.prompts), MultiplierSources(), LawTables()
     N, M = fleet.verifiers.count, fleet.drafters.stations
-    tags = range(min(fleet.streams or count, math.lcm(N, M or 1)))  # they are dealt in turn
+    firsts = int((requests.before < 0).sum())  # of conversations; else all
+    tags = range(min(fleet.streams or firsts, math.lcm(N, M or 1)))  # they are dealt in turn
     pairs = [(fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags]
     wires, downs = wires_of(fleet, dict.fromkeys(pairs, FIRST_MESSAGES), int(requests.answers.max()), sources)
     homes = np.zeros(len(pairs), dtype=layout.A_HOME)
@@ -80,7 +87,7 @@ def serving_of(fleet: Fleet, timed: int) -> ServingArrays:
     texts["opens_s"] = requests.opens_s
     if M:
         numbers = np.arange(count)
-        set_sizes(fleet, texts, numbers % fleet.streams if fleet.streams else numbers, numbers)
+        set_sizes(fleet, texts, numbers % fleet.streams if fleet.streams else requests.conversations, numbers)
     slots, clocks = _slots(fleet, stations, homes, count, timed), np.zeros(1, dtype=layout.A_SERVING_CLOCK)
     rows = np.zeros(fleet.streams, dtype=layout.A_ROW)
     rows["open_there"] = rows["ended_s"] = -1
@@ -90,7 +97,9 @@ def serving_of(fleet: Fleet, timed: int) -> ServingArrays:
     rows["up"] = rows["down"] + 1
     clocks["logs"] = 1
     clocks["begins"], clocks["free"], clocks["first_done_s"] = -1, -1, np.inf
-    clocks["arriving"] = clocks["scheduled"] = fleet.streams or count
+    clocks["arriving"] = fleet.streams or firsts
+    clocks["scheduled"] = fleet.streams or count
+    turns = int(clocks["arriving"][0]) if fleet.workload.conversations else 0
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     decks, dealt = NO_DECKS
     if lengths is not None:
@@ -101,8 +110,9 @@ def serving_of(fleet: Fleet, timed: int) -> ServingArrays:
         texts=texts, streams=rows, stations=stations, slots=slots, limits=_limits(fleet),
         laws=laws.arrays(fleet.drafters.times), wires=wires,
         numbers=Numbers(sources.pool.array, at, to, drawn, decks, dealt),
-        heap=np.zeros(1 + len(stations) + len(wires.messages), dtype=layout.AN_EVENT), clocks=clocks,
-        sums=_sums(fleet, len(stations)), sources=sources, lengths=lengths,
+        heap=np.zeros(1 + len(stations) + len(wires.messages) + turns, dtype=layout.AN_EVENT), clocks=clocks,
+        sums=_sums(fleet, len(stations)), sharing=sharing_of(fleet, requests, len(slots.running)), sources=sources,
+        lengths=lengths,
     )  # fmt: skip
 
 
@@ -194,7 +204,9 @@ def _stations(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Arra
     made["first"] = made["newest"] = made["pause"] = -1
     made["is_drafter"], made["head"] = np.arange(N + M) >= N, np.arange(N + M)
     made["free_blocks"] = UNLIMITED
-    made["free_blocks"][:N] = [fleet.verifiers.batching_of(target).kv_blocks or UNLIMITED for target in range(N)]
+    limits = np.array([fleet.verifiers.batching_of(target).kv_blocks for target in range(N)])
+    made["free_blocks"][:N] = np.where(limits, limits, UNLIMITED)
+    made["unused"], made["number"], made["evicts"][:N] = made["free_blocks"], np.arange(N + M), limits > 0
     return made
 
 
@@ -237,7 +249,6 @@ def _limits(fleet: Fleet) -> Limits:
 
 
 def _sums(fleet: Fleet, stations: int) -> Sums:
-    """Return empty sums."""
     limits_s = {} if fleet.slo is None else fleet.slo.limits_s
     columns = 1 + len(WORK) * stations
     rows = max(IN_CACHE // columns, min(MOST_SUMS // columns, FEWEST)) // 2 * 2

@@ -4,21 +4,9 @@ A row has a second state, that at its drafter (`..._there`). The two differ whil
 on before its draft arrives, and its next request may begin before the drafter knows.
 """
 
+from specfleet.sim.fast import events
 from specfleet.sim.fast.compiled import compiled_inline
-from specfleet.sim.fast.events import (
-    DRAFT,
-    DRAFTING,
-    LEAVE,
-    NO_STEP,
-    PREFILL,
-    REQUEST,
-    VERIFY,
-    Array,
-    Numbers,
-    Record,
-    Wires,
-    send,
-)
+from specfleet.sim.fast.events import Array, Numbers, Record, Wires, send
 from specfleet.sim.fast.serving_rows import add_work, drop_work, free_row
 from specfleet.sim.fast.serving_state import Limits, Slots, StepLog
 from specfleet.sim.fast.sums import Sums, add_return, add_round
@@ -34,7 +22,7 @@ def request_draft(
     if row.epoch > 1:
         size = wires.request_bytes[row.committed - row.requested]
     message = send(wires, numbers, heap, clock, row.up, size)
-    message.kind, message.stream, message.request = REQUEST, stream, row.request
+    message.kind, message.stream, message.request = events.REQUEST, stream, row.request
     message.epoch, message.base, message.tokens, message.round = row.epoch, row.committed, -1, -1
     row.requested = row.committed
 
@@ -46,7 +34,7 @@ def send_leave(
     """Close a complete request at its drafter."""
     row = streams[stream]
     message = send(wires, numbers, heap, clock, row.up, texts[row.request].leave_bytes)
-    message.kind, message.stream, message.request = LEAVE, stream, row.request
+    message.kind, message.stream, message.request = events.LEAVE, stream, row.request
     message.epoch, message.base, message.tokens, message.round = 0, 0, 0, -1
 
 
@@ -59,7 +47,7 @@ def drop_drafts(
     row = streams[stream]
     if row.drafts > tokens:
         row.drafts -= tokens
-        add_work(target, streams, slots, stream, VERIFY)
+        add_work(target, streams, slots, stream, events.VERIFY)
         return
     row.drafts, row.passed = 0, 0
     row.epoch += 1
@@ -76,9 +64,9 @@ def decode_late(
     row = streams[stream]
     row.committed += 1
     row.passed += 1
-    if row.work == VERIFY:
+    if row.work == events.VERIFY:
         drop_work(target, slots, stream)
-        row.work = NO_STEP
+        row.work = events.NO_STEP
         drop_drafts(texts, streams, target, slots, wires, numbers, heap, clock, stream, 1)
 
 
@@ -96,7 +84,7 @@ def receive_draft(
     if row.passed > 0:
         drop_drafts(texts, streams, target, slots, wires, numbers, heap, clock, stream, row.passed)
     else:
-        add_work(target, streams, slots, stream, VERIFY)
+        add_work(target, streams, slots, stream, events.VERIFY)
 
 
 @compiled_inline
@@ -138,7 +126,7 @@ def receive_leave(drafter: Record, streams: Array, slots: Slots, limits: Limits,
             streams[before].behind_there = row.behind_there
         if drafter.newest == stream:
             drafter.newest = before
-    if drafter.follows != NO_STEP:
+    if drafter.follows != events.NO_STEP:
         left = 0
         for place in range(drafter.start, drafter.start + drafter.running):
             if slots.running[place] != stream:
@@ -146,14 +134,14 @@ def receive_leave(drafter: Record, streams: Array, slots: Slots, limits: Limits,
                 left += 1
         drafter.running = left
         if left == 0:
-            drafter.follows = NO_STEP
+            drafter.follows = events.NO_STEP
 
 
 @compiled_inline
 def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, now_s: float) -> None:
     """Plan the next step of a drafter: the draft of its group, after prefills, or that of the next group."""
-    start, follows, drafter.follows = drafter.start, drafter.follows, NO_STEP
-    if follows == NO_STEP:
+    start, follows, drafter.follows = drafter.start, drafter.follows, events.NO_STEP
+    if follows == events.NO_STEP:
         drafter.idle_gap_s, drafter.running = now_s - drafter.ended_s, 0
         while drafter.first >= 0 and drafter.running < limits.group:
             stream = drafter.first
@@ -162,13 +150,13 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
             slots.running[start + drafter.running] = stream
             drafter.running += 1
             if row.cold:
-                drafter.follows = DRAFTING
-    drafter.step, drafter.members = DRAFTING if drafter.follows == NO_STEP else PREFILL, 0
+                drafter.follows = events.DRAFTING
+    drafter.step, drafter.members = events.DRAFTING if drafter.follows == events.NO_STEP else events.PREFILL, 0
     for number in range(start, start + drafter.running):
         stream = slots.running[number]
         row, place = streams[stream], start + drafter.members
         tokens, context = row.base_there - 1, 0
-        if drafter.step == DRAFTING:
+        if drafter.step == events.DRAFTING:
             tokens, context = limits.depth, row.base_there
             if limits.positions > 0:
                 tokens = max(min(tokens, limits.positions - context), 0)
@@ -190,14 +178,15 @@ def end_group(
     for number in range(drafter.members):
         part = log.parts[drafter.logged + number]
         row = streams[part.stream]
-        if drafter.step == DRAFTING:
+        if drafter.step == events.DRAFTING:
             add_round(sums, drafter, clock.now_s, part.tokens, row.wait_s)
         if row.open_there != part.request:
             continue
-        if drafter.step == PREFILL:
+        if drafter.step == events.PREFILL:
             row.cold = False
         elif row.epoch_there == part.epoch:
             row.tail_there, row.drafted_s = part.tokens, clock.now_s
             message = send(wires, numbers, heap, clock, row.down, wires.draft_bytes[part.tokens])
-            message.kind, message.stream, message.request, message.round = DRAFT, part.stream, part.request, part.round
+            message.kind, message.stream = events.DRAFT, part.stream
+            message.request, message.round = part.request, part.round
             message.epoch, message.base, message.tokens = part.epoch, part.base, part.tokens

@@ -5,7 +5,7 @@ from itertools import repeat
 
 import numpy as np
 
-from specfleet.fleet.records.columns import Column, Table, Words
+from specfleet.fleet.records.columns import Column, Table, Words, words_of
 from specfleet.fleet.records.metrics.findings import Findings, end_of
 from specfleet.fleet.records.metrics.tables import COMMITTING, at_drafter, with_differences
 from specfleet.fleet.records.schema import SCHEMA, Row
@@ -14,7 +14,7 @@ from specfleet.sim.fast.events import DONE, DRAFT, DRAFTING, REQUEST, START, Arr
 from specfleet.sim.fast.logged import FURTHER, REALS, WHOLES
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
-from specfleet.sim.fast.table import KINDS, columns_of, names_of, station_names, words_of
+from specfleet.sim.fast.table import KINDS, columns_of, identities_of, names_of, station_names
 
 
 def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findings:
@@ -31,7 +31,7 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
         fleet=fleet,
         commits=commits,
         requests=requests,
-        end_s=end_of(requests, commits),
+        end_s=end_of(fleet, requests, commits),
         rounds=_rounds(fleet, serving, log, ended, verified) if speculates else None,
         verified=_verified(verified) if speculates else None,
         draft_steps=_steps(fleet, ends[drafts], kinds[drafts]),
@@ -54,6 +54,9 @@ def rows_of(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, f
         value = "simulated" if name == "origin" else Row._field_defaults[name]
         if isinstance(value, str):
             return Words(np.zeros(count, dtype=np.int32), [value])
+        if name == "identity" and serving.sharing is not None:
+            lists = map(tuple, identities_of(serving, columns()).to_pylist())
+            return np.fromiter(lists, dtype=object, count=count)
         if isinstance(value, tuple):
             return np.fromiter(repeat((), count), dtype=object)
         return np.full(count, value)
@@ -108,7 +111,6 @@ def _by_round(count: int, rounds: Array, values: Array) -> Array:
 
 
 def _requests(serving: ServingArrays) -> Table:
-    """Return the requests of a finished simulation."""
     texts, times, number = serving.texts, serving.slots.times, np.arange(len(serving.texts))
     tags, streams = serving.tags(number), serving.limits.streams
     return Table.of(

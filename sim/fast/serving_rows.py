@@ -2,15 +2,29 @@
 
 from specfleet.sim.fast.compiled import compiled, compiled_inline
 from specfleet.sim.fast.events import CHUNK, DECODE, NO_STEP, PREFILL, VERIFY, Array, Record
-from specfleet.sim.fast.serving_state import DECODE_LATE, MIXED, WAIT, Limits, Slots
+from specfleet.sim.fast.serving_cache import begin_text, end_text, extend_text, find
+from specfleet.sim.fast.serving_state import DECODE_LATE, MIXED, WAIT, Limits, Sharing, Slots
 
 
 @compiled
 def open_row(row: Record, request: int, texts: Array, joined_s: float) -> None:
     """Let a row have a request."""
     row.request, row.committed, row.joined_s = request, texts[request].prompt, joined_s
-    row.epoch, row.drafted_epoch, row.drafted_s = 0, -1, -1.0
+    row.epoch, row.drafted_epoch, row.drafted_s, row.begun = 0, -1, -1.0, False
     row.length, row.lengths_to, row.drawn = 0, 0, 0
+
+
+@compiled_inline
+def new_row(texts: Array, streams: Array, slots: Slots, clock: Record, request: int, tag: int, joined_s: float) -> int:
+    """Let a free row have a request of an arrival, and return its number."""
+    stream = clock.free
+    row, home = streams[stream], slots.homes[tag % len(slots.homes)]
+    clock.free = row.behind
+    clock.frees -= 1
+    row.target, row.drafter, row.down, row.up = home.target, home.drafter, home.down, home.down + 1
+    open_row(row, request, texts, joined_s)
+    row.ended_s, row.open_there, row.waits_there, row.granted, row.passed = -1.0, -1, False, False, 0
+    return int(stream)
 
 
 @compiled
@@ -59,12 +73,12 @@ def drop_work(target: Record, slots: Slots, stream: int) -> None:
 
 
 @compiled_inline
-def preempt(target: Record, streams: Array, slots: Slots) -> None:
+def preempt(target: Record, streams: Array, slots: Slots, sharing: Sharing | None) -> None:
     """Take its KV cache from the row that was admitted last; it waits before all others."""
     target.running -= 1
     stream = slots.running[target.start + target.running]
     row = streams[stream]
-    target.free_blocks += row.blocks
+    target.free_blocks += row.blocks if sharing is None else end_text(sharing, target, row)
     drop_work(target, slots, stream)
     row.epoch += row.epoch > 0
     queue(target, streams, stream, True)
@@ -78,15 +92,9 @@ def admit(target: Record, texts: Array, streams: Array, slots: Slots, clock: Rec
         row = streams[stream]
         target.first = row.behind
     else:
-        stream = clock.free
+        stream = new_row(texts, streams, slots, clock, target.head, target.head, texts[target.head].opens_s)
         row = streams[stream]
-        clock.free = row.behind
-        clock.frees -= 1
-        home = slots.homes[target.head % len(slots.homes)]
-        row.target, row.drafter, row.down, row.up = home.target, home.drafter, home.down, home.down + 1
-        open_row(row, target.head, texts, texts[target.head].opens_s)
         row.work, row.place, row.computed, row.drafts = PREFILL, texts[target.head].place, 0, 0
-        row.ended_s, row.open_there, row.waits_there, row.granted, row.passed = -1.0, -1, False, False, 0
         target.fresh -= 1
         target.head += targets
     slots.running[target.start + target.running] = stream
@@ -116,19 +124,22 @@ def prefills(target: Record, streams: Array, slots: Slots, limits: Limits) -> bo
 
 
 @compiled_inline
-def schedule(target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record) -> None:
-    """Set the shares of the next step as `ContinuousBatching.schedule`, of the rows that `Rows.next_step` picks."""
+def schedule(
+    target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, sharing: Sharing | None
+) -> None:  # fmt: skip
+    """Plan the next step as `ContinuousBatching.schedule`, of the rows that `Rows.next_step` picks."""
     planned, preempted = False, False
     if limits.prefill_first:
-        planned, preempted = schedule_rows(target, texts, streams, slots, limits, clock, True, False)
+        planned, preempted = schedule_rows(target, texts, streams, slots, limits, clock, sharing, True, False)
     if not planned:
-        schedule_rows(target, texts, streams, slots, limits, clock, False, preempted)
+        schedule_rows(target, texts, streams, slots, limits, clock, sharing, False, preempted)
+    plan_target_step(target, streams, slots, limits)
 
 
 @compiled_inline
-def schedule_rows(
-    target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, prompts_alone: bool,
-    preempted: bool,
+def schedule_rows(  # noqa: C901 (calls with many arrays are slow)
+    target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, sharing: Sharing | None,
+    prompts_alone: bool, preempted: bool,
 ) -> tuple[bool, bool]:  # fmt: skip
     """Set the shares of all rows, or of prompts, and return whether there are any, and whether a row was preempted."""
     left, size, place = limits.max_num_batched_tokens, limits.block_size, 0
@@ -148,25 +159,37 @@ def schedule_rows(
         if tokens > 0:
             needed = -(-(row.computed + tokens + limits.lookahead) // size)
             while needed - row.blocks > target.free_blocks and place < target.running:
-                preempt(target, streams, slots)
+                preempt(target, streams, slots, sharing)
                 preempted = True
             if place == target.running:  # the row itself was preempted
                 break
             more = max(needed - row.blocks, 0)
+            if sharing is not None:
+                known = min(row.computed + tokens, row.committed)
+                if more > 0 or known // sharing.size > row.full:
+                    extend_text(sharing, target, row, needed, known)
             row.blocks += more
             target.free_blocks -= more
             row.share_drafts = max(tokens - pending, 0)
             left -= tokens + limits.slots
         place += 1
-    while not preempted and admits(target, limits) and not (waits and only == VERIFY):
+    while left > limits.slots and not preempted and admits(target, limits) and not (waits and only == VERIFY):
         known = streams[target.first].committed if target.first >= 0 else texts[target.head].prompt
-        tokens = min(known, left - limits.slots)
-        needed = -(-(tokens + limits.lookahead) // size)
-        if tokens <= 0 or max(needed, -(-known // size)) > target.free_blocks:
+        hits, unused = 0, 0  # blocks that are found, and those of them that no other row uses
+        if sharing is not None:
+            request = streams[target.first].request if target.first >= 0 else target.head
+            hits, unused = find(sharing, target, request, known)
+        computed = hits * size
+        tokens = min(known - computed, left - limits.slots)
+        needed = -(-(computed + tokens + limits.lookahead) // size)
+        if max(needed, -(-known // size)) - hits + unused > target.free_blocks:
             break
         row = admit(target, texts, streams, slots, clock, limits.targets)
+        if sharing is not None:
+            begin_text(sharing, target, row, hits)
+            extend_text(sharing, target, row, needed, computed + tokens)
         row.share, row.share_drafts, row.blocks = tokens, 0, needed
-        target.free_blocks -= row.blocks
+        target.free_blocks -= needed - hits + unused
         left -= tokens + limits.slots
     return left < limits.max_num_batched_tokens, preempted
 

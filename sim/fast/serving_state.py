@@ -74,6 +74,35 @@ class Slots(NamedTuple):
     times: Array
 
 
+class Sharing(NamedTuple):
+    """Prefix caches of all targets (`serving_cache.py`), the identities of texts, and conversations.
+
+    - `size`: tokens of a block; of caches in which nothing is found, more than a text has.
+    - `blocks`, `contents`: by number; `buckets`: the first content of each; `states`: one record.
+    - `tables`: blocks of running rows; `spares`: those tables that no row has.
+    - `starts`, `sources`, `ends`: as `Identities`. `again`: found blocks that are computed again;
+      `most`: blocks of all targets.
+    - `thinks_s`: of a later turn, the time before it, else -1. Of conversations with arrivals, `tags`: the stream of
+      each request, and `firsts`: the first turns.
+    """
+
+    blocks: Array
+    contents: Array
+    buckets: Array
+    states: Array
+    tables: Array
+    spares: Array
+    starts: Array
+    sources: Array
+    ends: Array
+    thinks_s: Array
+    tags: Array
+    firsts: Array
+    size: int
+    again: int
+    most: int
+
+
 class StepLog(NamedTuple):
     """The parts of steps in the order of their starts, and the blocks of rows of the event table in its order."""
 

@@ -104,7 +104,7 @@ def one_pass_s(laws: Laws, every: int, last: int, slots: Slots, start: int, coun
     for place in range(start, start + count):
         fed += slots.fed[place]
     device_s = products_s(laws, last_logit, fed)
-    if logits > 1:
+    if logits > 0:
         device_s += products_s(laws, every_logit, float(logits)) - products_s(laws, last_logit, float(logits))
     for number in range(every_logit.attention, every_logit.attention + every_logit.kinds):
         kind = laws.attention[number]
@@ -165,24 +165,48 @@ def target_step_s(laws: Laws, target: Record, slots: Slots) -> float:
     return timed_s(laws, law, slots, target.start, target.members)
 
 
+@compiled
+def block_step_s(laws: Laws, target: Record, streams: Array, slots: Slots) -> float:
+    """Return the mean time of the pass that drafts a block for each row, whose parts are those of `parts_of_block`."""
+    start, end, draft, longest, logits = target.start, target.start + target.members, target.draft, 0, 0
+    for place in range(start, end):
+        row, drafted = streams[slots.members[place]], slots.tokens[place]
+        more = 0 if drafted > 0 else 1
+        if row.share > row.share_drafts + 1:  # a part of a prompt
+            more = max(row.share - drafted - 1, 0)
+        slots.fed[place], slots.context[place] = more + drafted, row.committed - more
+        longest, logits = max(longest, drafted), logits + drafted
+    base_s = laws.laws[draft].base_s + laws.laws[draft].per_token_s * longest
+    return float(base_s + one_pass_s(laws, draft, target.draft_prefill, slots, start, end - start, logits))
+
+
+@compiled_inline
+def law_draft_s(laws: Laws, target: Record, streams: Array, slots: Slots) -> float:
+    """Return the mean time of a draft on a target's device by laws, whose parts are those of `parts_of_draft`."""
+    draft, prefill = target.draft, target.draft_prefill
+    prompts_s, rows, tokens, context, fed = 0.0, 0, 0.0, 0.0, 0.0
+    for place in range(target.start, target.start + target.members):
+        row, drafted = streams[slots.members[place]], slots.tokens[place]
+        more = 0 if drafted > 0 else 1
+        if row.share > row.share_drafts + 1:  # a part of a prompt
+            more = row.share - drafted - 1
+        if more > 0:
+            prompts_s += law_s(laws, prefill, float(more), float(row.committed - more), 1.0, 0.0)
+        if drafted > 0:
+            rows += 1
+            tokens, context = max(tokens, float(drafted)), max(context, float(row.committed))
+            fed += drafted
+    return float(prompts_s + (law_s(laws, draft, tokens, context, float(rows), fed - tokens) if rows else 0.0))
+
+
 @compiled_inline
 def draft_step_s(laws: Laws, target: Record, streams: Array, slots: Slots) -> float:
     """Return the mean time of a draft on a target's device, as `drafting_s` of `fleet.times.mixed`."""
     start, end, draft, prefill = target.start, target.start + target.members, target.draft, target.draft_prefill
     if laws.laws[draft].roofline < 0 or laws.laws[prefill].roofline < 0:
-        prompts_s, rows, tokens, context, fed = 0.0, 0, 0.0, 0.0, 0.0
-        for place in range(start, end):
-            row, drafted = streams[slots.members[place]], slots.tokens[place]
-            more = 0 if drafted > 0 else 1
-            if row.share > row.share_drafts + 1:  # a part of a prompt
-                more = row.share - drafted - 1
-            if more > 0:
-                prompts_s += law_s(laws, prefill, float(more), float(row.committed - more), 1.0, 0.0)
-            if drafted > 0:
-                rows += 1
-                tokens, context = max(tokens, float(drafted)), max(context, float(row.committed))
-                fed += drafted
-        return prompts_s + (law_s(laws, draft, tokens, context, float(rows), fed - tokens) if rows else 0.0)
+        return law_draft_s(laws, target, streams, slots)
+    if not laws.rooflines[laws.laws[draft].roofline].in_turn:
+        return block_step_s(laws, target, streams, slots)
     passes = 0
     for place in range(start, end):
         row = streams[slots.members[place]]

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from specfleet.fleet.records.columns import Series, Table, Words
+from specfleet.fleet.records.columns import Series, Table, Words, words_of
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast import sums as of
 from specfleet.sim.fast.events import Array
 from specfleet.sim.fast.serving_arrays import ServingArrays
-from specfleet.sim.fast.table import station_names, words_of
+from specfleet.sim.fast.table import station_names
 
 KINDS_OF_WORK = ["draft", "draft_prefill", "verify"]  # by their numbers in `sums.py`
 
@@ -17,7 +17,11 @@ def streamed_findings(fleet: Fleet, serving: ServingArrays, beginning: Table) ->
     """Return the findings of a finished simulation; `beginning`: its first rows."""
     totals = serving.sums.totals[: serving.sums.states[0]["row"] + 1]
     time_s, first_done_s = totals[:, of.TIME_S], float(serving.clocks["first_done_s"][0])
-    drafted, opened = fleet.drafters.count > 0, int(totals[:, of.JOINED].sum())
+    drafted, sharing = fleet.drafters.count > 0, serving.sharing
+    opened = len(serving.texts if sharing is None else sharing.firsts)
+    end_s = first_done_s if fleet.streams else float(time_s[totals[:, of.COMMITS] > 0][-1])
+    if fleet.measure.ends == "arrivals":
+        end_s = float(serving.texts["opens_s"].max())
 
     def series(values: int, counts: int, kind: int | None = None) -> Series:
         if kind is None:
@@ -48,12 +52,13 @@ def streamed_findings(fleet: Fleet, serving: ServingArrays, beginning: Table) ->
         requests=requests,
         draft_steps=_busy(fleet, serving.sums, of.DRAFTS),
         other_steps=_busy(fleet, serving.sums, of.PROMPTS, of.OTHERS),
-        end_s=first_done_s if fleet.streams else float(time_s[totals[:, of.COMMITS] > 0][-1]),
+        end_s=end_s,
         rounds=rounds if drafted else None,
         verified=verified if drafted else None,
         rows=beginning,
         steps=_steps(totals),
         inside=Table.of(time_s=time_s, change=totals[:, of.JOINED] - totals[:, of.CLOSED]),
+        prompts=Table.of(time_s=time_s, hits=series(of.HITS, of.BEGUN), tokens=series(of.ASKED, of.BEGUN)),
         streams=opened,
     )
 

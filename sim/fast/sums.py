@@ -21,7 +21,9 @@ DRAFTED, SERVICE_S, GAP_S, TOKENS, WAITS, WAIT_S = range(21, 27)
 RETURNS, RETURN_S, TRIPS, TRIP_S, ROUND_S = range(27, 32)
 # steps of targets that draft themselves, by kind
 STEP_S, DRAFT_STEPS, DRAFT_STEP_S, VERIFY_STEP_S = range(32, 36)
-COLUMNS = 36
+# prompts as they begin: those that do, tokens of these, and those in a prefix cache
+BEGUN, ASKED, HITS = range(36, 39)
+COLUMNS = 39
 
 SAMPLED = TTFT, TPOT, LATENCY, WAIT, ROUND = 0, 1, 2, 3, 4  # kinds of samples
 OUTSIDE = 3  # place in `limits_s`
@@ -169,6 +171,15 @@ def add_request(sums: Sums, row: Record, text: Record, ended_s: float, streams: 
         total[CYCLE_S] += ended_s - (row.ended_s if row.ended_s >= 0 else row.joined_s)
         total[GOOD_CYCLES] += is_good
     row.ended_s = ended_s
+
+
+@compiled_inline
+def add_prompt(sums: Sums, now_s: float, prompt: int, hits: int) -> None:
+    """Count a request as its first step begins."""
+    total = sums.totals[row_at(sums.totals, sums.states[0], now_s)]
+    total[BEGUN] += 1
+    total[ASKED] += prompt
+    total[HITS] += hits
 
 
 @compiled_inline

@@ -6,15 +6,16 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from specfleet.fleet.records.columns import Integers, Words, array_of
+from specfleet.fleet.records.columns import array_of
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.compiled import CODE, ready
-from specfleet.sim.fast.events import Array
+from specfleet.sim.fast.events import JOIN, Array
 from specfleet.sim.fast.logged import REALS, WHOLES, expand, spell
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
+from specfleet.sim.fast.sharing_arrays import identity_lists
 
 EVENTS = ["join", "draft-request", "draft", "leave", "start", "done"]  # by their numbers in `events.py`
 KINDS = ["", "prefill", "draft", "verify", "decode", "chunk", "draft_prefill"]
@@ -39,7 +40,15 @@ def columns_of(serving: ServingArrays, log: StepLog, blocks: Array, further: boo
     reals, wholes = np.empty((len(names[0]), room)), np.empty((len(names[1]), room), dtype=np.int64)
     arguments = CODE, serving.texts, serving.limits.streams, log.parts, blocks, reals, wholes
     ready(expand, *arguments)(*arguments)
-    return {name: column[:rows] for name, column in zip(chain(*names), chain(reals, wholes), strict=True)}
+    written = {name: column[:rows] for name, column in zip(chain(*names), chain(reals, wholes), strict=True)}
+    return written | {"tag": serving.tags(written["request"])} if serving.sharing is not None else written
+
+
+def identities_of(serving: ServingArrays, written: dict[str, Array]) -> pa.Array:
+    """Return the identities of the requests that join in rows of a log, as an Arrow column."""
+    assert serving.sharing is not None
+    bounds, values = identity_lists(serving.sharing, np.where(written["event"] == JOIN, written["request"], -1))
+    return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), pa.array(values))
 
 
 class EventTable:
@@ -53,7 +62,9 @@ class EventTable:
         """Return the rows of a log, without copies of its columns."""
         written, columns = columns_of(serving, log, log.blocks), []
         for field in SCHEMA:
-            if field.name not in written:
+            if field.name == "identity" and serving.sharing is not None:
+                columns.append(identities_of(serving, written))
+            elif field.name not in written:
                 columns.append(self._constant(field, len(written["time_s"])))
             elif field.name in self.words:
                 columns.append(_spelled(written[field.name], self.words[field.name]))
@@ -62,7 +73,6 @@ class EventTable:
         return pa.table(columns, schema=SCHEMA)
 
     def _constant(self, field: pa.Field, count: int) -> Array:
-        """Return a constant column of a field that the loop does not write."""
         if count > len(self.constants.get(field.name, ())):
             value = "simulated" if field.name == "origin" else Row._field_defaults[field.name]
             self.constants[field.name] = pa.repeat(pa.scalar(value, type=field.type), count)
@@ -78,10 +88,3 @@ def _spelled(numbers: Array, names: Sequence[str]) -> pa.Array:
     arguments = CODE, numbers, letters, starts, ends, text
     ready(spell, *arguments)(*arguments)
     return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(ends), pa.py_buffer(text))
-
-
-def words_of(numbers: Integers, names: Sequence[str]) -> Words:
-    """Return a column of words from their places among `names`."""
-    alphabetical = sorted(names)
-    place = {word: number for number, word in enumerate(alphabetical)}
-    return Words(np.array([place[name] for name in names], dtype=np.int32)[numbers], alphabetical)

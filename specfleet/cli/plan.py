@@ -39,8 +39,8 @@ def plan(
         Texts,
         of_models(
             metavar="MODEL",
-            help="A way to draft: a head or small model for the target's device, lookup (ngram), mtp, or MODEL@DEVICE "
-            "elsewhere; MODEL@1xDEVICE also on one of the target's devices. Several: one is chosen.",
+            help="A way to draft: a head or small model for the target's device, lookup (ngram), suffix, mtp, or "
+            "MODEL@DEVICE elsewhere; MODEL@1xDEVICE also on one of the target's devices. Several: one is chosen.",
         ),
     ] = None,
     devices: Annotated[
@@ -62,6 +62,10 @@ def plan(
             "2.5@5; of a file (TOML); published:DATASET; by drafter MODEL=.82,.68,.57.",
         ),
     ] = None,
+    cached: Annotated[
+        float,
+        of_load(metavar="SHARE", help="Share of the prompts' tokens that begin alike, for prefix caches: 0.7."),
+    ] = 0.0,
     arrivals: Annotated[
         str | None, of_load(metavar="RATES", help="Requests that come by themselves: 3/s. Several: 1/s,2/s,4/s.")
     ] = None,
@@ -108,9 +112,9 @@ def plan(
     with progress("plan", 0) as advance:
         answer = plan(
             scenario, settings(changes, seed), target=target or (), draft=draft or (), devices=devices or "",
-            link=link or "", acceptance=acceptance or (), arrivals=arrivals or (), in_flight=in_flight or (),
-            slo=slo or (), least=least or (), cost=cost or (), vary=vary, jobs=jobs, done=advance,
-            out=out, cluster=cluster, shard=shard,
+            link=link or "", acceptance=acceptance or (), cached=cached, arrivals=arrivals or (),
+            in_flight=in_flight or (), slo=slo or (), least=least or (), cost=cost or (), vary=vary, jobs=jobs,
+            done=advance, out=out, cluster=cluster, shard=shard,
         )  # fmt: skip
     if as_json:
         print_json(answer)

@@ -88,11 +88,12 @@ def print_answer(answer: "Plan") -> None:
 
 
 def _cells(row: "Row") -> tuple[str, ...]:
+    servers = f"{row.prefills} + {row.targets}" if row.prefills else f"{row.targets}"
     times = [
         number(1e3 * row.metrics[name].value) if name in row.metrics else "-" for name in ("tpot_p99_s", "ttft_p90_s")
     ]
     return (
-        f"{row.targets} x {row.target.rpartition('@')[2]}", str(row.depth or "-"), row.standing,
+        f"{servers} x {row.target.rpartition('@')[2]}", str(row.depth or "-"), row.standing,
         number(row.tokens_per_s), number(1 / row.metrics["tpot_s"].value, 3), *times, number(row.running, 3),
         number(row.cost_per_hour), number(row.per_million, 3),
     )  # fmt: skip

@@ -15,6 +15,13 @@ from specfleet.fleet.hardware.shipped import engine_of
 from specfleet.fleet.times.labels import ASSUMED_RANGE
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_answers() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "ANSWER", 40)
+        yield
+
+
 @pytest.fixture(scope="module")
 def rows() -> Iterator[list[PaperRow]]:
     with pytest.MonkeyPatch.context() as patch:
@@ -79,3 +86,13 @@ def test_the_range_of_assumed_efficiencies_holds_the_card_that_set_it(rows: list
     low, high = ASSUMED_RANGE
     assert low < min(ratios)
     assert max(ratios) == pytest.approx(high, rel=0.04)
+
+
+def test_longer_prompts_favour_prefill_servers_and_no_split_is_settled(rows: list[PaperRow]) -> None:
+    splits = [row for row in rows if "prefill apart" in row.quantity]
+    assert {row.kind for row in splits} == {"unsettled"}
+    for drafts in (False, True):
+        short, long = (
+            row.ours or 0.0 for row in splits if "Infera" in row.case["thread"] and row.case["drafts"] == drafts
+        )
+        assert long < short

@@ -167,7 +167,7 @@ def test_all_ways_to_decode_take_their_turn() -> None:
     given: tuple[Any, ...] = (prompts, small, large, 3, Sampling())
     ways = ours(*given, new_tokens=4) | theirs(*given, new_tokens=4)
     rows = contest(timed(ways, large.device), 1, "ours, chain")
-    assert len(rows) == 11
+    assert len(rows) == len(ways)
     assert all(row["tokens/s"] > 0 for row in rows)
 
 

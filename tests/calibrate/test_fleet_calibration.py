@@ -31,7 +31,9 @@ def loads_here(*_arguments: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "temperature"), [("dynamic tree", 0.0), ("EAGLE tree", 0.0), ("tree", 1.0)])
+@pytest.mark.parametrize(
+    ("kind", "temperature"), [("dynamic tree", 0.0), ("EAGLE tree", 0.0), ("tree", 1.0), ("block", 0.0)]
+)
 def test_a_fleet_is_calibrated_on_its_own_drafts(
     tmp_path: Path, kind: str, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,6 +52,7 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(
     models = scenario.drafters.model, scenario.verifiers.model
     named = [profile.provenance[key] for key in ("drafter_model", "target_model", "prompts_file")]
     assert named == [*models, scenario.workload.prompts]
+    assert (profile.one_pass is True) == (kind == "block")
     assert profile.hidden == (32 if kind == "EAGLE tree" else 0)
     assert profile.measured.keys() == {"steps", "delayed_share", "passes_differ", "alone"}
     assert isinstance(profile.acceptance, Recorded)

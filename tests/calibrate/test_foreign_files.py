@@ -46,7 +46,6 @@ def refused(kind: str, path: Path) -> str:
     """Return the line with which an import refuses a file."""
     with pytest.raises(InputError) as raised:
         specfleet.import_record(kind, path, path.with_name("made.toml"), draft_ms=1, verify_ms=2)
-    assert "\n" not in str(raised.value)
     return str(raised.value)
 
 

@@ -17,11 +17,12 @@ from tests.helpers.readings import write
 OWN, SHARED = {"low": 40, "high": 84}, 144
 
 
-def record(folder: Path, groups: int, **workload: Any) -> tuple[Run, list[Path], float]:
+def record(folder: Path, groups: int, kind: str = "model", **workload: Any) -> tuple[Run, list[Path], float]:
     """A run of which 70 % of the prompts' tokens hit, vLLM's metrics before and after it, and its seconds."""
     server = scenario_of_server(400, prompt_tokens=OWN, **workload)
     shared = {"tokens": SHARED, "groups": groups, "zipf": 1.0}
-    run = simulate(change_scenario(server, {"verifiers.prefix_cache": True, "workload.shared": shared}))
+    changes = {"drafters.kind": kind, "verifiers.prefix_cache": True, "workload.shared": shared}
+    run = simulate(change_scenario(server, changes))
     requests = served_in(run)
     begun = run.frame()[lambda rows: (rows.event == "start") & rows.kind.isin(["prefill", "chunk"])]
     hits, queries = begun.base.sum(), sum(request.prompt for request in requests)
@@ -47,6 +48,15 @@ def test_a_record_with_hits_predicts_itself(tmp_path: Path, groups: int, workloa
     errors = {row.quantity: row.error for row in comparison.rows if row.kind == "predicted"}
     for name in ("tokens/s", "TTFT, ms, mean", "TPOT, ms, mean"):
         assert abs(errors[name] or 0.0) < 0.1, errors
+
+
+def test_a_heads_hits_come_back_without_the_block_that_is_computed_again(tmp_path: Path) -> None:
+    run, files, seconds = record(tmp_path, 1, "eagle")
+    places = {"target": "llama-3.1-8b@h100", "draft": "eagle3-llama-3.1-8b"}
+    made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", seconds=seconds, **places)
+    assert made.scenario.drafters.kind == "eagle"
+    again, observed = (measure(each)["prefix_hit_share"].value for each in (simulate(made.scenario), run))
+    assert again == pytest.approx(observed, rel=0.03)
 
 
 def test_more_hits_than_queries_are_refused(tmp_path: Path) -> None:

@@ -14,15 +14,17 @@ pytest.importorskip("torch")
 from specfleet.calibration.assemble import profile_of_target
 from specfleet.calibration.laws import Timed, laws_in
 from specfleet.calibration.loops import covering, depths_of, loop_of, rows_of
-from specfleet.calibration.run import pair_of
+from specfleet.calibration.measurements import QUICK
+from specfleet.calibration.run import bench_of, pair_of
 from specfleet.calibration.steadiness import unsteady
 from specfleet.cli.entry import app
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.policies.shapes import CHAIN
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario
+from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.workload import mean_lengths
+from specfleet.fleet.scenario.workload import mean_lengths, read_lengths
 from specfleet.fleet.times.profile import STEPS, HardwareProfile, read_profile
 from specfleet.fleet.times.step import Member, Step
 from specfleet.sim.run import simulate
@@ -60,7 +62,23 @@ def refitted(scenario: Scenario) -> HardwareProfile:
     return profile_of_target(scenario, runs)
 
 
-@pytest.mark.parametrize("drafters", [{}, {"kind": "eagle"}, {"kind": "lookup"}])
+@pytest.mark.parametrize("place", ["own", "target"])
+def test_loops_are_as_long_as_texts_that_share_and_share_nothing(tmp_path: Path, place: str) -> None:
+    """They read blocks, as the target does, and have room for all rows."""
+    sharing = {"workload.shared": {"tokens": 100}, "workload.conversations": {"turns": 3}}
+    cached = {"verifiers.prefix_cache": True, "verifiers.kv_tokens": 2560, "drafters.place": place}
+    bench = bench_of(change_scenario(scenario_of(), sharing | cached), tmp_path, QUICK)
+    assert read_lengths(bench.looped.workload).longest_text == 100 + 3 * (192 + 128)
+    for workload in (bench.looped.workload, bench.sampled.workload):
+        assert workload.shared is workload.conversations is None
+    batching = resolve(bench.looped).verifiers.batching
+    assert bench.looped.verifiers.prefix_cache
+    if place == "own":
+        longest = read_lengths(bench.looped.workload).longest_text + batching.lookahead
+        assert batching.kv_blocks >= bench.rows[-1] * -(-longest // batching.block_size)
+
+
+@pytest.mark.parametrize("drafters", [{}, {"kind": "eagle"}, {"kind": "block"}, {"kind": "lookup"}])
 def test_loops_give_back_the_laws_of_their_steps(drafters: dict[str, Any]) -> None:
     """Numbers of rows that no loop had are predicted, with drafts and without."""
     scenario = scenario_of(**drafters)
@@ -77,8 +95,8 @@ def test_loops_give_back_the_laws_of_their_steps(drafters: dict[str, Any]) -> No
                 assert ours[name].value == pytest.approx(theirs[name].value, rel=0.01), (rows, depth, name)
 
 
-@pytest.mark.parametrize("kind", ["lookup", "model"])
-def test_a_calibration_keeps_what_prompt_lookup_found(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["lookup", "suffix", "model"])
+def test_a_calibration_keeps_what_was_found(kind: str) -> None:
     accepted, found = (2, 0, 4, 0) * 40, (3, 0, 4, 1) * 40
     record = msgspec.to_builtins(Recorded(4, (accepted,), (found,)))
     scenario = change_scenario(scenario_of(kind=kind), {"acceptance": record})
@@ -86,7 +104,7 @@ def test_a_calibration_keeps_what_prompt_lookup_found(kind: str) -> None:
     kept = profile_of_target(scenario, runs).acceptance
     assert isinstance(kept, Recorded)
     pairs = {pair for two in zip(kept.drafted, kept.sessions, strict=False) for pair in zip(*two, strict=True)}
-    assert pairs == (set(zip(found, accepted, strict=True)) if kind == "lookup" else set())
+    assert pairs == (set(zip(found, accepted, strict=True)) if kind != "model" else set())
 
 
 @pytest.mark.parametrize("rule", ["realign", "same-length"])

@@ -81,8 +81,11 @@ VARIANTS: dict[str, Part] = {  # speculation lengths of every row's own, and tre
     **{policy: {"verifiers": {"allocate": {"policy": policy}}} for policy in ("dsde", "adaedl")},
     "tree": {"drafters": {"shape": {"kind": "tree", "branching": [3, 2, 1]}}},
     "dynamic tree": {"drafters": {"shape": {"kind": "dynamic", "width": 3, "most": 8}}},
+    "block": {"drafters": {"kind": "block"}},
 }
-QUICK = {*itertools.product(["continuous"], VARIANTS), ("EqSpec", "tree"), ("EqSpec", "dynamic tree")}
+QUICK = {
+    *itertools.product(["continuous"], VARIANTS), *itertools.product(["EqSpec"], ("tree", "dynamic tree", "block"))
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from specfleet.engine.decoding.grow import Drafts
 from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.launch.serve import serve
 from specfleet.engine.node.build import load_target, new_drafter, new_streams, new_target
@@ -30,6 +29,7 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.step import Step
 from specfleet.sim.run import simulate
 from tests.fakes.network import FakeNetwork
+from tests.helpers.drafted import check_drafts, note_drafts
 from tests.helpers.exactly import distribution
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, drafters_of, pair_scenario
@@ -103,6 +103,8 @@ def check_pressed(run: Run) -> None:
         slow("EAGLE-3", {}),
         slow("EAGLE tree", {}),
         slow("prompt lookup", {}),
+        slow("suffix decoding", {}),
+        slow("block", {}),
         slow(KIN, {"temperature": 0.9}),
         ("EAGLE", {"temperature": 0.9}),
     ],
@@ -117,18 +119,22 @@ def test_drafts_from_elsewhere(tiny: Path, kind: str, workload: dict[str, Any]) 
         (KIN, {}),
         ("EAGLE", {}),
         ("prompt lookup", {}),
+        ("suffix decoding", {}),
+        ("block", {}),
         ("EAGLE-3", {}),
         slow("tree", {}),
         slow("EAGLE tree", {}),
         slow("dynamic tree", {}),
         (KIN, {"temperature": 0.9}),
         slow("EAGLE", {"temperature": 0.9}),
+        slow("block", {"temperature": 0.9}),
         slow(KIN, {"streams": 0, "arrivals": {"process": "poisson", "per_s": 200.0}}),
     ],
 )
 def test_drafts_on_the_targets_own_device(tiny: Path, kind: str, workload: dict[str, Any]) -> None:
     """Drafts are those of a drafter that reads the whole text at once: caches survive chunks and preemptions."""
-    scenario = narrow(tiny, kind, {"place": "target"}, workload)
+    masks = {"max_num_batched_tokens": 24} if kind == "block" else {}  # 4 of each row count, too
+    scenario = narrow(tiny, kind, {"place": "target"}, workload, **masks)
     drafted: list[tuple[list[int], list[int]]] = []
 
     def noted(fleet: Fleet, prompts: Any) -> Node:
@@ -140,13 +146,13 @@ def test_drafts_on_the_targets_own_device(tiny: Path, kind: str, workload: dict[
     check_texts(scenario, outputs)
     assert replay(run) == []
     check_pressed(run)
-    if not scenario.workload.temperature:
+    if not scenario.workload.temperature and kind != "suffix decoding":  # which knows earlier answers, too
         check_drafts(scenario, drafted)
 
 
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
-    kind=st.sampled_from([KIN, "EAGLE", "prompt lookup", "none"]),
+    kind=st.sampled_from([KIN, "EAGLE", "prompt lookup", "suffix decoding", "block", "none"]),
     limits=st.fixed_dictionaries(
         {
             "max_num_seqs": st.integers(1, 5), "max_num_batched_tokens": st.integers(6, 40),
@@ -169,36 +175,6 @@ def test_no_limit_changes_a_text(
     run, outputs = served_here(lambda fleet, prompts: verifier_node(fleet, 0, prompts, {}), scenario)
     assert outputs == plain_outputs(scenario)
     assert replay(run) == []
-
-
-def note_drafts(drafter: Any, drafted: list[tuple[list[int], list[int]]]) -> None:
-    """Note each whole draft, and the text before it."""
-    draft = drafter.draft
-
-    def noting(tags: list[int], depths: list[int], *more: object) -> Drafts:
-        texts = [list(drafter.committed(tag)) for tag in tags]
-        drafts: Drafts = draft(tags, depths, *more)
-        rows = zip(texts, drafts.tokens.tolist(), depths, strict=True)
-        drafted.extend((text, row) for text, row, depth in rows if depth == 4)
-        return drafts
-
-    drafter.draft = noting
-
-
-def check_drafts(scenario: Scenario, drafted: list[tuple[list[int], list[int]]]) -> None:
-    """Check that each draft is that of a new drafter after the same text."""
-    fleet = resolve(scenario)
-    model = model_of(scenario.verifiers.model, scenario.precision)
-    target, drafter = new_target(fleet, model), new_drafter(fleet, model)
-    assert len(drafted) > 5
-    for text, row in drafted:
-        target.open(0, text)
-        drafter.open(0, text)
-        drafter.prefill(0, hidden=target.feed_part(0, len(text) - 1))
-        tokens = drafter.draft([0], [4]).tokens[0].tolist()
-        assert row[: len(tokens)] == tokens
-        target.release(0)
-        drafter.release(0)
 
 
 def test_rows_that_sit_out_a_step_keep_their_signals(tiny: Path) -> None:
@@ -245,7 +221,7 @@ def test_replayed_targets_draft_as_simulated_ones(tiny: Path) -> None:
 
 
 SECONDS = {"verify": 0.3, "decode": 0.25, "draft": 0.1}
-KINDS = (KIN, "EAGLE", "EAGLE-3", "tree", "EAGLE tree", "dynamic tree", "prompt lookup")
+KINDS = (KIN, "EAGLE", "EAGLE-3", "tree", "EAGLE tree", "dynamic tree", "prompt lookup", "suffix decoding", "block")
 QUICK = {(KIN, "decode"), ("EAGLE", "decode"), ("kin tree", "decode"), (KIN, "skip"), ("EAGLE", "skip")}
 
 
@@ -311,11 +287,7 @@ def note_late(real: RealFleet, accepted: list[int]) -> None:
 @pytest.mark.slow
 def test_texts_with_late_drafts_follow_the_targets_distribution(tiny: Path, tmp_path: Path) -> None:
     """Chi-square of all continuations of one prompt, at 99.9 %."""
-    prompt, requests = [3, 1, 4, 1, 5, 9, 2, 6], 400
-    (tmp_path / "one.jsonl").write_text(f'{{"prompt_ids": {prompt}}}')
-    sampling = {"temperature": 4.0, "top_k": 2}
-    load = {"prompts": str(tmp_path / "one.jsonl"), "prompt_tokens": 8, "new_tokens": 4, "requests": requests}
-    scenario = narrow(tiny, KIN, {}, load | sampling, late="decode", kv_tokens=0, max_num_batched_tokens=64)
+    scenario = narrow(tiny, KIN, {}, sampled_load(tmp_path), late="decode", kv_tokens=0, max_num_batched_tokens=64)
     fleet, network = resolve(scenario), FakeNetwork(0, way_s=0.02)
     real = RealFleet(fleet, network, lambda step: {"draft": 0.15, "prefill": 0.02}.get(step.kind, 0.25))
     real.start()
@@ -324,13 +296,28 @@ def test_texts_with_late_drafts_follow_the_targets_distribution(tiny: Path, tmp_
     assert network.run(1e4, lambda: real.finished)
     (outputs,) = real.outputs
     assert sum(accepted) > 50
-    model = model_of(scenario.verifiers.model, scenario.precision)
+    check_distribution(scenario, outputs)
+
+
+PROMPT, SAMPLING = [3, 1, 4, 1, 5, 9, 2, 6], {"temperature": 4.0, "top_k": 2}
+
+
+def sampled_load(folder: Path) -> dict[str, Any]:
+    """400 requests with one prompt and answers of four sampled tokens."""
+    (folder / "one.jsonl").write_text(f'{{"prompt_ids": {PROMPT}}}')
+    load = {"prompts": str(folder / "one.jsonl"), "prompt_tokens": 8, "new_tokens": 4, "requests": 400}
+    return load | SAMPLING
+
+
+def check_distribution(scenario: Scenario, outputs: dict[int, list[int]]) -> None:
+    """Check by chi-square, at 99.9 %, that texts of a sampled load follow the target's distribution."""
+    model, requests = model_of(scenario.verifiers.model, scenario.precision), scenario.workload.requests
     chances = {(): 1.0}
     for _ in range(4):
         chances = {
             (*said, token): chance * share
             for said, chance in chances.items()
-            for token, share in enumerate(distribution(model, [*prompt, *said], Sampling(**sampling)).tolist())
+            for token, share in enumerate(distribution(model, [*PROMPT, *said], Sampling(**SAMPLING)).tolist())
             if share
         }
     found = Counter(tuple(text) for text in outputs.values())

@@ -14,6 +14,7 @@ from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
 from specfleet.engine.decoding.lookup import LookupDrafter, continuation
 from specfleet.engine.decoding.models import CausalLM, load_model
 from specfleet.engine.decoding.sampling import Sampling
+from specfleet.engine.decoding.suffix import SuffixDrafter
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.net.content import Content
 from specfleet.engine.node.build import new_drafter, new_streams
@@ -91,12 +92,13 @@ def test_prompt_lookup_continues_the_longest_and_newest_repetition() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_prompt_lookup_decodes_losslessly_also_where_nothing_repeats(
-    target: CausalLM, plain: Callable[[list[int]], list[int]], temperature: float
+@pytest.mark.parametrize("kind", [LookupDrafter, SuffixDrafter])
+def test_what_is_found_decodes_losslessly_also_where_nothing_repeats(
+    target: CausalLM, plain: Callable[[list[int]], list[int]], kind: type[LookupDrafter], temperature: float
 ) -> None:
     for prompt in PROMPTS:
         tokens, accepted = decode_speculatively(
-            Target(target), LookupDrafter(target.device), prompt, 30, 4, Sampling(temperature)
+            Target(target), kind(target.device), prompt, 30, 4, Sampling(temperature)
         )
         assert len(tokens) == 30
         if temperature == 0:

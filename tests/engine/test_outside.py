@@ -12,7 +12,8 @@ from specfleet.engine.outside import engines
 from specfleet.engine.outside.answers import answers_of
 from specfleet.engine.outside.answers import run_of as answers_run
 from specfleet.engine.outside.engines import OutsideEngine, environment_of
-from specfleet.engine.outside.job import settings_of
+from specfleet.engine.outside.job import SeenStep, Served, job_of, settings_of
+from specfleet.engine.outside.steps import _arrivals
 from specfleet.fleet.errors import InputError, NodeDiedError
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.replay import replay
@@ -38,6 +39,11 @@ SCENARIOS = {  # as recorded; the second one's cache is too small for its reques
         scenario("plain", {"count": 0}, {"streams": 4}),
         scenario("preempted", {"place": "target", "depth": 3},
                  {"streams": 4, "prompt_tokens": 30, "new_tokens": 70}, kv_tokens=256),
+        scenario("shared", {"place": "target", "depth": 3},
+                 {"streams": 4, "requests": 24, "prompt_tokens": {"low": 16, "high": 64},
+                  "new_tokens": {"low": 8, "high": 24}, "shared": {"tokens": 64, "groups": 3},
+                  "conversations": {"turns": {"low": 1, "high": 2}}},
+                 kv_tokens=320, kv_block_size=32, prefix_cache=True),
         scenario("lookup", {"place": "target", "kind": "lookup", "depth": 4},
                  {"arrivals": {"process": "poisson", "per_s": 20.0}}),
     )
@@ -48,7 +54,7 @@ def vllm_run(name: str, **changed: Any) -> Run:
     return run_of(SCENARIOS[name], recorded(name), **changed)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", ["plain", "preempted", "lookup"])
 def test_the_station_plans_the_steps_of_vllm(name: str) -> None:
     run, served = vllm_run(name), recorded(name).served
     assert replay(run) == []
@@ -92,6 +98,20 @@ def test_a_request_that_came_during_a_step_arrived_when_it_was_due() -> None:
     assert waited > 2
 
 
+def test_arrivals_keep_the_order_in_which_the_engine_got_them() -> None:
+    """A turn that was due between two others' arrivals is noticed with them, after both."""
+    changes = {"workload.streams": 0, "workload.arrivals": {"process": "poisson", "per_s": 20.0}}
+    fleet = resolve(change_scenario(SCENARIOS["shared"], changes))
+    requests = [each for own in streams_of(fleet).values() for each in own]
+    opens_s = {each.number: each.not_before_s or 0.5 for each in requests}  # turns are due at 0.5
+    late_s = {number: 1.0 + place * 1e-4 for place, number in enumerate(sorted(opens_s, key=lambda n: opens_s[n]))}
+    served = Served(late_s, [SeenStep({}, 0.0, 1.0)], {})
+    times_s, numbers = zip(*((time_s, request.number) for time_s, _, request in _arrivals(fleet, served)), strict=True)
+    assert list(numbers) == list(late_s)
+    assert list(times_s) == sorted(times_s)
+    assert all(time_s <= late_s[number] for time_s, number in zip(times_s, numbers, strict=True))
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_another_step_than_planned_is_refused(place: int) -> None:
     """One token more in a row, or one draft less, is another schedule."""
@@ -104,6 +124,34 @@ def test_another_step_than_planned_is_refused(place: int) -> None:
     steps[number] = msgspec.structs.replace(step, rows=step.rows | {request: changed})
     with pytest.raises(InputError, match=f"step {number + 1} of the engine differs .* request {request} has"):
         vllm_run("preempted", steps=steps)
+
+
+def test_the_station_caches_what_vllm_caches() -> None:
+    """Steps, hits, free blocks and evictions are equal, through preemptions; one that is another is refused."""
+    run, steps = vllm_run("shared"), recorded("shared").served.steps
+    assert replay(run) == []
+    assert 0.3 < measure(run)["prefix_hit_share"].value < 0.4
+    assert steps[-1].blocks[2] > 40
+    assert sum(len(step.preempted) for step in steps) == 5
+    number = next(number for number, step in enumerate(steps) if max(step.computed.values()) and number > 20)
+    seen = steps[number]
+    for place in range(3):
+        blocks = tuple(count + (place == other) for other, count in enumerate(seen.blocks))
+        with pytest.raises(InputError, match=rf"step {number + 1} .* \(free, held, evicted\) blocks are"):
+            vllm_run("shared", steps=[*steps[:number], msgspec.structs.replace(seen, blocks=blocks)])
+    longer = {request: tokens + 32 for request, tokens in steps[0].computed.items()}
+    with pytest.raises(InputError, match="begins after 32 tokens, planned 0"):
+        vllm_run("shared", steps=[msgspec.structs.replace(steps[0], computed=longer)])
+
+
+def test_later_turns_are_asked_by_what_follows_the_text() -> None:
+    fleet = resolve(SCENARIOS["shared"])
+    requests = {each.number: each for own in streams_of(fleet).values() for each in own}
+    asked = [each for stream in job_of(fleet).streams for each in stream]
+    first = {each.number: each for each in asked if not each.follows}
+    assert len(first) < len(asked) == len(requests)
+    assert all(len(each.prompt) == requests[number].prompt_tokens for number, each in first.items())
+    assert all(16 <= len(each.prompt) <= 64 for each in asked if each.follows)
 
 
 def test_answers_alone_give_the_same_metrics() -> None:
@@ -132,6 +180,14 @@ def test_unknown_keys_are_refused_by_name(changes: dict[str, Any], key: str) -> 
     changed = change_scenario(SCENARIOS["preempted"], changes)
     with pytest.raises(InputError, match=key):
         settings_of(resolve(changed), changed)
+
+
+def test_a_block_is_drafted_in_parallel_there() -> None:
+    changed = change_scenario(SCENARIOS["preempted"], {"drafters.kind": "block", "drafters.model": "demo"})
+    speculative = settings_of(resolve(changed), changed).speculative
+    assert speculative.pop("model").endswith("demo_pair/block")
+    wanted = {"method": "draft_model", "num_speculative_tokens": changed.drafters.depth, "parallel_drafting": True}
+    assert speculative == wanted
 
 
 STUB = """

@@ -14,6 +14,9 @@ from specfleet.sim.run import simulate
 PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
 BESIDE = {"place": "target"}
 GOODPUT = {"policy": "goodput", "most": 2}
+ADAPTIVE = {"allocate": {"policy": "adaptive", "depth": 3, "by": "entropy"}}
+BLOCK: dict[str, Any] = {"kind": "block"}
+APART: dict[str, Any] = {"prefill": {}}
 REALIGN = {"aligned": {"policy": "realign"}}
 LINK = {"link": {"latency_s": 0.1}}
 KILL = {"what": "kill", "node": "drafter"}
@@ -134,6 +137,25 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
             {"verifiers": {"allocate": {"policy": "goodput", "most": 2, "costs": FEW}}},
             "goodput: tables of costs have times of 0 to most = 2 tokens",
         ),
+        (
+            {"drafters": BESIDE | {"shape": {"kind": "tree"}}, "verifiers": ADAPTIVE},
+            "'adaptive' chooses tokens",
+        ),
+        ({"drafters": BESIDE, "verifiers": REALIGN | ADAPTIVE}, "'adaptive' cuts each row by itself"),
+        ({"verifiers": ADAPTIVE}, "by = 'entropy' needs drafters.place = 'target'"),
+        ({"drafters": BLOCK | {"shape": {"kind": "tree"}}}, "drafts chains in one pass; leave drafters.shape out"),
+        ({"drafters": BLOCK | {"overlap": "ahead"}}, "drafts chains in one pass; leave drafters.overlap out"),
+        ({"drafters": BLOCK | BESIDE, "verifiers": {"allocate": "adaedl"}}, "verifiers.allocate = 'adaedl' ends a"),
+        ({"drafters": {"count": 2, "route": "longest-prefix"}}, "looks at prefix caches; set drafters.prefix_cache"),
+        ({"drafters": BESIDE | {"prefix_cache": True}}, "the target's steps; leave drafters.prefix_cache out"),
+        ({"workload": {"shared": {}}}, "needs either tokens or share above 0"),
+        ({"workload": {"shared": {"tokens": 64, "share": 0.5}}}, "needs either tokens or share above 0"),
+        ({"drafters": {"count": 0}, "verifiers": {"prefill": {"draft_cache": "sent"}}}, "prefill.draft_cache"),
+        ({"verifiers": {"prefill": {"first_round_drafts": True}}}, "drafts elsewhere"),
+        ({"drafters": BESIDE | {"kind": "eagle"}, "verifiers": REALIGN | APART}, "verifiers.aligned"),
+        ({"verifiers": APART | {"device": "gpu"}, "devices": {"gpu": {}}}, "leave verifiers.device out"),
+        ({"verifiers": APART, "faults": [{"what": "kill", "node": "verifier.1", "at_s": 1}]}, "faults out"),
+        ({"verifiers": {"prefill": {"count": 0}}}, "verifiers.prefill.count"),
     ],
 )
 def test_what_does_not_go_together_is_named(tables: dict[str, Any], message: str) -> None:
@@ -159,6 +181,7 @@ def scenario(**tables: Any) -> Any:
         ({}, {"policy": "goodspeed", "budget": 4}, "need to know single tokens"),
         (BESIDE, "dsde", "'per-position' knows neither divergence nor entropy"),
         (BESIDE, "adaedl", "'per-position' knows neither divergence nor entropy"),
+        (BESIDE, ADAPTIVE["allocate"], "'per-position' knows neither divergence nor entropy"),
     ],
 )
 @pytest.mark.parametrize("of_profile", [False, True])

@@ -39,6 +39,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "faults": [{"what": "kill", "node": "drafter", "at_s": 300.0, "for_s": 60.0}],
     },
     "a prefix cache": {"verifiers": {"prefix_cache": True}, "workload": SHORT},
+    "prefill apart": {"verifiers": {"prefill": {}}, "workload": SHORT},
     "open arrivals": {"workload": SHORT | {"arrivals": {"process": "poisson", "per_s": 0.1}}},
 }
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.policies.by_batch import ByBatch
-from specfleet.fleet.policies.goodput import Goodput, RoundCosts, Trials
+from specfleet.fleet.policies.goodput import Goodput, RoundCosts, Trials, acceptances
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import make_scenario, scenario_of
 from specfleet.fleet.scenario.resolve import resolve
@@ -36,7 +36,7 @@ def test_no_other_lengths_have_a_larger_goodput(
     draft_s: tuple[float, ...], verify_s: tuple[float, ...], states: list[Trials]
 ) -> None:
     rule = Goodput(most=3, trials=5.0, costs=RoundCosts((1,), (draft_s,), (verify_s,)))
-    reached = np.power.outer(rule.acceptances(states), np.arange(1, 4))
+    reached = np.power.outer(acceptances(states, rule.acceptance, rule.trials), np.arange(1, 4))
 
     def goodput(lengths: tuple[int, ...]) -> float:
         expected = len(states) + sum(reached[row, :length].sum() for row, length in enumerate(lengths))

@@ -4,11 +4,14 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
 import specfleet
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware import tables
 from specfleet.fleet.hardware.operators import attention_in, passes_of
 from specfleet.fleet.hardware.passes import Placed, distinct_experts
 from specfleet.fleet.hardware.profile import placed_of
@@ -111,6 +114,35 @@ def test_an_estimate_says_that_its_operators_are_measured(tmp_path: Path) -> Non
     folder = write(tmp_path)
     profile = specfleet.estimate("llama-3.1-8b@rtx-4090", operators=folder)
     assert profile.sources["verify"].startswith(f"estimated: measured operators in {folder}")
+
+
+def test_measured_all_reduces_follow_attention_and_mlp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the operators' vLLM count, by numbers; without the package they are estimated, and a label says so."""
+    place = "llama-3.1-8b@2xrtx-pro-6000"
+    folder = write(tmp_path, parallel=2)
+    (tmp_path / "meta.yaml").write_text("vllm_version: 0.19.0\n")
+    monkeypatch.setattr(tables, "tables_at", lambda: None)
+    assert specfleet.estimate(place, operators=folder).sources["verify"].endswith("all-reduces estimated, one pass")
+    monkeypatch.setattr(tables, "tables_at", lambda: tmp_path)
+    for number, version in enumerate(("0.19.0", "0.24.0"), 1):
+        write_reduces(tmp_path / "rtx_pro_6000_server" / "comm" / "vllm" / version, number)
+    _, last = passes_of(placed(folder, place))
+    operators = 32 * (sum(LAYER.values()) + LAYER["layernorm"]) + sum(STEP.values())
+    reduced = 2 * 32 * 64 * 4096 / 1000 + 128256 / 2 / 1000  # 1 us for 1,000; logits are gathered, too
+    expected = operators * (1 + 64 / 100) + sum(HEAD.values()) * 1.01 + reduced
+    assert 1e6 * last.products_s(64) == pytest.approx(expected, rel=1e-6)
+    assert "vllm 0.19.0" in specfleet.estimate(place, operators=folder).sources["verify"]
+
+
+def write_reduces(folder: Path, us_for_1000: float) -> None:
+    """Write all-reduces in proportion to numbers, those outside of graphs and of more devices three times as long."""
+    rows = [
+        {"num_gpus": count, "message_size": size, "kernel_source": f"vLLM_{where}", "allreduce_dtype": "bfloat16",
+         "latency": (1 if (count, where) == (2, "graph") else 3) * us_for_1000 * size / 1e6}
+        for size in (1 << 28, 128) for count in (2, 4) for where in ("eager", "graph")
+    ]  # fmt: skip
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema=tables.REDUCED_SCHEMA), folder / tables.REDUCED)
 
 
 def test_tables_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:

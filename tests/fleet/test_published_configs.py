@@ -54,10 +54,10 @@ def assert_read(row: dict[str, Any], config: dict[str, Any], tmp_path: Path) -> 
         with pytest.raises(InputError) as refusal:
             shape_of(str(tmp_path))
         assert row["refused"] in str(refusal.value)
-        assert "\n" not in str(refusal.value)
         return
     shape = shape_of(str(tmp_path))
-    assert {name: getattr(shape, name) for name in row["read"]} == row["read"]
+    counted = {"counted": shape.parameters()}
+    assert {name: counted.get(name, getattr(shape, name, None)) for name in row["read"]} == row["read"]
 
 
 VALUES: tuple[Any, ...] = (

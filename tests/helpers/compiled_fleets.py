@@ -1,5 +1,10 @@
 """Random fleets that the compiled loop supports: plain stars, serving targets, and these with drafters elsewhere."""
 
+import json
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import reject
@@ -91,7 +96,7 @@ workloads = st.fixed_dictionaries(
 )
 drafters = st.fixed_dictionaries(
     {"count": st.integers(0, 3), "depth": st.integers(1, 8)},
-    optional={"kind": st.sampled_from(["model", "eagle", "lookup"]), "tiers": st.just(SLOWER_DRAFTERS)},
+    optional={"kind": st.sampled_from(["model", "eagle", "block", "lookup"]), "tiers": st.just(SLOWER_DRAFTERS)},
 ).map(fitting)
 verifiers = st.fixed_dictionaries(
     {"count": st.integers(1, 9)}, optional={"tiers": st.sampled_from([FARTHER_TARGETS, OTHER_TARGETS])}
@@ -174,7 +179,7 @@ loads = st.fixed_dictionaries({"streams": st.integers(1, 12)}) | st.builds(
 @st.composite
 def serving_fleets(draw: st.DrawFn) -> Scenario:
     """Any fleet of targets without drafters elsewhere that the loop supports."""
-    kind, texts = draw(st.sampled_from(["", "model", "eagle", "lookup"])), st.integers(1, 35) | between
+    kind, texts = draw(st.sampled_from(["", "model", "eagle", "block", "lookup"])), st.integers(1, 35) | between
     tables = {
         "name": "serving", "seed": draw(st.integers(0, 5)), "profile": draw(serving_profiles),
         "acceptance": draw(acceptance), "verifiers": draw(serving_targets),
@@ -192,7 +197,7 @@ def serving_fleets(draw: st.DrawFn) -> Scenario:
 batches = st.just({"policy": "one"}) | st.builds(lambda most: {"policy": "batch", "most": most}, st.integers(1, 5))
 grouped_drafters = st.fixed_dictionaries(
     {"count": st.integers(1, 3), "depth": st.integers(1, 8), "group": batches},
-    optional={"kind": st.sampled_from(["model", "eagle", "lookup"]), "tiers": st.just(SLOWER_DRAFTERS)},
+    optional={"kind": st.sampled_from(["model", "eagle", "block", "lookup"]), "tiers": st.just(SLOWER_DRAFTERS)},
 ).map(fitting)
 asking_targets = st.fixed_dictionaries(
     {"count": st.integers(1, 3), "late": st.sampled_from(["skip", "decode", "wait"])},
@@ -223,3 +228,69 @@ def fleets_with_drafters(draw: st.DrawFn) -> Scenario:
     if draw(st.booleans()):
         tables["link"] = draw(links)
     return within_positions(tables)
+
+
+BEGINNINGS = st.fixed_dictionaries(
+    {"tokens": st.integers(1, 40), "groups": st.integers(1, 4)}, optional={"zipf": st.just(1.0)}
+)
+TALKS = st.fixed_dictionaries(
+    {"turns": st.integers(1, 4) | st.just({"low": 1, "high": 3})}, optional={"think_s": st.sampled_from([0.25, 4.0])}
+)
+ID_TOKENS, HASHES = 28, st.lists(st.integers(0, 2), min_size=1, max_size=3)  # ids that also stand at other places
+
+
+@cache
+def folder() -> TemporaryDirectory[str]:
+    """The files of drawn traces, until the tests end."""
+    return TemporaryDirectory()
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> dict[str, Any]:
+    """A workload of a trace with hash_ids, in a file."""
+    rows, time_ms = [], 0
+    for _ in range(draw(st.integers(1, 25))):
+        ids, time_ms = draw(HASHES), time_ms + draw(st.sampled_from([0, 1, 700]))
+        tokens = {
+            "input_length": ID_TOKENS * len(ids) - draw(st.integers(0, 9)),
+            "output_length": draw(st.integers(1, 35)),
+        }
+        rows.append(json.dumps({"timestamp": time_ms, **tokens, "hash_ids": ids}))
+    text = "\n".join(rows)
+    file = Path(folder().name) / f"{sha256(text.encode()).hexdigest()}.jsonl"
+    file.write_text(text)
+    return {"requests": len(rows), "arrivals": {"process": "trace", "file": str(file), "id_tokens": ID_TOKENS}}
+
+
+@st.composite
+def sharing_fleets(draw: st.DrawFn) -> Scenario:
+    """Any fleet of targets whose texts share beginnings, with a cache or without, perhaps a small one."""
+    kind, cached = draw(st.sampled_from(["", "model", "eagle", "lookup", "elsewhere"])), draw(st.booleans())
+    texts, size = st.integers(1, 35) | between, draw(st.sampled_from([1, 4, 7, 28]))
+    drawn = {"requests": draw(st.integers(1, 30)), "prompt_tokens": draw(texts), "new_tokens": draw(texts)} | draw(
+        loads
+    )
+    parts = st.fixed_dictionaries({}, optional={"shared": BEGINNINGS, "conversations": TALKS}).map(
+        lambda made: drawn | made
+    )
+    tables = {
+        "name": "sharing", "seed": draw(st.integers(0, 5)), "acceptance": draw(acceptance),
+        "profile": draw(two_sided_profiles if kind == "elsewhere" else serving_profiles),
+        "drafters": {"count": 0},
+        "workload": draw((traces() if cached else st.nothing()) | parts),
+    }  # fmt: skip
+    targets = draw(asking_targets if kind == "elsewhere" else serving_targets)
+    targets = {key: value for key, value in targets.items() if key not in ("kv_tokens", "kv_block_size")}
+    if cached:
+        targets |= {"prefix_cache": True, "kv_block_size": size}
+    if kind == "elsewhere":
+        tables["drafters"] = draw(grouped_drafters)
+    elif kind:
+        tables["drafters"] = {"place": "target", "kind": kind, "depth": draw(st.integers(1, 8))}
+    scenario = within_positions(tables | {"verifiers": targets})
+    if kind == "elsewhere" or not draw(st.booleans()):
+        return scenario
+    fleet = resolve(scenario)
+    longest = fleet.lengths.longest_text + 2 * fleet.room.longest_draft
+    blocks = -(-longest // size) + draw(st.sampled_from([0, 1, 5, 30]))
+    return within_positions(tables | {"verifiers": targets | {"kv_tokens": blocks * size, "kv_block_size": size}})

@@ -40,6 +40,13 @@ class Served(NamedTuple):
         return (self.end_s - self.first_s) / (self.answer - 1)
 
 
+def hit_share(run: Run) -> float:
+    """`prefix_hit_share` of all requests; the metric's window holds other ones where times differ."""
+    rows = run.frame()
+    begun = rows[(rows.event == "start") & rows.kind.isin(["prefill", "chunk"])].groupby("request").base.first()
+    return float(begun.sum() / rows[rows.event == "join"].tokens.sum())
+
+
 def scenario_of_server(
     requests: int = 120, streams: int = 4, depth: int = DEPTH, prefill_first: bool = False, **workload: Any
 ) -> Scenario:

@@ -22,7 +22,9 @@ DRAFTERS = {
     "EAGLE tree": {"kind": "eagle", "model": "head", "shape": {"kind": "tree", "branching": [2, 2, 1]}},
     "EAGLE-3": {"kind": "eagle", "model": "head3"},
     "EAGLE-3 tree": {"kind": "eagle", "model": "head3", "shape": {"kind": "tree", "branching": [2, 2, 1]}},
+    "block": {"kind": "block", "model": "kin"},
     "prompt lookup": {"kind": "lookup"},
+    "suffix decoding": {"kind": "suffix"},
 }
 
 
@@ -52,6 +54,7 @@ def write_pair(folder: Path) -> Path:
             with torch.no_grad():
                 for weight in model.parameters():
                     weight.add_(KIN_NOISE * weight.std() * torch.randn(weight.shape))
+            model.config.pard_token = VOCABULARY - 1  # untrained: as a drafter of blocks it knows the first token alone
             model.save_pretrained(folder / "kin")
     rng = np.random.default_rng(0)
     for name, tokens in (("prompts", 20), ("long-prompts", 40)):

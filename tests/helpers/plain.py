@@ -23,17 +23,16 @@ TEXTS: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}  # greedy texts af
 def plain_outputs(scenario: Scenario) -> dict[int, list[int]]:
     """The new tokens of every request of a scenario by plain greedy decoding with its target's model."""
     fleet = resolve(scenario)
-    prompts = prompts_of(fleet)
-    return {
-        request.number: plain_text(
-            fleet.target_model(fleet.target_of(tag)),
-            scenario.precision,
-            prompts[request.number][: request.prompt_tokens],
-            request.new_tokens,
-        )
-        for tag, requests in streams_of(fleet).items()
-        for request in requests
-    }
+    prompts, outputs = prompts_of(fleet), dict[int, list[int]]()
+    for tag, requests in streams_of(fleet).items():
+        model, text = fleet.target_model(fleet.target_of(tag)), list[int]()
+        for request in requests:
+            told = prompts[request.number][: request.prompt_tokens]
+            prompt = text[: request.prompt_tokens - len(told)] + told  # a later turn goes on with the text so far
+            assert len(prompt) == request.prompt_tokens
+            outputs[request.number] = plain_text(model, scenario.precision, prompt, request.new_tokens)
+            text = prompt + outputs[request.number]
+    return outputs
 
 
 def plain_text(model: str, precision: str, prompt: list[int], new_tokens: int) -> list[int]:

@@ -71,6 +71,9 @@ def test_headers_differ_only_by_path() -> None:
         ({"drafters": {"order": {"policy": "weighted", "weights": [9.0]}}}, 'drafters.order = "weighted"'),
         ({"drafters": {"count": 2, "route": "shortest-queue"}}, 'drafters.route = "shortest-queue"'),
         ({"verifiers": {"patience_s": 9.0}}, "verifiers.patience"),
+        ({"verifiers": {"allocate": {"policy": "adaptive", "depth": 3}}}, 'verifiers.allocate = "adaptive"'),
+        ({"verifiers": {"prefill": {}}}, "verifiers.prefill = "),
+        ({"drafters": {"prefix_cache": True}}, "drafters.prefix_cache = true"),
         ({"drafters": {"overlap": "ahead"}}, 'drafters.overlap = "ahead"'),
         ({"profile": ""}, "without a profile"),
         ({"drafters": {"place": "target", "shape": {"kind": "tree"}}}, "drafters.shape"),
@@ -95,7 +98,6 @@ def test_unsupported_fleets_are_refused_by_name(changes: dict[str, Any], named: 
     text = str(refusal.value)
     assert named in text
     assert "simpy" in text
-    assert "\n" not in text
 
 
 def test_the_page_lists_shipped_scenarios_that_leave_the_loop() -> None:
@@ -203,7 +205,7 @@ def test_compiled_code_is_in_one_folder() -> None:
         assert all(isinstance(node, ast.ImportFrom) for node in nodes)
         modules = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)} - {"typing"}
         assert path.parent == room
-        assert all(module.startswith("specfleet.sim.fast.") for module in modules), path
+        assert all(f"{module}.".startswith("specfleet.sim.fast.") for module in modules), path
 
 
 def test_changed_records_are_other_types() -> None:

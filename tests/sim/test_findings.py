@@ -25,16 +25,17 @@ from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim import run as runs
-from specfleet.sim.fast import run, serving_arrays, table
+from specfleet.sim.fast import run, serving_arrays, sharing_arrays, table
 from specfleet.sim.fast.choice import unsupported_in
 from specfleet.sim.fast.logged import expand, spell
 from specfleet.sim.fast.run import simulate_findings, simulate_records
 from specfleet.sim.fast.serving import run_serving
+from specfleet.sim.fast.serving_cache import link_all
 from specfleet.sim.fast.serving_findings import rows_of
 from specfleet.sim.fast.serving_state import StepLog
 from specfleet.sim.fast.streamed import streamed_findings
 from specfleet.sim.run import observe, simulate
-from tests.helpers.compiled_fleets import fleets_with_drafters, plain_stars, serving_fleets
+from tests.helpers.compiled_fleets import fleets_with_drafters, plain_stars, serving_fleets, sharing_fleets
 from tests.helpers.marks import slow
 from tests.helpers.stars import star
 from tests.sim.test_keys import CORNERS, corner
@@ -79,7 +80,7 @@ def check(scenario: Scenario) -> None:
     assert measured(findings) == measured(expected)
 
 
-@pytest.mark.parametrize("fleets", [plain_stars, serving_fleets, fleets_with_drafters])
+@pytest.mark.parametrize("fleets", [plain_stars, serving_fleets, fleets_with_drafters, sharing_fleets])
 @settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_the_loop_makes_the_rows_of_simpy_and_their_tables(fleets: Any, data: st.DataObject) -> None:
@@ -115,7 +116,7 @@ def values_of(metric: Metric) -> list[float]:
     return [metric.value, metric.low, metric.high, *(part.value for part in metric.percentiles.values())]
 
 
-@pytest.mark.parametrize("fleets", [plain_stars, serving_fleets, fleets_with_drafters])
+@pytest.mark.parametrize("fleets", [plain_stars, serving_fleets, fleets_with_drafters, sharing_fleets])
 @settings(suppress_health_check=list(HealthCheck), max_examples=30)
 @given(data=st.data())
 def test_sums_of_the_loop_are_those_of_its_rows(fleets: Any, data: st.DataObject) -> None:
@@ -163,6 +164,14 @@ def test_long_simulations_measure_what_their_rows_say(monkeypatch: pytest.Monkey
             assert found[name].percentiles[field].value == pytest.approx(percentile.value, rel=0.2), (name, field)
 
 
+def test_a_window_ends_with_the_last_arrival_without_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = {"requests": 300, "conversations": {"turns": 4}, "arrivals": {"process": "poisson", "per_s": 2.0}}
+    fleet = resolve(star(workload=load, measure={"ends": "arrivals"}, verifiers={"max_num_seqs": 8}))
+    found = simulate_findings(fleet)
+    monkeypatch.setattr(run, "KEPT", 1)
+    assert simulate_findings(fleet).end_s == found.end_s < found.commits.time_s[-1]
+
+
 def test_records_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = star(drafters={"place": "target"}, workload={"streams": 8})
     expected = simulate(scenario, path="simpy").digest()
@@ -171,17 +180,20 @@ def test_records_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert simulate(scenario, path="fast").digest() == expected
 
 
-def test_the_loop_is_compiled_for_one_set_of_types(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_is_compiled_once_more_for_shared_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Types are checked before the first call only; here before each."""
-    for module in (run, table):
+    for module in (run, table, sharing_arrays):
         monkeypatch.setattr(module, "ready", lambda function, *_: function)
     simulate_findings(resolve(star()))
     simulate(star(drafters={"count": 0}), path="fast")
     for drafters in ({"count": 0}, {"place": "target"}):
         simulate(star(drafters=drafters, workload={"streams": 8}), path="fast")
         simulate_findings(resolve(star(drafters=drafters, workload={"streams": 8})))
-    loops: tuple[Any, ...] = (run_serving, expand, spell)
-    assert [len(loop.overloads) for loop in loops] == [1, 1, 1]
+    talks = {"streams": 8, "conversations": {"turns": 2}}
+    for verifiers, workload in (({"prefix_cache": True}, {}), ({}, talks), ({"prefix_cache": True}, talks)):
+        simulate(star(verifiers=verifiers, workload=workload), path="fast")
+    loops: tuple[Any, ...] = (run_serving, link_all, expand, spell)
+    assert [len(loop.overloads) for loop in loops] == [2, 1, 1, 1]
 
 
 def test_sweep_cells_of_the_loop_keep_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_other_drafters_draft_in_each_round() -> None:
 
 
 def test_the_compiled_loop_leaves_found_drafts_to_simpy() -> None:
-    assert "prompt lookup" in unsupported_in(resolve(served()))
+    assert "drafts that are found" in unsupported_in(resolve(served()))
     assert not unsupported_in(resolve(served(Recorded(3, ACCEPTED))))
 
 

@@ -47,14 +47,13 @@ def ended(target: VerifierStation, step: Step, emitted: dict[int, list[int]]) ->
 
 
 @pytest.mark.parametrize(
-    ("setting", "cell", "others"),
+    ("setting", "cell"),
     [
-        ("none", "cap8", 0), ("none", "closed4", 0), ("none_kv", "cap8", 0), ("none_kv", "open0.7", 0),
-        ("none", "open0.7", 1),  # two conversations have a text in common by chance, which their identities do not say
-        ("dm3", "cap8", 0), ("dm3", "open0.7", 1),
+        ("none", "cap8"), ("none", "closed4"), ("none_kv", "cap8"), ("none_kv", "open0.7"), ("none", "open0.7"),
+        ("dm3", "cap8"), ("dm3", "open0.7"),
     ],
 )  # fmt: skip
-def test_the_station_plans_vllms_steps(setting: str, cell: str, others: int) -> None:
+def test_the_station_plans_vllms_steps(setting: str, cell: str) -> None:
     speculates = setting == "dm3"
     batching = ContinuousBatching(16, 2048, BLOCKS[setting], 32, K if speculates else 0, int(speculates))
     drafts = LocalDrafts(K) if speculates else None
@@ -83,5 +82,5 @@ def test_the_station_plans_vllms_steps(setting: str, cell: str, others: int) -> 
             different.append((planned, logged))
         ended(target, plan.step, emitted)
     assert len(steps) > 300
-    assert len(different) == others, different[:3]
+    assert not different, different[:3]
     assert not target.sessions

@@ -62,7 +62,7 @@ def loads(window: Window, findings: Findings) -> dict[str, Metric]:
     others = others.where(~others.kind.among("") & ~others.station.among(ROUTER))
     drafts = findings.draft_steps
     at_targets_s = busy_s(window, others) + busy_s(window, drafts.where(~at_drafter(drafts)))
-    metrics = {"target_load": window.rate(at_targets_s / fleet.verifiers.count, BUSY)}
+    metrics = {"target_load": window.rate(at_targets_s / fleet.verifiers.servers, BUSY)}
     shares = _shares(window, (findings.draft_steps, others), fleet)
     busiest = max(shares.items(), key=lambda share: share[1], default=None)
     if busiest is not None:

@@ -9,16 +9,8 @@ import msgspec
 import numpy as np
 
 from specfleet.fleet.records.columns import Table
+from specfleet.fleet.records.metrics import tables
 from specfleet.fleet.records.metrics.grouped import Groups, at, find
-from specfleet.fleet.records.metrics.tables import (
-    at_drafter,
-    commits_of,
-    left_s_of,
-    numbered_on,
-    requests_of,
-    rounds_of,
-    verifications_of,
-)
 from specfleet.fleet.records.power import DeviceCurve
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolved import Fleet
@@ -35,6 +27,7 @@ class Findings(msgspec.Struct, frozen=True):
     - `rows`: the run's rows.
     - `steps`, `inside`: finished steps of targets that draft themselves, by kind, and changes of the number of requests
       in the system; None if they follow from `rows`.
+    - `prompts`: as they begin, with the tokens that a prefix cache has; None if they follow from `rows`.
     - `streams`: that have opened; 0 if they are in `rows`.
 
     Of a long simulation without records, rows of tables are stretches of time, columns `Series`, and `rows` only its
@@ -53,30 +46,36 @@ class Findings(msgspec.Struct, frozen=True):
     devices: tuple[DeviceCurve, ...] = ()
     steps: Table | None = None
     inside: Table | None = None
+    prompts: Table | None = None
     streams: int = 0
 
 
 def findings_of(run: Run) -> Findings:
     """Return the findings of a run from its rows."""
-    rows, fleet = numbered_on(run.columns()), run.header.fleet
-    commits = commits_of(rows)
+    rows, fleet = tables.numbered_on(run.columns()), run.header.fleet
+    commits = tables.commits_of(rows)
     requests = requests_table(fleet, rows, commits)
-    drafting = at_drafter(rows) | rows.kind.among("draft")
+    drafting = tables.at_drafter(rows) | rows.kind.among("draft")
     findings = Findings(
-        fleet=fleet, commits=commits, requests=requests, end_s=end_of(requests, commits),
+        fleet=fleet, commits=commits, requests=requests, end_s=end_of(fleet, requests, commits),
         draft_steps=steps_of(rows.where(drafting)), other_steps=steps_of(rows.where(~drafting)),
         devices=run.header.devices, rows=rows,
     )  # fmt: skip
     if not fleet.drafters.count or not run.header.steps:
         return findings
-    verified = verifications_of(rows)
+    verified = tables.verifications_of(rows)
     # A draft that goes on ends with its verification.
-    rounds = rounds_of(rows) if fleet.in_turn else verified.plus(drafted_s=verified.verified_s)
+    rounds = tables.rounds_of(rows) if fleet.in_turn else verified.plus(drafted_s=verified.verified_s)
     return msgspec.structs.replace(findings, rounds=rounds, verified=verified)
 
 
-def end_of(requests: Table, commits: Table) -> float:
-    """Return when the first stream has finished its last request, or else when the last token was committed."""
+def end_of(fleet: Fleet, requests: Table, commits: Table) -> float:
+    """Return when the first stream has finished its last request, or else when the last token was committed.
+
+    Where arrivals end the measurement, return when the last request or conversation arrived.
+    """
+    if fleet.measure.ends == "arrivals":
+        return float(requests.joined_s[np.unique(requests.tag, return_index=True)[1]].max())  # by stream and number
     ended_s = requests.last_s[requests.last]
     return float(min(ended_s if len(ended_s) else commits.time_s[-1:], default=math.nan))  # rows are in order of time
 
@@ -89,7 +88,7 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
     - `finished`, `refused`: whether it is complete, and whether a drafter refused it.
     - `last`: whether it is the last of its stream, to which requests are dealt in turn; none if each is its own stream.
     """
-    requests, left_s = requests_of(commits), left_s_of(fleet, rows, commits)
+    requests, left_s = tables.requests_of(commits), tables.left_s_of(fleet, rows, commits)
     named = commits.tag[requests.first], commits.request[requests.first]
     joins, refusals = (rows.where(rows.event.among(event)) for event in ("join", "refusal"))
     joined, tokens = find(named, (joins.tag, joins.request)), requests.sums(commits.committed)

@@ -121,6 +121,8 @@ METRICS = (
             percentiles=True),
     Meaning("prefix_hit_share", "share of tokens", "Share of the prompts' tokens that a target's prefix cache has when "
             "a request begins, by whole blocks.", "", "", "vLLM, prefix_cache_hits over prefix_cache_queries"),
+    Meaning("kv_transfer_s", "s", "Time from the end of a prompt at its prefill server to its KV cache's arrival: a "
+            "draft there, the wait for the link, and what no computing hides. It is a part of the TTFT."),
     Meaning("given_up", "drafts", "Drafts that did not come within `verifiers.patience_s`."),
     Meaning("alone_share", "share of time", "Share of all requests' time in which their target decoded alone."),
     Meaning("rejoin_s", "s", "Time from giving a drafter up to the stream's next verified draft, where one came."),

@@ -26,7 +26,7 @@ from specfleet.fleet.records.metrics.outages import outage_metrics, without_stea
 from specfleet.fleet.records.metrics.overload import Overload, overload_of, streams_per_s
 from specfleet.fleet.records.metrics.service import meets, speedup
 from specfleet.fleet.records.metrics.steady import relaxation_s
-from specfleet.fleet.records.metrics.tables import at_drafter, requests_of
+from specfleet.fleet.records.metrics.tables import at_drafter, received_of, requests_of
 from specfleet.fleet.records.metrics.window import Metric, Window, possible, without_intervals
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolved import Fleet
@@ -84,7 +84,11 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     if not _asks(fleet):
         metrics |= _batching(window, findings.steps or _steps_of(rows), commits)
     if fleet.verifiers.prefix_cache:
-        metrics["prefix_hit_share"] = _prefix_hit_share(window, rows)
+        prompts = _prompts(rows) if findings.prompts is None else findings.prompts
+        hits, asked = (window.sums(prompts.time_s, values) for values in (prompts.hits, prompts.tokens))
+        metrics["prefix_hit_share"] = window.ratio(hits, asked, "share of tokens")
+    if fleet.verifiers.prefill:
+        metrics["kv_transfer_s"] = _kv_transfer_s(window, rows, commits)
     if fleet.verifiers.patience.patience_s:
         metrics |= outage_metrics(window, rows, commits, findings.requests)
     metrics |= energy(window, findings, tokens) | counters(window, findings.devices, tokens)
@@ -187,7 +191,7 @@ def window_of(findings: Findings) -> Window:
 
 def _load(window: Window, findings: Findings, rounds: Table) -> dict[str, Metric]:
     """The round rates R_q and R_p (appendix C.1), and the load of the drafters."""
-    drafters = findings.fleet.drafters.stations or findings.fleet.verifiers.count
+    drafters = findings.fleet.drafters.stations or findings.fleet.verifiers.servers
     counted = rounds.verify_s if findings.fleet.in_turn else rounds.acceptance_length
     verified = window.counts(rounds.verified_s, counted) / findings.fleet.verifiers.count
     return {
@@ -198,10 +202,7 @@ def _load(window: Window, findings: Findings, rounds: Table) -> dict[str, Metric
 
 
 def _times_of_rounds(window: Window, rounds: Table) -> dict[str, Metric]:
-    """S, T_wait, and the idle gap before a request (table 1); Z = t_c + t_v, equation (6).
-
-    t_c is Z without the draft's time at the target (t_v and queueing).
-    """
+    """S, T_wait, and the idle gap (table 1); Z = t_c + t_v, equation (6): t_c is without the draft's time there."""
     return {
         "service_s": window.mean(rounds.drafted_s, rounds.service_s, "s"),
         "wait_s": window.spread(rounds.drafted_s, rounds.wait_s, "s"),
@@ -215,9 +216,7 @@ def _times_of_rounds(window: Window, rounds: Table) -> dict[str, Metric]:
 
 
 def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
-    """Accepted draft tokens of a verification, the same with the target's own token as vLLM counts, and the accepted
-    share.
-    """
+    """Accepted draft tokens of a verification, the same with the target's own token as vLLM counts, and their share."""
     time_s, lengths = verified.verified_s, verified.acceptance_length
     accepted, rounds = window.sums(time_s, lengths), window.counts(time_s, lengths)
     return {
@@ -293,13 +292,20 @@ def _carried(window: Window, commits: Table, done: Table, good: bool) -> Floats:
     return window.sums(commits.time_s, commits.committed * shares[of])
 
 
-def _prefix_hit_share(window: Window, rows: Table) -> Metric:
-    """The part of prompts that their first steps do not compute: those that begin after the cached tokens."""
+def _prompts(rows: Table) -> Table:
+    """Return the prompts as their first steps begin, which do not compute the cached tokens."""
     begun = rows.where(rows.event.among("start") & rows.kind.among("prefill", "chunk") & ~at_drafter(rows))
     first = begun.where(np.sort(requests_of(begun).first))
     joins = rows.where(rows.event.among("join"))
-    prompts = at(joins.tokens, find((first.tag, first.request), (joins.tag, joins.request)))
-    return window.ratio(window.sums(first.time_s, first.base), window.sums(first.time_s, prompts), "share of tokens")
+    tokens = at(joins.tokens, find((first.tag, first.request), (joins.tag, joins.request)))
+    return Table.of(time_s=first.time_s, hits=first.base, tokens=tokens)
+
+
+def _kv_transfer_s(window: Window, rows: Table, commits: Table) -> Metric:
+    """The time from the end of a prompt at its prefill server, which is its first commit, to its decode server."""
+    arrived = received_of(rows)
+    ended_s = at(commits.time_s, find((arrived.tag, arrived.request), (commits.tag, commits.request)))
+    return window.mean(arrived.time_s, arrived.time_s - ended_s, "s")
 
 
 def _middle(requests: Table) -> float:
@@ -319,7 +325,6 @@ def _targets(window: Window, findings: Findings) -> Integers:
 
 
 def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
-    """Arrival rate of requests in an open loop."""
     if fleet.workload.arrivals is None:
         return {}
     joins = rows.where(rows.event.among("join"))
@@ -331,7 +336,6 @@ def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
 
 
 def _steps_of(rows: Table) -> Table:
-    """Return the rows of finished steps, one for each."""
     done = rows.where(rows.event.among("done"))
     return done.where(np.sort(Groups(done.station, done.step).first))
 

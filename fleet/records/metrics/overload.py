@@ -26,7 +26,7 @@ from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
 from specfleet.fleet.records.metrics.tables import at_drafter, requests_of
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson
-from specfleet.fleet.scenario.names import DRAFTER, ROUTER
+from specfleet.fleet.scenario.names import DRAFTER, PREFILL, ROUTER, TARGET
 from specfleet.fleet.scenario.resolved import Fleet
 
 FALSE_ALARM = 0.001  # false alarm rate of the verdict at rho = 1
@@ -194,8 +194,7 @@ def _waiting(jobs: Table, at_s: Floats) -> Integers:
 
 
 def _pool_is_full(fleet: Fleet, rows: Table, steps: Table) -> Bools:
-    """Return whether the pool of aligned rows is full as each step begins; for a batch that ends as a whole, as it
-    began."""
+    """Return whether the pool of aligned rows is full as each step begins; of a batch that ends whole, as it began."""
     rule = fleet.verifiers.aligned
     assert rule is not None
     pool = rule.pool(fleet.verifiers.batching.max_num_seqs)
@@ -261,7 +260,7 @@ def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
 def _in_words(worst: str, beyond: list[str]) -> str:
     """Return the bottleneck with its verb: one station, or all of its kind if several are overloaded."""
     kind, _, number = worst.partition(".")
-    words = {DRAFTER: "drafter", "verifier": "target", "limit": "rate limit"}[kind]
+    words = {DRAFTER: "drafter", TARGET: "target", PREFILL: "prefill server", "limit": "rate limit"}[kind]
     if sum(name.partition(".")[0] == kind for name in beyond) > 1:
         return f"the {words}s are"
     if kind == "limit":

@@ -7,7 +7,7 @@ import numpy as np
 
 from specfleet.fleet.records.columns import Bools, Table, Words
 from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
-from specfleet.fleet.scenario.names import DRAFTER, ROUTER
+from specfleet.fleet.scenario.names import DRAFTER, PREFILL, ROUTER
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.session import INCARNATION
 
@@ -50,14 +50,25 @@ def numbered_on(rows: Table) -> Table:
 def left_s_of(fleet: Fleet, rows: Table, commits: Table) -> Floats:
     """Return when the tokens of each commit left its target, in seconds.
 
-    With a drafter on the target's device they leave after the draft that follows the step; else at once.
+    With a drafter on the target's device they leave after the draft that follows the step; else at once. The first one,
+    of a prefill server, leaves as its KV cache has arrived at the decode server.
     """
-    ended_s: Floats = commits.time_s
-    if fleet.verifiers.drafts is None or fleet.verifiers.aligned is not None:
-        return ended_s
-    drafts = rows.where(rows.event.among("done") & rows.kind.among(*DRAFTING) & ~at_drafter(rows))
-    follows = find((commits.station.codes, commits.step + 1), (drafts.station.codes, drafts.step))
-    return np.where(follows < 0, ended_s, at(drafts.time_s, follows))
+    left_s: Floats = commits.time_s
+    if fleet.verifiers.drafts is not None and fleet.verifiers.aligned is None:
+        drafts = rows.where(rows.event.among("done") & rows.kind.among(*DRAFTING) & ~at_drafter(rows))
+        follows = find((commits.station.codes, commits.step + 1), (drafts.station.codes, drafts.step))
+        left_s = np.where(follows < 0, left_s, at(drafts.time_s, follows))
+    if fleet.verifiers.prefill:
+        arrived = received_of(rows)
+        came = find((commits.tag, commits.request), (arrived.tag, arrived.request))
+        handed = commits.station.having(lambda name: name.startswith(PREFILL)) & (came >= 0)
+        left_s = np.where(handed, at(arrived.time_s, came), left_s)
+    return left_s
+
+
+def received_of(rows: Table) -> Table:
+    """Return the arrivals of KV caches at decode servers."""
+    return rows.where(rows.event.among("join") & (rows.base > 0))
 
 
 def rounds_of(rows: Table) -> Table:

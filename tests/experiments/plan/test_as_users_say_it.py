@@ -52,9 +52,8 @@ def test_what_one_number_assumes_is_said() -> None:
 @pytest.mark.parametrize(("text", "said"), WORDS["no_acceptance"])
 def test_acceptance_that_is_none_is_refused(text: str, said: str) -> None:
     for name in ("", "a="):
-        with pytest.raises(InputError, match=said) as error:
+        with pytest.raises(InputError, match=said):
             read_acceptances([name + text])
-        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("draft", "named", "target", "method"), WORDS["names"])

@@ -30,6 +30,14 @@ def test_a_model_on_two_devices_is_once_on_the_targets() -> None:
     assert [one.method for one in made] == ["none", "beside", "apart", "apart"]
 
 
+def test_a_drafter_of_blocks_drafts_them_at_each_place() -> None:
+    drafts = ("pard-qwen3-0.6b@l4", "dflash", "dspark")
+    made, *_ = make_candidates(Asked(Scenario(), ("qwen3-8b@h100",), drafts, ("0.7",)))
+    assert [one.method for one in made] == ["none", "block", "apart", "block", "block"]
+    assert {one.base.drafters.kind for one in made[1:]} == {"block"}
+    assert [one.depths[-1] for one in made[1:]] == [15, 15, 15, 7]
+
+
 def test_a_link_is_the_options_else_the_scenarios() -> None:
     load = Scenario(link=LinkTime(0.005))
     for option, latency_s in (("", 0.005), ("1ms", 0.001), ("0ms", 0.0)):

@@ -42,6 +42,13 @@ def candidate(target: str, draft: str = "") -> Candidate:
         ("qwen2.5-3b@h100", "qwen2.5-0.5b", 8, '"model": "qwen2.5-0.5b"}', "STANDALONE"),
         ("deepseek-r1@8xb200:bf16:mlp-nvfp4", "deepseek-mtp", 8, '{"method": "mtp", "num_speculative_tokens": 2}',
          "EAGLE --speculative-num-draft-tokens 3 --speculative-num-steps 2 "),
+        ("qwen3-8b@h100", "dflash-qwen3-8b", 8, '{"method": "dflash", "num_speculative_tokens": 2, "model": ',
+         "DFLASH --speculative-num-draft-tokens 3 --speculative-draft-model-path dflash-qwen3-8b #"),
+        ("qwen3-8b@h100", "dspark-qwen3-8b", 8, '{"method": "dspark", "num_speculative_tokens": 2, "model": ',
+         "DSPARK --speculative-dspark-block-size 2 --speculative-draft-model-path dspark-qwen3-8b #"),
+        ("qwen3-8b@h100", "pard-qwen3-0.6b", 8, '"model": "pard-qwen3-0.6b", "parallel_drafting": true}',
+         "SGLang has nothing like pard-qwen3-0.6b; vLLM does"),
+        ("llama-3.1-8b@h100", "suffix", 8, '{"method": "suffix", "num_speculative_tokens": 2}', "like suffix"),
     ],
 )  # fmt: skip
 def test_commands_start_the_simulated_server(target: str, draft: str, in_flight: int, vllm: str, sglang: str) -> None:

@@ -26,12 +26,13 @@ from specfleet.experiments.plan.trials import Values, simulated
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson, Trace
 from specfleet.fleet.scenario.lengths import Between
-from specfleet.fleet.scenario.reading import make_scenario, scenario_of
+from specfleet.fleet.scenario.reading import scenario_of
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario, Workload
 from specfleet.fleet.scenario.shared import Conversations
 from specfleet.fleet.scenario.workload import mean_lengths
 from tests.helpers.plans import question
+from tests.helpers.stars import star
 
 SHORT = {"workload.prompt_tokens": 200, "workload.new_tokens": 60}
 DRAFTS = ("eagle3-llama-3.1-8b", "lookup")
@@ -222,13 +223,10 @@ def test_equations_are_near_simulations_of_drafters_elsewhere() -> None:
 
 def served(**keys: Any) -> Scenario:
     """A target with a prompt of 2,048 shared tokens and 64 of its own, but for what `keys` change."""
-    profile = {
-        "name": "p", "draft": {"base_s": 1e-3}, "verify": {"base_s": 0.01}, "decode": {"base_s": 0.01},
-        "verify_prefill": {"per_token_s": 2e-4}, "draft_prefill": {"base_s": 0.0}, "link": {"latency_s": 0.0},
-    }  # fmt: skip
+    profile = {"decode": {"base_s": 0.01}, "verify_prefill": {"per_token_s": 2e-4}}
     workload = {"prompt_tokens": 64, "new_tokens": 20, "shared": {"tokens": 2048}} | keys.pop("workload", {})
-    verifiers = {"kv_tokens": 16384, "prefix_cache": True} | keys
-    return make_scenario({"profile": profile, "drafters": {"count": 0}, "verifiers": verifiers, "workload": workload})
+    verifiers = {"count": 1, "kv_tokens": 16384, "prefix_cache": True} | keys
+    return star(profile=profile, drafters={"count": 0}, verifiers=verifiers, workload=workload)
 
 
 def test_a_cached_beginning_costs_a_target_nothing() -> None:

@@ -1,0 +1,79 @@
+"""Suffix decoding: counts are those of the texts, drafts are the likeliest continuation, memory is bounded."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specfleet.engine.decoding import suffix
+from specfleet.engine.decoding.suffix import Counts, SuffixDrafter
+
+TEXTS = st.lists(st.lists(st.integers(0, 3), max_size=40), max_size=4)
+
+
+def strings_of(text: list[int], depth: int) -> Counter[tuple[int, ...]]:
+    return Counter(tuple(text[i:j]) for i in range(len(text)) for j in range(i + 1, min(i + depth, len(text)) + 1))
+
+
+def counted(node: Counts, before: tuple[int, ...] = ()) -> dict[tuple[int, ...], int]:
+    own = {before: node.times} if before else {}
+    for token, after in node.next.items():
+        own |= counted(after, (*before, token))
+    return own
+
+
+@given(TEXTS, st.integers(1, 6), st.data())
+def test_counts_are_those_of_every_string(texts: list[list[int]], depth: int, data: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suffix, "DEPTH", depth)
+        counts = Counts()
+        for text in texts:
+            known = data.draw(st.integers(0, len(text)))
+            counts.add(text[:known])
+            counts.add(text, known)
+        assert counted(counts) == sum((strings_of(text, depth) for text in texts), Counter())
+        for number, text in enumerate(texts, 1):
+            counts.add(text, times=-1)
+            assert counted(counts) == sum((strings_of(text, depth) for text in texts[number:]), Counter())
+
+
+def drafted(drafter: SuffixDrafter, tag: int, most: int) -> list[int]:
+    drafts = drafter.draft([tag], [most])
+    return drafts.tokens[0, : drafts.counts[0]].tolist()
+
+
+def test_a_draft_is_the_likeliest_and_as_long_as_its_match() -> None:
+    drafter = SuffixDrafter(torch.device("cpu"))
+    drafter.open(0, [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 7, 6, 1, 2, 3, 4, 7, 9, 1, 2, 3])
+    assert drafted(drafter, 0, 8) == [4, 7, 6], "three tokens for three matched ones; 7 in two of three cases"
+    drafter.open(1, [8, 9, 10])
+    assert drafted(drafter, 1, 8) == []
+
+
+def test_an_earlier_answer_is_drafted_again_and_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suffix, "KEPT", 10)
+    drafter = SuffixDrafter(torch.device("cpu"))
+    for answer in ([11, 12, 13, 14, 15, 16], [21, 22, 23, 24]):
+        drafter.open(0, [1, 2])
+        drafter.advance(0, (), answer)
+        drafter.release(0)
+    drafter.open(0, [1, 2, 11, 12, 13])
+    assert drafted(drafter, 0, 3) == [14, 15, 16]
+    drafter.open(1, [1])
+    drafter.advance(1, (), [31])
+    drafter.release(1)
+    assert drafted(drafter, 0, 3) == []
+    assert drafter.kept == 5
+
+
+def test_a_text_that_goes_back_is_counted_anew() -> None:
+    drafter, fresh = (SuffixDrafter(torch.device("cpu")) for _ in range(2))
+    drafter.open(0, [1, 2, 3, 1, 2])
+    assert drafted(drafter, 0, 4) == [3, 1]
+    drafter.go_back(0, 2)
+    drafter.advance(0, (), [4, 1, 2])
+    fresh.open(0, [1, 2, 4, 1, 2])
+    assert drafted(drafter, 0, 4) == drafted(fresh, 0, 4) == [4, 1]
