@@ -14,7 +14,7 @@ class Poisson(msgspec.Struct, frozen=True, tag="poisson", tag_field="process", f
     """Requests arrive as a Poisson process.
 
     Keys:
-        per_s (requests/s): Mean arrival rate; the gaps are exponential.
+        per_s (requests/s): Mean arrival rate, of conversations where there are some; the gaps are exponential.
     """
 
     per_s: Rate
@@ -24,7 +24,7 @@ class Gamma(msgspec.Struct, frozen=True, tag="gamma", tag_field="process", forbi
     """Requests arrive with gamma-distributed gaps.
 
     Keys:
-        per_s (requests/s): Mean arrival rate.
+        per_s (requests/s): Mean arrival rate, of conversations where there are some.
         burstiness (factor): Shape of the gaps' distribution, as vLLM's `--burstiness`: 1 is Poisson, below 1 is
             burstier, above 1 is more even. The gaps' squared coefficient of variation is 1 / burstiness.
     """

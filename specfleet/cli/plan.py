@@ -8,6 +8,7 @@ import typer
 
 from specfleet.cli.options import PROCESSORS, AsJson, Changes, Cluster, Jobs, Seed, Shard, folder_option, settings
 from specfleet.cli.plans import print_answer, print_shipped, write_answer
+from specfleet.experiments.console.exits import keeping
 from specfleet.experiments.console.printing import print_json, progress, remark
 
 FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4."
@@ -109,7 +110,7 @@ def plan(
     if listed is not None:
         print_shipped(listed, as_json)
         return
-    with progress("plan", 0) as advance:
+    with keeping(out), progress("plan", 0) as advance:
         answer = plan(
             scenario, settings(changes, seed), target=target or (), draft=draft or (), devices=devices or "",
             link=link or "", acceptance=acceptance or (), cached=cached, arrivals=arrivals or (),

@@ -221,7 +221,7 @@ def test_replayed_targets_draft_as_simulated_ones(tiny: Path) -> None:
 
 
 SECONDS = {"verify": 0.3, "decode": 0.25, "draft": 0.1}
-KINDS = (KIN, "EAGLE", "EAGLE-3", "tree", "EAGLE tree", "dynamic tree", "prompt lookup", "suffix decoding", "block")
+KINDS = (KIN, "EAGLE", "EAGLE-3", "tree", "EAGLE tree", "dynamic tree", "prompt lookup", "block")
 QUICK = {(KIN, "decode"), ("EAGLE", "decode"), ("kin tree", "decode"), (KIN, "skip"), ("EAGLE", "skip")}
 
 

@@ -121,6 +121,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "drafters.order": (ONE_TARGET, ("barrier",)),
     "verifiers.max_num_seqs": (ONE_SESSION, ("one session each",)),
     "verifiers.prefix_cache": (UNSHARED, ()),
+    "drafters.prefix_cache": (UNSHARED, ("ahead", "barrier")),
     "verifiers.prefill_first": (AT_ONCE, tuple(name for name in CORNERS if name not in ("aligned", "arrivals"))),
 }
 WITHOUT_A_DRAFTER = (

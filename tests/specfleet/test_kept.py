@@ -16,6 +16,7 @@ READERS = {  # commands that read a scenario: what they are given, and what they
     "simulate": (["-o", "OUT"], "nothing was written to OUT"),
     "sweep": (["-o", "OUT", "--vary", "seed=1:3"], "kept: 0 of 3 cells in OUT; the same command goes on from there"),
     "run": (["-o", "OUT"], "nothing was written to OUT"),
+    "plan": (["-o", "OUT"], "nothing was written to OUT"),
     "node drafter": (["-o", "OUT"], "nothing was written"),
 }
 
