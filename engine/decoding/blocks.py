@@ -6,7 +6,7 @@ with keys and values of its own, as vLLM's drafters do.
 
 No block is ever copied on write. Only full blocks are found, and a row goes on behind what it found: at the beginning
 of a block of its own. So a shared block is written once, before it is read. It may be read in the step that writes it:
-executors take the parts of a step in the order of the tokens before them, and who finds has more than who computes.
+executors take the parts of a step in the order of the tokens before them, of which rows that find have more.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from specfleet.fleet.policies.blocks import CachedBlocks
 class BlockCache(RowCache):
     """Rows in the blocks that `pool` gives them, which keep what they hold.
 
-    Block 0 is nobody's: shorter rows are filled up with it. A pass gathers the keys and values of its rows. No
+    Block 0 belongs to no row: shorter rows are filled up with it. A pass gathers the keys and values of its rows. No
     attention reads these blocks in place: torch's takes pages of 256 places, and vLLM's blocks have 16.
     """
 

@@ -61,8 +61,8 @@ def prompts_of(fleet: Fleet, targets: Sequence[int] | None = None) -> list[list[
     read = {model: _prompts_for(fleet, model, most) for model in dict.fromkeys(models.values())}
     for target, request, own in asked:
         long_enough, whole = read[models[target]]
-        told = long_enough[request.number % len(long_enough)][:own]
-        prompts[request.number] = [*_beginning(request.identity, whole), *told]
+        its_own = long_enough[request.number % len(long_enough)][:own]
+        prompts[request.number] = [*_beginning(request.identity, whole), *its_own]
     return prompts
 
 

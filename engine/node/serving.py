@@ -24,7 +24,7 @@ class ServingExecutor(VerifyExecutor):
     """Runs a target's steps, and those of the drafter beside it.
 
     A row that lost its cache loses the drafter's, too, when its prefill begins again. With a prefix cache the drafter
-    has the target's blocks, and reads all that the target computes: who finds a block has the drafter's part, too.
+    has the target's blocks, and reads all that the target computes: a found block has the drafter's part, too.
 
     - `watch`: the length rule's test after every drafted token; None for rules without such a test.
     - `signals`: whether outcomes have acceptance probability, divergence and entropy of every drafted token.

@@ -92,7 +92,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kind: What drafts: a small model; an EAGLE head of the target; "block", a drafter of all `depth` tokens in one
             pass over mask positions (PARD, P-EAGLE, DFlash, DSpark). Two need no model: prompt lookup; "suffix", which
             drafts what most often followed the repeated end of a text, in it or in earlier answers. In the real world
-            "replayed" replaces a drafter whose accelerator is absent: it waits for the profile's step times, and sends
+            "replayed" replaces a drafter without its accelerator: it waits for the profile's step times, and sends
             drafts of a small model's size. It needs replayed targets, which then draw acceptance from `acceptance`, as
             the simulation does.
         model: The model in the real world: the folder of a Hugging Face causal language model (for "eagle", of a head
