@@ -15,7 +15,7 @@ from specfleet.experiments.plan import texts
 from specfleet.experiments.plan.prices import FREE, prices_by_role, read_prices, scenario_cost
 from specfleet.fleet.acceptance.models import deepest
 from specfleet.fleet.acceptance.published import Stated, Wanted
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import InputError, MisfitError
 from specfleet.fleet.hardware.one_pass import LONGEST
 from specfleet.fleet.hardware.passes import Placed, precisions_of
 from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
@@ -191,15 +191,19 @@ def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidat
     else:
         prices, unit = prices_by_role(asked.scenario, list(targets), elsewhere)
     at_places = (_at(asked, place, target, drafts, prices, accepted) for place, target in targets.items())
+    found = list(chain.from_iterable(at_places))
+    made, misfits = ([one for one in found if isinstance(one, kind)] for kind in (Candidate, MisfitError))
+    if misfits and all(one.method == "none" for one in made):
+        raise misfits[0]
     left_out = [f"left out: {place}: {error}" for place, error in reasons.items() if place in asked.targets]
-    return list(chain.from_iterable(at_places)), unit, left_out
+    return made, unit, [*left_out, *dict.fromkeys(f"left out: {error}" for error in misfits)]
 
 
 def _at(
     asked: Asked, place: str, target: Placed, drafts: Sequence[str], prices: Mapping[str, float],
     accepted: Mapping[str, Stated],
-) -> Iterator[Candidate]:  # fmt: skip
-    """Yield the candidates for a target at its place; InputError for drafters that do not fit there."""
+) -> Iterator[Candidate | MisfitError]:  # fmt: skip
+    """Yield the candidates for a target at its place, and why drafters do not fit there."""
 
     def made(name: str, method: Method, drafter: Placed | None = None, model: str = "", where: str = "") -> Candidate:
         profile = estimated_profile(target, drafter)
@@ -220,16 +224,19 @@ def _at(
     on_target = set[str]()
     for text in drafts:
         model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
-        placed = _on_target(text, place, target)
-        if placed is None:
-            yield made(texts.FOUND[model], KINDS[model])
-            continue
-        if placed.named not in on_target:  # the same model on several devices is once on the target's
-            on_target.add(placed.named)
-            method: Method = "block" if placed.shape.block else "head" if placed.shape.head else "beside"
-            yield made(placed.named, method, placed, model)
-        if where and not placed.shape.head:
-            yield made(text, "apart", placed_of(text), model, text)
+        try:
+            placed = _on_target(text, place, target)
+            if placed is None:
+                yield made(texts.FOUND[model], KINDS[model])
+                continue
+            if placed.named not in on_target:  # the same model on several devices is once on the target's
+                on_target.add(placed.named)
+                method: Method = "block" if placed.shape.block else "head" if placed.shape.head else "beside"
+                yield made(placed.named, method, placed, model)
+            if where and not placed.shape.head:
+                yield made(text, "apart", placed_of(text), model, text)
+        except MisfitError as error:
+            yield error
 
 
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:
@@ -243,7 +250,7 @@ def _on_target(text: str, place: str, target: Placed) -> Placed | None:
         raise InputError(f"--draft {text}: drafts on its target's device, {at}; leave @{where} out")
     if shape is None:
         return None
-    check_tokenizer(f"--draft {text}", shape, target.shape)
+    check_tokenizer(shape, target.shape)
     shared = count if is_split and kind == own and count < parallel else 0
     return beside(target, shape, _precision(text, target, shape), shared)
 

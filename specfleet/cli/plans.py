@@ -65,8 +65,8 @@ def print_shipped(what: str, as_json: bool = False) -> None:
 
 
 def print_answer(answer: "Plan") -> None:
-    """Print the lines of an answer, its tables, and its notes."""
-    say("\n".join((answer.title, *answer.lines)))
+    """Print what is left out, the lines of an answer, its tables, and its other notes."""
+    say("\n".join((answer.title, *answer.left_out, *answer.lines)))
     source = f"simulated; step times {answer.basis}; costs in {answer.unit}"
     if len(answer.loads) > 1:
         _print_methods(answer, source)
@@ -84,7 +84,7 @@ def print_answer(answer: "Plan") -> None:
         say(f"start a target of this fleet (vLLM, SGLang), and measure it at its share of {answer.loads[0]}:")
     for command in answer.commands:
         say(command)
-    print_notes(answer.notes)
+    print_notes(note for note in answer.notes if note not in answer.left_out)
 
 
 def _cells(row: "Row") -> tuple[str, ...]:

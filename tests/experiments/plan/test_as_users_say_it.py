@@ -66,7 +66,16 @@ def test_a_drafter_has_several_names(draft: str, named: str, target: str, method
 @pytest.mark.parametrize(("draft", "target", "said"), WORDS["no_drafters"])
 def test_a_drafter_that_is_none_is_named(draft: str, target: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        made(SMALL, draft, target=target)
+        made("lookup", draft, target=target)
+
+
+@pytest.mark.parametrize(("draft", "target", "said"), WORDS["misfits"])
+def test_a_drafter_that_does_not_fit_is_left_out(draft: str, target: str, said: str) -> None:
+    found, notes = made("lookup", draft, target=target)
+    assert [one.name for one in found[:2]] == ["no speculation", "prompt lookup"]
+    assert sum(note.startswith(f"left out: {said}") for note in notes) == 1
+    with pytest.raises(InputError, match=f"^{said}"):
+        made(draft, target=f"{target}:bf16:kv-bf16")
 
 
 @pytest.mark.parametrize("named", ["drafters/my head", "my head", "MY HEAD", "drafters/my head/config.json"])
@@ -185,6 +194,9 @@ def test_what_is_left_out_or_has_no_effect_is_noted() -> None:
     scenario = scenario_of(Scenario(workload=LENGTHS), keys)
     _, notes = made(SMALL, scenario=scenario, given=frozenset(keys))
     assert [note.partition(":")[0] for note in notes] == ["acceptance", "drafters.order", "verifiers.patience_s"]
+    found, notes = made("llama-3.1-8b@l4:bf16", "llama-3.1-70b@l4", target="llama-3.1-405b@8xh200:fp8")
+    assert [one.method for one in found] == ["none", "beside", "apart", "beside"]
+    assert sum(note.startswith("left out: llama-3.1-70b in bf16: weights of") for note in notes) == 1
     asked = Asked(Scenario(workload=LENGTHS), (TARGET, "llama-3.1-70b@l4"))
     *_, (note,) = make_candidates(asked)
     assert note.startswith("left out: llama-3.1-70b@l4: ")

@@ -14,7 +14,7 @@ pytest.importorskip("numba")
 
 import specfleet
 from specfleet.experiments.plan.answer import Row, make_rows
-from specfleet.experiments.plan.ask import _loads, _with_load
+from specfleet.experiments.plan.ask import _loads, _turns_notes, _with_load
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import Deployment, Load, Question
@@ -122,6 +122,14 @@ def test_a_beginning_is_once_in_memory(shared: dict[str, Any], own: int) -> None
     running = overlap(spans.begun, spans.ended, 0.3 * end, 0.75 * end)
     assert row_limits(fleet)["the KV cache"] == pytest.approx(running, rel=0.12)
     assert running > 1.2 * 16384 / fleet.lengths.middle
+
+
+def test_a_ramp_beyond_the_longest_simulation_is_noted() -> None:
+    """Four mean ages of a request, a fifth of a simulation: at 1/s and 2 turns before it, 20 times the thinking."""
+    loads = [Load(per_s=1.0), Load(per_s=2.0)]
+    for think_s, said in ((500, []), (1000, ["2/s"]), (1001, ["1/s", "2/s"])):
+        _, *notes = _turns_notes(Conversations(turns=3, think_s=think_s), loads)
+        assert [note.split()[2] for note in notes] == said
 
 
 def test_a_cached_share_hits() -> None:
