@@ -17,7 +17,7 @@ from specfleet.experiments.plan.deployments import LARGE, Load, Question, ramp_r
 from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
 from specfleet.experiments.plan.goals import read_goals
 from specfleet.experiments.plan.lines import lines_of
-from specfleet.experiments.plan.loads import lines_by_load, rows_at_once
+from specfleet.experiments.plan.loads import lines_by_load, other_commands, rows_at_once
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
 from specfleet.experiments.sweep.sweep import Vary, vary_of
@@ -166,7 +166,7 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
                 measure = bench_command(best, first.question.load, chosen)
                 load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
                 asked = best.candidate, best.depth, rows_at_once(first, rows[0]), load, schedule
-                commands = (*server_commands(*asked), measure)
+                commands = (*server_commands(*asked), *other_commands(first, load), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(

@@ -58,6 +58,7 @@ class Candidate(msgspec.Struct, frozen=True):
     - `drafter`: the model that drafts; `placed`: where.
     - `stated`: limits of a server that the user states.
     - `accepted`: what a published acceptance is, and its source.
+    - `shared_with`: of drafts without a model, the model that has the same acceptance, as none was stated for them.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Candidate(msgspec.Struct, frozen=True):
     placed: Placed | None = None
     stated: frozenset[str] = frozenset()
     accepted: str = ""
+    shared_with: str = ""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -107,13 +109,12 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     drafts = tuple("".join((texts.drafter_named(model, asked.targets), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = texts.acceptance_by_drafter(asked.acceptance, drafts)
-    is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
-    shared = [model for model in dict.fromkeys(draft.partition("@")[0] for draft in drafts) if model not in accepted]
-    notes = list(texts.acceptance_notes(asked.acceptance, shared if is_shared else ()))
     if asked.targets:
         placed, unit, left_out = _placed(asked, accepted)
     else:
         placed, unit, left_out = _of_scenario(asked, accepted.get("")), scenario_cost(asked.scenario).unit, []
+    placed, shared = _sharing(placed, accepted)
+    notes = list(texts.acceptance_notes(asked.acceptance, shared))
     made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
     made = [role for candidate in made for role in _roles(asked, candidate)]
     notes += dict.fromkeys(candidate.accepted for candidate in made if candidate.accepted)
@@ -126,6 +127,26 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     if not all(candidate.target_per_hour for candidate in made):
         raise InputError(f"plan: {FREE} (--cost, [cost] target_per_hour)")
     return [varied for candidate in made for varied in _varied(candidate, asked.vary)], unit, notes
+
+
+def _sharing(placed: Sequence[Candidate], accepted: Mapping[str, Stated]) -> tuple[list[Candidate], list[str]]:
+    """Return the candidates, those without a model with the model that one acceptance is shared with; and who shares."""
+    drafters = dict.fromkeys(one.drafter or one.method for one in placed if one.target != "target" and one.depths[-1])
+    shared = [name for name in drafters if name not in accepted and not isinstance(accepted.get(""), Wanted)]
+    models = [name for name in shared if name not in texts.FOUND]
+    return [
+        msgspec.structs.replace(one, shared_with=models[0]) if models and one.method in shared else one
+        for one in placed
+    ], shared
+
+
+def unstated(candidates: Sequence[Candidate]) -> str:
+    """Say whose acceptance is that of a model because no other was stated; "" if nobody's."""
+    said = {one.method: f"{one.name} has the acceptance of {one.shared_with}" for one in candidates if one.shared_with}
+    return "".join(
+        f"; BUT {text}, for none was stated, and published ones are lower: --acceptance {method}=SHARE states it"
+        for method, text in said.items()
+    )
 
 
 def _without_effect(asked: Asked, made: Sequence[Candidate]) -> Iterator[str]:

@@ -12,9 +12,10 @@ import numpy as np
 
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.deployments import Deployment, Load
+from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.hardware.one_pass import FLASH
 from specfleet.fleet.hardware.profile import devices_in
-from specfleet.fleet.hardware.shipped import CONFIG, device_of, shape_of
+from specfleet.fleet.hardware.shipped import CONFIG, device_of, hub_name, shape_of
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario, Workload
@@ -45,11 +46,11 @@ class Schedule(NamedTuple):
     """Depths by requests at once at a target.
 
     - `table`: first, last and depth of each span, as vLLM reads them.
-    - `between`: the simulated numbers of requests between which each change lies.
+    - `simulated`: numbers of requests at which depths were simulated, rising; others are guessed from them.
     """
 
     table: list[list[int]]
-    between: list[tuple[float, float]]
+    simulated: list[float]
 
     @property
     def deepest(self) -> int:
@@ -60,8 +61,11 @@ class Schedule(NamedTuple):
     def text(self) -> str:
         """The schedule in words."""
         spans = [f"{depth or 'off'} at {first} to {last}" for first, last, depth in self.table]
-        between = [f"{low:.3g} and {high:.3g}" for low, high in self.between]
-        return f"depth {', '.join(spans)} requests at once at a target; simulated: changes between {', '.join(between)}"
+        at = ", ".join(f"{rows:.3g}" for rows in self.simulated)
+        return (
+            f"depth {', '.join(spans)} requests at once at a target (simulated at {at}; elsewhere that of the "
+            "nearest, so other loads move the changes)"
+        )
 
 
 def server_commands(
@@ -164,11 +168,10 @@ def make_schedule(candidate: Candidate, depths: Sequence[tuple[float, int]]) -> 
     lasts = [list(run)[-1][0] for _, run in groupby(depths, key=lambda pair: pair[1])]
     if len(runs) < 2 or "@" not in candidate.target or candidate.method == "apart":
         return None
-    between = [(last, first) for last, (first, _) in zip(lasts, runs[1:], strict=False)]
-    ends = [max(int(math.sqrt(last * first)), 1) for last, first in between]
+    ends = [max(int(math.sqrt(last * first)), 1) for last, (first, _) in zip(lasts, runs[1:], strict=False)]
     firsts, ends = [1, *(end + 1 for end in ends)], [*ends, candidate.base.verifiers.max_num_seqs]
     table = [[first, end, depth] for first, end, (_, depth) in zip(firsts, ends, runs, strict=True) if first <= end]
-    return Schedule(table, between)
+    return Schedule(table, [rows for rows, _ in depths])
 
 
 def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
@@ -200,7 +203,7 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     has_own = fleet.depth or workload.conversations or workload.id_tokens or (shared and shared.groups > 1)
     is_uniform = not workload.lengths and not any(isinstance(law, Between) and law.mean for law in laws)
     return (
-        f"vllm bench serve --model {quote(_checkpoint(model))} {rate} {custom if has_own else random} --ignore-eos "
+        f"vllm bench serve --model {quote(_checkpoint(model, _published_in(fleet.candidate)))} {rate} {custom if has_own else random} --ignore-eos "
         f"--num-prompts {workload.requests // replicas} "
         "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
         f"{(ALIKE if shares(workload) else '') if has_own else '' if is_uniform else UNIFORM}"
@@ -226,9 +229,14 @@ def _drafting(candidate: Candidate) -> tuple[str, str]:
     return method, "" if method == "mtp" else _checkpoint(candidate.drafter)
 
 
-def _checkpoint(model: str) -> str:
-    """Return the folder of a config.json, which servers take in its place; other names as they are."""
-    return str(Path(model).parent) if Path(model).name == CONFIG else model
+def _checkpoint(model: str, precisions: str = "") -> str:
+    """Return a model as servers take it: a user's folder or hub name, or a shipped one's hub name, or a placeholder.
+
+    `precisions`: that only another checkpoint has.
+    """
+    if model not in shipped_models():
+        return str(Path(model).parent) if Path(model).name == CONFIG else model
+    return (not precisions and hub_name(model)) or "-".join(["PATH_OF", model, *filter(None, precisions.split(", "))])
 
 
 def _options(candidate: Candidate, flag: str, parallel: str, cache: str) -> list[str]:
@@ -236,7 +244,7 @@ def _options(candidate: Candidate, flag: str, parallel: str, cache: str) -> list
     model, _, where = candidate.target.rpartition("@")
     kind, count = devices_in(candidate.target)
     return [
-        f"{flag}{quote(_checkpoint(model))}",
+        f"{flag}{quote(_checkpoint(model, _published_in(candidate)))}",
         *([f"{parallel} {count}"] if count > 1 else []),
         *(["--dtype half"] if "bf16" not in device_of(kind).compute else []),
         *(["--quantization fp8"] if "fp8" in where.split(":") and not _published_in(candidate) else []),
@@ -260,8 +268,6 @@ def _stated_limits(candidate: Candidate, engine: int) -> list[str]:
 
 
 def _names(candidate: Candidate, limits: str) -> str:
-    """Say, in a comment of the shell, which a line break would end, what the limits do, and what names mean."""
-    model, precisions = _checkpoint(candidate.target.rpartition("@")[0]), _published_in(candidate)
-    names = [f"{model} in {precisions}" if precisions else model, _drafting(candidate)[1]]
-    said = " ".join(", ".join(filter(None, names)).split())
-    return f"limits {limits}; names stand for folders or hub names of checkpoints: {said}"
+    """Say, in a comment of the shell, what the limits do, and that names of shipped shapes stand for checkpoints."""
+    shipped = {candidate.target.rpartition("@")[0], candidate.drafter} & shipped_models().keys()
+    return f"limits {limits}{'; checkpoints have the planned sizes, put yours in their place' if shipped else ''}"

@@ -80,6 +80,8 @@ def print_answer(answer: "Plan") -> None:
         if answer.rule is not None:
             heading = (f"targets of {answer.rule.drafter}", *_of_a_star(columns))
             print_table("", heading, _by_targets(answer), texts=3)
+    if len({row.method for row in answer.best()}) > 2 and "@" in answer.chosen.target:
+        say("command of another row: ask again with its --draft alone, or without --draft for no speculation")
     if answer.commands:
         say(f"start a target of this fleet (vLLM, SGLang), and measure it at its share of {answer.loads[0]}:")
     for command in answer.commands:

@@ -10,7 +10,7 @@ import pytest
 import specfleet
 from specfleet.cli.plans import print_shipped
 from specfleet.experiments.plan.ask import BURSTS, about
-from specfleet.experiments.plan.candidates import Asked, Candidate, make_candidates
+from specfleet.experiments.plan.candidates import Asked, Candidate, make_candidates, unstated
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import Deployment, Load, Question, estimates
 from specfleet.experiments.plan.texts import acceptance_notes, read_acceptances, read_link
@@ -106,6 +106,17 @@ def test_a_drafter_for_shorter_texts_is_left_out_by_name(tmp_path: Path) -> None
         assert max(one.fleet.depth for one in found) == depths
     (one,) = candidates(f"{tmp_path / 'short'}@h100")
     assert "--max-model-len 1080 " in server_commands(one, 0, 8)[0]
+
+
+@pytest.mark.parametrize(("accepted", "said"), [
+    (("0.7",), True), (("0.7", "lookup=0.7"), False), (("0.7", "eagle3-llama-3.1-8b=0.7"), False),
+])  # fmt: skip
+def test_an_acceptance_that_lookup_shares_with_a_head_is_said(accepted: tuple[str, ...], said: bool) -> None:
+    found, _ = made("eagle3-llama-3.1-8b", "ngram", acceptance=accepted)
+    text = "; BUT prompt lookup has the acceptance of eagle3-llama-3.1-8b, for none was stated, "
+    assert unstated(found).startswith(text) is said
+    assert unstated([one for one in found if one.method != "lookup"]) == ""
+    assert unstated(made("ngram", "suffix")[0]) == ""
 
 
 def test_links_are_compared_as_candidates() -> None:

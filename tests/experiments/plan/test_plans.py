@@ -248,7 +248,7 @@ def test_the_best_method_costs_least_and_has_a_command(
         assert best.standing == "best"
         assert best.per_million <= min(row.per_million for row in others)
         assert best.method in methods.lines[0]
-    begins = "serve at 1 to 4 in flight at each target: vllm serve llama-3.1-8b --max-model-len 1024 "
+    begins = "serve at 1 to 4 in flight at each target: vllm serve meta-llama/Llama-3.1-8B --max-model-len 1024 "
     assert any(line.startswith(begins) for line in methods.lines)
     print_answer(methods)
     assert "prompt lookup" in capsys.readouterr().out

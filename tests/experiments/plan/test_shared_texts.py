@@ -125,7 +125,7 @@ def test_a_beginning_is_once_in_memory(shared: dict[str, Any], own: int) -> None
 
 
 def test_a_ramp_beyond_the_longest_simulation_is_noted() -> None:
-    """Four mean ages of a request, a fifth of a simulation: at 1/s and 2 turns before it, 20 times the thinking."""
+    """Four mean ages of a request, a fifth of a simulation: at 1/s and a mean of 1 turn before it, 20 times the thinking."""
     loads = [Load(per_s=1.0), Load(per_s=2.0)]
     for think_s, said in ((500, []), (1000, ["2/s"]), (1001, ["1/s", "2/s"])):
         _, *notes = _turns_notes(Conversations(turns=3, think_s=think_s), loads)
