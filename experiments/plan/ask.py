@@ -1,7 +1,7 @@
 """From options to a question for each load, and from their answers to a plan."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from specfleet.experiments.plan.deployments import LARGE, Load, Question, ramp_r
 from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
 from specfleet.experiments.plan.goals import read_goals
 from specfleet.experiments.plan.lines import lines_of
-from specfleet.experiments.plan.loads import lines_by_load, other_commands, rows_at_once
+from specfleet.experiments.plan.loads import lines_by_load, other_command, rows_at_once
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
 from specfleet.experiments.sweep.sweep import Vary, vary_of
@@ -30,7 +30,7 @@ from specfleet.fleet.scenario.cost import Cost
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.reading import Given, scenario_of
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.scenario.shared import Conversations, SharedPrompts
+from specfleet.fleet.scenario.shared import SharedPrompts
 from specfleet.fleet.scenario.workload import ids_in, known_share, mean_lengths, with_arrivals
 from specfleet.fleet.scenario.writing import changed
 from specfleet.fleet.times.labels import basis_of
@@ -134,7 +134,9 @@ def plan(
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
     if loads[0].burstiness != 1:
         notes.append(BURSTS)
-    notes += _turns_notes(base.workload.conversations, loads)
+    if talks := base.workload.conversations:
+        notes.append(TURNS.format(talks.mean_turns()))
+        notes += [RAMP.format(load.text, more, LARGE) for load in loads if (more := ramp_requests(load, talks)) > LARGE]
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
     workers, folder, share = cluster or jobs or os.cpu_count() or 1, Path(out) if out else None, read_shard(shard, out)
     by_load = [find(question, workers, done, folder, share) for question in questions]
@@ -166,7 +168,7 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
                 measure = bench_command(best, first.question.load, chosen)
                 load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
                 asked = best.candidate, best.depth, rows_at_once(first, rows[0]), load, schedule
-                commands = (*server_commands(*asked), *other_commands(first, load), measure)
+                commands = (*server_commands(*asked), *other_command(first, rows[0]), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(
@@ -193,14 +195,6 @@ def _loads(base: Scenario, rates: Sequence[float], flights: Sequence[int], in_al
     if not rates and in_all:
         raise InputError("--devices: give the load of the fleet: either --arrivals 16/s, or --in-flight 64")
     return [Load(per_s=rate, burstiness=burstiness) for rate in sorted(set(rates))] or [Load(each=1)]
-
-
-def _turns_notes(talks: Conversations | None, loads: Sequence[Load]) -> Iterator[str]:
-    """Say what a load of conversations counts, and where it rises for longer than a simulation lasts."""
-    if talks is not None:
-        yield TURNS.format(talks.mean_turns())
-        needs = [(load.text, ramp_requests(load, talks)) for load in loads]
-        yield from (RAMP.format(text, requests, LARGE) for text, requests in needs if requests > LARGE)
 
 
 def _cached(base: Scenario, share: float, stated: Collection[str]) -> Scenario:

@@ -4,7 +4,7 @@ A candidate is a scenario of one target and its drafter; numbers of both, and th
 policies are those of the scenario that is planned for; places, kinds and counts of stations are the plan's.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from specfleet.fleet.acceptance.published import Stated, Wanted
 from specfleet.fleet.errors import InputError, MisfitError
 from specfleet.fleet.hardware.one_pass import LONGEST
 from specfleet.fleet.hardware.passes import Placed, precisions_of
-from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
+from specfleet.fleet.hardware.profile import beside, devices_in, estimated_profile, misfit, placed_of
 from specfleet.fleet.hardware.shape import ModelShape, mtp_of
 from specfleet.fleet.hardware.shipped import device_of, shape_of
 from specfleet.fleet.policies.group import AllWaiting, One
@@ -109,12 +109,16 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     drafts = tuple("".join((texts.drafter_named(model, asked.targets), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = texts.acceptance_by_drafter(asked.acceptance, drafts)
+    is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
+    shared = [model for model in dict.fromkeys(draft.partition("@")[0] for draft in drafts) if model not in accepted]
+    notes = list(texts.acceptance_notes(asked.acceptance, shared if is_shared else ()))
     if asked.targets:
         placed, unit, left_out = _placed(asked, accepted)
     else:
         placed, unit, left_out = _of_scenario(asked, accepted.get("")), scenario_cost(asked.scenario).unit, []
-    placed, shared = _sharing(placed, accepted)
-    notes = list(texts.acceptance_notes(asked.acceptance, shared))
+    models = [model for model in shared if model not in texts.FOUND and is_shared]
+    sharing = {model: models[0] for model in shared if model in texts.FOUND and models}
+    placed = [msgspec.structs.replace(one, shared_with=sharing.get(one.method, "")) for one in placed]
     made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
     made = [role for candidate in made for role in _roles(asked, candidate)]
     notes += dict.fromkeys(candidate.accepted for candidate in made if candidate.accepted)
@@ -129,24 +133,15 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     return [varied for candidate in made for varied in _varied(candidate, asked.vary)], unit, notes
 
 
-def _sharing(placed: Sequence[Candidate], accepted: Mapping[str, Stated]) -> tuple[list[Candidate], list[str]]:
-    """Return the candidates, those without a model with the model that one acceptance is shared with; and who shares."""
-    drafters = dict.fromkeys(one.drafter or one.method for one in placed if one.target != "target" and one.depths[-1])
-    shared = [name for name in drafters if name not in accepted and not isinstance(accepted.get(""), Wanted)]
-    models = [name for name in shared if name not in texts.FOUND]
-    return [
-        msgspec.structs.replace(one, shared_with=models[0]) if models and one.method in shared else one
-        for one in placed
-    ], shared
-
-
-def unstated(candidates: Sequence[Candidate]) -> str:
+def unstated(candidates: Iterable[Candidate]) -> str:
     """Say whose acceptance is that of a model because no other was stated; "" if nobody's."""
-    said = {one.method: f"{one.name} has the acceptance of {one.shared_with}" for one in candidates if one.shared_with}
-    return "".join(
-        f"; BUT {text}, for none was stated, and published ones are lower: --acceptance {method}=SHARE states it"
-        for method, text in said.items()
-    )
+    why = "for none was stated, and published ones are lower"
+    said = {
+        one.method: f"; BUT {one.name} has the acceptance of {one.shared_with}, {why}"
+        for one in candidates
+        if one.shared_with
+    }
+    return "".join(f"{text}: --acceptance {method}=SHARE states it" for method, text in said.items())
 
 
 def _without_effect(asked: Asked, made: Sequence[Candidate]) -> Iterator[str]:
@@ -271,7 +266,8 @@ def _on_target(text: str, place: str, target: Placed) -> Placed | None:
         raise InputError(f"--draft {text}: drafts on its target's device, {at}; leave @{where} out")
     if shape is None:
         return None
-    check_tokenizer(shape, target.shape)
+    if why := misfit(shape, target.shape):
+        raise MisfitError(why)
     shared = count if is_split and kind == own and count < parallel else 0
     return beside(target, shape, _precision(text, target, shape), shared)
 

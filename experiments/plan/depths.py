@@ -47,10 +47,6 @@ class Depths(NamedTuple):
         beside = f" (speed lost: {', '.join(lost)})" if lost else ""
         return f"{best} {'level' if len(self.level) > 1 else 'best'}{beside}"
 
-    def of(self, depth: int) -> "Depths":
-        """Return the same of a depth that is chosen, which commands have."""
-        return self._replace(times={depth: 1.0})
-
     @property
     def chosen(self) -> int:
         """The depth of a schedule: the shortest that is level, whatever other loads need."""
@@ -69,7 +65,7 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     known = [depths_at(search, fleet, load) for load in other_loads(search, fleet) if load != search.question.load]
     planned = fleet.depth if fleet == search.best[0] else None
     if planned:  # the depth of its commands
-        here = here.of(planned)
+        here = here._replace(times={planned: 1.0})
     loads = sorted((at for at in [here, *known] if at is not None), key=attrgetter("rows"))
     spans = [(depth, [at.load.text for at in run]) for depth, run in groupby(loads, key=attrgetter("chosen"))]
     said = ", ".join(f"{depth or 'off'} at {span(texts)}" for depth, texts in spans)

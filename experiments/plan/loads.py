@@ -26,7 +26,9 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     runs = [list(run) for _, run in groupby(by_load, key=_best)]  # of neighbouring loads
     spans = [f"{span([rows[0].load for _, rows in run])}: {_best(run[0])}{_level(run)}" for run in runs]
     aim = {"hour": "cost an hour", "token": "cost a token", "time": "time"}[by_load[0][0].question.aim]
-    winning = [one.candidate for search, _ in by_load for one in search.best if search.standing(one) in ("best", "level")]
+    winning = (
+        one.candidate for search, _ in by_load for one in search.best if search.standing(one) in ("best", "level")
+    )
     yield f"best: {'; '.join(spans)} (least {aim}){unstated(winning)}"
     yield f"ranges: {_ranges(by_load)}"
     if hits := [f"{rows[0].metrics[HITS].value:.0%}" for _, rows in by_load if HITS in rows[0].metrics]:
@@ -36,7 +38,7 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         yield f"depths: {fleet.candidate.name}: {'; '.join(f'at {_short(at.load.text)}: {at.text}' for at in depths)}"
         winners = {search.question.load: search.best[0] for search, _ in by_load}
         planned = {load: one.depth for load, one in winners.items() if one.candidate.name == fleet.candidate.name}
-        depths = [at.of(planned[at.load]) if at.load in planned else at for at in depths]
+        depths = [at._replace(times={planned[at.load]: 1.0}) if at.load in planned else at for at in depths]
         schedule = make_schedule(fleet.candidate, [(at.rows, at.chosen) for at in depths])
         in_command = planned and not by_load[0][0].question.load.per_s
         yield from schedule_lines(fleet, schedule, 0 if in_command else None)
@@ -48,19 +50,15 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         depth = max(at.chosen for at in depths) if is_shown and depths else best.depth
         asked = best.candidate, depth, rows_at_once(search, rows[0]), at, schedule if is_shown else None
         yield f"serve at {at}: {server_commands(*asked)[0]}"
-    if fleet is None or not any(search.best[0].depth for search, _ in by_load):
-        yield from (f"serve with drafts: {line}" for line in other_commands(by_load[0][0], by_load[0][1][0].load))
+    if not any(search.best[0].depth for search, _ in by_load):
+        yield from (f"serve with drafts: {line}" for line in other_command(by_load[-1][0], by_load[-1][1][0]))
 
 
-def other_commands(search: Simulations, load: str) -> tuple[str, ...]:
-    """Return vLLM's command for the only way to draft that was asked for, where none is better."""
+def other_command(search: Simulations, row: Row) -> tuple[str, ...]:
+    """Return vLLM's command for the only way to draft, where none is better, which has this row."""
     plain, *others = search.best
-    if plain.depth or len(others) != 1:
-        return ()
-    (fleet,) = others
-    at_each = search.question.load.at_once(fleet.replicas) // fleet.replicas
-    most = at_each or fleet.candidate.base.verifiers.max_num_seqs
-    return server_commands(fleet.candidate, fleet.depth, most, load)[:1]
+    fleets = others if len(others) == 1 and not plain.depth else ()
+    return tuple(server_commands(one.candidate, one.depth, rows_at_once(search, row), row.load)[0] for one in fleets)
 
 
 def _ranges(by_load: Sequence[Best]) -> str:

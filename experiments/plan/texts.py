@@ -10,7 +10,7 @@ from specfleet.fleet.acceptance.published import Stated, Wanted, find_published
 from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed
-from specfleet.fleet.hardware.profile import check_tokenizer, check_width
+from specfleet.fleet.hardware.profile import misfit
 from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_case, shipped_name
 from specfleet.fleet.inputs.nearest import nearest
 from specfleet.fleet.inputs.quantities import quantity
@@ -33,7 +33,7 @@ MOST_DRAFTED = 4096  # tokens of a draft, as drafters.depth
 def drafter_named(word: str, targets: Sequence[str]) -> str:
     """Return a drafter by its word at vLLM or SGLang, or by its kind the shipped one for a target: dflash, eagle3.
 
-    Raises InputError for a kind of which none ships for the targets; it names those with the targets' sizes.
+    Raises InputError for a kind of which none ships for the targets.
     """
     if (usual := SYNONYMS.get(word.casefold())) is not None:
         return usual
@@ -42,21 +42,11 @@ def drafter_named(word: str, targets: Sequence[str]) -> str:
     known = [name for model in models if (name := f"{word.casefold()}-{shipped_name(model)}") in of_kind]
     if known or word.casefold() not in METHODS or Path(word).exists():
         return next(iter(known), word)
-    fitting = [name for name in of_kind if any(_fits(name, model) for model in models)]
+    fitting = [name for name in of_kind if any(not misfit(shape_of(name), shape_of(at)) for at in models)]
     said = f"by size fits {' or '.join(fitting)}; " if fitting else f"of other sizes: {', '.join(of_kind) or 'none'}; "
     raise InputError(
         f"--draft {word}: none ships for {' or '.join(models)}; {said}the folder or config.json of a checkpoint works"
     )
-
-
-def _fits(drafter: str, target: str) -> bool:
-    """Whether a drafter has the vocabulary of a target, and as a head its hidden size."""
-    try:
-        check_tokenizer(shape_of(drafter), shape_of(target))
-        check_width(shape_of(drafter), shape_of(target))
-    except InputError:
-        return False
-    return True
 
 
 def read_acceptances(texts: Sequence[str]) -> dict[str, Stated]:
@@ -71,8 +61,7 @@ def read_acceptances(texts: Sequence[str]) -> dict[str, Stated]:
         name, _, values = (part.strip() for part in text.rpartition("="))
         if name in models:
             raise InputError(f"--acceptance {text}: {name or 'all drafters'} got one before; leave one of them out")
-        stated = _acceptance(f"--acceptance {text}", values)
-        models[name] = stated._replace(is_of_one=bool(name)) if isinstance(stated, Wanted) else stated
+        models[name] = _acceptance(f"--acceptance {text}", values)
     return models
 
 

@@ -15,19 +15,11 @@ from specfleet.fleet.inputs.nearest import nearest
 from specfleet.fleet.inputs.strict import convert
 
 
-EXAMPLE = "qwen3-8b eagle3 mt-bench vllm"
-
-
 class Wanted(NamedTuple):
-    """A user's wish for a published row.
-
-    - `said`: the option. `words`: of the row's name, and its temperature (t0).
-    - `is_of_one`: whether the option names the drafter.
-    """
+    """A user's wish for a published row. `said`: the option; `words`: of its name, and its temperature (t0)."""
 
     said: str
     words: tuple[str, ...]
-    is_of_one: bool = False
 
 
 Stated = AcceptanceModel | Wanted
@@ -91,9 +83,9 @@ def published_rows() -> dict[str, Published]:
 
 
 def find_published(wanted: Wanted, target: str, drafter: str) -> Published:
-    """Return the one row of a pair that has the wanted words, or that of another target by its whole name.
+    """Return the one row of a pair that has the wanted words, or another's by its whole name.
 
-    Raises InputError, with the rows to choose from, for neither.
+    Another's has the same kind of drafter, or the option names the drafter (NAME=). Else InputError, with rows to choose.
     """
     rows, pair = published_rows(), f"{target} with {drafter}"
     of_pair = {name: row for name, row in rows.items() if (row.target, row.drafter) == (target, drafter)}
@@ -102,12 +94,12 @@ def find_published(wanted: Wanted, target: str, drafter: str) -> Published:
         choices = ", ".join(":".join(filter(None, ("published", row.data, row.engine))) for row in fitting)
         raise InputError(f"{wanted.said}: {len(fitting)} rows fit {pair}; choose one: {choices}")
     if not fitting:
-        of_others = [row for row in rows.values() if row.drafter == drafter or wanted.is_of_one]
+        of_others = [row for row in rows.values() if row.drafter == drafter or "=" in wanted.said]
         fitting = [row for row in of_others if set(row.name.split()) <= set(wanted.words) <= row.words]
     if not fitting:
         asked = " ".join((target, drafter, *wanted.words))
         raise InputError(
             f"{wanted.said}: no row for {pair}{''.join(f', {word}' for word in wanted.words)}; {nearest(asked, rows)}; "
-            f"`specfleet plan --list acceptance` lists all; a whole name, {drafter}='published:{EXAMPLE}', borrows one"
+            "`specfleet plan --list acceptance` lists all; DRAFTER='published:WHOLE NAME' borrows that of another model"
         )
     return fitting[0]

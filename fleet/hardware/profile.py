@@ -153,22 +153,19 @@ def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int 
     return _tabled(made)
 
 
-def check_tokenizer(drafter: ModelShape, target: ModelShape) -> None:
-    """Raise MisfitError for models of two tokenizers, by the sizes of their vocabularies."""
-    if abs(drafter.vocabulary / target.vocabulary - 1) > PADDED:
-        raise MisfitError(
-            f"drafter {drafter.name}: its vocabulary has {drafter.vocabulary} tokens, that of {target.name} "
-            f"{target.vocabulary}; a drafter needs the target's tokenizer"
-        )
-
-
-def check_width(drafter: ModelShape, target: ModelShape) -> None:
-    """Raise MisfitError for a head of another width than its target."""
+def misfit(drafter: ModelShape, target: ModelShape) -> str:
+    """Return why a drafter does not fit a target: a head's hidden size, a tokenizer by its vocabulary; "" if it does."""
     if drafter.head and drafter.hidden != target.hidden:
-        raise MisfitError(
+        return (
             f"drafter {drafter.name}: a head for models of hidden size {drafter.hidden}; {target.name} has "
             f"{target.hidden}"
         )
+    if abs(drafter.vocabulary / target.vocabulary - 1) > PADDED:
+        return (
+            f"drafter {drafter.name}: its vocabulary has {drafter.vocabulary} tokens, that of {target.name} "
+            f"{target.vocabulary}; a drafter needs the target's tokenizer"
+        )
+    return ""
 
 
 def _precisions(text: str, asked: list[str]) -> tuple[str, dict[str, str]]:
@@ -192,7 +189,8 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
     if target.shape.head:
         raise InputError(f"target {target.shape.name}: a head only drafts; name the model that it drafts for")
     drafter = draft or target
-    check_width(drafter.shape, target.shape)
+    if drafter.shape.head and (why := misfit(drafter.shape, target.shape)):
+        raise MisfitError(why)
     host = target.engine.of_mixtures() if target.shape.experts else target.engine
     row_s = host.row_s.value
     every, last = roofline_of(target), roofline_of(target, every_logit=False)
