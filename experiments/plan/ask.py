@@ -134,9 +134,9 @@ def plan(
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
     if loads[0].burstiness != 1:
         notes.append(BURSTS)
-    if talks := base.workload.conversations:
-        notes.append(TURNS.format(talks.mean_turns()))
-        notes += [RAMP.format(load.text, more, LARGE) for load in loads if (more := ramp_requests(load, talks)) > LARGE]
+    talks = base.workload.conversations
+    notes += [TURNS.format(talks.mean_turns())] if talks else []
+    notes += [RAMP.format(load.text, more, LARGE) for load in loads if (more := ramp_requests(load, talks)) > LARGE]
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
     workers, folder, share = cluster or jobs or os.cpu_count() or 1, Path(out) if out else None, read_shard(shard, out)
     by_load = [find(question, workers, done, folder, share) for question in questions]

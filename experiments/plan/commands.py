@@ -182,6 +182,7 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     Acceptance depends on the prompts, so speculation is measured with the user's own, not with random ones.
     """
     model, workload = fleet.candidate.target.rpartition("@")[0], scenario.workload
+    served = _checkpoint(model, _published_in(fleet.candidate))
     replicas = 1 if fleet.prefills else fleet.replicas
     prompt, answer = mean_lengths(workload)
     rate = f"--max-concurrency {-(-load.at_once(replicas) // replicas)}"
@@ -203,7 +204,7 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     has_own = fleet.depth or workload.conversations or workload.id_tokens or (shared and shared.groups > 1)
     is_uniform = not workload.lengths and not any(isinstance(law, Between) and law.mean for law in laws)
     return (
-        f"vllm bench serve --model {quote(_checkpoint(model, _published_in(fleet.candidate)))} {rate} {custom if has_own else random} --ignore-eos "
+        f"vllm bench serve --model {quote(served)} {rate} {custom if has_own else random} --ignore-eos "
         f"--num-prompts {workload.requests // replicas} "
         "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
         f"{(ALIKE if shares(workload) else '') if has_own else '' if is_uniform else UNIFORM}"

@@ -85,7 +85,7 @@ def published_rows() -> dict[str, Published]:
 def find_published(wanted: Wanted, target: str, drafter: str) -> Published:
     """Return the one row of a pair that has the wanted words, or another's by its whole name.
 
-    Another's has the same kind of drafter, or the option names the drafter (NAME=). Else InputError, with rows to choose.
+    Another's has the same kind of drafter, or the option names one (NAME=). Else InputError, with rows to choose from.
     """
     rows, pair = published_rows(), f"{target} with {drafter}"
     of_pair = {name: row for name, row in rows.items() if (row.target, row.drafter) == (target, drafter)}

@@ -154,7 +154,7 @@ def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int 
 
 
 def misfit(drafter: ModelShape, target: ModelShape) -> str:
-    """Return why a drafter does not fit a target: a head's hidden size, a tokenizer by its vocabulary; "" if it does."""
+    """Return why a drafter does not fit a target: a head's width, a tokenizer by its vocabulary; "" if it does."""
     if drafter.head and drafter.hidden != target.hidden:
         return (
             f"drafter {drafter.name}: a head for models of hidden size {drafter.hidden}; {target.name} has "

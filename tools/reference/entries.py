@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import msgspec
 from msgspec import inspect as types
@@ -26,6 +27,7 @@ from specfleet.fleet.times.roofline import Roofline
 from specfleet.meaning.entries import LEFT_OUT, OF_ITS_KEYS, REQUIRED, Described, DescribedKey, Entry
 from specfleet.sim.analytic import StarPrediction
 
+GLOSSARY = Path(__file__).parents[2] / "docs" / "glossary.md"
 KEYS = "\nKeys:\n"
 KEY = re.compile(r"^ {4}(\w+)(?: \((.+?)\))?: (.*(?:\n {8}.*)*)", re.MULTILINE)  # name, unit and meaning
 SYMBOL = re.compile(r"`([^`]+)`, (.*)", re.DOTALL)
@@ -273,7 +275,14 @@ def all_entries() -> list[Entry]:
             keys = ", ".join(key.name for key in table.keys) or "none"
             what, facts = f"{table.first}\n\n{table.prose}".strip(), {"where": ", ".join(table.uses), "keys": keys}
             entries.append(_entry(table.tag_field or "table", (table.title, table.struct.__name__), what, facts))
-    return entries
+    return [*entries, *glossary_entries()]
+
+
+def glossary_entries() -> Iterator[Entry]:
+    """Yield an entry for each row of the glossary, by its words."""
+    for here, there in re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", GLOSSARY.read_text(), re.MULTILINE)[1:]:
+        names = tuple(word.strip(" `") for word in re.split(r"[;,]| \(", here.replace(")", "")))
+        yield _entry("word", names, re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", there), {})
 
 
 def entries_json() -> str:

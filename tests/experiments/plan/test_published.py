@@ -80,7 +80,7 @@ def test_a_row_of_another_model_is_borrowed_by_its_whole_name(drafter: str, name
         f"published:{row.removesuffix(' vllm')}",
         "published:qwen3-8b pard-2 gsm8k vllm",
     ):
-        with pytest.raises(InputError, match="no row for qwen3-32b .*; DRAFTER='published:WHOLE NAME' borrows"):
+        with pytest.raises(InputError, match=r"no row for qwen3-32b .*; DRAFTER='published:WHOLE NAME' borrows"):
             make_candidates(Asked(Scenario(), (target,), (drafter,), (others,)))
 
 

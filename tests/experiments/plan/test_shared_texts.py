@@ -126,7 +126,7 @@ def test_a_beginning_is_once_in_memory(shared: dict[str, Any], own: int) -> None
 
 
 def test_a_ramp_beyond_the_longest_simulation_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four mean ages of a request, a fifth of a simulation: at 1/s and a mean of 1 turn before it, 20 times the thinking."""
+    """Four mean ages of a request, a fifth of a simulation: with 1 turn before it on average, 20 times the thinking."""
     talks = Conversations(turns=3, think_s=500)
     assert [ramp_requests(Load(per_s=rate), talks) for rate in (1.0, 2.0)] == [10_000, 20_000]
     monkeypatch.setattr(ask, "LARGE", 50)
