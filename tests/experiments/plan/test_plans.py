@@ -251,7 +251,9 @@ def test_the_best_method_costs_least_and_has_a_command(
     begins = "serve at 1 to 4 in flight at each target: vllm serve meta-llama/Llama-3.1-8B --max-model-len 1024 "
     assert any(line.startswith(begins) for line in methods.lines)
     print_answer(methods)
-    assert "prompt lookup" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "prompt lookup" in printed
+    assert "\ncommand of another row: ask again with its --draft alone" in printed
     axes = draw("plan", methods, tmp_path / "plan.png").figure.axes[0]
     assert {line.get_label() for line in axes.lines} >= {row.method for row in methods.best()}
 
@@ -262,6 +264,9 @@ def test_hopeless_drafts_are_turned_off() -> None:
     (line,) = [line for line in found.lines if line.startswith("depths: prompt lookup: ")]
     assert line.count("off level") + line.count("off best") == 2
     assert "no speculation" in found.lines[0]
+    assert sum(line.startswith("serve with drafts: vllm serve ") and '"ngram"' in line for line in found.lines) == 1
+    one = specfleet.plan(None, changes, target=TARGET, draft="lookup", acceptance="0", in_flight=1, jobs=1)
+    assert ["ngram" in command for command in one.commands] == [False, False, True, False]
 
 
 def test_what_is_assumed_of_a_question_is_said() -> None:
