@@ -121,11 +121,6 @@ class Plan(msgspec.Struct, frozen=True):
         return self.title.partition(" (defaults")[0]
 
     @property
-    def left_out(self) -> tuple[str, ...]:
-        """The notes on candidates that are left out."""
-        return tuple(note for note in self.notes if note.startswith("left out: "))
-
-    @property
     def chosen(self) -> Row:
         """The best fleet of the first load; the closest one where none meets the goals."""
         return self.rows[0]

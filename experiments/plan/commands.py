@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +16,7 @@ from specfleet.experiments.plan.deployments import Deployment, Load
 from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.hardware.one_pass import FLASH
 from specfleet.fleet.hardware.profile import devices_in
-from specfleet.fleet.hardware.shipped import CONFIG, device_of, hub_name, shape_of
+from specfleet.fleet.hardware.shipped import CONFIG, device_of, shape_of
 from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario, Workload
@@ -46,7 +47,7 @@ class Schedule(NamedTuple):
     """Depths by requests at once at a target.
 
     - `table`: first, last and depth of each span, as vLLM reads them.
-    - `simulated`: numbers of requests at which depths were simulated, rising; others are guessed from them.
+    - `simulated`: numbers of requests at which depths were simulated, rising.
     """
 
     table: list[list[int]]
@@ -61,11 +62,8 @@ class Schedule(NamedTuple):
     def text(self) -> str:
         """The schedule in words."""
         spans = [f"{depth or 'off'} at {first} to {last}" for first, last, depth in self.table]
-        at = ", ".join(f"{rows:.3g}" for rows in self.simulated)
-        return (
-            f"depth {', '.join(spans)} requests at once at a target (simulated at {at}; elsewhere that of the "
-            "nearest, so other loads move the changes)"
-        )
+        at = f"simulated at {', '.join(f'{rows:.3g}' for rows in self.simulated)}; elsewhere as at the nearest of them"
+        return f"depth {', '.join(spans)} requests at once at a target ({at})"
 
 
 def server_commands(
@@ -231,13 +229,11 @@ def _drafting(candidate: Candidate) -> tuple[str, str]:
 
 
 def _checkpoint(model: str, precisions: str = "") -> str:
-    """Return a model as servers take it: a user's folder or hub name, or a shipped one's hub name, or a placeholder.
-
-    `precisions`: that only another checkpoint has.
-    """
+    """Return a model as servers take it: a folder, a shipped shape's hub name unless precisions differ, PATH_OF."""
     if model not in shipped_models():
         return str(Path(model).parent) if Path(model).name == CONFIG else model
-    return (not precisions and hub_name(model)) or "-".join(["PATH_OF", model, *filter(None, precisions.split(", "))])
+    named = re.search(r" of ([\w-]+/[\w.-]*\w)", shipped_models()[model]["source"])
+    return named[1] if named and not precisions else "-".join(["PATH_OF", model, *precisions.split(", ")]).rstrip("-")
 
 
 def _options(candidate: Candidate, flag: str, parallel: str, cache: str) -> list[str]:

@@ -33,7 +33,7 @@ class Depths(NamedTuple):
 
     @property
     def level(self) -> list[int]:
-        """The depths that are as good as the best one."""
+        """The depths that are as good as the best one; a schedule takes the first, so that questions agree."""
         return [depth for depth, time in sorted(self.times.items()) if time <= 1 + INDIFFERENT]
 
     @property
@@ -46,11 +46,6 @@ class Depths(NamedTuple):
         lost = [f"{1 - 1 / self.times[depth]:.0%} {'at depth 1' if depth else 'when off'}" for depth in others]
         beside = f" (speed lost: {', '.join(lost)})" if lost else ""
         return f"{best} {'level' if len(self.level) > 1 else 'best'}{beside}"
-
-    @property
-    def chosen(self) -> int:
-        """The depth of a schedule: the shortest that is level, whatever other loads need."""
-        return self.level[0]
 
 
 def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
@@ -67,11 +62,11 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     if planned:  # the depth of its commands
         here = here._replace(times={planned: 1.0})
     loads = sorted((at for at in [here, *known] if at is not None), key=attrgetter("rows"))
-    spans = [(depth, [at.load.text for at in run]) for depth, run in groupby(loads, key=attrgetter("chosen"))]
+    spans = [(depth, [at.load.text for at in run]) for depth, run in groupby(loads, key=lambda at: at.level[0])]
     said = ", ".join(f"{depth or 'off'} at {span(texts)}" for depth, texts in spans)
     unit = loads[0].load.text.lstrip("0123456789.e+-")
     line += f"; by load: {said.replace(unit, '')}{unit}{' (equations)' if fleet.is_slow else ''}"
-    schedule = make_schedule(fleet.candidate, [(at.rows, at.chosen) for at in loads])
+    schedule = make_schedule(fleet.candidate, [(at.rows, at.level[0]) for at in loads])
     return [line, *schedule_lines(fleet, schedule, planned)], schedule if planned else None
 
 

@@ -187,10 +187,5 @@ def _outcome(search: Simulations, *ends: Values) -> str:
     if any(values["overload"] for values in ends):
         return "more than it carries"
     lost = dict.fromkeys(text for values in ends for text in missed(search, values))
-    return (
-        f"misses {', '.join(lost)}"
-        if lost
-        else "meets the goals"
-        if search.question.goals
-        else "the worse ends of the ranges above"
-    )
+    said = "meets the goals" if search.question.goals else "the worse ends of the ranges above"
+    return f"misses {', '.join(lost)}" if lost else said

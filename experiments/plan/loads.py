@@ -39,7 +39,7 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         winners = {search.question.load: search.best[0] for search, _ in by_load}
         planned = {load: one.depth for load, one in winners.items() if one.candidate.name == fleet.candidate.name}
         depths = [at._replace(times={planned[at.load]: 1.0}) if at.load in planned else at for at in depths]
-        schedule = make_schedule(fleet.candidate, [(at.rows, at.chosen) for at in depths])
+        schedule = make_schedule(fleet.candidate, [(at.rows, at.level[0]) for at in depths])
         in_command = planned and not by_load[0][0].question.load.per_s
         yield from schedule_lines(fleet, schedule, 0 if in_command else None)
     yield from turns([search for search, _ in by_load])
@@ -47,7 +47,7 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         at = ", ".join(span([rows[0].load for _, rows in run]) for run in runs if _method(run[0][1][0]) == method)
         best = search.best[0]
         is_shown = fleet is not None and best.candidate.name == fleet.candidate.name and not search.question.load.per_s
-        depth = max(at.chosen for at in depths) if is_shown and depths else best.depth
+        depth = max(at.level[0] for at in depths) if is_shown and depths else best.depth
         asked = best.candidate, depth, rows_at_once(search, rows[0]), at, schedule if is_shown else None
         yield f"serve at {at}: {server_commands(*asked)[0]}"
     if not any(search.best[0].depth for search, _ in by_load):

@@ -43,11 +43,9 @@ def drafter_named(word: str, targets: Sequence[str]) -> str:
     if known or word.casefold() not in METHODS or Path(word).exists():
         return next(iter(known), word)
     fitting = [name for name in of_kind if any(not misfit(shape_of(name), shape_of(at)) for at in models)]
-    said = f"by size fits {' or '.join(fitting)}" if fitting else f"for other sizes: {', '.join(of_kind)}"
-    raise InputError(
-        f"--draft {word}: none ships for {' or '.join(models)}{', but ' + said if of_kind else ''}; the folder or config.json of a "
-        "checkpoint works"
-    )
+    said = f"by size fits {' or '.join(fitting)}" if fitting else f"of other sizes {', '.join(of_kind) or 'none'}"
+    at = " or ".join(models)
+    raise InputError(f"--draft {word}: none ships for {at}, {said}; the folder or config.json of a checkpoint works")
 
 
 def read_acceptances(texts: Sequence[str]) -> dict[str, Stated]:

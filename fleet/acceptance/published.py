@@ -83,10 +83,7 @@ def published_rows() -> dict[str, Published]:
 
 
 def find_published(wanted: Wanted, target: str, drafter: str) -> Published:
-    """Return the one row of a pair that has the wanted words, or another's by its whole name.
-
-    Another's has the same kind of drafter, or the option names one (NAME=). Else InputError, with rows to choose from.
-    """
+    """Return the one row of a pair with the wanted words, or another target's by its whole name; else InputError."""
     rows, pair = published_rows(), f"{target} with {drafter}"
     of_pair = {name: row for name, row in rows.items() if (row.target, row.drafter) == (target, drafter)}
     fitting = [row for row in of_pair.values() if row.words.issuperset(wanted.words)]

@@ -156,10 +156,7 @@ def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int 
 def misfit(drafter: ModelShape, target: ModelShape) -> str:
     """Return why a drafter does not fit a target: a head's width, a tokenizer by its vocabulary; "" if it does."""
     if drafter.head and drafter.hidden != target.hidden:
-        return (
-            f"drafter {drafter.name}: a head for models of hidden size {drafter.hidden}; {target.name} has "
-            f"{target.hidden}"
-        )
+        return f"drafter {drafter.name}: a head for hidden size {drafter.hidden}; {target.name} has {target.hidden}"
     if abs(drafter.vocabulary / target.vocabulary - 1) > PADDED:
         return (
             f"drafter {drafter.name}: its vocabulary has {drafter.vocabulary} tokens, that of {target.name} "

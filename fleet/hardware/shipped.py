@@ -1,6 +1,5 @@
 """Models, devices and engines by name: shipped ones, or a user's files."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +49,6 @@ def shape_of(name: str) -> ModelShape:
         f"model {shortened(name)}: does not ship, and is no {CONFIG} nor the folder of one; "
         f"{nearest(name.rpartition('/')[2], models)}; `specfleet plan --list models` lists all"
     )
-
-
-def hub_name(model: str) -> str:
-    """Return the name at a hub of the checkpoint that a shipped shape is of; "" where its source names none."""
-    content: Any = shipped_models().get(model, {})
-    named = re.search(r" of ([\w-]+/[\w.-]*\w)", content.get("source", ""))
-    return named[1] if named else ""
 
 
 def _with_precisions(path: Path) -> Any:

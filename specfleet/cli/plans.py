@@ -66,7 +66,8 @@ def print_shipped(what: str, as_json: bool = False) -> None:
 
 def print_answer(answer: "Plan") -> None:
     """Print what is left out, the lines of an answer, its tables, and its other notes."""
-    say("\n".join((answer.title, *answer.left_out, *answer.lines)))
+    left_out = [note for note in answer.notes if note.startswith("left out: ")]
+    say("\n".join((answer.title, *left_out, *answer.lines)))
     source = f"simulated; step times {answer.basis}; costs in {answer.unit}"
     if len(answer.loads) > 1:
         _print_methods(answer, source)
@@ -86,7 +87,7 @@ def print_answer(answer: "Plan") -> None:
         say(f"start a target of this fleet (vLLM, SGLang), and measure it at its share of {answer.loads[0]}:")
     for command in answer.commands:
         say(command)
-    print_notes(note for note in answer.notes if note not in answer.left_out)
+    print_notes(note for note in answer.notes if note not in left_out)
 
 
 def _cells(row: "Row") -> tuple[str, ...]:

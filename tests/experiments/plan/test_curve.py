@@ -42,19 +42,19 @@ def test_schedules_agree_at_loads_that_they_share() -> None:
     times = [{2: 1.0, 3: 1.0}, {2: 1.1, 3: 1.005, 4: 1.0}, {0: 1.009, 1: 1.0, 2: 1.0, 3: 1.3}, {0: 1.0, 1: 1.2}]
     _, head = candidates(TARGET, HEAD)
     by_load = [Depths(Load(each=rows), rows, at) for rows, at in zip((2, 8, 64, 256), times, strict=True)]
-    assert [at.chosen for at in by_load] == [2, 3, 0, 0]
+    assert [at.level[0] for at in by_load] == [2, 3, 0, 0]
     for asked in combinations(by_load, 2):
-        made = make_schedule(head, [(at.rows, at.chosen) for at in asked])
-        spans = made.table if made else [[1, 1024, asked[0].chosen]]
+        made = make_schedule(head, [(at.rows, at.level[0]) for at in asked])
+        spans = made.table if made else [[1, 1024, asked[0].level[0]]]
         shared = {rows: depth for first, last, depth in spans for rows in range(first, last + 1)}
-        assert [shared[int(at.rows)] for at in asked] == [at.chosen for at in asked]
+        assert [shared[int(at.rows)] for at in asked] == [at.level[0] for at in asked]
 
 
 def test_commands_have_one_depth_for_every_batch() -> None:
     (_, head), (_, small) = candidates(TARGET, HEAD), candidates(TARGET, "llama-3.2-1b")
     schedule = make_schedule(head, BY_LOAD)
     assert schedule is not None
-    assert "at a target (simulated at 1, 8, 32, 128; elsewhere that of the nearest" in schedule.text
+    assert "at a target (simulated at 1, 8, 32, 128; elsewhere as at the nearest" in schedule.text
     (less,), (most,) = (schedule_lines(Deployment(head, 1, depth), schedule, depth) for depth in (3, 5))
     assert "in the command, with its largest depth as num_speculative_tokens; this load gets 3" in less
     assert most.endswith("; in the command")
