@@ -27,8 +27,9 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
     if answer.scenario is not None:
         assert isinstance(answer.scenario.profile, HardwareProfile)
         write_profile(answer.scenario.profile, folder / "profile.json")
-        comments = ["Written by `specfleet plan`.", *answer.lines]
-        lines = scenario_lines(absolute(answer.scenario), "profile.json", comments)
+        lines = scenario_lines(
+            absolute(answer.scenario), "profile.json", ["Written by `specfleet plan`.", *answer.lines]
+        )
         write_file(folder / "chosen.toml", "\n".join(lines) + "\n")
         files += ["profile.json", "chosen.toml"]
     return files

@@ -275,14 +275,10 @@ def all_entries() -> list[Entry]:
             keys = ", ".join(key.name for key in table.keys) or "none"
             what, facts = f"{table.first}\n\n{table.prose}".strip(), {"where": ", ".join(table.uses), "keys": keys}
             entries.append(_entry(table.tag_field or "table", (table.title, table.struct.__name__), what, facts))
-    return [*entries, *glossary_entries()]
-
-
-def glossary_entries() -> Iterator[Entry]:
-    """Yield an entry for each row of the glossary, by its words."""
     for here, there in re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", GLOSSARY.read_text(), re.MULTILINE)[1:]:
         names = tuple(word.strip(" `") for word in re.split(r"[;,]| \(", here.replace(")", "")))
-        yield _entry("word", names, re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", there), {})
+        entries.append(_entry("word", names, re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", there), {}))
+    return entries
 
 
 def entries_json() -> str:
