@@ -27,9 +27,8 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
     if answer.scenario is not None:
         assert isinstance(answer.scenario.profile, HardwareProfile)
         write_profile(answer.scenario.profile, folder / "profile.json")
-        lines = scenario_lines(
-            absolute(answer.scenario), "profile.json", ["Written by `specfleet plan`.", *answer.lines]
-        )
+        comments = ["Written by `specfleet plan`.", *answer.lines]
+        lines = scenario_lines(absolute(answer.scenario), "profile.json", comments)
         write_file(folder / "chosen.toml", "\n".join(lines) + "\n")
         files += ["profile.json", "chosen.toml"]
     return files

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import msgspec
 from msgspec import inspect as types
@@ -24,10 +23,10 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.writing import default_of, fields_of, tag_of, toml
 from specfleet.fleet.stations.star import StarInputs
 from specfleet.fleet.times.roofline import Roofline
-from specfleet.meaning.entries import LEFT_OUT, OF_ITS_KEYS, REQUIRED, Described, DescribedKey, Entry
+from specfleet.meaning.entries import FILE, LEFT_OUT, OF_ITS_KEYS, REQUIRED, Described, DescribedKey, Entry
 from specfleet.sim.analytic import StarPrediction
 
-GLOSSARY = Path(__file__).parents[2] / "docs" / "glossary.md"
+GLOSSARY = FILE.parents[2] / "docs" / "glossary.md"
 KEYS = "\nKeys:\n"
 KEY = re.compile(r"^ {4}(\w+)(?: \((.+?)\))?: (.*(?:\n {8}.*)*)", re.MULTILINE)  # name, unit and meaning
 SYMBOL = re.compile(r"`([^`]+)`, (.*)", re.DOTALL)
