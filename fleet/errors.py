@@ -36,6 +36,10 @@ class ContextError(InputError):
     """A text and its draft are longer than the positions of a model."""
 
 
+class MisfitError(InputError):
+    """A drafter does not fit its target, or a model its device."""
+
+
 class DeviceMemoryError(InputError):
     """A process needs more memory than its device has."""
 

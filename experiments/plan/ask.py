@@ -1,7 +1,7 @@
 """From options to a question for each load, and from their answers to a plan."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from specfleet.experiments.notes import notes_of
 from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, rule_of_thumb
 from specfleet.experiments.plan.candidates import Asked, make_candidates
 from specfleet.experiments.plan.commands import bench_command, server_commands
-from specfleet.experiments.plan.deployments import Load, Question, requests_for
+from specfleet.experiments.plan.deployments import LARGE, Load, Question, ramp_requests, requests_for
 from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
 from specfleet.experiments.plan.goals import read_goals
 from specfleet.experiments.plan.lines import lines_of
-from specfleet.experiments.plan.loads import lines_by_load, rows_at_once
+from specfleet.experiments.plan.loads import lines_by_load, other_command, rows_at_once
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
 from specfleet.experiments.sweep.sweep import Vary, vary_of
@@ -39,8 +39,12 @@ from specfleet.fleet.times.profile import HardwareProfile
 MOST = int(MAX_IN_FLIGHT / FACTORS[0])  # requests in flight
 ROWS = requests_for(MOST)  # of a file of lengths, at most: as many as requests of a simulation
 BURSTS = "burstiness: the equations that choose what is simulated know the mean rate alone; simulations decide"
+RAMP = (
+    "conversations: at {} all turns arrive at their rate after a fifth of {:,} requests; simulations end with {:,}, "
+    "so fewer arrive there than planned"
+)
 TURNS = "conversations: arrivals are those of requests, {:.3g} in each; requests in flight are users, who may think"
-LIMIT = "verifiers.max_num_seqs"
+LIMIT, PREFIXES = "verifiers.max_num_seqs", "verifiers.prefix_cache"
 COUNTS = ("drafters.count", "verifiers.count")
 LENGTHS = ("workload.prompt_tokens", "workload.new_tokens")
 DEPTH, ALLOCATE = "drafters.depth", "verifiers.allocate"
@@ -93,7 +97,7 @@ def plan(
     """
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs}: needs a whole number from 1")
-    base = _cached(scenario_of("star" if scenario is None else scenario, changes, **keys), cached)
+    base = scenario_of("star" if scenario is None else scenario, changes, **keys)
     targets, budget = _texts(target), read_budget(devices) if devices else None
     if scenario is None and targets and base.acceptance == scenario_of("star").acceptance:
         base = msgspec.structs.replace(base, acceptance=None)  # a star's is an example
@@ -105,6 +109,8 @@ def plan(
     for part in (changes or (), keys):
         apply_changes(content, part, "plan")
     given = dict(flat(content))
+    stated = frozenset({*given, *_stated(scenario)})
+    base = _cached(base, cached, stated)
     rates, flights = read_rates(arrivals), read_in_flight(in_flight, MOST)
     if flights and (rates or any(key.startswith("workload.arrivals") for key in given)):
         raise InputError("--in-flight, --arrivals (workload.arrivals): give one of them")
@@ -119,7 +125,7 @@ def plan(
     asked = Asked(
         scenario=_with_load(base, serving), targets=targets, drafts=_texts(draft), link=link,
         acceptance=_texts(f"{acceptance:g}" if isinstance(acceptance, float) else acceptance), cost=_texts(cost),
-        devices=budget, serving=serving, given=frozenset({*given, *_stated(scenario)}),
+        devices=budget, serving=serving, given=stated,
         depths=tuple(wanted.pop(DEPTH, ())), vary=wanted,
     )  # fmt: skip
     goals = read_goals(base, _texts(slo), _texts(least))
@@ -128,7 +134,9 @@ def plan(
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
     if loads[0].burstiness != 1:
         notes.append(BURSTS)
-    notes += [TURNS.format(talks.mean_turns()) for talks in (base.workload.conversations,) if talks]
+    talks = base.workload.conversations
+    notes += [TURNS.format(talks.mean_turns())] if talks else []
+    notes += [RAMP.format(load.text, more, LARGE) for load in loads if (more := ramp_requests(load, talks)) > LARGE]
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
     workers, folder, share = cluster or jobs or os.cpu_count() or 1, Path(out) if out else None, read_shard(shard, out)
     by_load = [find(question, workers, done, folder, share) for question in questions]
@@ -160,7 +168,7 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
                 measure = bench_command(best, first.question.load, chosen)
                 load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
                 asked = best.candidate, best.depth, rows_at_once(first, rows[0]), load, schedule
-                commands = (*server_commands(*asked), measure)
+                commands = (*server_commands(*asked), *other_command(first, rows[0]), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(
@@ -189,8 +197,8 @@ def _loads(base: Scenario, rates: Sequence[float], flights: Sequence[int], in_al
     return [Load(per_s=rate, burstiness=burstiness) for rate in sorted(set(rates))] or [Load(each=1)]
 
 
-def _cached(base: Scenario, share: float) -> Scenario:
-    """Return the scenario with a share of each prompt in prefix caches; InputError where prompts share other texts."""
+def _cached(base: Scenario, share: float, stated: Collection[str]) -> Scenario:
+    """Return the scenario with a share of each prompt in prefix caches; InputError where it states anything else."""
     replace, workload, drafters = msgspec.structs.replace, base.workload, base.drafters
     if not share:
         return base
@@ -198,6 +206,8 @@ def _cached(base: Scenario, share: float) -> Scenario:
         raise InputError(f"--cached {share:g}: needs a share of the prompts' tokens above 0 and below 1, such as 0.7")
     if workload.shared or workload.conversations or known_share(workload):
         raise InputError(f"--cached {share:g}: the prompts of {base.name!r} share texts already; leave one of both out")
+    if PREFIXES in stated and not base.verifiers.prefix_cache:
+        raise InputError(f"--cached {share:g}: {PREFIXES} = false keeps no prompts; leave one of both out")
     return replace(
         base, workload=replace(workload, shared=SharedPrompts(share=share)),
         drafters=replace(drafters, prefix_cache=drafters.place == "own" and drafters.count > 0),

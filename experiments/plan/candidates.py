@@ -4,7 +4,7 @@ A candidate is a scenario of one target and its drafter; numbers of both, and th
 policies are those of the scenario that is planned for; places, kinds and counts of stations are the plan's.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from typing import Any, Literal
 
@@ -15,10 +15,10 @@ from specfleet.experiments.plan import texts
 from specfleet.experiments.plan.prices import FREE, prices_by_role, read_prices, scenario_cost
 from specfleet.fleet.acceptance.models import deepest
 from specfleet.fleet.acceptance.published import Stated, Wanted
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import InputError, MisfitError
 from specfleet.fleet.hardware.one_pass import LONGEST
 from specfleet.fleet.hardware.passes import Placed, precisions_of
-from specfleet.fleet.hardware.profile import beside, check_tokenizer, devices_in, estimated_profile, placed_of
+from specfleet.fleet.hardware.profile import beside, devices_in, estimated_profile, misfit, placed_of
 from specfleet.fleet.hardware.shape import ModelShape, mtp_of
 from specfleet.fleet.hardware.shipped import device_of, shape_of
 from specfleet.fleet.policies.group import AllWaiting, One
@@ -58,6 +58,7 @@ class Candidate(msgspec.Struct, frozen=True):
     - `drafter`: the model that drafts; `placed`: where.
     - `stated`: limits of a server that the user states.
     - `accepted`: what a published acceptance is, and its source.
+    - `shared_with`: of drafts without a model, the model that has the same acceptance, as none was stated for them.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Candidate(msgspec.Struct, frozen=True):
     placed: Placed | None = None
     stated: frozenset[str] = frozenset()
     accepted: str = ""
+    shared_with: str = ""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -114,6 +116,9 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
         placed, unit, left_out = _placed(asked, accepted)
     else:
         placed, unit, left_out = _of_scenario(asked, accepted.get("")), scenario_cost(asked.scenario).unit, []
+    models = [model for model in shared if model not in texts.FOUND and is_shared]
+    sharing = {model: models[0] for model in shared if model in texts.FOUND and models}
+    placed = [msgspec.structs.replace(one, shared_with=sharing.get(one.method, "")) for one in placed]
     made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
     made = [role for candidate in made for role in _roles(asked, candidate)]
     notes += dict.fromkeys(candidate.accepted for candidate in made if candidate.accepted)
@@ -126,6 +131,17 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     if not all(candidate.target_per_hour for candidate in made):
         raise InputError(f"plan: {FREE} (--cost, [cost] target_per_hour)")
     return [varied for candidate in made for varied in _varied(candidate, asked.vary)], unit, notes
+
+
+def unstated(candidates: Iterable[Candidate]) -> str:
+    """Say whose acceptance is that of a model because no other was stated; "" if nobody's."""
+    why = "for none was stated, and published ones are lower"
+    said = {
+        one.method: f"; BUT {one.name} has the acceptance of {one.shared_with}, {why}"
+        for one in candidates
+        if one.shared_with
+    }
+    return "".join(f"{text}: --acceptance {method}=SHARE states it" for method, text in said.items())
 
 
 def _without_effect(asked: Asked, made: Sequence[Candidate]) -> Iterator[str]:
@@ -191,15 +207,19 @@ def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidat
     else:
         prices, unit = prices_by_role(asked.scenario, list(targets), elsewhere)
     at_places = (_at(asked, place, target, drafts, prices, accepted) for place, target in targets.items())
+    found = list(chain.from_iterable(at_places))
+    made, misfits = ([one for one in found if isinstance(one, kind)] for kind in (Candidate, MisfitError))
+    if misfits and all(one.method == "none" for one in made):
+        raise misfits[0]
     left_out = [f"left out: {place}: {error}" for place, error in reasons.items() if place in asked.targets]
-    return list(chain.from_iterable(at_places)), unit, left_out
+    return made, unit, [*left_out, *dict.fromkeys(f"left out: {error}" for error in misfits)]
 
 
 def _at(
     asked: Asked, place: str, target: Placed, drafts: Sequence[str], prices: Mapping[str, float],
     accepted: Mapping[str, Stated],
-) -> Iterator[Candidate]:  # fmt: skip
-    """Yield the candidates for a target at its place; InputError for drafters that do not fit there."""
+) -> Iterator[Candidate | MisfitError]:  # fmt: skip
+    """Yield the candidates for a target at its place, and why drafters do not fit there."""
 
     def made(name: str, method: Method, drafter: Placed | None = None, model: str = "", where: str = "") -> Candidate:
         profile = estimated_profile(target, drafter)
@@ -220,16 +240,19 @@ def _at(
     on_target = set[str]()
     for text in drafts:
         model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
-        placed = _on_target(text, place, target)
-        if placed is None:
-            yield made(texts.FOUND[model], KINDS[model])
-            continue
-        if placed.named not in on_target:  # the same model on several devices is once on the target's
-            on_target.add(placed.named)
-            method: Method = "block" if placed.shape.block else "head" if placed.shape.head else "beside"
-            yield made(placed.named, method, placed, model)
-        if where and not placed.shape.head:
-            yield made(text, "apart", placed_of(text), model, text)
+        try:
+            placed = _on_target(text, place, target)
+            if placed is None:
+                yield made(texts.FOUND[model], KINDS[model])
+                continue
+            if placed.named not in on_target:  # the same model on several devices is once on the target's
+                on_target.add(placed.named)
+                method: Method = "block" if placed.shape.block else "head" if placed.shape.head else "beside"
+                yield made(placed.named, method, placed, model)
+            if where and not placed.shape.head:
+                yield made(text, "apart", placed_of(text), model, text)
+        except MisfitError as error:
+            yield error
 
 
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:
@@ -243,7 +266,8 @@ def _on_target(text: str, place: str, target: Placed) -> Placed | None:
         raise InputError(f"--draft {text}: drafts on its target's device, {at}; leave @{where} out")
     if shape is None:
         return None
-    check_tokenizer(f"--draft {text}", shape, target.shape)
+    if why := misfit(shape, target.shape):
+        raise MisfitError(why)
     shared = count if is_split and kind == own and count < parallel else 0
     return beside(target, shape, _precision(text, target, shape), shared)
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.deployments import Deployment, Load
+from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.hardware.one_pass import FLASH
 from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.hardware.shipped import CONFIG, device_of, shape_of
@@ -45,11 +47,11 @@ class Schedule(NamedTuple):
     """Depths by requests at once at a target.
 
     - `table`: first, last and depth of each span, as vLLM reads them.
-    - `between`: the simulated numbers of requests between which each change lies.
+    - `simulated`: numbers of requests at which depths were simulated, rising.
     """
 
     table: list[list[int]]
-    between: list[tuple[float, float]]
+    simulated: list[float]
 
     @property
     def deepest(self) -> int:
@@ -60,8 +62,8 @@ class Schedule(NamedTuple):
     def text(self) -> str:
         """The schedule in words."""
         spans = [f"{depth or 'off'} at {first} to {last}" for first, last, depth in self.table]
-        between = [f"{low:.3g} and {high:.3g}" for low, high in self.between]
-        return f"depth {', '.join(spans)} requests at once at a target; simulated: changes between {', '.join(between)}"
+        at = f"simulated at {', '.join(f'{rows:.3g}' for rows in self.simulated)}; elsewhere as at the nearest of them"
+        return f"depth {', '.join(spans)} requests at once at a target ({at})"
 
 
 def server_commands(
@@ -164,11 +166,10 @@ def make_schedule(candidate: Candidate, depths: Sequence[tuple[float, int]]) -> 
     lasts = [list(run)[-1][0] for _, run in groupby(depths, key=lambda pair: pair[1])]
     if len(runs) < 2 or "@" not in candidate.target or candidate.method == "apart":
         return None
-    between = [(last, first) for last, (first, _) in zip(lasts, runs[1:], strict=False)]
-    ends = [max(int(math.sqrt(last * first)), 1) for last, first in between]
+    ends = [max(int(math.sqrt(last * first)), 1) for last, (first, _) in zip(lasts, runs[1:], strict=False)]
     firsts, ends = [1, *(end + 1 for end in ends)], [*ends, candidate.base.verifiers.max_num_seqs]
     table = [[first, end, depth] for first, end, (_, depth) in zip(firsts, ends, runs, strict=True) if first <= end]
-    return Schedule(table, between)
+    return Schedule(table, [rows for rows, _ in depths])
 
 
 def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
@@ -179,6 +180,7 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     Acceptance depends on the prompts, so speculation is measured with the user's own, not with random ones.
     """
     model, workload = fleet.candidate.target.rpartition("@")[0], scenario.workload
+    served = _checkpoint(model, _published_in(fleet.candidate))
     replicas = 1 if fleet.prefills else fleet.replicas
     prompt, answer = mean_lengths(workload)
     rate = f"--max-concurrency {-(-load.at_once(replicas) // replicas)}"
@@ -200,7 +202,7 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     has_own = fleet.depth or workload.conversations or workload.id_tokens or (shared and shared.groups > 1)
     is_uniform = not workload.lengths and not any(isinstance(law, Between) and law.mean for law in laws)
     return (
-        f"vllm bench serve --model {quote(_checkpoint(model))} {rate} {custom if has_own else random} --ignore-eos "
+        f"vllm bench serve --model {quote(served)} {rate} {custom if has_own else random} --ignore-eos "
         f"--num-prompts {workload.requests // replicas} "
         "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
         f"{(ALIKE if shares(workload) else '') if has_own else '' if is_uniform else UNIFORM}"
@@ -226,9 +228,12 @@ def _drafting(candidate: Candidate) -> tuple[str, str]:
     return method, "" if method == "mtp" else _checkpoint(candidate.drafter)
 
 
-def _checkpoint(model: str) -> str:
-    """Return the folder of a config.json, which servers take in its place; other names as they are."""
-    return str(Path(model).parent) if Path(model).name == CONFIG else model
+def _checkpoint(model: str, precisions: str = "") -> str:
+    """Return a model as servers take it: a folder, a shipped shape's hub name unless precisions differ, PATH_OF."""
+    if model not in shipped_models():
+        return str(Path(model).parent) if Path(model).name == CONFIG else model
+    named = re.search(r" of ([\w-]+/[\w.-]*\w)", shipped_models()[model]["source"])
+    return named[1] if named and not precisions else "-".join(["PATH_OF", model, *precisions.split(", ")]).rstrip("-")
 
 
 def _options(candidate: Candidate, flag: str, parallel: str, cache: str) -> list[str]:
@@ -236,7 +241,7 @@ def _options(candidate: Candidate, flag: str, parallel: str, cache: str) -> list
     model, _, where = candidate.target.rpartition("@")
     kind, count = devices_in(candidate.target)
     return [
-        f"{flag}{quote(_checkpoint(model))}",
+        f"{flag}{quote(_checkpoint(model, _published_in(candidate)))}",
         *([f"{parallel} {count}"] if count > 1 else []),
         *(["--dtype half"] if "bf16" not in device_of(kind).compute else []),
         *(["--quantization fp8"] if "fp8" in where.split(":") and not _published_in(candidate) else []),
@@ -260,8 +265,6 @@ def _stated_limits(candidate: Candidate, engine: int) -> list[str]:
 
 
 def _names(candidate: Candidate, limits: str) -> str:
-    """Say, in a comment of the shell, which a line break would end, what the limits do, and what names mean."""
-    model, precisions = _checkpoint(candidate.target.rpartition("@")[0]), _published_in(candidate)
-    names = [f"{model} in {precisions}" if precisions else model, _drafting(candidate)[1]]
-    said = " ".join(", ".join(filter(None, names)).split())
-    return f"limits {limits}; names stand for folders or hub names of checkpoints: {said}"
+    """Say, in a comment of the shell, what the limits do, and that names of shipped shapes stand for checkpoints."""
+    shipped = {candidate.target.rpartition("@")[0], candidate.drafter} & shipped_models().keys()
+    return f"limits {limits}{'; checkpoints have the planned sizes, put yours in their place' if shipped else ''}"

@@ -19,6 +19,7 @@ from specfleet.fleet.scenario.cost import per_million_tokens
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Late, Measure, Scenario
+from specfleet.fleet.scenario.shared import Conversations
 from specfleet.fleet.times.profile import HardwareProfile
 
 MARGIN = 0.10
@@ -157,8 +158,7 @@ class Deployment(msgspec.Struct, frozen=True):
         measure = Measure(BEGINNING * at_once / requests)
         if load.per_s:
             measure = Measure(WARM_UP, "arrivals" if talks else "run")
-            ramp_s = RAMP * talks.think_s * talks.mean_before() if talks else 0.0
-            requests = max(requests, min(math.ceil(load.per_s * ramp_s / WARM_UP), LARGE))
+            requests = max(requests, min(ramp_requests(load, talks), LARGE))
         depth = base.drafters.depth if base.verifiers.allocate is not None else self.depth or base.drafters.depth
         prefill = replace(base.verifiers.prefill, count=self.prefills) if self.prefills else UNSET
         return replace(
@@ -286,6 +286,12 @@ def _prefills(question: Question, group: Deployment) -> Sequence[int]:
     kind, parallel = devices_in(group.candidate.target)
     most = (question.devices[kind] - group.devices[kind]) // parallel
     return range(1, most + 1)[0 if question.aim == "hour" else -1 :]
+
+
+def ramp_requests(load: Load, talks: Conversations | None) -> int:
+    """Return the requests of a simulation in which all turns arrive at their rate before it counts."""
+    ramp_s = RAMP * talks.think_s * talks.mean_before() if talks else 0.0
+    return math.ceil(load.per_s * ramp_s / WARM_UP)
 
 
 def mean_request_s(curve: LoadCurve, load: Load, replicas: int) -> float:

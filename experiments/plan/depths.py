@@ -3,8 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
-from itertools import groupby, takewhile
+from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -34,7 +33,7 @@ class Depths(NamedTuple):
 
     @property
     def level(self) -> list[int]:
-        """The depths that are as good as the best one."""
+        """The depths that are as good as the best one; a schedule takes the first, so that questions agree."""
         return [depth for depth, time in sorted(self.times.items()) if time <= 1 + INDIFFERENT]
 
     @property
@@ -44,8 +43,8 @@ class Depths(NamedTuple):
         span = f"{drafts[0]} to {drafts[-1]}" if len(drafts) > 2 else " and ".join(map(str, drafts))
         best = " and ".join(filter(None, (span, "off" if 0 in self.level else "")))
         others = [depth for depth in (1, 0) if depth in self.times and depth not in self.level]
-        lost = [f"{'depth 1' if depth else 'off'} {1 / self.times[depth] - 1:.0%}" for depth in others]
-        beside = f" ({', '.join(lost)} of the fastest depth's speed)" if lost else ""
+        lost = [f"{1 - 1 / self.times[depth]:.0%} {'at depth 1' if depth else 'when off'}" for depth in others]
+        beside = f" (speed lost: {', '.join(lost)})" if lost else ""
         return f"{best} {'level' if len(self.level) > 1 else 'best'}{beside}"
 
 
@@ -63,11 +62,11 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     if planned:  # the depth of its commands
         here = here._replace(times={planned: 1.0})
     loads = sorted((at for at in [here, *known] if at is not None), key=attrgetter("rows"))
-    depths = chosen(loads, planned)
-    pairs = groupby(zip(depths, loads, strict=True), key=lambda pair: pair[0])
-    spans = [f"{depth or 'off'} at {span([at.load.text for _, at in run])}" for depth, run in pairs]
-    schedule = make_schedule(fleet.candidate, [(at.rows, depth) for at, depth in zip(loads, depths, strict=True)])
-    line += f"; {', '.join(spans)}{' (equations)' if fleet.is_slow else ''}"
+    spans = [(depth, [at.load.text for at in run]) for depth, run in groupby(loads, key=lambda at: at.level[0])]
+    said = ", ".join(f"{depth or 'off'} at {span(texts)}" for depth, texts in spans)
+    unit = loads[0].load.text.lstrip("0123456789.e+-")
+    line += f"; by load: {said.replace(unit, '')}{unit}{' (equations)' if fleet.is_slow else ''}"
+    schedule = make_schedule(fleet.candidate, [(at.rows, at.level[0]) for at in loads])
     return [line, *schedule_lines(fleet, schedule, planned)], schedule if planned else None
 
 
@@ -135,25 +134,11 @@ def tokens_per_s(fleet: Deployment, load: Load) -> float:
     return simulated(fleet.scenario(load, max(min(requests_for(in_flight), LOOK), 3 * in_flight)))["throughput"]
 
 
-def chosen(by_load: Sequence[Depths], planned: int | None = None) -> list[int]:
-    """Return a depth for each load: where level the planned one or the one before, else what lasts longest."""
-    depths = list[int]()
-    for place, at in enumerate(by_load):
-        longest = max(at.level, key=partial(_lasts, by_load[place:]))  # of equals the shortest comes first
-        depths.append(next((depth for depth in (planned, *depths[-1:]) if depth in at.level), longest))
-    return depths
-
-
-def _lasts(by_load: Sequence[Depths], depth: int) -> int:
-    """Count the loads up to the first one at which a depth is not level."""
-    return sum(1 for _ in takewhile(lambda at: depth in at.level, by_load))
-
-
 def schedule_lines(fleet: Deployment, schedule: Schedule | None, planned: int | None) -> list[str]:
     """Say a schedule of depths; where a printed command has it, the `planned` depth, 0 for several, else the option."""
     if schedule is None:
         return []
     where = speculative_config(fleet.candidate, schedule.deepest, schedule) if planned is None else "in the command"
     if planned and planned < schedule.deepest:
-        where += f"; num_speculative_tokens is the most, {planned} serve this load (SGLang: candidate_steps)"
+        where += f", with its largest depth as num_speculative_tokens; this load gets {planned}"
     return [f"schedule: {schedule.text}; {where}"]

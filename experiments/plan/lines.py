@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb
+from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.deployments import MARGIN, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
 from specfleet.experiments.plan.ranges import LOWER, Ranges, carries, errors_of, missed, ranges_of, slowest
@@ -66,6 +67,7 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     also = "" if best == search.fastest else "; of those within 1% the smallest: fewest devices, then shortest depth"
     level = [other.fleet for other in rows[1:] if other.standing == "level"]
     also += f"; level within chance: {'; '.join(level)}" if level else ""
+    also += unstated([made.candidate for made in search.best if made == best or search.standing(made) == "level"])
     yield f"fleet: {best.title}: {why}{f' ({idle} not needed)' if idle else ''}{also}"
     model, _, precision = best.candidate.target.partition("@")
     places = {estimate.fleet.candidate.target for estimate in search.estimates.values()}
@@ -130,18 +132,18 @@ def _limit(search: Simulations) -> str:
     question, best = search.question, search.best[0]
     estimate = search.estimates[best.title]
     resource, rows = next(iter(estimate.curve.full.items()))
-    rate = f"{best.replicas * estimate.curve.load_of(resource):.3g}/s, " if question.load.per_s else ""
+    rate = f"at {best.replicas * estimate.curve.load_of(resource):.3g}/s " if question.load.per_s else ""
     parts, sources = [], "equations"
     is_quick = not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT
     if is_quick and not best.candidate.base.workload.conversations:  # of which in flight are users
         once, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
-        sources += f"; simulated {once / answer:.3g}/s, and {twice / once - 1:+.0%} with twice as many"
+        sources += f"; simulated there: {once / answer:.3g} requests/s, and {twice / once - 1:+.0%} with twice as many"
     if is_quick and question.load.per_s and search.winner is not None and question.goals:
         parts.append(f"the goals hold {_edge(search)}")
     if question.load.per_s and not parts:
         parts.append(f"a plan asks for {1 - MARGIN:.0%} of its {estimate.per_s:.3g}/s at most")
-    parts.append(f"{resource}: saturated from {rate}{rows:.0f} requests at once at each target on ({sources})")
+    parts.append(f"{resource} is full first, {rate}with {rows:.0f} requests at once at each target ({sources})")
     return f"limit: {'; '.join(parts)}"
 
 
@@ -171,8 +173,8 @@ def _risks(search: Simulations, ranges: Ranges) -> Iterator[str]:
     """Say what ranges rest on, what the fleet misses at their ends, and what it gives where arrivals come in bursts."""
     question, best = search.question, search.best[0]
     errors, (_, steps, of_drafts) = errors_of(best.candidate), slowest(best, search.scenario(best))
-    drafts = f", drafts {of_drafts:.0%}, or acceptance {LOWER:g} lower" if best.depth else ""
-    yield f"risk: steps {steps:.0%} slower ({errors.of}){drafts}: {_outcome(search, ranges.slow, ranges.poor)}"
+    drafts = f" and drafts {of_drafts:.0%}, or acceptance is {LOWER:g} lower" if best.depth else ""
+    yield f"risk: if steps are {steps:.0%} slower ({errors.of}){drafts}: {_outcome(search, ranges.slow, ranges.poor)}"
     if question.load.per_s and question.load.burstiness > BURSTS:
         bursts = msgspec.structs.replace(question.load, burstiness=BURSTS)
         values = simulated(search.scenario(best, bursts))
@@ -185,4 +187,5 @@ def _outcome(search: Simulations, *ends: Values) -> str:
     if any(values["overload"] for values in ends):
         return "more than it carries"
     lost = dict.fromkeys(text for values in ends for text in missed(search, values))
-    return f"misses {', '.join(lost)}" if lost else "meets the goals" if search.question.goals else "the ranges above"
+    said = "meets the goals" if search.question.goals else "the worse ends of the ranges above"
+    return f"misses {', '.join(lost)}" if lost else said

@@ -8,9 +8,10 @@ from statistics import mode
 import msgspec
 
 from specfleet.experiments.plan.answer import Row
+from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment
-from specfleet.experiments.plan.depths import Depths, chosen, depths_at, schedule_lines, span
+from specfleet.experiments.plan.depths import Depths, depths_at, schedule_lines, span
 from specfleet.experiments.plan.lines import HITS
 from specfleet.experiments.plan.ranges import LOWER, errors_of, ranges_of
 from specfleet.experiments.plan.search import Simulations
@@ -25,27 +26,39 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     runs = [list(run) for _, run in groupby(by_load, key=_best)]  # of neighbouring loads
     spans = [f"{span([rows[0].load for _, rows in run])}: {_best(run[0])}{_level(run)}" for run in runs]
     aim = {"hour": "cost an hour", "token": "cost a token", "time": "time"}[by_load[0][0].question.aim]
-    yield f"best: {'; '.join(spans)} (least {aim})"
+    winning = (
+        one.candidate for search, _ in by_load for one in search.best if search.standing(one) in ("best", "level")
+    )
+    yield f"best: {'; '.join(spans)} (least {aim}){unstated(winning)}"
     yield f"ranges: {_ranges(by_load)}"
     if hits := [f"{rows[0].metrics[HITS].value:.0%}" for _, rows in by_load if HITS in rows[0].metrics]:
         yield f"hits: {', '.join(hits)} of prompt tokens with the best methods"
     (fleet, depths), schedule = _depths(by_load), None
     if fleet is not None and depths:
-        said = "; ".join(f"{_short(at.load.text)}: {at.text}" for at in depths)
-        yield f"depths: {fleet.candidate.name}: {said}"
-        by_rows = [(at.rows, depth) for at, depth in zip(depths, chosen(depths), strict=True)]
-        schedule = make_schedule(fleet.candidate, by_rows)
-        wins = fleet.candidate.name in {search.best[0].candidate.name for search, _ in by_load}
-        in_command = wins and not by_load[0][0].question.load.per_s
+        yield f"depths: {fleet.candidate.name}: {'; '.join(f'at {_short(at.load.text)}: {at.text}' for at in depths)}"
+        winners = {search.question.load: search.best[0] for search, _ in by_load}
+        planned = {load: one.depth for load, one in winners.items() if one.candidate.name == fleet.candidate.name}
+        depths = [at._replace(times={planned[at.load]: 1.0}) if at.load in planned else at for at in depths]
+        schedule = make_schedule(fleet.candidate, [(at.rows, at.level[0]) for at in depths])
+        in_command = planned and not by_load[0][0].question.load.per_s
         yield from schedule_lines(fleet, schedule, 0 if in_command else None)
     yield from turns([search for search, _ in by_load])
     for method, (search, rows) in {_method(rows[0]): (search, rows) for search, rows in by_load}.items():
         at = ", ".join(span([rows[0].load for _, rows in run]) for run in runs if _method(run[0][1][0]) == method)
         best = search.best[0]
         is_shown = fleet is not None and best.candidate.name == fleet.candidate.name and not search.question.load.per_s
-        depth = max(chosen(depths)) if is_shown and depths else best.depth
+        depth = max(at.level[0] for at in depths) if is_shown and depths else best.depth
         asked = best.candidate, depth, rows_at_once(search, rows[0]), at, schedule if is_shown else None
         yield f"serve at {at}: {server_commands(*asked)[0]}"
+    if not any(search.best[0].depth for search, _ in by_load):
+        yield from (f"serve with drafts: {line}" for line in other_command(by_load[-1][0], by_load[-1][1][0]))
+
+
+def other_command(search: Simulations, row: Row) -> tuple[str, ...]:
+    """Return vLLM's command for the only way to draft, where none is better, which has this row."""
+    plain, *others = search.best
+    fleets = others if len(others) == 1 and not plain.depth else ()
+    return tuple(server_commands(one.candidate, one.depth, rows_at_once(search, row), row.load)[0] for one in fleets)
 
 
 def _ranges(by_load: Sequence[Best]) -> str:
@@ -55,7 +68,7 @@ def _ranges(by_load: Sequence[Best]) -> str:
         del metrics["tokens/s"]
     said = [(_shares(search, rows[0], metrics), _short(search.question.load.text)) for search, rows in by_load]
     runs = [(text, span([load for _, load in run])) for text, run in groupby(said, key=lambda pair: pair[0])]
-    texts = [f"{f'{loads}: ' if len(runs) > 1 else ''}{text}" for text, loads in runs]
+    texts = [f"{f'at {loads}: ' if len(runs) > 1 else ''}{text}" for text, loads in runs]
     drafts = f"; acceptance {LOWER:g} lower" if any(rows[0].depth for _, rows in by_load) else ""
     return f"{'; '.join(texts)} ({errors_of(by_load[0][0].best[0].candidate).of}{drafts})"
 
@@ -97,7 +110,7 @@ def _method(row: Row) -> str:
 
 
 def _short(load: str) -> str:
-    return load.partition(" ")[0]
+    return load.removesuffix(" at each target").partition(" (")[0]
 
 
 def _level(run: Sequence[Best]) -> str:

@@ -27,11 +27,11 @@ def turns(by_load: Sequence[Simulations]) -> Iterator[str]:
     for head, say in {"turns": by_acceptance, "a drafter elsewhere pays": by_link}.items():
         said = [(turn, search.question.load.text.partition(" ")[0]) for search in by_load if (turn := say(search))]
         runs = [(text, list(run)) for text, run in groupby(said, key=lambda pair: pair[0][0])]
-        is_whole = len(runs) == 1 and len(said) == len(by_load)
         texts = [
-            ("" if is_whole else f"{', '.join(load for _, load in run)}: ") + text + ", ".join(at for (_, at), _ in run)
+            ("" if len(by_load) == 1 else f"at {', '.join(load for _, load in run)}: ") + text
+            + ", ".join(at for (_, at), _ in run)
             for text, run in runs
-        ]
+        ]  # fmt: skip
         yield from [f"{head}: {'; '.join(texts)}"] if texts else []
 
 

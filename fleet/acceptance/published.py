@@ -83,7 +83,7 @@ def published_rows() -> dict[str, Published]:
 
 
 def find_published(wanted: Wanted, target: str, drafter: str) -> Published:
-    """Return the one row of a pair that has the wanted words; else InputError, with the rows to choose from."""
+    """Return the one row of a pair with the wanted words, or another target's by its whole name; else InputError."""
     rows, pair = published_rows(), f"{target} with {drafter}"
     of_pair = {name: row for name, row in rows.items() if (row.target, row.drafter) == (target, drafter)}
     fitting = [row for row in of_pair.values() if row.words.issuperset(wanted.words)]
@@ -91,9 +91,12 @@ def find_published(wanted: Wanted, target: str, drafter: str) -> Published:
         choices = ", ".join(":".join(filter(None, ("published", row.data, row.engine))) for row in fitting)
         raise InputError(f"{wanted.said}: {len(fitting)} rows fit {pair}; choose one: {choices}")
     if not fitting:
+        of_others = [row for row in rows.values() if row.drafter == drafter or "=" in wanted.said]
+        fitting = [row for row in of_others if set(row.name.split()) <= set(wanted.words) <= row.words]
+    if not fitting:
         asked = " ".join((target, drafter, *wanted.words))
         raise InputError(
             f"{wanted.said}: no row for {pair}{''.join(f', {word}' for word in wanted.words)}; {nearest(asked, rows)}; "
-            "`specfleet plan --list acceptance` lists all"
+            "`specfleet plan --list acceptance` lists all; DRAFTER='published:WHOLE NAME' borrows that of another model"
         )
     return fitting[0]

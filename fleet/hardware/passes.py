@@ -9,7 +9,7 @@ import math
 
 import msgspec
 
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import InputError, MisfitError
 from specfleet.fleet.hardware.device import Accelerator, HostOverhead
 from specfleet.fleet.hardware.shape import CACHE_BYTES, ModelShape
 from specfleet.fleet.hardware.tables import Measured
@@ -143,7 +143,7 @@ def check(placed: Placed) -> None:
     if placed.weights_bytes > parallel * device.memory_bytes.value:
         enough = [count for count in fits if placed.weights_bytes <= count * device.memory_bytes.value]
         needs = f"needs {enough[0]} of them" if enough else "no number of them that its heads allow is enough"
-        raise InputError(
+        raise MisfitError(
             f"{shape.name} in {placed.precision}: weights of {placed.weights_bytes / 1e9:.4g} GB; {parallel} x "
             f"{device.title} has {parallel * device.memory_bytes.value / 1e9:.4g} GB; {needs}, or a smaller precision"
         )

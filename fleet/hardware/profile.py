@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET
 
 from specfleet.fleet.data.shipped import shipped_models
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import InputError, MisfitError
 from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.memory import NOTE, kv_memory
 from specfleet.fleet.hardware.operators import passes_of, reduces_of
@@ -136,7 +136,7 @@ def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int 
     one, engine = {0: "the target's device", 1: "one of the target's devices"}, target.engine
     precision, allowed = runs_as(precision or shape.weights_in or "bf16", target.device), precisions_of(target.device)
     if shape.quantised and precision not in allowed:
-        raise InputError(
+        raise MisfitError(
             f"{shape.name}: its checkpoint in {precision} does not run on {target.device.title}; allowed: "
             f"{', '.join(allowed)}"
         )
@@ -153,13 +153,16 @@ def beside(target: Placed, shape: ModelShape, precision: str = "", devices: int 
     return _tabled(made)
 
 
-def check_tokenizer(draft: str, drafter: ModelShape, target: ModelShape) -> None:
-    """Raise InputError, which begins with `draft`, for models of two tokenizers, by the sizes of their vocabularies."""
+def misfit(drafter: ModelShape, target: ModelShape) -> str:
+    """Return why a drafter does not fit a target: a head's width, a tokenizer by its vocabulary; "" if it does."""
+    if drafter.head and drafter.hidden != target.hidden:
+        return f"drafter {drafter.name}: a head for hidden size {drafter.hidden}; {target.name} has {target.hidden}"
     if abs(drafter.vocabulary / target.vocabulary - 1) > PADDED:
-        raise InputError(
-            f"{draft}: its vocabulary of {drafter.vocabulary} tokens is not the target's of {target.vocabulary}; a "
-            "drafter needs the target's tokenizer"
+        return (
+            f"drafter {drafter.name}: its vocabulary has {drafter.vocabulary} tokens, that of {target.name} "
+            f"{target.vocabulary}; a drafter needs the target's tokenizer"
         )
+    return ""
 
 
 def _precisions(text: str, asked: list[str]) -> tuple[str, dict[str, str]]:
@@ -183,11 +186,8 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
     if target.shape.head:
         raise InputError(f"target {target.shape.name}: a head only drafts; name the model that it drafts for")
     drafter = draft or target
-    if drafter.shape.head and drafter.shape.hidden != target.shape.hidden:
-        raise InputError(
-            f"drafter {drafter.shape.name}: a head for models of {drafter.shape.hidden} hidden numbers; "
-            f"{target.shape.name} has {target.shape.hidden}"
-        )
+    if drafter.shape.head and (why := misfit(drafter.shape, target.shape)):
+        raise MisfitError(why)
     host = target.engine.of_mixtures() if target.shape.experts else target.engine
     row_s = host.row_s.value
     every, last = roofline_of(target), roofline_of(target, every_logit=False)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from specfleet.fleet.errors import InputError
+from specfleet.fleet.errors import MisfitError
 
 MAX_LAYERS = 1000  # of a model; the deepest published ones have about 130
 Count = Annotated[int, Meta(ge=1, le=10**7)]
@@ -196,11 +196,11 @@ class ModelShape(msgspec.Struct, frozen=True):
 def mtp_of(shape: ModelShape) -> ModelShape:
     """Return the head that a model's own module for multi-token prediction is: a layer of the model with attention.
 
-    With several modules, one drafts each token, so a pass has one of them. Raises InputError for a model without any.
+    With several modules, one drafts each token, so a pass has one of them. Raises MisfitError for a model without any.
     """
     if not shape.mtp_modules:
-        raise InputError(
-            f"model {shape.name}: has no module for multi-token prediction (num_nextn_predict_layers, "
+        raise MisfitError(
+            f"mtp: {shape.name} has no module for multi-token prediction (num_nextn_predict_layers, "
             "mtp_num_hidden_layers or num_mtp_modules in its config.json); give another drafter"
         )
     return msgspec.structs.replace(

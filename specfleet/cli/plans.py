@@ -65,8 +65,9 @@ def print_shipped(what: str, as_json: bool = False) -> None:
 
 
 def print_answer(answer: "Plan") -> None:
-    """Print the lines of an answer, its tables, and its notes."""
-    say("\n".join((answer.title, *answer.lines)))
+    """Print what is left out, the lines of an answer, its tables, and its other notes."""
+    left_out = [note for note in answer.notes if note.startswith("left out: ")]
+    say("\n".join((answer.title, *left_out, *answer.lines)))
     source = f"simulated; step times {answer.basis}; costs in {answer.unit}"
     if len(answer.loads) > 1:
         _print_methods(answer, source)
@@ -80,11 +81,13 @@ def print_answer(answer: "Plan") -> None:
         if answer.rule is not None:
             heading = (f"targets of {answer.rule.drafter}", *_of_a_star(columns))
             print_table("", heading, _by_targets(answer), texts=3)
+    if len({row.method for row in answer.best()}) > 2 and "@" in answer.chosen.target:
+        say("command of another row: ask again with its --draft alone, or without --draft for no speculation")
     if answer.commands:
         say(f"start a target of this fleet (vLLM, SGLang), and measure it at its share of {answer.loads[0]}:")
     for command in answer.commands:
         say(command)
-    print_notes(answer.notes)
+    print_notes(note for note in answer.notes if note not in left_out)
 
 
 def _cells(row: "Row") -> tuple[str, ...]:

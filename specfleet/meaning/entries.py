@@ -100,6 +100,7 @@ def explain(word: str) -> list[Entry]:
     entries, sought = (*meanings().entries, *_of_packages()), re.sub(OF_LIST, "", word.strip().strip("`"))
     sought = ENGINES_WORDS.get(sought, sought)
     matches = [entry for entry in entries if any(f".{name}".endswith(f".{sought}") for name in entry.names)]
+    matches = matches or [one for one in entries if one.kind == "word" and sought.lower() in map(str.lower, one.names)]
     if matches:
         return matches
     names = {name for entry in entries for name in entry.names}

@@ -35,7 +35,7 @@ CONFIG: dict[str, Any] = {
         ("llama-3.1-8b@0xh100", "tensor parallel 0"),
         ("llama-3.1-70b@h100", "weights of 141.1 GB; 1 x NVIDIA H100.* has 85.5 GB; needs 2 of them"),
         ("eagle3-llama-3.1-8b@h100", "a head only drafts"),
-        ("llama-3.2-1b@h100 eagle3-llama-3.1-8b@h100", "a head for models of 4096 hidden numbers"),
+        ("llama-3.2-1b@h100 eagle3-llama-3.1-8b@h100", "a head for hidden size 4096"),
     ],
 )
 def test_what_cannot_be_placed_is_refused_in_one_line(text: str, line: str) -> None:

@@ -93,6 +93,22 @@ FOUND = {
     "StepTime": {"StepTime: table"},
     "started_unix_s": {"header.started_unix_s: field of the run header"},
     "entropy": {"entropy: column of a signal file"},
+    **{
+        word: {f"{title}: word"}
+        for word, title in {
+            "schedule": "schedule",
+            "level": "level",
+            "in flight": "in flight",
+            "In flight": "in flight",
+            "dflash": "DFlash",
+            "PARD": "PARD",
+            "pard": "PARD",
+            "hash_ids": "hash_ids",
+            "saturated": "saturated",
+            "knee": "knee",
+            "bonus token": "bonus token",
+        }.items()
+    },
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 import specfleet
 from specfleet.cli.plans import print_shipped
 from specfleet.experiments.plan.ask import BURSTS, about
-from specfleet.experiments.plan.candidates import Asked, Candidate, make_candidates
+from specfleet.experiments.plan.candidates import Asked, Candidate, make_candidates, unstated
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import Deployment, Load, Question, estimates
 from specfleet.experiments.plan.texts import acceptance_notes, read_acceptances, read_link
@@ -66,7 +66,16 @@ def test_a_drafter_has_several_names(draft: str, named: str, target: str, method
 @pytest.mark.parametrize(("draft", "target", "said"), WORDS["no_drafters"])
 def test_a_drafter_that_is_none_is_named(draft: str, target: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        made(SMALL, draft, target=target)
+        made("lookup", draft, target=target)
+
+
+@pytest.mark.parametrize(("draft", "target", "said"), WORDS["misfits"])
+def test_a_drafter_that_does_not_fit_is_left_out(draft: str, target: str, said: str) -> None:
+    found, notes = made("lookup", draft, target=target)
+    assert [one.name for one in found[:2]] == ["no speculation", "prompt lookup"]
+    assert sum(note.startswith(f"left out: {said}") for note in notes) == 1
+    with pytest.raises(InputError, match=f"^{said}"):
+        made(draft, target=f"{target}:bf16:kv-bf16")
 
 
 @pytest.mark.parametrize("named", ["drafters/my head", "my head", "MY HEAD", "drafters/my head/config.json"])
@@ -97,6 +106,17 @@ def test_a_drafter_for_shorter_texts_is_left_out_by_name(tmp_path: Path) -> None
         assert max(one.fleet.depth for one in found) == depths
     (one,) = candidates(f"{tmp_path / 'short'}@h100")
     assert "--max-model-len 1080 " in server_commands(one, 0, 8)[0]
+
+
+@pytest.mark.parametrize(("accepted", "said"), [
+    (("0.7",), True), (("0.7", "lookup=0.7"), False), (("0.7", "eagle3-llama-3.1-8b=0.7"), False),
+])  # fmt: skip
+def test_an_acceptance_that_lookup_shares_with_a_head_is_said(accepted: tuple[str, ...], said: bool) -> None:
+    found, _ = made("eagle3-llama-3.1-8b", "ngram", acceptance=accepted)
+    text = "; BUT prompt lookup has the acceptance of eagle3-llama-3.1-8b, for none was stated, "
+    assert unstated(found).startswith(text) is said
+    assert unstated([one for one in found if one.method != "lookup"]) == ""
+    assert unstated(made("ngram", "suffix")[0]) == ""
 
 
 def test_links_are_compared_as_candidates() -> None:
@@ -185,6 +205,9 @@ def test_what_is_left_out_or_has_no_effect_is_noted() -> None:
     scenario = scenario_of(Scenario(workload=LENGTHS), keys)
     _, notes = made(SMALL, scenario=scenario, given=frozenset(keys))
     assert [note.partition(":")[0] for note in notes] == ["acceptance", "drafters.order", "verifiers.patience_s"]
+    found, notes = made("llama-3.1-8b@l4:bf16", "llama-3.1-70b@l4", target="llama-3.1-405b@8xh200:fp8")
+    assert [one.method for one in found] == ["none", "beside", "apart", "beside"]
+    assert sum(note.startswith("left out: llama-3.1-70b in bf16: weights of") for note in notes) == 1
     asked = Asked(Scenario(workload=LENGTHS), (TARGET, "llama-3.1-70b@l4"))
     *_, (note,) = make_candidates(asked)
     assert note.startswith("left out: llama-3.1-70b@l4: ")

@@ -3,13 +3,14 @@
 import json
 import math
 import shlex
+from itertools import combinations
 
 import numpy as np
 import pytest
 
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment, Load
-from specfleet.experiments.plan.depths import Depths, chosen, schedule_lines
+from specfleet.experiments.plan.depths import Depths, schedule_lines
 from specfleet.experiments.plan.ranges import ANY, RUNS, WIDEST, Errors, Ranges, accepting, errors_of
 from specfleet.experiments.plan.trials import Interval
 from specfleet.fleet.acceptance.models import Geometric, PerPosition, survival
@@ -25,9 +26,9 @@ BY_LOAD = [(1.0, 5), (8.0, 5), (32.0, 3), (128.0, 0)]
     [
         (
             {0: 2.0, 1: 1.25, 3: 1.009, 4: 1.0, 5: 1.002},
-            "3 to 5 level (depth 1 -20%, off -50% of the fastest depth's speed)",
+            "3 to 5 level (speed lost: 20% at depth 1, 50% when off)",
         ),
-        ({0: math.inf, 4: 1.0, 5: 1.02}, "4 best (off -100% of the fastest depth's speed)"),
+        ({0: math.inf, 4: 1.0, 5: 1.02}, "4 best (speed lost: 100% when off)"),
         ({0: 1.0, 1: 1.005}, "1 and off level"),
         ({1: 1.0, 2: 1.5}, "1 best"),
     ],
@@ -36,20 +37,26 @@ def test_level_depths_stand_beside_what_others_lose(times: dict[int, float], sai
     assert Depths(Load(each=8), 8.0, times).text == said
 
 
-def test_a_depth_is_kept_as_long_as_it_is_level() -> None:
-    times = [{2: 1.0, 3: 1.0}, {2: 1.1, 3: 1.005, 4: 1.0}, {1: 1.0, 2: 1.0, 3: 1.3}]
-    by_load = [Depths(Load(each=8), 8.0, of_load) for of_load in times]
-    assert chosen(by_load) == [3, 3, 1]
-    assert chosen(by_load, 2) == [2, 3, 2]  # the planned one is kept wherever it is level
+def test_schedules_agree_at_loads_that_they_share() -> None:
+    """And with the table of methods, which has the shortest depth that is level."""
+    times = [{2: 1.0, 3: 1.0}, {2: 1.1, 3: 1.005, 4: 1.0}, {0: 1.009, 1: 1.0, 2: 1.0, 3: 1.3}, {0: 1.0, 1: 1.2}]
+    _, head = candidates(TARGET, HEAD)
+    by_load = [Depths(Load(each=rows), rows, at) for rows, at in zip((2, 8, 64, 256), times, strict=True)]
+    assert [at.level[0] for at in by_load] == [2, 3, 0, 0]
+    for asked in combinations(by_load, 2):
+        made = make_schedule(head, [(at.rows, at.level[0]) for at in asked])
+        spans = made.table if made else [[1, 1024, asked[0].level[0]]]
+        shared = {rows: depth for first, last, depth in spans for rows in range(first, last + 1)}
+        assert [shared[int(at.rows)] for at in asked] == [at.level[0] for at in asked]
 
 
 def test_commands_have_one_depth_for_every_batch() -> None:
     (_, head), (_, small) = candidates(TARGET, HEAD), candidates(TARGET, "llama-3.2-1b")
     schedule = make_schedule(head, BY_LOAD)
     assert schedule is not None
-    assert schedule.text.endswith("requests at once at a target; simulated: changes between 8 and 32, 32 and 128")
+    assert "at a target (simulated at 1, 8, 32, 128; elsewhere as at the nearest" in schedule.text
     (less,), (most,) = (schedule_lines(Deployment(head, 1, depth), schedule, depth) for depth in (3, 5))
-    assert "num_speculative_tokens is the most, 3 serve this load" in less
+    assert "in the command, with its largest depth as num_speculative_tokens; this load gets 3" in less
     assert most.endswith("; in the command")
     commands = server_commands(head, 3, 8, "8 in flight", schedule)
     vllm, sglang = (shlex.split(command, comments=True) for command in commands)

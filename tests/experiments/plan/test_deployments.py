@@ -175,7 +175,7 @@ def test_speculation_pays_only_beside_the_same_fleet_without(monkeypatch: pytest
         monkeypatch.setattr(f"specfleet.experiments.plan.{module}.simulated", lambda scenario, _=0: made_up(scenario))
     found = find(question("1xh100", "llama-3.1-8b@h100", Load(in_flight=8), *DRAFTS))
     ((line,), _) = speculate(found)
-    assert line.startswith("depths: 1 to 12 level (off -29% of the fastest depth's speed); 1 at 2 to 64 in flight")
+    assert line.startswith("depths: 1 to 12 level (speed lost: 29% when off); by load: 1 at 2 to 64 in flight")
     found.estimates = {title: one for title, one in found.estimates.items() if one.fleet.depth}
     ((line,), _) = speculate(found)
     assert "off" not in line
@@ -307,7 +307,7 @@ def test_drafts_that_never_pass_are_not_chosen() -> None:
     assert plain.method == "no speculation"
     assert lookup.standing == "level" or lookup.standing.endswith(" times as long a request")
     (line,) = [line for line in found.lines if line.startswith("depths")]
-    assert line.endswith("; off at 1 to 8 in flight")
+    assert line.endswith("; by load: off at 1 to 8 in flight")
 
 
 @pytest.mark.slow
@@ -326,7 +326,7 @@ def test_the_written_fleet_gives_what_the_plan_says(fastest: Plan, cheapest: Pla
 @pytest.mark.slow
 def test_commands_have_the_plans_numbers(cheapest: Plan) -> None:
     vllm, sglang, bench = (shlex.split(command, comments=True) for command in cheapest.commands)
-    assert vllm[:3] == ["vllm", "serve", "llama-3.1-8b"]
+    assert vllm[:3] == ["vllm", "serve", "meta-llama/Llama-3.1-8B"]
     depth = cheapest.rows[0].depth
     config = json.loads(vllm[-1])
     assert depth in {deep for *_, deep in config.get("num_speculative_tokens_per_batch_size", [[1, 1, depth]])}

@@ -248,10 +248,12 @@ def test_the_best_method_costs_least_and_has_a_command(
         assert best.standing == "best"
         assert best.per_million <= min(row.per_million for row in others)
         assert best.method in methods.lines[0]
-    begins = "serve at 1 to 4 in flight at each target: vllm serve llama-3.1-8b --max-model-len 1024 "
+    begins = "serve at 1 to 4 in flight at each target: vllm serve meta-llama/Llama-3.1-8B --max-model-len 1024 "
     assert any(line.startswith(begins) for line in methods.lines)
     print_answer(methods)
-    assert "prompt lookup" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "prompt lookup" in printed
+    assert "\ncommand of another row: ask again with its --draft alone" in printed
     axes = draw("plan", methods, tmp_path / "plan.png").figure.axes[0]
     assert {line.get_label() for line in axes.lines} >= {row.method for row in methods.best()}
 
@@ -262,6 +264,9 @@ def test_hopeless_drafts_are_turned_off() -> None:
     (line,) = [line for line in found.lines if line.startswith("depths: prompt lookup: ")]
     assert line.count("off level") + line.count("off best") == 2
     assert "no speculation" in found.lines[0]
+    assert sum(line.startswith("serve with drafts: vllm serve ") and '"ngram"' in line for line in found.lines) == 1
+    one = specfleet.plan(None, changes, target=TARGET, draft="lookup", acceptance="0", in_flight=1, jobs=1)
+    assert ["ngram" in command for command in one.commands] == [False, False, True, False]
 
 
 def test_what_is_assumed_of_a_question_is_said() -> None:
@@ -274,11 +279,15 @@ def test_what_is_assumed_of_a_question_is_said() -> None:
     assert not any("one for" in note for note in stated.notes)
 
 
-def test_a_candidate_without_room_is_left_out_with_a_note() -> None:
+def test_a_candidate_without_room_is_left_out_first(capsys: pytest.CaptureFixture[str]) -> None:
     narrow = {"target": "llama-3.1-70b@2xh100", "draft": "llama-3.1-8b@l40s", "acceptance": 0.8, "jobs": 1}
     found = specfleet.plan(None, SMALL | {"drafters.depth": 2}, in_flight=1, **narrow)
     assert {row.method for row in found.best()} == {"no speculation", "llama-3.1-8b@l40s"}
     assert "left out: llama-3.1-8b on the target's device: the drafter and its cache have no room" in str(found.notes)
+    print_answer(found)
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[1].startswith("left out: llama-3.1-8b on")
+    assert "left out" not in printed.err
     with pytest.raises(InputError, match="do not fit into a KV cache"):
         specfleet.plan(None, {"workload.prompt_tokens": 10**5}, target="llama-3.1-70b@h100:fp8", in_flight=1)
 
@@ -312,6 +321,7 @@ def test_a_part_of_a_star_stands_for_all_of_it() -> None:
         ({"workload.new_tokens": 1}, {}, "answers of one token have no time"),
         ({}, {"least": "slo_attainment=99%"}, r"share of requests that meet \[slo\]"),
         ({}, {"arrivals": -1.0}, "above 0"),
+        ({"verifiers.prefix_cache": False}, {"cached": 0.7}, "--cached 0.7: verifiers.prefix_cache = false keeps no"),
     ],
 )
 def test_questions_that_are_none_are_refused_in_one_line(changes: Any, keys: Any, said: str) -> None:

@@ -66,6 +66,24 @@ def test_without_one_row_the_nearest_are_named(draft: str, words: str, message: 
         make_candidates(Asked(Scenario(), (HUB,), (draft,), (wanted,)))
 
 
+@pytest.mark.parametrize(("drafter", "named", "row"), [
+    ("eagle3-qwen3-32b", "", "qwen3-8b eagle3 mt-bench vllm"),
+    ("pard-qwen3-0.6b", "pard-qwen3-0.6b=", "qwen3-8b pard-2 math500 vllm"),
+])  # fmt: skip
+def test_a_row_of_another_model_is_borrowed_by_its_whole_name(drafter: str, named: str, row: str) -> None:
+    target, words = "qwen3-32b@2xh100", f"{named}published:{row}"
+    (_, head), _, notes = make_candidates(Asked(Scenario(), (target,), (drafter,), (words,)))
+    assert head.base.acceptance == published_rows()[row].model()
+    assert sum("borrowed from another model" in note and note.endswith(": assumed") for note in notes) == 1
+    for others in (
+        "published:mt-bench",
+        f"published:{row.removesuffix(' vllm')}",
+        "published:qwen3-8b pard-2 gsm8k vllm",
+    ):
+        with pytest.raises(InputError, match=r"no row for qwen3-32b .*; DRAFTER='published:WHOLE NAME' borrows"):
+            make_candidates(Asked(Scenario(), (target,), (drafter,), (others,)))
+
+
 def test_rows_are_listed_with_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
     print_shipped("acceptance", as_json=True)
     listed = json.loads(capsys.readouterr().out)

@@ -13,11 +13,12 @@ import pytest
 pytest.importorskip("numba")
 
 import specfleet
+from specfleet.experiments.plan import ask
 from specfleet.experiments.plan.answer import Row, make_rows
 from specfleet.experiments.plan.ask import _loads, _with_load
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.commands import bench_command, server_commands
-from specfleet.experiments.plan.deployments import Deployment, Load, Question
+from specfleet.experiments.plan.deployments import Deployment, Load, Question, ramp_requests
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.serving import load_curve, row_limits
 from specfleet.fleet.errors import InputError
@@ -122,6 +123,17 @@ def test_a_beginning_is_once_in_memory(shared: dict[str, Any], own: int) -> None
     running = overlap(spans.begun, spans.ended, 0.3 * end, 0.75 * end)
     assert row_limits(fleet)["the KV cache"] == pytest.approx(running, rel=0.12)
     assert running > 1.2 * 16384 / fleet.lengths.middle
+
+
+def test_a_ramp_beyond_the_longest_simulation_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four mean ages of a request, a fifth of a simulation: with 1 turn before it on average, 20 times the thinking."""
+    talks = Conversations(turns=3, think_s=500)
+    assert [ramp_requests(Load(per_s=rate), talks) for rate in (1.0, 2.0)] == [10_000, 20_000]
+    monkeypatch.setattr(ask, "LARGE", 50)
+    changes = {"workload.conversations": {"turns": 3, "think_s": 2.0}, "workload.new_tokens": 8}
+    for rate, said in ((1.0, 0), (2.0, 1)):
+        found = specfleet.plan(None, changes, target="llama-3.1-8b@h100", arrivals=rate, jobs=1)
+        assert sum("after a fifth of 80 requests; simulations end with 50," in note for note in found.notes) == said
 
 
 def test_a_cached_share_hits() -> None:
