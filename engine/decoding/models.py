@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from transformers import PreTrainedModel
 
+from specfleet.engine.decoding import llama
 from specfleet.engine.decoding.admitted import check, known_positions
 from specfleet.engine.decoding.aligned import AlignedCache
 from specfleet.engine.decoding.attention import FEED, use_slots
@@ -15,16 +16,6 @@ from specfleet.engine.decoding.checkpoints import load_whole
 from specfleet.engine.decoding.feed import Feed, Joined, Nodes
 from specfleet.engine.decoding.folders import folder_of
 from specfleet.engine.decoding.graphs import Graphs
-from specfleet.engine.decoding.llama import (
-    MODEL_TYPES,
-    Layer,
-    Rotary,
-    fuse_layer,
-    is_lean,
-    norm,
-    rotary_table,
-    run_layers,
-)
 from specfleet.engine.decoding.pages import reads_pages
 from specfleet.engine.decoding.placing import placed
 from specfleet.engine.decoding.quantised import BITS, quantised_layers
@@ -52,7 +43,7 @@ class CausalLM:
     - `layers`: of a lean model, if they are made already.
     """
 
-    def __init__(self, model: torch.nn.Module, lean: bool = True, layers: Sequence[Layer] | None = None) -> None:
+    def __init__(self, model: torch.nn.Module, lean: bool = True, layers: Sequence[llama.Layer] | None = None) -> None:
         self.model = model.eval()
         self.config = model.config
         self.device = next(model.parameters()).device
@@ -65,14 +56,14 @@ class CausalLM:
         check(self.config)
         self.positions = known_positions(model)
         self.shape = shape_of(self.config)
-        self.lean = lean and is_lean(self.config)
+        self.lean = lean and llama.is_lean(self.config)
         self.head = model.get_output_embeddings() if self.lean else make_head(model)
         self.graphs = Graphs() if self.device.type == "cuda" and self.lean else None
         if self.lean:
             body = model.model
-            self.layers = [fuse_layer(layer) for layer in body.layers] if layers is None else layers
+            self.layers = [llama.fuse_layer(layer) for layer in body.layers] if layers is None else layers
             self.embed, self.norm = body.embed_tokens, body.norm.weight.data
-            self.rotary = Rotary(*torch.empty(2, 0))
+            self.rotary = llama.Rotary(*torch.empty(2, 0))
         else:
             self.body = find_body(model)
             use_slots(model)
@@ -157,7 +148,7 @@ class CausalLM:
             return torch.cat([*states, output.last_hidden_state], -1)[0] if taps else output.last_hidden_state[0]
         if len(self.rotary.cosines) < feed.width:
             positions = max(2 * feed.width, POSITIONS)
-            self.rotary = rotary_table(self.model.model.rotary_emb, positions, self.embed.weight[:1])
+            self.rotary = llama.rotary_table(self.model.model.rotary_emb, positions, self.embed.weight[:1])
             if self.graphs is not None:
                 self.graphs.forget()  # they use the old table
         lean_pass = partial(self._lean_pass, taps=taps)
@@ -181,8 +172,8 @@ class CausalLM:
     ) -> torch.Tensor:
         x = self.embed(tokens)
         tapped = dict.fromkeys(taps, x)
-        x = run_layers(self.layers, x, feed, cache, self.rotary, self.config, tapped=tapped)
-        last = norm(x, self.norm, self.config.rms_norm_eps)
+        x = llama.run_layers(self.layers, x, feed, cache, self.rotary, self.config, tapped=tapped)
+        last = llama.norm(x, self.norm, self.config.rms_norm_eps)
         return torch.cat([*tapped.values(), last], -1) if taps else last
 
 
@@ -236,11 +227,9 @@ def load_model(
     keep_within_memory(place)
     model, layers = load_whole(folder, PRECISIONS[precision], whole), None
     if precision in BITS:
-        if not is_lean(model.config):
-            raise InputError(
-                f"{folder}: precision = {precision!r} is for models of type {', '.join(sorted(MODEL_TYPES))}, and this "
-                f"is a {model.config.model_type}"
-            )
+        if not llama.is_lean(model.config):
+            types, own = ", ".join(sorted(llama.MODEL_TYPES)), model.config.model_type
+            raise InputError(f"{folder}: precision = {precision!r} is for models of type {types}, and this is a {own}")
         layers = quantised_layers(model, precision, place)
     return CausalLM(model.to(place), lean, layers=layers)
 

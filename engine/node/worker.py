@@ -28,17 +28,7 @@ from specfleet.engine.net.content import NOTHING, Content
 from specfleet.engine.net.handshake import Ping
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.recorder import RecordedStation
-from specfleet.fleet.stations.messages import (
-    Draft,
-    DraftRequest,
-    Ignored,
-    Message,
-    Refusal,
-    Released,
-    Routed,
-    StationEvent,
-    StepDone,
-)
+from specfleet.fleet.stations import messages
 from specfleet.fleet.stations.station import Start, Wait
 from specfleet.fleet.times.step import Step
 
@@ -71,13 +61,13 @@ def device_lock(path: Path | None) -> DeviceLock:
 
 STILL_S = 0.05  # a wait that ends later by more: this process was stopped
 READ_S = 0.05  # without an event for so long, the inbox counts as read
-TURNED_DOWN, WITH_CONTENT = frozenset({Ignored, Refusal}), (Draft, DraftRequest)
+TURNED_DOWN, WITH_CONTENT = frozenset({messages.Ignored, messages.Refusal}), (messages.Draft, messages.DraftRequest)
 
 
 class Executor:
     """Runs the steps of one station on its models, and keeps the content of its messages."""
 
-    def receive(self, event: StationEvent, content: Content) -> None:
+    def receive(self, event: messages.StationEvent, content: Content) -> None:
         """Take the content of an event that the station accepted."""
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
@@ -88,7 +78,7 @@ class Executor:
         """Return the outcomes at a step's end, which may depend on arrivals during the step."""
         return outcomes
 
-    def content_of(self, message: Message) -> Content:
+    def content_of(self, message: messages.Message) -> Content:
         """Return the content of a message of the station."""
         return NOTHING
 
@@ -168,23 +158,23 @@ class Worker:
             self._drain(by_s=ended_s)  # arrivals during the step precede its end, later ones follow it
             outcomes = self.executor.resolved(plan.step, outcomes)
             # Results leave before the device is released: its next user may take the core of the sending thread.
-            self.handle(StepDone(plan.step.number, outcomes, duration_s), NOTHING, ended_s)
+            self.handle(messages.StepDone(plan.step.number, outcomes, duration_s), NOTHING, ended_s)
             if self.later:
                 self._take_due()
         return None
 
-    def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
+    def handle(self, event: messages.StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Apply an event to the station; the executor takes its content if the station accepts it."""
         self.event_s = time_s
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
         if TURNED_DOWN.isdisjoint(map(type, instructions)):
             self.executor.receive(event, content)
         for instruction in instructions:
-            if isinstance(instruction, Released):
+            if isinstance(instruction, messages.Released):
                 self.executor.release(instruction.tag)
             elif isinstance(instruction, WITH_CONTENT):
                 self.post(instruction, self.executor.content_of(instruction))
-            elif isinstance(instruction, Routed):
+            elif isinstance(instruction, messages.Routed):
                 self.post(instruction, self.executor.content_of(instruction.message))
             else:
                 self.post(instruction, NOTHING)

@@ -71,7 +71,7 @@ def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)  # an import then fails
     with pytest.raises(InputError, match=r"needs torchao, .* pip install 'specfleet\[quantised\]'"):
         load_model("demo", "target", "int8", "cpu")
-    monkeypatch.setattr(models, "is_lean", lambda _: False)
+    monkeypatch.setattr(models.llama, "is_lean", lambda _: False)
     with pytest.raises(InputError, match=r"precision = 'int8' is for models of type .*llama"):
         load_model("demo", "target", "int8", "cpu")
 
