@@ -188,7 +188,7 @@ def _run_missing(
                 with deferred():  # what is kept is counted, too
                     results[places[number]] = result
                     if folder:
-                        write_json(_sealed(result), cell_file(folder, result.cell))
+                        write_json(_sealed(result), cell_file(folder, result.cell), synced=False)
                         if tables and len(results) - tabled >= TABLED_SHARE * len(results):
                             _keep_table(folder, results)
                             tabled = len(results)
