@@ -47,15 +47,12 @@ def _answers(
         while True:
             if monotonic() - counted_s >= COUNTED_S:
                 wanted, counted_s = AHEAD * max(sum(client.nthreads().values()), 1), monotonic()
-            room = wanted - len(in_flight) if 2 * len(in_flight) <= wanted else 0
-            fresh = list(filter(None, (list(islice(calls, size)) for _ in range(room))))
-            if not fresh and not in_flight:
-                fresh = [[suspects.pop()]] if suspects else []  # alone: a worker's end is told of all that it was given
+            fresh = _groups(calls, size, wanted - len(in_flight)) if 2 * len(in_flight) <= wanted else []
+            if not (fresh or in_flight) and suspects:
+                fresh = [[suspects.pop()]]  # alone: a worker's end is told of all that it was given
             if fresh:
-                tasks = [(call, [given for _, given in group], code()) for group in fresh]
-                futures = client.map(_at_worker, *zip(*tasks, strict=True), pure=False)
-                in_flight |= dict(zip(futures, fresh, strict=True))
-                running.update(futures)
+                running.update(sent := _sent(client, call, fresh))
+                in_flight |= sent
             if not in_flight:
                 break
             batch = running.next_batch()
@@ -66,13 +63,28 @@ def _answers(
                     lost.pop(place, None)
                     yield place, *answer
             for future in set(batch).difference(done):
-                if not isinstance(error := future.exception(), distributed.KilledWorker):
-                    raise NodeDiedError(f"cluster: {error}; {GOES_ON}")
-                for place, given in in_flight.pop(future):
-                    suspects += [(place, given)] if place not in lost else []  # runs once more
-                    lost[place] = shortened(str(given[0]), quoted=False)
+                suspects += _suspects(future.exception(), in_flight.pop(future), lost)
     if lost:
         raise NodeDiedError(f"--cluster {address}: workers die of {', '.join(lost.values())}; {GOES_ON}")
+
+
+def _groups(calls: Iterator[Call], size: int, most: int) -> list[list[Call]]:
+    return list(filter(None, [list(islice(calls, size)) for _ in range(most)]))
+
+
+def _sent(client: Any, call: Callable[..., Any], groups: list[list[Call]]) -> dict[Any, list[Call]]:
+    """Send groups of calls to the cluster; return each by its future."""
+    tasks = [(call, [given for _, given in group], code()) for group in groups]
+    return dict(zip(client.map(_at_worker, *zip(*tasks, strict=True), pure=False), groups, strict=True))
+
+
+def _suspects(error: Exception, group: list[Call], lost: dict[int, str]) -> list[Call]:
+    """Return the calls of a lost worker that run once more, and add all to `lost`."""
+    if not isinstance(error, distributed.KilledWorker):
+        raise NodeDiedError(f"cluster: {error}; {GOES_ON}")
+    again = [(place, given) for place, given in group if place not in lost]
+    lost |= {place: shortened(str(given[0]), quoted=False) for place, given in group}
+    return again
 
 
 @contextmanager
