@@ -18,6 +18,7 @@ from specfleet.fleet.inputs.text import shortened
 LOG = logging.getLogger("specfleet")
 AHEAD = 16  # calls in flight for each thread of the cluster, so that no worker waits for this process
 CONNECT_S = 20.0
+GROUP_S, MAX_GROUP = 0.1, 16  # short calls go together: so long, so many at most
 COUNTED_S = 1.0  # between two counts of the cluster's threads
 GOES_ON = "what is done is kept; the same command goes on from there"
 Call = tuple[int, tuple[Any, ...]]  # its place, and its arguments
@@ -39,37 +40,51 @@ def finished(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], add
 def _answers(
     call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], address: str
 ) -> Generator[tuple[int, Any, Exception | None], None, None]:
-    """Yield the place of each call with its result or its error."""
-    calls, in_flight, suspects, lost = enumerate(arguments), dict[Any, Call](), list[Call](), dict[int, str]()
+    """Yield the place of each call with its result or its error. Short calls go in groups."""
+    calls, in_flight, suspects, lost = enumerate(arguments), dict[Any, list[Call]](), list[Call](), dict[int, str]()
     with _connected(address) as client:
-        running, wanted, counted_s = distributed.as_completed(loop=client.loop), 0, -COUNTED_S
+        running, wanted, counted_s, size = distributed.as_completed(loop=client.loop), 0, -COUNTED_S, 1
         while True:
             if monotonic() - counted_s >= COUNTED_S:
                 wanted, counted_s = AHEAD * max(sum(client.nthreads().values()), 1), monotonic()
-            fresh = list(islice(calls, wanted - len(in_flight))) if 2 * len(in_flight) <= wanted else []
-            if not fresh and not in_flight:
-                fresh = [suspects.pop()] if suspects else []  # alone: a worker's end is told of all that it was given
+            fresh = _groups(calls, size, wanted - len(in_flight)) if 2 * len(in_flight) <= wanted else []
+            if not (fresh or in_flight) and suspects:
+                fresh = [[suspects.pop()]]  # alone: a worker's end is told of all that it was given
             if fresh:
-                tasks = [(call, given, code()) for _, given in fresh]
-                futures = client.map(_at_worker, *zip(*tasks, strict=True), pure=False)
-                in_flight |= dict(zip(futures, fresh, strict=True))
-                running.update(futures)
+                running.update(sent := _sent(client, call, fresh))
+                in_flight |= sent
             if not in_flight:
                 break
             batch = running.next_batch()
             done = [future for future in batch if future.status == "finished"]
-            for future, answer in zip(done, client.gather(done), strict=True):
-                place, _ = in_flight.pop(future)
-                lost.pop(place, None)
-                yield place, *answer
+            for future, (answers, took_s) in zip(done, client.gather(done), strict=True):
+                size = int(min(max(GROUP_S * len(answers) / max(took_s, 1e-9), 1), MAX_GROUP))
+                for (place, _), answer in zip(in_flight.pop(future), answers, strict=True):
+                    lost.pop(place, None)
+                    yield place, *answer
             for future in set(batch).difference(done):
-                if not isinstance(error := future.exception(), distributed.KilledWorker):
-                    raise NodeDiedError(f"cluster: {error}; {GOES_ON}")
-                place, given = in_flight.pop(future)
-                suspects += [(place, given)] if place not in lost else []  # runs once more
-                lost[place] = shortened(str(given[0]), quoted=False)
+                suspects += _suspects(future.exception(), in_flight.pop(future), lost)
     if lost:
         raise NodeDiedError(f"--cluster {address}: workers die of {', '.join(lost.values())}; {GOES_ON}")
+
+
+def _groups(calls: Iterator[Call], size: int, most: int) -> list[list[Call]]:
+    return list(filter(None, [list(islice(calls, size)) for _ in range(most)]))
+
+
+def _sent(client: Any, call: Callable[..., Any], groups: list[list[Call]]) -> dict[Any, list[Call]]:
+    """Send groups of calls to the cluster; return each by its future."""
+    tasks = [(call, [given for _, given in group], code()) for group in groups]
+    return dict(zip(client.map(_at_worker, *zip(*tasks, strict=True), pure=False), groups, strict=True))
+
+
+def _suspects(error: Exception, group: list[Call], lost: dict[int, str]) -> list[Call]:
+    """Return the calls of a lost worker that run once more, and add all to `lost`."""
+    if not isinstance(error, distributed.KilledWorker):
+        raise NodeDiedError(f"cluster: {error}; {GOES_ON}")
+    again = [(place, given) for place, given in group if place not in lost]
+    lost |= {place: shortened(str(given[0]), quoted=False) for place, given in group}
+    return again
 
 
 @contextmanager
@@ -104,8 +119,15 @@ def _tell(event: tuple[float, Any]) -> None:
         LOG.warning("worker %s is lost; what it ran runs elsewhere", message["worker"])
 
 
-def _at_worker(call: Callable[..., Any], given: tuple[Any, ...], wanted: str) -> tuple[Any, Exception | None]:
-    """Return a call's result, or its error: what a worker raises itself is the cluster's."""
+def _at_worker(
+    call: Callable[..., Any], group: list[tuple[Any, ...]], wanted: str
+) -> tuple[list[tuple[Any, Exception | None]], float]:
+    """Return each call's result, or its error, and the time of all; what a worker raises itself is the cluster's."""
+    begun_s = monotonic()
+    return [_answer(call, given, wanted) for given in group], monotonic() - begun_s
+
+
+def _answer(call: Callable[..., Any], given: tuple[Any, ...], wanted: str) -> tuple[Any, Exception | None]:
     if code() != wanted:
         return None, InputError(
             f"worker {distributed.get_worker().address}: has other code, {code()}; here: {wanted}; install the same"

@@ -82,7 +82,7 @@ def side_by_side(
                 number, result = next(finished)
                 results[missing[number]] = result
                 if files:
-                    write_file(files[missing[number]], msgspec.msgpack.encode(result))
+                    write_file(files[missing[number]], msgspec.msgpack.encode(result), synced=False)
             yield results.pop(place)
 
 

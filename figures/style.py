@@ -8,7 +8,8 @@ import itertools
 import math
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,20 +117,25 @@ class Canvas(NamedTuple):
 NEW_FIGURE = Canvas()
 
 
-def resize(figure: Figure, width_inches: float) -> None:
-    """Make a drawn figure that narrow, less high, but not in proportion; its legends stand above it as one column."""
-    width, height = figure.get_size_inches()
-    handles, labels = [], []
-    for legend in list(figure.legends):
+@contextmanager
+def resized(figure: Figure, width_inches: float) -> Iterator[None]:
+    """Make a drawn figure that narrow for a while, and a little less high; its legends stand above it as one column."""
+    (width, height), handles, labels = figure.get_size_inches(), [], []
+    legends, figure.legends[:] = list(figure.legends), []
+    for legend in legends:
         title = legend.get_title().get_text()
         handles += legend.legend_handles
         labels += [f"{title} = {text.get_text()}" if title else text.get_text() for text in legend.get_texts()]
-        legend.remove()
     legend_inches = CAPTION_LINE_INCHES * len(labels)  # what is drawn keeps its room
-    figure.set_size_inches(width_inches, height * max(0.8, min(1.0, width_inches / width)) + legend_inches)
+    figure.set_size_inches(width_inches, height * max(0.9, min(1.0, width_inches / width)) + legend_inches)
     if handles:
         with rc_context(STYLE):
             figure.legend(handles, labels, fontsize=8, loc="outside upper center")
+    try:
+        yield
+    finally:
+        figure.legends[:] = legends
+        figure.set_size_inches(width, height)
 
 
 class FittingLocator(FixedLocator):

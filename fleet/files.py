@@ -20,20 +20,21 @@ from specfleet.fleet.interrupts import deferred
 PROBE_BYTES = 4096  # bytes of a block: a full disk shows, too
 
 
-def write_file(path: Path, content: bytes | str, private: bool = False) -> None:
+def write_file(path: Path, content: bytes | str, private: bool = False, synced: bool = True) -> None:
     """Write a file atomically; missing parent folders are created. Ending signals are deferred meanwhile.
 
     - `private`: only the owner may read the file.
+    - `synced`: waits for the disk, so that the file survives a power cut. A reader that notices damage needs no wait.
 
     For a symbolic link, the link's destination is written. Devices and pipes, such as /dev/stdout, are written
     directly. Raises OutputError with the path and the reason; an earlier file is then unchanged.
     """
-    with deferred(), replacing(path, private) as file:
+    with deferred(), replacing(path, private, synced) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
-def replacing(path: Path, private: bool = False) -> Iterator[BinaryIO]:
+def replacing(path: Path, private: bool = False, synced: bool = True) -> Iterator[BinaryIO]:
     """Open a file for longer work: as the body ends, it takes the place of `path`; else nothing is left of it.
 
     Arguments and errors are those of `write_file`. OSErrors of the body count as the file's.
@@ -56,15 +57,16 @@ def replacing(path: Path, private: bool = False) -> Iterator[BinaryIO]:
                 os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if synced:
+                os.fsync(file.fileno())
             draft.replace(place)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written ({_reason(error)}){unchanged}") from error
 
 
-def write_json(value: Any, path: Path) -> None:
+def write_json(value: Any, path: Path, synced: bool = True) -> None:
     """Write a value as JSON, indented for people; raises as `write_file`."""
-    write_file(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    write_file(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n", synced=synced)
 
 
 def remove_files(folder: Path, *patterns: str) -> None:

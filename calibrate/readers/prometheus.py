@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from prometheus_client.parser import text_string_to_metric_families
 
 from specfleet.calibration.readers.counts import MAX_DEPTH
@@ -27,8 +28,10 @@ CREATED = "_created"  # at the end of the time at which a counter began
 MAX_VALUE = 1e30  # no counter is as large: a GPU has 1e24 floating-point operations in decades
 COUNTERS, BY_POSITION = ("drafts", "draft_tokens", "accepted_tokens"), "accepted_tokens_per_pos"  # of drafts
 MAX_COUNTED = 2**53  # a counter is a float, which knows no larger whole numbers
+NEARLY_ALL = 0.8  # share of a histogram in a bucket, from which their mean says where they lie in it
 WIDEST = 1.5  # upper over lower bound of a bucket that a quantile is read from
 
+Floats = NDArray[np.float64]
 Sums = dict[str, float]
 """Values summed over engines, by name and bound or position: `NAME`, `NAME_bucket of le 0.5`, `NAME of position 2`.
 
@@ -144,8 +147,8 @@ def between(before: Mapping[str, float], after: Mapping[str, float], gauges: fro
 def histogram(sums: Mapping[str, float], name: str, origin: str) -> Spread | None:
     """Return mean and quantiles of a histogram, linear within its buckets; None where it is empty or not there.
 
-    A quantile is left out if its bucket is too wide to say. Raises InputError where buckets contradict each other or
-    the count.
+    A bucket that holds nearly all is narrowed around their mean, which sum and count give. A quantile is left out if
+    its bucket is too wide to say. Raises InputError where buckets contradict each other or the count.
     """
     count = sums.get(f"{name}_count", 0.0)
     if not count or f"{name}_sum" not in sums:
@@ -159,12 +162,13 @@ def histogram(sums: Mapping[str, float], name: str, origin: str) -> Spread | Non
     lows, numbers = np.array([0.0, *highs[:-1]]), np.diff(reached, prepend=0.0)
     if min(numbers) < 0 or reached[-1] != count or highs[-1] != math.inf:
         raise InputError(f"{origin}: buckets of {name} contradict its count = {count:g}; needs rising counts up to it")
+    begins_at, ends_at = _narrowed(lows, highs, numbers, mean * count)
     quantiles = {}
     for label, level in LEVELS.items():
         at = int(np.searchsorted(reached, level * count))
         if highs[at] <= WIDEST * lows[at]:
             share = 1 - (reached[at] - level * count) / numbers[at]
-            quantiles[label] = float(lows[at] + (highs[at] - lows[at]) * share)
+            quantiles[label] = float(begins_at[at] + (ends_at[at] - begins_at[at]) * share)
     filled = numbers > 0
     within = numbers[:-1]  # the last bucket has no width
     middles, widths = (lows + highs)[:-1] / 2, (highs - lows)[:-1]
@@ -173,6 +177,18 @@ def histogram(sums: Mapping[str, float], name: str, origin: str) -> Spread | Non
     return Spread(
         mean, quantiles, float(lows[filled][0]), float(highs[filled][-1]), float(deviation / centre) if centre else 0.0
     )
+
+
+def _narrowed(lows: Floats, highs: Floats, numbers: Floats, total: float) -> tuple[Floats, Floats]:
+    """Return where values begin and end in each bucket, of their sum; others than the fullest are taken as even."""
+    most, count = int(numbers.argmax()), numbers.sum()
+    begin, end = lows.copy(), highs.copy()
+    if numbers[most] >= NEARLY_ALL * count and not numbers[-1]:
+        rest = np.delete(numbers, most)[:-1] @ np.delete(lows + highs, most)[:-1] / 2
+        centre = (total - rest) / numbers[most]
+        half = max(min(centre - lows[most], highs[most] - centre), 0.0)
+        begin[most], end[most] = np.clip([centre - half, centre + half], lows[most], highs[most])
+    return begin, end
 
 
 class Drafts(NamedTuple):

@@ -18,7 +18,7 @@ from specfleet.engine.decoding.folders import folder_of, read_tokenizer, read_vo
 from specfleet.engine.demo_pair.corpus import FOLDER, read_prompts
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.strict import convert
-from specfleet.fleet.inputs.text import read_json_lines, shortened
+from specfleet.fleet.inputs.text import parse_json, read_lines
 from specfleet.fleet.policies.blocks import Identity
 from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.lengths import Between
@@ -34,7 +34,10 @@ TokenId = Annotated[int, Meta(ge=0)]
 
 
 class PromptLine(msgspec.Struct, frozen=True):
-    """A line of a file of prompts: token ids, a text, or the turns of a conversation; other fields are ignored."""
+    """A line of a file of prompts: token ids, a text, or turns as in Spec-Bench's files, of which the first counts.
+
+    Other fields are ignored.
+    """
 
     prompt_ids: Annotated[list[TokenId], Meta(min_length=1)] | None = None
     prompt: Text | None = None
@@ -127,24 +130,28 @@ def _longest_prompt(fleet: Fleet, asked: Sequence[tuple[int, Request, int]]) -> 
 
 def _read_lines(path: Path, folder: Path) -> list[list[int]]:
     """Read a file of prompts for the model in `folder`."""
-    vocabulary, tokenizer = read_vocabulary(folder), None
-    prompts = []
-    for number, content in read_json_lines(path, "workload.prompts"):
+    vocabulary, tokenizer, prompts = read_vocabulary(folder), None, []
+    for number, content in read_lines(path, "workload.prompts"):
         origin = f"workload.prompts {path}, line {number}"
-        line = convert(content, PromptLine, origin)
-        # `turns` is the field of Spec-Bench's question files; the first turn is the prompt.
-        text = line.prompt if line.prompt is not None else next(iter(line.turns), None)
+        line = _read_line(content, origin)
         if line.prompt_ids is not None:
             prompt = list(line.prompt_ids)
-        elif text is not None:
-            tokenizer = tokenizer or read_tokenizer(folder)
-            prompt = tokenizer.encode(text)
         else:
-            named = shortened(sorted(content))
-            raise InputError(f"{origin}: needs a field prompt_ids (token ids), prompt or turns (text); has {named}")
+            tokenizer = tokenizer or read_tokenizer(folder)
+            prompt = tokenizer.encode(line.turns[0] if line.prompt is None else line.prompt)
         _check_ids(prompt, vocabulary, origin, folder)
         prompts.append(prompt)
     return prompts
+
+
+def _read_line(content: str, origin: str) -> PromptLine:
+    try:
+        line = convert(parse_json(content, origin), PromptLine, origin)
+        if line.prompt is None and line.prompt_ids is None and not line.turns:
+            raise InputError(f"{origin}: has no prompt")
+        return line
+    except InputError as error:
+        raise InputError(f'{error}; write {{"prompt": "TEXT"}} or {{"prompt_ids": [1, 2]}} in each line') from error
 
 
 def _check_ids(prompt: list[int], vocabulary: int, origin: str, folder: Path) -> None:

@@ -39,7 +39,8 @@ LIMITS = {  # of servers, where a user states them: options of vLLM, of SGLang
 }
 ROUND = 1024  # to multiples of which the longest text is rounded up
 MAX_SPREAD = 0.99  # of uniform lengths around their mean: vLLM takes shares below 1
-ALIKE = "  # with prompts that share texts as the planned ones do"
+OWN = '  # PROMPTS.jsonl has a line for each prompt: {"prompt": "TEXT"}'
+ALIKE = "; they share texts as the planned ones do"
 UNIFORM = "  # vLLM draws uniform lengths, with the mean of those planned and, as far as it can, their variance"
 
 
@@ -205,7 +206,7 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
         f"vllm bench serve --model {quote(served)} {rate} {custom if has_own else random} --ignore-eos "
         f"--num-prompts {workload.requests // replicas} "
         "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
-        f"{(ALIKE if shares(workload) else '') if has_own else '' if is_uniform else UNIFORM}"
+        f"{OWN + ALIKE * shares(workload) if has_own else '' if is_uniform else UNIFORM}"
     )
 
 

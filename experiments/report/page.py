@@ -13,7 +13,7 @@ import msgspec
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from specfleet.figures.style import STYLE, Drawn, resize
+from specfleet.figures.style import STYLE, Drawn, resized
 
 TEMPLATE = Path(__file__).with_name("page.html")
 LONG = 24  # characters of a text from which its column is wide
@@ -92,8 +92,8 @@ def _command(what: str, command: str) -> str:
 def _figure(figure: Figure, caption: str, name: str) -> str:
     """Return a figure as drawings in the page itself, one for each width; `name` makes their ids unique."""
     wide = _svg(figure, f"{name}w", caption)
-    resize(figure, NARROW_INCHES)
-    narrow = _svg(figure, f"{name}n", caption)
+    with resized(figure, NARROW_INCHES):
+        narrow = _svg(figure, f"{name}n", caption)
     return (
         f'<figure><div class="wide">{wide}</div><div class="narrow">{narrow}</div>'
         f"<figcaption>{escape(caption)}</figcaption></figure>"

@@ -20,7 +20,7 @@ import pandas as pd
 from specfleet.experiments.jobs import ALL, Workers, as_finished
 from specfleet.experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cell
 from specfleet.fleet.errors import InputError, OutputError
-from specfleet.fleet.files import write_file, write_json
+from specfleet.fleet.files import replacing, write_json
 from specfleet.fleet.inputs.strict import convert
 from specfleet.fleet.inputs.text import is_file, read_json, read_text, reason, shortened
 from specfleet.fleet.interrupts import deferred
@@ -46,6 +46,7 @@ COLUMNS = (  # after the varied keys
 )  # fmt: skip
 NUMBERS = ("value", "low", "high")
 MISSING = {"value": math.nan, "low": math.nan, "high": math.nan, "times_longer": math.inf}  # null in JSON
+PIECE = 200  # cells of the table that are in memory at once
 TABLED_SHARE = 0.5  # the table is written again when cells have doubled: it costs as much as many of them
 
 
@@ -188,7 +189,7 @@ def _run_missing(
                 with deferred():  # what is kept is counted, too
                     results[places[number]] = result
                     if folder:
-                        write_json(_sealed(result), cell_file(folder, result.cell))
+                        write_json(_sealed(result), cell_file(folder, result.cell), synced=False)
                         if tables and len(results) - tabled >= TABLED_SHARE * len(results):
                             _keep_table(folder, results)
                             tabled = len(results)
@@ -250,10 +251,15 @@ def _in_order(results: Mapping[int, CellResult], most: int = sys.maxsize) -> lis
 
 
 def _keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
-    frame = table(_in_order(results))
-    intervals = frame[[*NUMBERS]].to_numpy(dtype=float)
-    frame[["low", "high"]] = np.array([ends(*interval) for interval in intervals]).reshape(-1, 2)
-    write_file(folder / TABLE, frame.to_csv(index=False))
+    """Write the table in pieces, so that it needs the memory of a piece alone."""
+    ordered, columns = _in_order(results), list[str]()
+    with deferred(), replacing(folder / TABLE) as file:
+        for begin in range(0, len(ordered), PIECE):
+            frame = table(ordered[begin : begin + PIECE])
+            columns = columns or list(frame.columns)  # an earlier sweep's keys may stand in another order
+            intervals = frame[[*NUMBERS]].to_numpy(dtype=float)
+            frame[["low", "high"]] = np.array([ends(*interval) for interval in intervals]).reshape(-1, 2)
+            file.write(frame[columns].to_csv(index=False, header=not begin).encode())
 
 
 def table(results: Sequence[CellResult]) -> pd.DataFrame:

@@ -6,8 +6,9 @@ import platform
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,7 +152,7 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
         scenario_digest=scenario.digest(),
         profile_digest=fleet.profile_digest,
         world=world,
-        versions=versions_of(world),
+        versions=dict(versions_of(world)),
         host={
             "machine": platform.machine(),
             "system": platform.system(),
@@ -165,7 +166,8 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
     )
 
 
-def versions_of(world: World) -> dict[str, str]:
+@cache
+def versions_of(world: World) -> Mapping[str, str]:
     """Return the versions of Python and of the installed packages that a run in that world rests on, by name."""
     packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
     versions = {"python": platform.python_version()}

@@ -238,9 +238,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             out, it is the scenario's.
         streams (streams): Number of concurrent requests in a closed loop. 0 is one for each drafter or verifier,
             whichever are more. With more than that, and as many as requests, all wait from the beginning.
-        prompts: Prompts in the real world: "demo/evaluation", "demo/calibration", or a JSON Lines file with a field
-            `prompt` (text) or `prompt_ids` (token ids), relative to the scenario's folder. The simulated world needs
-            lengths only and does not read it.
+        prompts: Prompts in the real world: "demo/evaluation", "demo/calibration", or a JSON Lines file, relative to
+            the scenario's folder. A line is `{"prompt": "TEXT"}` or `{"prompt_ids": [1, 2]}`; of Spec-Bench's `turns`
+            the first counts. The simulated world needs lengths only and does not read it.
         prompt_tokens (tokens): Length of a prompt: a number, or a table with `low` and `high`.
         new_tokens (tokens): Tokens to decode for a request: a number, or such a table. Requests run to that length,
             whatever the text, so that systems do equal work.

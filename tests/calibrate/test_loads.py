@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import specfleet
 from specfleet.calibration.readers.bench import read_bench
 from specfleet.calibration.readers.load import Load, Spread, Way
-from specfleet.calibration.readers.prometheus import read_scrapes
+from specfleet.calibration.readers.prometheus import histogram, read_scrapes
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.responses import read_aiperf
 from specfleet.calibration.readers.served import inferred_profile
@@ -96,6 +96,30 @@ def test_step_times_come_back(tmp_path: Path, name: str) -> None:
     assert profile.verify.base_s == pytest.approx(ROUND_S, rel=0.03)
     assert profile.verify_prefill.per_token_s == pytest.approx(TOKEN_S, rel=0.25)  # prompts of a burst share a step
     assert all("inferred" in profile.sources[part] for part in ("draft", "verify", "decode", "verify_prefill"))
+
+
+def test_steps_that_are_not_counted_are_inferred(tmp_path: Path) -> None:
+    files, notes = scrapes(tmp_path), []
+    for file in files:
+        file.write_text(re.sub(r"vllm:iteration_tokens.*\n", "", file.read_text()))
+    for given, seconds, error in ((files, max(one.end_s for one in KNOWN), 0.01), (files[1:], None, 0.08)):
+        load = load_in(read_vllm_metrics(given, seconds))
+        profile = inferred_profile(load)
+        assert profile is not None
+        assert profile.verify.base_s == pytest.approx(ROUND_S, rel=error)
+        notes += [note.rpartition(": ")[2] for note in load.notes]
+    assert [note.partition("a round ")[2] for note in notes] == [
+        "are inferred from the time", "lengthen it; give two scrapes"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [21.0, 25.0, 29.0])
+def test_a_full_bucket_is_narrowed_around_its_mean(value: float) -> None:
+    sums = {"x_sum": 99 * value + 35, "x_count": 100.0}
+    counts = {"10": 0.0, "20": 0.0, "30": 99.0, "40": 100.0, "+Inf": 100.0}
+    spread = histogram(sums | {f"x_bucket of le {bound}": count for bound, count in counts.items()}, "x", "file")
+    assert spread is not None
+    assert spread.quantiles["P50"] == pytest.approx(value, rel=0.01)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

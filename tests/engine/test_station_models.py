@@ -111,3 +111,15 @@ def test_models_that_do_not_go_together_are_named(
     changed(tmp_path / "thin", tiny / "target", hidden_size=16)
     with pytest.raises(InputError, match=message):
         serve(unlike(tmp_path, drafters, targets, **tables))
+
+
+@pytest.mark.parametrize(
+    ("line", "what"), [("[1, 2", "not JSON: .*"), ('{"prompt": 3}', ".*"), ('{"text": "a"}', "has no prompt")]
+)
+def test_a_wrong_line_of_prompts_shows_the_form(tiny: Path, tmp_path: Path, line: str, what: str) -> None:
+    (tmp_path / "mine.jsonl").write_text(f'{{"prompt_ids": {[1] * 16}}}\n{line}\n')
+    scenario = unlike(tiny, workload={"prompts": str(tmp_path / "mine.jsonl"), "prompt_tokens": 16, "requests": 2})
+    with pytest.raises(
+        InputError, match=rf'mine.jsonl, line 2: {what}; write {{"prompt": "TEXT"}} or .* in each line$'
+    ):
+        prompts_of(resolve(scenario))

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from time import sleep
@@ -139,6 +140,26 @@ def test_a_call_that_kills_workers_loses_no_other(address: str, caplog: pytest.L
         results.extend(as_finished(die_of, [(number,) for number in (3, 4, 5)], address))
     assert sorted(results) == [(1, 4), (2, 5)]
     assert {record.message.partition(" tcp")[0] for record in caplog.records} == {"worker"}
+
+
+def test_a_killing_call_in_a_group_loses_no_other(address: str) -> None:
+    results = list[tuple[int, int]]()
+    with pytest.raises(NodeDiedError, match=r"workers die of 3; what is done is kept"):
+        results.extend(as_finished(die_of, [(number,) for number in (*range(4, 54), 3, 4, 5)], address))
+    assert sorted(place for place, _ in results) == [*range(50), 51, 52]
+
+
+@pytest.mark.parametrize(("group_s", "most"), [(10.0, 16), (0.0, 1)])
+def test_only_short_calls_share_a_task(
+    address: str, monkeypatch: pytest.MonkeyPatch, group_s: float, most: int
+) -> None:
+    sizes, mapped = list[int](), import_module("distributed").Client.map
+    monkeypatch.setattr("specfleet.experiments.cluster.GROUP_S", group_s)
+    monkeypatch.setattr(
+        "distributed.Client.map", lambda *given, **how: sizes.extend(map(len, given[3])) or mapped(*given, **how)
+    )
+    assert len(dict(as_finished(abs, [(number,) for number in range(300)], address))) == sum(sizes) == 300
+    assert max(sizes) == most
 
 
 def test_a_worker_with_other_code_is_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

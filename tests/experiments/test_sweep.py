@@ -40,6 +40,20 @@ def swept(counts: list[int], folder: Path, seeds: int = 1, **options: Any) -> li
     return sweep([(cell, change_scenario(SMALL, cell)) for cell in cells], folder, seeds=seeds, **options)
 
 
+def test_a_table_in_pieces_is_the_table_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept([1, 2, 3], tmp_path / "once")
+    monkeypatch.setattr("specfleet.experiments.sweep.sweep.PIECE", 2)
+    swept([1, 2, 3], tmp_path / "pieces")
+    assert (tmp_path / "pieces" / "sweep.csv").read_bytes() == (tmp_path / "once" / "sweep.csv").read_bytes()
+
+
+def test_no_cell_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Path] = []
+    monkeypatch.setattr("os.fsync", lambda file: waited.append(Path(f"/proc/self/fd/{file}").readlink().parent))
+    swept([1, 2, 3], tmp_path)
+    assert set(waited) == {tmp_path}  # the table and the record, not what is in cells/
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

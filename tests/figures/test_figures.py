@@ -14,7 +14,7 @@ import specfleet
 from specfleet.experiments.draw import draw
 from specfleet.experiments.report.page import NARROW_INCHES
 from specfleet.figures import pareto, timeline
-from specfleet.figures.style import Canvas, resize, save
+from specfleet.figures.style import Canvas, resized, save
 from specfleet.fleet.errors import InputError
 from specfleet.results import Result
 from specfleet.sim.run import simulate
@@ -39,9 +39,9 @@ def test_a_narrow_timeline_keeps_the_height_of_its_lanes() -> None:
     figure = timeline.draw({"a star": simulate(star(verifiers={"count": 1})).frame()})
     heights = []
     for width in (9.0, NARROW_INCHES):
-        resize(figure, width)
-        figure.draw_without_rendering()
-        heights.append(figure.axes[0].get_window_extent().height)
+        with resized(figure, width):
+            figure.draw_without_rendering()
+            heights.append(figure.axes[0].get_window_extent().height)
     assert heights[1] > 0.7 * heights[0]
 
 

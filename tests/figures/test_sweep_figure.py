@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from specfleet.experiments.draw import draw as drawn
 from specfleet.experiments.sweep.figure import in_numbers, sweep_figure
 from specfleet.experiments.sweep.sweep import read_table, sweep
-from specfleet.figures.style import resize, scale_of
+from specfleet.figures.style import resized, scale_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.glossary import METRICS, Meaning
 from specfleet.sim.run import simulate
@@ -127,9 +127,9 @@ def test_panels_show_all_of_their_lines_and_one_legend() -> None:
     figure = sweep_figure(made(rows), "wait_s").figure
     assert [axes.get_ylim()[1] > 93 for axes in figure.axes] == [True, True]
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
-    resize(figure, 3.9)
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()][-1] == "link.latency, ms = 200"
+    with resized(figure, 3.9):
+        (legend,) = figure.legends
+        assert [text.get_text() for text in legend.get_texts()][-1] == "link.latency, ms = 200"
 
 
 def test_a_third_key_has_panels_and_a_fourth_is_refused() -> None:

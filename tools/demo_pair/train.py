@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import transformers
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from specfleet.engine.demo_pair.corpus import FOLDER
 from specfleet.fleet.files import write_file
@@ -67,6 +68,7 @@ TARGET = {"num_hidden_layers": 16, "hidden_size": 128, "num_attention_heads": 2,
 DRAFTER = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 352}
 Batches = Iterator[torch.Tensor]
 Loss = Callable[[torch.Tensor], torch.Tensor]
+Make = Callable[[LlamaForCausalLM, PreTrainedTokenizerFast], Any]
 
 
 def llama(shape: dict[str, int]) -> LlamaForCausalLM:
@@ -223,6 +225,39 @@ def record_of(options: argparse.Namespace, **constants: float) -> dict[str, obje
             "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__
         },
     }  # fmt: skip
+
+
+def distilled(
+    options: argparse.Namespace,
+    record: dict[str, object],
+    name: str,
+    share: float,
+    make: Make,
+    loss: Callable[..., Any],
+) -> tuple[LlamaForCausalLM, Any, np.ndarray]:
+    """Train what `make(target, tokenizer)` returns by `loss(student, target, batch)`, half on the target's own text.
+
+    - `share`: of the minutes, for that text.
+
+    Returns the demo target, what was trained, and the held-out text.
+    """
+    logging.disable_progress_bar()
+    folder, minutes = FOLDER / "target", options.minutes
+    target = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    target.eval().requires_grad_(requires_grad=False)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    stream, held_out = token_stream(tokenizer, "train"), token_stream(tokenizer, "held-out")
+    own = own_text(target, stream, share * minutes, options.seed)
+    record["own_text_tokens"] = int(own.size)
+    student, text = make(target, tokenizer), mixed(stream, own, options.seed + 1)
+    record[name] = train(student, text, partial(loss, student, target), (1 - share) * minutes, options.lr, name)
+    return target, student, held_out
+
+
+def by_depth(rows: Sequence[Sequence[tuple[float, float]]]) -> dict[str, list[float]]:
+    """Return the means of likenesses by depth, of batches."""
+    agreement, acceptance = np.mean(rows, axis=0).round(4).T.tolist()
+    return {"top1_agreement": agreement, "acceptance": acceptance}
 
 
 def main() -> None:

@@ -6,27 +6,15 @@ half on the target's own, as the drafter is. What was done is written to `traini
 """
 
 import json
-from functools import partial
 
 import numpy as np
 import torch
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedTokenizerFast
-from transformers.utils import logging
 
 from specfleet.engine.demo_pair.corpus import FOLDER
 from specfleet.fleet.files import write_file
-from tools.demo_pair.train import (
-    held_out_windows,
-    likeness,
-    mixed,
-    options_of,
-    own_text,
-    record_of,
-    save,
-    token_stream,
-    train,
-)
+from tools.demo_pair.train import by_depth, distilled, held_out_windows, likeness, options_of, record_of, save
 
 BLOCK = 8  # tokens of a block in training
 KEPT = 0.6  # of the blocks of a depth, as many as are a token longer: PARD's conditional drop, which saves half
@@ -94,28 +82,21 @@ def evaluate_block(target: LlamaForCausalLM, drafter: LlamaForCausalLM, stream: 
         q = torch.softmax(block_logits(drafter, tokens, anchors, depths), -1)
         inside = [(depths == depth) & (anchors + depth < tokens.shape[1]) for depth in range(BLOCK)]
         rows.append([likeness(p[:, (anchors + depths)[of]], q[:, of]) for of in inside])
-    agreement, acceptance = np.mean(rows, axis=0).round(4).T.tolist()
-    return {"top1_agreement": agreement, "acceptance": acceptance}
+    return by_depth(rows)
 
 
-def load(role: str) -> LlamaForCausalLM:
-    """Load a model of the demo pair in float32."""
-    return AutoModelForCausalLM.from_pretrained(FOLDER / role, dtype=torch.float32, local_files_only=True)
+def new_drafter(_target: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """Load the demo drafter in float32, which knows the mask."""
+    drafter = AutoModelForCausalLM.from_pretrained(FOLDER / "drafter", dtype=torch.float32, local_files_only=True)
+    drafter.config.pard_token = tokenizer.convert_tokens_to_ids(MASK)
+    return drafter
 
 
 def main() -> None:
     """Train the block drafter and write it to the output folder."""
     options = options_of(__doc__, FOLDER / "block", minutes=18.0, threads=1, lr=0.02)
-    logging.disable_progress_bar()
     record = record_of(options, block=BLOCK, kept=KEPT, least_kept=LEAST_KEPT)
-    target, drafter = load("target").eval().requires_grad_(requires_grad=False), load("drafter")
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(FOLDER / "target", local_files_only=True)
-    drafter.config.pard_token = tokenizer.convert_tokens_to_ids(MASK)
-    stream, held_out = token_stream(tokenizer, "train"), token_stream(tokenizer, "held-out")
-    own = own_text(target, stream, OWN_TEXT_SHARE * options.minutes, options.seed)
-    record["own_text_tokens"] = int(own.size)
-    text, loss = mixed(stream, own, options.seed + 1), partial(block_loss, drafter, target)
-    record["block"] = train(drafter, text, loss, (1 - OWN_TEXT_SHARE) * options.minutes, options.lr, "block")
+    target, drafter, held_out = distilled(options, record, "block", OWN_TEXT_SHARE, new_drafter, block_loss)
     record["sha256"] = save(drafter, options.out)
     record["held_out"] = evaluate_block(target, drafter.eval(), held_out)
     write_file(options.out / "training.json", json.dumps(record, indent=2) + "\n")

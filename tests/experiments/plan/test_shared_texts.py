@@ -207,7 +207,7 @@ def test_commands_have_the_caches_of_the_plan() -> None:
         fleet = Deployment(candidate, 1)
         command = bench_command(fleet, load, fleet.scenario(load, 96))
         assert words in command
-        assert ("# with prompts that share texts" in command) == ("custom" in words)
+        assert ("they share texts as the planned" in command) == ("custom" in words)
         off = [" --no-enable-prefix-caching ", " --disable-radix-cache "]
         assert all(option in line for option, line in zip(off, server_commands(candidate, 0, 8), strict=True))
         cached = msgspec.structs.replace(candidate.base.verifiers, prefix_cache=True)

@@ -142,6 +142,15 @@ def test_drawings_of_a_page_share_no_id_and_no_clip() -> None:
     assert set(re.findall(r"(?:url\(|href=\")#([^)\"]+)", page)) <= set(ids)
 
 
+def test_a_page_leaves_the_figures_that_it_is_given() -> None:
+    figure = new_figure(6, 3)
+    figure.subplots().plot([1, 2], [1, 2], label="line")
+    figure.legend()
+    html_of(ReportPage("t", "k", (), "s", ((figure, "a"),), ()))
+    assert (figure.get_figwidth(), len(figure.legends)) == (6, 1)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["line"]
+
+
 def test_a_sweep_shows_every_cell_and_names_the_best(results: dict[str, Path], pages: dict[str, str]) -> None:
     swept = specfleet.sweep(
         "star", {"verifiers.count": [1, 2, 4], "drafters.depth": [2, 5]},
