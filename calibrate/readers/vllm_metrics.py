@@ -125,7 +125,7 @@ def _load(
     span_s = time_s or busy_s or math.inf  # without any time there are no rates
     if not steps and gap_s:
         steps = min(time_s * engines, served_s or math.inf) / gap_s.mean  # as many as fit while requests are there
-        how = "are inferred from the time" if steps else "lengthen it; give two scrapes"
+        how = "are inferred from the time" if steps else "lengthen it; two scrapes and their time tell"
         notes.append(f"no vllm:iteration_tokens_total, which counts steps: the prompts in a round {how}")
     busy_share = min(busy_s / time_s, 1.0) if time_s and busy_s else None
     if busy_share is not None and busy_share < MIN_BUSY:

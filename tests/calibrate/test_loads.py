@@ -109,7 +109,7 @@ def test_steps_that_are_not_counted_are_inferred(tmp_path: Path) -> None:
         assert profile.verify.base_s == pytest.approx(ROUND_S, rel=error)
         notes += [note.rpartition(": ")[2] for note in load.notes]
     assert [note.partition("a round ")[2] for note in notes] == [
-        "are inferred from the time", "lengthen it; give two scrapes"
+        "are inferred from the time", "lengthen it; two scrapes and their time tell"
     ]  # fmt: skip
 
 
