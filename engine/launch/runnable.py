@@ -25,6 +25,10 @@ def check_can_run(fleet: Fleet) -> None:
 def check_by_hand(fleet: Fleet) -> None:
     """As `check_can_run`, for nodes that a user starts by hand: nothing kills, stops or time-slices them."""
     check_can_run(fleet)
+    if fleet.verifiers.prefill:
+        raise InputError(
+            f"scenario {fleet.name!r}: verifiers.prefill: no node of it is started by hand; use `specfleet run`"
+        )
     for name, device in fleet.devices.items():
         if device.sharing == "turns":
             raise InputError(
@@ -49,6 +53,8 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
     if isinstance(rule := fleet.verifiers.allocate, Goodput | Adaptive) and rule.costs is None:
         tag = rule.__struct_config__.tag
         yield f"verifiers.allocate = {tag!r} without times; give profile or verifiers.allocate.costs"
+    if fleet.verifiers.prefill and fleet.verifiers.kind == "real":
+        yield "verifiers.prefill with verifiers.kind = 'real': no model hands over a KV cache; allowed: 'replayed'"
     yield from _of_signals(fleet)
     yield from simulated_alone(fleet)
     yield from _of_shared_prompts(fleet)
