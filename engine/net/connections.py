@@ -7,13 +7,13 @@ from specfleet.engine.net.actions import SERVER_PORT, Action, Deliver, Lost, Ope
 from specfleet.engine.net.client import ClientEnd
 from specfleet.engine.net.content import Content
 from specfleet.engine.net.frames import due_of
-from specfleet.engine.net.handshake import Ping, Prompt
+from specfleet.engine.net.handshake import Aside, Prompt
 from specfleet.engine.net.links import StatedLinks, with_due
 from specfleet.engine.net.server import ServerEnd
 from specfleet.engine.net.sockets import Sockets
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
 
-Posted = Message | Routed | Ping | Prompt
+Posted = Message | Routed | Aside
 
 
 @dataclass(eq=False)
@@ -64,12 +64,10 @@ class ConnectionTable:
     def _post(self, message: Posted, content: Content, now_s: float) -> list[Action]:
         if isinstance(message, Routed):
             return self.clients[message.drafter].send(message.message, content, now_s)
-        if isinstance(message, Prompt) and self.server is None:
-            return self.clients[self.decoder_of(message.tag)].send(message, content, now_s)
         if isinstance(message, DraftRequest | Leave) or self.server is None:
-            assert not isinstance(message, Prompt)
-            return self.clients[self.client_of(message.tag)].send(message, content, now_s)
-        assert isinstance(message, Draft | Refusal | View | Ping | Prompt)
+            client_of = self.decoder_of if isinstance(message, Prompt) else self.client_of
+            return self.clients[client_of(message.tag)].send(message, content, now_s)
+        assert isinstance(message, Draft | Refusal | View | Aside)
         return self.server.send(message, content)
 
     def lost(self, port: int, peer: bytes, now_s: float) -> list[Action]:

@@ -86,7 +86,8 @@ class Prompt(msgspec.Struct, tag="prompt", frozen=True):
     request: Number
 
 
-Control = Hello | Welcome | Denied | Unknown | Alive | Bye | Ping | Prompt
+Aside = Ping | Prompt  # of a stream, and not of its round
+Control = Hello | Welcome | Denied | Unknown | Alive | Bye | Aside
 
 
 class Seat(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from specfleet.engine.net.frames import VERSION, FrameError, OtherVersionError, 
 from specfleet.engine.net.handshake import (
     LIVES,
     Alive,
+    Aside,
     Bye,
     Denied,
     Hello,
@@ -115,7 +116,7 @@ class ServerEnd:
                 return [Send(SERVER_PORT, peer, pack(message))]
         return self._drop(peer, "out of place", type(message).__name__)
 
-    def send(self, message: Message | Ping | Prompt, content: Content) -> list[Action]:
+    def send(self, message: Message | Aside, content: Content) -> list[Action]:
         """Send a message of the station to its peer, if that is connected."""
         if type(message) is View:
             routers = [peer for peer, sender in self.peers.items() if sender.seat.role == "router"]
@@ -124,7 +125,7 @@ class ServerEnd:
         if peer is None:
             return []
         sender = self.peers[peer]
-        if not isinstance(message, Ping | Prompt):
+        if not isinstance(message, Aside):
             sender.sessions.sent(message, content)
         local = sender.seat.to_wire(message.tag)
         sent: WireMessage = msgspec.structs.replace(message, tag=local)
@@ -172,7 +173,7 @@ class ServerEnd:
         """Deliver a request to a prefill server."""
         tag = sender.seat.to_fleet(message.tag)
         if tag is None or (tag, message.request) not in self.prompts:
-            return self._drop(peer, "out of place", f"request {message.request} of tag {message.tag}")
+            return self._drop(peer, "out of place", f"a prompt of tag {message.tag}")
         self.homes[tag] = peer
         return [Deliver(self.prompts[tag, message.request])]
 

@@ -193,18 +193,14 @@ def clients_of_drafters(
     connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
     born, goes_on = time.time_ns(), site.life.number > 0
     clients = {
-        port: ClientEnd(
-            fleet, target, born, "decoder" if drafter == PREFILLS else "verifier", max(drafter, 0), port,
-            shown([connect[port]]), vocabulary, goes_on,
-        )
+        port: ClientEnd(fleet, target, born, *role, port, shown([connect[port]]), vocabulary, goes_on)
         for (target, drafter), port in ports.items()
-    }  # fmt: skip
+        for role in [("decoder", 0) if drafter == PREFILLS else ("verifier", drafter)]
+    }
     connections = ConnectionTable(
-        clients=clients,
-        client_of=lambda tag: ports[fleet.target_of(tag), asked(tag)],
-        decoder_of=lambda tag: ports[fleet.target_of(tag), PREFILLS],
-        links=stated_links(fleet),
-    )
+        None, clients, lambda tag: ports[fleet.target_of(tag), asked(tag)],
+        lambda tag: ports[fleet.target_of(tag), PREFILLS], links=stated_links(fleet),
+    )  # fmt: skip
     return connections, Sockets(None, connect, max_bytes(fleet, vocabulary), site.keys)
 
 

@@ -7,6 +7,7 @@ have arrived over the stated link.
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from specfleet.engine.net.sockets import Sockets
 from specfleet.engine.node.node import HERE, Site
 from specfleet.engine.replayed.targets import ReplayedFleet, ReplayedServer
 from specfleet.fleet.acceptance.sources import sources_of
+from specfleet.fleet.records.recorder import Log
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import streams_of
 from specfleet.fleet.stations.build import join_of, kv_bytes, prefill_of, prefill_station
@@ -35,13 +37,8 @@ class ReplayedPrefill(ReplayedServer):
         assert home.fleet.verifiers.prefill
         self.computing_s = station.computing_s
         self.link = KvLink(home.fleet.verifiers.prefill, rng.spawn(1)[0])
-        super().__init__(home, station, 0, rng, zero_s)
         self.prompts = home.prompts
-
-    @property
-    def goes(self) -> bool:  # type: ignore[override]
-        """Whether it may get another prompt."""
-        return self.running is not None or not self.home.stopping
+        super().__init__(home, station, 0, rng, zero_s)
 
     def _post(self, instruction: Instruction, time_s: float) -> None:
         """Send a complete prompt to its target; it is due once its KV cache has arrived, if anything is to follow."""
@@ -63,7 +60,7 @@ class ReplayedPrefills(ReplayedFleet):
             (tag, request.number): request for tag, requests in streams_of(fleet).items() for request in requests
         }
         super().__init__(fleet, {}, range(fleet.verifiers.servers - fleet.verifiers.count), site=site)
-        self.address = self.sockets.bound
+        self.address, self.server_of = self.sockets.bound, partial(prefill_of, fleet)
         self.greeter = threading.Thread(target=self._greet, name="greeter", daemon=True)
         self.serving = False
 
@@ -83,10 +80,6 @@ class ReplayedPrefills(ReplayedFleet):
             for number in self.numbers
         }
 
-    def server_of(self, tag: int) -> int:
-        """Return the number of a stream's prefill server."""
-        return prefill_of(self.fleet, tag)
-
     def open(self) -> None:
         """Welcome targets until `serve` begins."""
         self.greeter.start()
@@ -95,7 +88,7 @@ class ReplayedPrefills(ReplayedFleet):
         while not self.serving:
             self._turn(TICK_S)
 
-    def serve(self, zero_s: float) -> list[object]:
+    def serve(self, zero_s: float) -> Log:
         """Serve until `stop`."""
         self.serving = True
         self.sockets.wake()

@@ -16,9 +16,9 @@ import numpy as np
 from specfleet.engine.decoding.greedy import path_in_text
 from specfleet.engine.net.actions import HELLO_S, Action, Deliver, Lost, Rejected
 from specfleet.engine.net.clock import Margin, now_s
+from specfleet.engine.net.connections import ConnectionTable
 from specfleet.engine.net.content import NOTHING, Content, path_sent
 from specfleet.engine.net.handshake import Ping, Prompt
-from specfleet.engine.net.connections import ConnectionTable
 from specfleet.engine.net.socket_thread import TICK_S, RateLimitedLog, wait_for_welcomes
 from specfleet.engine.net.sockets import Sockets
 from specfleet.engine.node.node import HERE, Site, Stations, clients_of_drafters
@@ -134,8 +134,6 @@ class ReplayedServer:
     - `running`, `due_s`: its running step, and when that ends.
     """
 
-    goes = True  # whether it has a running step, or requests and time for more
-
     def __init__(
         self, home: "ReplayedFleet", station: Station, like: int, rng: np.random.Generator, zero_s: float
     ) -> None:
@@ -155,6 +153,11 @@ class ReplayedServer:
 
     def begin(self) -> None:
         """Begin at time zero."""
+
+    @property
+    def goes(self) -> bool:
+        """Whether it has a running step, or time for more."""
+        return self.running is not None or not self.home.stopping
 
     def next_s(self) -> float:
         """Return the end of its running step, else the next timeout of its station, by the engine's clock."""
@@ -219,9 +222,9 @@ class ReplayedTarget(ReplayedServer):
             self._next_request(tag)
 
     @property
-    def goes(self) -> bool:  # type: ignore[override]
+    def goes(self) -> bool:
         """Whether it has a running step, or requests and time for more."""
-        return self.running is not None or (bool(self.requests) and not self.home.stopping)
+        return super().goes and (self.running is not None or bool(self.requests))
 
     def _next_request(self, tag: int, after_s: float = 0.0) -> None:
         request = next(self.requests[tag], None)
@@ -299,6 +302,7 @@ class ReplayedFleet(Stations):
         self.say = site.say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         self.connections, self.sockets = self.connected(addresses, site)
+        self.server_of: Callable[[int], int] = fleet.target_of  # the number of a stream's station
         self.sockets.log = site.say
         self.losses = RateLimitedLog(site.say, now_s())
         self.targets: Mapping[int, ReplayedServer] = {}
@@ -317,10 +321,6 @@ class ReplayedFleet(Stations):
     def servers(self, zero_s: float) -> Mapping[int, ReplayedServer]:
         """Return its stations, by number."""
         return {number: ReplayedTarget(self, number, zero_s) for number in self.numbers}
-
-    def server_of(self, tag: int) -> int:
-        """Return the number of a stream's station."""
-        return self.fleet.target_of(tag)
 
     def stop(self) -> None:
         """End after the running steps."""
