@@ -1,6 +1,6 @@
 """Checks that the engine can run a scenario; errors name the key in one line."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from specfleet.engine.net.limits import bounds_of
@@ -54,19 +54,18 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
         tag = rule.__struct_config__.tag
         yield f"verifiers.allocate = {tag!r} without times; give profile or verifiers.allocate.costs"
     if fleet.verifiers.prefill and fleet.verifiers.kind == "real":
-        yield "verifiers.prefill with verifiers.kind = 'real': no model hands over a KV cache; allowed: 'replayed'"
+        yield "verifiers.prefill is simulated only with verifiers.kind = 'real'; allowed: 'replayed'"
     yield from _of_signals(fleet)
-    yield from simulated_alone(fleet)
+    yield from simulated_alone(fleet, ["verifiers.prefill"])
     yield from _of_shared_prompts(fleet)
     yield from _of_recorded_texts(fleet)
     yield from _of_models(fleet)
 
 
-def simulated_alone(fleet: Fleet) -> Iterator[str]:
-    """Yield a line for each key that no engine reads, whichever runs the scenario."""
-    yield from (
-        f"{key} is simulated only; leave it out" for key in unread("engine") if value_of(fleet, key) is not None
-    )
+def simulated_alone(fleet: Fleet, read: Collection[str] = ()) -> Iterator[str]:
+    """Yield a line for each key that no engine reads, whichever runs the scenario, but those that this one does."""
+    keys = (key for key in unread("engine") if key not in read)
+    yield from (f"{key} is simulated only; leave it out" for key in keys if value_of(fleet, key) is not None)
 
 
 def _of_shared_prompts(fleet: Fleet) -> Iterator[str]:

@@ -125,10 +125,7 @@ def settings_of(fleet: Fleet, scenario: Scenario) -> Settings:
 
 def job_of(fleet: Fleet) -> Job:
     """Return the fleet's workload with its prompts as token ids; InputError for a key that is simulated only."""
-    for reason in (
-        *simulated_alone(fleet),
-        *["verifiers.prefill: there is one server"] * bool(fleet.verifiers.prefill),
-    ):
+    for reason in simulated_alone(fleet):
         raise InputError(f"scenario {fleet.name!r}: {reason}")
     prompts, workload = prompts_of(fleet), fleet.workload
     streams = [
