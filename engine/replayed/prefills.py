@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from specfleet.engine.net.actions import Deliver
 from specfleet.engine.net.connections import ConnectionTable
 from specfleet.engine.net.content import NOTHING
 from specfleet.engine.net.handshake import Prompt
@@ -20,17 +21,17 @@ from specfleet.engine.net.server import ServerEnd
 from specfleet.engine.net.socket_thread import TICK_S
 from specfleet.engine.net.sockets import Sockets
 from specfleet.engine.node.node import HERE, Site
-from specfleet.engine.replayed.targets import ReplayedFleet, ReplayedServer
+from specfleet.engine.replayed.targets import ReplayedFleet, ReplayedTarget
 from specfleet.fleet.acceptance.sources import sources_of
 from specfleet.fleet.records.recorder import Log
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import streams_of
 from specfleet.fleet.stations.build import join_of, kv_bytes, prefill_of, prefill_station
-from specfleet.fleet.stations.messages import Finished, Instruction
+from specfleet.fleet.stations.messages import Finished, Instruction, Join
 from specfleet.fleet.stations.prefill import KvLink, PrefillStation
 
 
-class ReplayedPrefill(ReplayedServer):
+class ReplayedPrefill(ReplayedTarget):
     """A prefill server of a process, with the times of the first target, and its link."""
 
     def __init__(self, home: "ReplayedPrefills", station: PrefillStation, rng: np.random.Generator, zero_s: float):
@@ -38,7 +39,20 @@ class ReplayedPrefill(ReplayedServer):
         self.computing_s = station.computing_s
         self.link = KvLink(home.fleet.verifiers.prefill, rng.spawn(1)[0])
         self.prompts = home.prompts
-        super().__init__(home, station, 0, rng, zero_s)
+        super().__init__(home, 0, zero_s, station, rng)
+
+    def begin(self) -> None:
+        """Wait for prompts."""
+
+    @property
+    def goes(self) -> bool:
+        """Whether it may get another prompt."""
+        return self.running is not None or not self.home.stopping
+
+    def receive(self, action: Deliver, time_s: float) -> None:
+        """Take a prompt."""
+        assert isinstance(action.event, Join)
+        self.deliver(action.event, NOTHING, time_s)
 
     def _post(self, instruction: Instruction, time_s: float) -> None:
         """Send a complete prompt to its target; it is due once its KV cache has arrived, if anything is to follow."""
@@ -71,7 +85,7 @@ class ReplayedPrefills(ReplayedFleet):
         sockets = Sockets(site.address, None, max_bytes(self.fleet), site.keys)
         return ConnectionTable(server, links=stated_links(self.fleet)), sockets
 
-    def servers(self, zero_s: float) -> Mapping[int, ReplayedServer]:
+    def servers(self, zero_s: float) -> Mapping[int, ReplayedTarget]:
         """Return its stations, by number."""
         fleet, count = self.fleet, self.fleet.verifiers.count
         sources = sources_of(fleet.seed).targets.spawn(fleet.verifiers.servers)[count:]

@@ -127,24 +127,35 @@ ReplayedOutcomes = Continued | Drawn
 """Returns the outcomes of one target's finished steps, one a member, and the content of its requests."""
 
 
-class ReplayedServer:
-    """A server of a process: its station, with the times of target number `like`, drawn from `rng`.
+class ReplayedTarget:
+    """Target number `target` of a process, its station and its users; prefill servers get their requests first, if any.
 
     - `zero_s`: time zero of the run.
+    - `station`, `rng`: of a server like it, and the source of its times.
     - `running`, `due_s`: its running step, and when that ends.
+    - `open`: the last request of each user, by tag.
     """
 
     def __init__(
-        self, home: "ReplayedFleet", station: Station, like: int, rng: np.random.Generator, zero_s: float
+        self,
+        home: "ReplayedFleet",
+        target: int,
+        zero_s: float,
+        station: Station | None = None,
+        rng: np.random.Generator | None = None,
     ) -> None:
-        fleet = home.fleet
+        fleet, station = home.fleet, station or verifier_station(home.fleet, target)
+        rng = rng or sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target]
         self.home = home
         self.zero_s = zero_s
         self.recorded = RecordedStation(station, "replayed", home.log, home.life.written)
         drafts = None
         if fleet.verifiers.drafts is not None:
             drafts = LocalDraftTimes(fleet.drafter_times(0), home.outcomes.drafting(station))
-        self.duration_s = verifier_durations(fleet.verifier_times(like), fleet.drafters.shape, rng, drafts)
+        self.duration_s = verifier_durations(fleet.verifier_times(target), fleet.drafters.shape, rng, drafts)
+        served = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
+        self.requests = {tag: iter(requests) for tag, requests in unfinished(served, home.life).items()}
+        self.open: dict[int, Request] = {}
         self.answers = home.answers(station)
         self.pending = PendingDrafts(repeats(fleet))
         self.taken: list[Content] = []  # the drafts that the running step verifies
@@ -152,12 +163,16 @@ class ReplayedServer:
         self.started_s = self.due_s = 0.0
 
     def begin(self) -> None:
-        """Begin at time zero."""
+        """Send the first unfinished request of each user."""
+        if self.home.life.number:
+            self.deliver(Restarted(self.home.life.number), NOTHING, now_s())
+        for tag in list(self.requests):
+            self._next_request(tag)
 
     @property
     def goes(self) -> bool:
-        """Whether it has a running step, or time for more."""
-        return self.running is not None or not self.home.stopping
+        """Whether it has a running step, or requests and time for more."""
+        return self.running is not None or (bool(self.requests) and not self.home.stopping)
 
     def next_s(self) -> float:
         """Return the end of its running step, else the next timeout of its station, by the engine's clock."""
@@ -169,10 +184,33 @@ class ReplayedServer:
             for event in self.recorded.station.due(time_s - self.zero_s):
                 self.deliver(event, NOTHING, time_s)
 
+    def _next_request(self, tag: int, after_s: float = 0.0) -> None:
+        request = next(self.requests[tag], None)
+        if request is None:
+            del self.requests[tag]
+        else:
+            opens_s = max(now_s() + after_s + request.think_s, self.zero_s + request.not_before_s)
+            self.open[tag] = request
+            self.home.deliver_later(Deliver(join_of(self.home.fleet, tag, request)), opens_s)
+
     def receive(self, action: Deliver, time_s: float) -> None:
-        """Take what has arrived."""
-        assert not isinstance(action.event, Ping | Prompt)
-        self.deliver(action.event, action.content, time_s, action.payload_bytes)
+        """Take what has arrived: a user's request goes to its prefill server, if any, and comes back as a prompt."""
+        fleet, event = self.home.fleet, action.event
+        if isinstance(event, Prompt):
+            self._decode(event.tag, self.open[event.tag], time_s)
+        elif isinstance(event, Join) and fleet.verifiers.prefill:
+            self.home.post(Prompt(event.tag, event.request), NOTHING, time_s)
+        elif not isinstance(event, Ping):
+            self.deliver(event, action.content, time_s, action.payload_bytes)
+
+    def _decode(self, tag: int, request: Request, time_s: float) -> None:
+        """Take over a prompt with its first token, unless that was all."""
+        if request.new_tokens == 1:
+            self._post(Finished(tag, request.number), time_s)
+            return
+        self.home.outcomes.begin(tag, request.number, request.prompt_tokens)
+        join, size = handed_over(self.home.fleet, tag, request), kv_bytes(self.home.fleet, request)
+        self.deliver(join, NOTHING, time_s, size)
 
     def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Deliver an event to the station, carry out its instructions, and start what it plans."""
@@ -195,64 +233,6 @@ class ReplayedServer:
         outcomes = self.answers.outcomes(step, self.taken)
         ended_s = now_s()
         self.deliver(StepDone(step.number, outcomes, ended_s - self.started_s), NOTHING, ended_s)
-
-    def _post(self, instruction: Instruction, time_s: float) -> None:
-        raise NotImplementedError
-
-
-class ReplayedTarget(ReplayedServer):
-    """Target number `target` of a process, and its users. With prefill servers their requests go there first.
-
-    `open`: requests whose prompts are there, by tag.
-    """
-
-    def __init__(self, home: "ReplayedFleet", target: int, zero_s: float) -> None:
-        fleet = home.fleet
-        rng = sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target]
-        super().__init__(home, verifier_station(fleet, target), target, rng, zero_s)
-        served = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
-        self.requests = {tag: iter(requests) for tag, requests in unfinished(served, home.life).items()}
-        self.open: dict[int, Request] = {}
-
-    def begin(self) -> None:
-        """Send the first unfinished request of each user."""
-        if self.home.life.number:
-            self.deliver(Restarted(self.home.life.number), NOTHING, now_s())
-        for tag in list(self.requests):
-            self._next_request(tag)
-
-    @property
-    def goes(self) -> bool:
-        """Whether it has a running step, or requests and time for more."""
-        return super().goes and (self.running is not None or bool(self.requests))
-
-    def _next_request(self, tag: int, after_s: float = 0.0) -> None:
-        request = next(self.requests[tag], None)
-        if request is None:
-            del self.requests[tag]
-        else:
-            opens_s = max(now_s() + after_s + request.think_s, self.zero_s + request.not_before_s)
-            self.open[tag] = request
-            self.home.deliver_later(Deliver(join_of(self.home.fleet, tag, request)), opens_s)
-
-    def receive(self, action: Deliver, time_s: float) -> None:
-        """Take what has arrived: a user's request goes to its prefill server, if any, and comes back as a prompt."""
-        fleet, event = self.home.fleet, action.event
-        if isinstance(event, Join) and fleet.verifiers.prefill:
-            self.home.post(Prompt(event.tag, event.request), NOTHING, time_s)
-        elif isinstance(event, Prompt):
-            self._decode(event.tag, self.open[event.tag], time_s)
-        else:
-            super().receive(action, time_s)
-
-    def _decode(self, tag: int, request: Request, time_s: float) -> None:
-        """Take over a prompt with its first token, unless that was all."""
-        if request.new_tokens == 1:
-            self._post(Finished(tag, request.number), time_s)
-            return
-        self.home.outcomes.begin(tag, request.number, request.prompt_tokens)
-        join, size = handed_over(self.home.fleet, tag, request), kv_bytes(self.home.fleet, request)
-        self.deliver(join, NOTHING, time_s, size)
 
     def _post(self, instruction: Instruction, time_s: float) -> None:
         match instruction:
@@ -305,7 +285,7 @@ class ReplayedFleet(Stations):
         self.server_of: Callable[[int], int] = fleet.target_of  # the number of a stream's station
         self.sockets.log = site.say
         self.losses = RateLimitedLog(site.say, now_s())
-        self.targets: Mapping[int, ReplayedServer] = {}
+        self.targets: Mapping[int, ReplayedTarget] = {}
         self.log = open_log(life)
         self.inbox: deque[tuple[Deliver, float]] = deque()
         self.later: list[tuple[float, int, Deliver]] = []  # a heap of events by their time
@@ -318,7 +298,7 @@ class ReplayedFleet(Stations):
         """Return the connections of its stations."""
         return clients_of_drafters(self.fleet, self.numbers, addresses, site)
 
-    def servers(self, zero_s: float) -> Mapping[int, ReplayedServer]:
+    def servers(self, zero_s: float) -> Mapping[int, ReplayedTarget]:
         """Return its stations, by number."""
         return {number: ReplayedTarget(self, number, zero_s) for number in self.numbers}
 
@@ -354,7 +334,7 @@ class ReplayedFleet(Stations):
         """Return the stations, which share a log."""
         return [target.recorded for target in list(self.targets.values())]
 
-    def post(self, message: Message, content: Content, left_s: float) -> None:
+    def post(self, message: Message | Prompt, content: Content, left_s: float) -> None:
         """Send a message of a target that left its station at `left_s`."""
         time_s = now_s()
         self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
