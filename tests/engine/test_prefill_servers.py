@@ -1,5 +1,6 @@
 """Replayed prefill servers: how a prompt is handed over, and whole runs against their simulation."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, make_run
+from specfleet.fleet.scenario.reading import read_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import streams_of
@@ -157,6 +159,12 @@ def test_requests_pass_both_servers_as_in_the_simulation(drafters: dict[str, Any
     if "overlap" not in drafters:  # there, messages of a round pass each other
         assert work_of(run) == work_of(simulated)
     assert measure(run)["kv_transfer_s"].value > 0
+
+
+def test_the_example_of_prefill_servers_runs_in_both_worlds() -> None:
+    scenario = read_scenario(Path(__file__).parents[2] / "docs" / "examples" / "prefill-apart.toml")
+    check_can_run(resolve(scenario))
+    assert measure(simulate(scenario))["kv_transfer_s"].value > 0.01  # its latency
 
 
 def test_prefill_servers_that_cannot_run_are_refused_by_key() -> None:
