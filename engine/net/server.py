@@ -227,6 +227,8 @@ class ServerEnd:
 
     def _wrong_node(self, hello: Hello) -> str:
         """Return why a peer has called the wrong node; empty if it has not."""
+        if (hello.role == "decoder") != bool(self.prompts):
+            return f"this node serves no {hello.role}s"
         if self.drafter is None:
             return "" if hello.role == "verifier" else "this is a router, and routers call drafters"
         if self.fleet.routed and hello.role == "verifier":

@@ -28,7 +28,7 @@ from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import streams_of
 from specfleet.fleet.stations.build import join_of, kv_bytes
-from specfleet.fleet.stations.messages import Draft
+from specfleet.fleet.stations.messages import Draft, Join
 from specfleet.fleet.stations.prefill import KvLink
 from specfleet.sim.run import simulate
 from tests.helpers.connecting import delivered, frame_of, said, welcomed
@@ -95,6 +95,14 @@ def test_only_targets_of_prefill_servers_take_prompts() -> None:
     welcomed(ServerEnd(FLEET, 1), drafting)
     for client, message in ((drafting, Prompt(1, 2)), (target.clients[0], Draft(1, 2, 1, 9, 3))):
         assert delivered(client.receive(pack(message), 1.0)) == []
+
+
+@pytest.mark.parametrize(("prompts", "role"), [({}, "decoder"), ({(2, 2): JOIN}, "verifier")])
+def test_prefill_servers_and_drafters_refuse_each_others_peers(prompts: dict[Any, Join], role: Any) -> None:
+    """Else one could take streams that another has."""
+    (refused,) = welcomed(ServerEnd(FLEET, 1, prompts=prompts), ClientEnd(FLEET, 0, 1, role))
+    assert isinstance(refused, Rejected)
+    assert f"serves no {role}s" in refused.reason
 
 
 def test_a_target_without_its_prefill_servers_ends() -> None:
