@@ -23,7 +23,7 @@ from specfleet.fleet.stations.drafter import DrafterStation
 from specfleet.fleet.stations.messages import Instruction
 from specfleet.fleet.stations.outcomes import Outcomes, nothing
 from specfleet.fleet.stations.payload import sizes_of
-from specfleet.fleet.stations.prefill import PrefillStation
+from specfleet.fleet.stations.prefill import KvLink, PrefillStation
 from specfleet.fleet.stations.station import Station
 from specfleet.fleet.times import durations
 from specfleet.fleet.times.effects import NEVER_IDLE, IdleEffect
@@ -40,7 +40,7 @@ from specfleet.sim.servers import (
     TimeSlicedDevice,
     drawn_delays,
 )
-from specfleet.sim.wires import KvLink, Way, Wire
+from specfleet.sim.wires import Way, Wire
 
 
 class Network:
@@ -157,7 +157,7 @@ class Network:
     def _prefill(self, server: int, rng: np.random.Generator) -> Server:
         prefill, station = self.fleet.verifiers.prefill, build.prefill_station(self.fleet, server)
         assert prefill is not None
-        link = KvLink(self.env, prefill, rng.spawn(1)[0])
+        link = KvLink(prefill, rng.spawn(1)[0])
         built = self._verifier(0, rng, station)
         built.post = partial(self._hand_over, link, station)
         return built
@@ -220,8 +220,9 @@ class Network:
         tag, request = instruction.tag, self.open[instruction.tag]
         computing_s = station.computing_s.pop(tag)
         if request.new_tokens > 1:
-            size = request.prompt_tokens * self.fleet.verifiers.kv_token_bytes
-            link.send(build.handed_over(self.fleet, tag, request), round(size), computing_s, self._owner(tag))
+            join, size = build.handed_over(self.fleet, tag, request), build.kv_bytes(self.fleet, request)
+            arrival = self.env.timeout(link.way_s(size, self.env.now, computing_s))
+            arrival.callbacks.append(lambda _: self._owner(tag).deliver(join, size))
         else:
             self._post(-1, instruction)
 
@@ -248,7 +249,7 @@ class Network:
     def _join(self, tag: int, request: Request, _arrival: Event) -> None:
         self.scheduled -= 1
         self.open[tag] = request
-        first = self.prefills[tag % len(self.prefills)] if self.prefills else self._owner(tag)
+        first = self.prefills[build.prefill_of(self.fleet, tag)] if self.prefills else self._owner(tag)
         first.deliver(build.join_of(self.fleet, tag, request))
 
     def _owner(self, tag: int) -> Server:

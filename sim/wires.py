@@ -4,15 +4,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
 from specfleet.fleet.records.playback import Sent, sent_of
 from specfleet.fleet.scenario.faults import LinkFaults
-from specfleet.fleet.scenario.prefill import Prefill
-from specfleet.fleet.stations.messages import Join, Message
-from specfleet.fleet.times.durations import ratios
+from specfleet.fleet.stations.messages import Message
 from specfleet.sim.servers import Server, at_last
 
 Way = Callable[[int], float]
@@ -63,18 +60,3 @@ class Wire:
 
     def _deliver(self) -> None:
         self.server.deliver(*self.in_flight.popleft())
-
-
-class KvLink:
-    """The link of a prefill server, over which the KV caches of its prompts leave one after the other."""
-
-    def __init__(self, env: Environment, prefill: Prefill, rng: np.random.Generator) -> None:
-        self.env, self.prefill, self.jitter = env, prefill, ratios(prefill.link.spread, rng)
-        self.free_s = 0.0
-
-    def send(self, join: Join, size_bytes: int, computing_s: float, server: Server) -> None:
-        """Schedule the arrival of a prompt at its decode server, which ends now, after so many seconds of steps."""
-        now_s = self.env.now
-        self.free_s = self.prefill.sent_s(size_bytes, now_s, computing_s, self.free_s)
-        way_s = self.free_s - now_s + self.prefill.link.latency_s * next(self.jitter)
-        self.env.timeout(way_s).callbacks.append(lambda _: server.deliver(join, size_bytes))

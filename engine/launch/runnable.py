@@ -1,6 +1,6 @@
 """Checks that the engine can run a scenario; errors name the key in one line."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from specfleet.engine.net.limits import bounds_of
@@ -25,6 +25,10 @@ def check_can_run(fleet: Fleet) -> None:
 def check_by_hand(fleet: Fleet) -> None:
     """As `check_can_run`, for nodes that a user starts by hand: nothing kills, stops or time-slices them."""
     check_can_run(fleet)
+    if fleet.verifiers.prefill:
+        raise InputError(
+            f"scenario {fleet.name!r}: verifiers.prefill: no node of it is started by hand; use `specfleet run`"
+        )
     for name, device in fleet.devices.items():
         if device.sharing == "turns":
             raise InputError(
@@ -49,18 +53,19 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
     if isinstance(rule := fleet.verifiers.allocate, Goodput | Adaptive) and rule.costs is None:
         tag = rule.__struct_config__.tag
         yield f"verifiers.allocate = {tag!r} without times; give profile or verifiers.allocate.costs"
+    if fleet.verifiers.prefill and fleet.verifiers.kind == "real":
+        yield "verifiers.prefill is simulated only with verifiers.kind = 'real'; allowed: 'replayed'"
     yield from _of_signals(fleet)
-    yield from simulated_alone(fleet)
+    yield from simulated_alone(fleet, ["verifiers.prefill"])
     yield from _of_shared_prompts(fleet)
     yield from _of_recorded_texts(fleet)
     yield from _of_models(fleet)
 
 
-def simulated_alone(fleet: Fleet) -> Iterator[str]:
-    """Yield a line for each key that no engine reads, whichever runs the scenario."""
-    yield from (
-        f"{key} is simulated only; leave it out" for key in unread("engine") if value_of(fleet, key) is not None
-    )
+def simulated_alone(fleet: Fleet, read: Collection[str] = ()) -> Iterator[str]:
+    """Yield a line for each key that no engine reads, whichever runs the scenario, but those that this one does."""
+    keys = (key for key in unread("engine") if key not in read)
+    yield from (f"{key} is simulated only; leave it out" for key in keys if value_of(fleet, key) is not None)
 
 
 def _of_shared_prompts(fleet: Fleet) -> Iterator[str]:

@@ -16,9 +16,11 @@ import numpy as np
 from specfleet.engine.decoding.greedy import path_in_text
 from specfleet.engine.net.actions import HELLO_S, Action, Deliver, Lost, Rejected
 from specfleet.engine.net.clock import Margin, now_s
+from specfleet.engine.net.connections import ConnectionTable
 from specfleet.engine.net.content import NOTHING, Content, path_sent
-from specfleet.engine.net.handshake import Ping
+from specfleet.engine.net.handshake import Ping, Prompt
 from specfleet.engine.net.socket_thread import TICK_S, RateLimitedLog, wait_for_welcomes
+from specfleet.engine.net.sockets import Sockets
 from specfleet.engine.node.node import HERE, Site, Stations, clients_of_drafters
 from specfleet.engine.node.pending import PendingDrafts, repeats
 from specfleet.engine.node.worker import READ_S, STILL_S
@@ -28,13 +30,14 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.recorder import Log, RecordedStation
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import streams_of
-from specfleet.fleet.stations.build import join_of, verifier_station
+from specfleet.fleet.scenario.workload import Request, streams_of
+from specfleet.fleet.stations.build import handed_over, join_of, kv_bytes, verifier_station
 from specfleet.fleet.stations.messages import (
     DraftRequest,
     Finished,
     Ignored,
     Instruction,
+    Join,
     Leave,
     Message,
     Released,
@@ -125,29 +128,35 @@ ReplayedOutcomes = Continued | Drawn
 
 
 class ReplayedTarget:
-    """Target number `target` of a process, its station and its users.
+    """Target number `target` of a process, its station and its users; prefill servers get their requests first, if any.
 
     - `zero_s`: time zero of the run.
+    - `station`, `rng`: of a server like it, and the source of its times.
     - `running`, `due_s`: its running step, and when that ends.
+    - `open`: the last request of each user, by tag.
     """
 
-    def __init__(self, home: "ReplayedFleet", target: int, zero_s: float) -> None:
-        fleet = home.fleet
+    def __init__(
+        self,
+        home: "ReplayedFleet",
+        target: int,
+        zero_s: float,
+        station: Station | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        fleet, station = home.fleet, station or verifier_station(home.fleet, target)
+        rng = rng or sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target]
         self.home = home
         self.zero_s = zero_s
-        self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", home.log, home.life.written)
+        self.recorded = RecordedStation(station, "replayed", home.log, home.life.written)
         drafts = None
         if fleet.verifiers.drafts is not None:
-            drafts = LocalDraftTimes(fleet.drafter_times(0), home.outcomes.drafting(self.recorded.station))
-        self.duration_s = verifier_durations(
-            fleet.verifier_times(target),
-            fleet.drafters.shape,
-            sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
-            drafts,
-        )
+            drafts = LocalDraftTimes(fleet.drafter_times(0), home.outcomes.drafting(station))
+        self.duration_s = verifier_durations(fleet.verifier_times(target), fleet.drafters.shape, rng, drafts)
         served = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
         self.requests = {tag: iter(requests) for tag, requests in unfinished(served, home.life).items()}
-        self.answers = home.answers(self.recorded.station)
+        self.open: dict[int, Request] = {}
+        self.answers = home.answers(station)
         self.pending = PendingDrafts(repeats(fleet))
         self.taken: list[Content] = []  # the drafts that the running step verifies
         self.running: Step | None = None
@@ -181,7 +190,27 @@ class ReplayedTarget:
             del self.requests[tag]
         else:
             opens_s = max(now_s() + after_s + request.think_s, self.zero_s + request.not_before_s)
+            self.open[tag] = request
             self.home.deliver_later(Deliver(join_of(self.home.fleet, tag, request)), opens_s)
+
+    def receive(self, action: Deliver, time_s: float) -> None:
+        """Take what has arrived: a user's request goes to its prefill server, if any, and comes back as a prompt."""
+        fleet, event = self.home.fleet, action.event
+        if isinstance(event, Prompt):
+            self._decode(event.tag, self.open[event.tag], time_s)
+        elif isinstance(event, Join) and fleet.verifiers.prefill:
+            self.home.post(Prompt(event.tag, event.request), NOTHING, time_s)
+        elif not isinstance(event, Ping):
+            self.deliver(event, action.content, time_s, action.payload_bytes)
+
+    def _decode(self, tag: int, request: Request, time_s: float) -> None:
+        """Take over a prompt with its first token, unless that was all."""
+        if request.new_tokens == 1:
+            self._post(Finished(tag, request.number), time_s)
+            return
+        self.home.outcomes.begin(tag, request.number, request.prompt_tokens)
+        join, size = handed_over(self.home.fleet, tag, request), kv_bytes(self.home.fleet, request)
+        self.deliver(join, NOTHING, time_s, size)
 
     def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Deliver an event to the station, carry out its instructions, and start what it plans."""
@@ -252,10 +281,11 @@ class ReplayedFleet(Stations):
             self.answers = partial(Drawn, self.outcomes, fleet.verifiers.outruns_drafts)
         self.say = site.say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
-        self.connections, self.sockets = clients_of_drafters(fleet, self.numbers, addresses, site)
+        self.connections, self.sockets = self.connected(addresses, site)
+        self.server_of: Callable[[int], int] = fleet.target_of  # the number of a stream's station
         self.sockets.log = site.say
         self.losses = RateLimitedLog(site.say, now_s())
-        self.targets: dict[int, ReplayedTarget] = {}
+        self.targets: Mapping[int, ReplayedTarget] = {}
         self.log = open_log(life)
         self.inbox: deque[tuple[Deliver, float]] = deque()
         self.later: list[tuple[float, int, Deliver]] = []  # a heap of events by their time
@@ -263,6 +293,14 @@ class ReplayedFleet(Stations):
         self.due_s = 0.0
         self.margin = Margin()
         self.stopping = False
+
+    def connected(self, addresses: Mapping[int, str], site: Site) -> tuple[ConnectionTable, Sockets]:
+        """Return the connections of its stations."""
+        return clients_of_drafters(self.fleet, self.numbers, addresses, site)
+
+    def servers(self, zero_s: float) -> Mapping[int, ReplayedTarget]:
+        """Return its stations, by number."""
+        return {number: ReplayedTarget(self, number, zero_s) for number in self.numbers}
 
     def stop(self) -> None:
         """End after the running steps."""
@@ -278,7 +316,7 @@ class ReplayedFleet(Stations):
 
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; after `stop` end the running steps and begin none."""
-        self.targets = {number: ReplayedTarget(self, number, zero_s) for number in self.numbers}
+        self.targets = self.servers(zero_s)
         try:
             while zero_s > now_s():
                 self._turn(zero_s - now_s())
@@ -296,7 +334,7 @@ class ReplayedFleet(Stations):
         """Return the stations, which share a log."""
         return [target.recorded for target in list(self.targets.values())]
 
-    def post(self, message: Message, content: Content, left_s: float) -> None:
+    def post(self, message: Message | Prompt, content: Content, left_s: float) -> None:
         """Send a message of a target that left its station at `left_s`."""
         time_s = now_s()
         self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
@@ -331,8 +369,7 @@ class ReplayedFleet(Stations):
                 action, time_s = self.inbox.popleft()
             else:
                 time_s, _, action = heapq.heappop(self.later)
-            target = self.targets[self.fleet.target_of(action.event.tag)]
-            target.deliver(action.event, action.content, time_s, action.payload_bytes)
+            self.targets[self.server_of(action.event.tag)].receive(action, time_s)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
         for action in self.connections.carry_out(actions, self.sockets, time_s):

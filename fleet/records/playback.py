@@ -145,7 +145,7 @@ class _Log:
         self.senders: dict[Sent, list[str]] = defaultdict(list)
         self.arrived_s: dict[Sent, list[float]] = defaultdict(list)
         self.joined_s: dict[tuple[int, int], float] = {}
-        self.finished_s: dict[int, list[float]] = defaultdict(list)  # by tag
+        self.finished_s: dict[int, dict[int, float]] = defaultdict(dict)  # by tag and request, the last of its parts
         self.withdrawn_s: dict[str, list[tuple[int, float]]] = defaultdict(list)
         # Ends (0) and starts (1) of steps: time, which, since when it could, station, whether it followed an own step.
         self.moments: list[tuple[float, int, float, str, bool]] = []
@@ -195,7 +195,7 @@ class _Log:
         """Delay of each user's request from when it could be sent, which is after the previous one finished."""
         late_s = {}
         for tag, requests in streams_of(self.fleet).items():
-            could_s = [0.0, *self.finished_s[tag]]
+            could_s = [0.0, *sorted(self.finished_s[tag].values())]
             for request, before_s in zip(requests, could_s, strict=False):
                 place = tag, request.number
                 if place in self.joined_s:
@@ -223,7 +223,7 @@ class _Watched:
         known_s = self.latest_s = now_s if now_s >= self.latest_s else self.latest_s + AFTER_S
         if isinstance(event, StepDone):
             self._done(event, known_s)
-        elif isinstance(event, messages.Join):
+        elif isinstance(event, messages.Join) and not event.computed:
             self.log.joined_s[event.tag, event.request] = known_s
         elif isinstance(event, Message):
             self.log.arrived_s[sent_of(self.name, event)].append(known_s)
@@ -241,7 +241,8 @@ class _Watched:
     def _answered(self, instruction: Instruction, now_s: float) -> None:
         """Note that the station ends a request, or sends a message to another station."""
         if isinstance(instruction, messages.Finished):
-            self.log.finished_s[instruction.tag].append(now_s)
+            ends_s, request = self.log.finished_s[instruction.tag], instruction.request
+            ends_s[request] = max(now_s, ends_s.get(request, now_s))
             return
         fleet = self.log.fleet
         message: Message

@@ -110,7 +110,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "verifiers.max_num_batched_tokens verifiers.prefill_first verifiers.kv_tokens": "aligned",
     "verifiers.kv_block_size verifiers.gpu_memory_utilization": "aligned",
     "verifiers.prefix_cache": "aligned equations",
-    "verifiers.prefill": "aligned loop equations engine",
+    "verifiers.prefill": "aligned loop equations engine recorded",
     "verifiers.prefill.draft_cache": "plain apart lookup",
     "verifiers.prefill.first_round_drafts": "plain apart allocate lookup",
     "verifiers.count verifiers.kind verifiers.model verifiers.profile verifiers.verify verifiers.rule": "",

@@ -176,7 +176,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             whole blocks, all of a text but its last token, with EAGLE heads one block less. What is found is not
             computed. Texts share what `workload.shared`, `workload.conversations` or a trace's hash_ids say; a
             preempted request finds its own blocks. Beside `prefill` only prefill servers share blocks.
-        prefill: Prefill servers, which compute prompts in place of the targets. Left out, targets do both.
+        prefill: Prefill servers, which compute prompts in place of the targets. Left out, targets do both. The engine
+            has replayed ones, beside replayed targets and drafters.
         gpu_memory_utilization (share): Share of each of a target's devices that the server uses; weights and
             activations leave the rest to the KV cache. vLLM's name. It needs a profile with the memory of its device,
             as estimates have. Left out, it is 0.92, vLLM's default, where a profile knows memory.

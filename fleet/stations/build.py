@@ -78,6 +78,17 @@ def prefill_station(fleet: Fleet, server: int) -> PrefillStation:
     return PrefillStation(f"{PREFILL}.{server + 1}", verifiers)
 
 
+def prefill_of(fleet: Fleet, tag: int) -> int:
+    """Return the prefill server of a stream, from 0: streams are dealt in turn, as to targets."""
+    assert fleet.verifiers.prefill
+    return tag % fleet.verifiers.prefill.count
+
+
+def kv_bytes(fleet: Fleet, request: Request) -> int:
+    """Return the bytes of the KV cache that a prefill server sends of a prompt."""
+    return round(request.prompt_tokens * fleet.verifiers.kv_token_bytes)
+
+
 def handed_over(fleet: Fleet, tag: int, request: Request) -> Join:
     """Return the event that opens a request at its decode server: with KV cache, first token, and perhaps a draft."""
     join, prompt, prefill = join_of(fleet, tag, request), request.prompt_tokens, fleet.verifiers.prefill

@@ -109,19 +109,19 @@ class Outcomes:
         if kind == "verify":
             return self._verify(member, station)
         if kind == "prefill":
-            self._begin(member)
+            self.begin(member.tag, member.request, member.base + member.tokens)
         return DONE[0]
 
-    def _begin(self, member: Member) -> None:
+    def begin(self, tag: int, request: int, prompt: int) -> None:
         """Begin a text at its prompt's end, again after a restart; one that is prefilled anew, preempted, goes on."""
-        place, prompt = (member.tag, member.request), member.base + member.tokens
+        place = tag, request
         known = place in self.prompts
         if prompt > self.prompts.setdefault(place, prompt):
             return
         if self.lengths is not None:
-            self.lengths.begin_session(member.tag, member.request)
+            self.lengths.begin_session(tag, request)
         elif self.tokens is not None and not known:
-            self.tokens.begin_session(member.tag, prompt)
+            self.tokens.begin_session(tag, prompt)
 
     def _verify(self, member: Member, station: Station) -> Outcome:
         tag, drafted, passed = member.tag, member.tokens, member.behind

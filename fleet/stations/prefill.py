@@ -1,15 +1,18 @@
-"""A prefill server: a target that computes prompts, and hands each over with its first token."""
+"""A prefill server: a target that computes prompts, and hands each over with its first token, over a link."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
 from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.resolved import ResolvedVerifiers
 from specfleet.fleet.stations.messages import Instruction, StepDone
 from specfleet.fleet.stations.session import Session
 from specfleet.fleet.stations.verifier import VerifierStation
+from specfleet.fleet.times.durations import ratios
 from specfleet.fleet.times.step import Member, Step
 
 
@@ -44,3 +47,15 @@ class PrefillStation(VerifierStation):
         for session in [self.sessions[member.tag] for member, _ in parts]:
             if session.granted is not None:  # else of a chunk
                 self.results += self._finish("prefill", session, session)
+
+
+class KvLink:
+    """The link of a prefill server, over which the KV caches of its prompts leave one after the other."""
+
+    def __init__(self, prefill: Prefill, rng: np.random.Generator) -> None:
+        self.prefill, self.jitter, self.free_s = prefill, ratios(prefill.link.spread, rng), 0.0
+
+    def way_s(self, size_bytes: int, now_s: float, computing_s: float) -> float:
+        """Return how long after its end, which is now, a prompt of `computing_s` seconds of steps has arrived."""
+        self.free_s = self.prefill.sent_s(size_bytes, now_s, computing_s, self.free_s)
+        return self.free_s - now_s + self.prefill.link.latency_s * next(self.jitter)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.findings import findings_of
 from specfleet.fleet.records.metrics.measure import measure
+from specfleet.fleet.records.playback import playback_of
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.facts import devices_of
@@ -174,6 +175,12 @@ def test_prefill_servers_alone_share_cached_blocks() -> None:
     run = simulate(serving(SPLIT, workload=load, verifiers={"prefix_cache": True}))
     assert measure(run)["prefix_hit_share"].value > 0.2
     assert replay(run) == []
+
+
+def test_users_send_when_their_last_request_has_ended() -> None:
+    run = simulate(serving(SPLIT, "plain", workload={"streams": 3, "new_tokens": {"low": 1, "high": 2}}))
+    assert set(tokens(run).values()) == {1, 2}
+    assert list(playback_of(run).joins_s.values()) == pytest.approx([0.0] * 60)
 
 
 def test_devices_and_costs_count_prefill_servers() -> None:
