@@ -85,8 +85,9 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         metrics |= _batching(window, findings.steps or _steps_of(rows), commits)
     if fleet.verifiers.prefix_cache:
         prompts = _prompts(rows) if findings.prompts is None else findings.prompts
-        hits, asked = (window.sums(prompts.time_s, values) for values in (prompts.hits, prompts.tokens))
-        metrics["prefix_hit_share"] = window.ratio(hits, asked, "share of tokens")
+        metrics["prefix_hit_share"] = _hit_share(window, prompts)
+    if fleet.drafters.prefix_cache:
+        metrics["drafter_prefix_hit_share"] = _hit_share(window, _opened(rows.where(at_drafter(rows))))
     if fleet.verifiers.prefill:
         metrics["kv_transfer_s"] = _kv_transfer_s(window, rows, commits)
     if fleet.verifiers.patience.patience_s:
@@ -299,6 +300,23 @@ def _prompts(rows: Table) -> Table:
     joins = rows.where(rows.event.among("join"))
     tokens = at(joins.tokens, find((first.tag, first.request), (joins.tag, joins.request)))
     return Table.of(time_s=first.time_s, hits=first.base, tokens=tokens)
+
+
+def _opened(rows: Table) -> Table:
+    """Return the texts that begin at drafters, but for refused ones: hits are what no prefill computes."""
+    asked, begun = rows.where(rows.event.among("draft-request") & rows.flag), rows.where(rows.event.among("start"))
+    drafts, read = (begun.where(begun.kind.among(kind)) for kind in ("draft", "prefill"))
+    of_drafts, of_read = (
+        find((asked.tag, asked.request, asked.epoch), (part.tag, part.request, part.epoch)) for part in (drafts, read)
+    )
+    tokens = asked.base - 1
+    texts = Table.of(time_s=asked.time_s, hits=tokens - np.nan_to_num(at(read.tokens, of_read)), tokens=tokens)
+    return texts.where(of_drafts >= 0)
+
+
+def _hit_share(window: Window, texts: Table) -> Metric:
+    hits, asked = (window.sums(texts.time_s, values) for values in (texts.hits, texts.tokens))
+    return window.ratio(hits, asked, "share of tokens")
 
 
 def _kv_transfer_s(window: Window, rows: Table, commits: Table) -> Metric:
