@@ -67,7 +67,9 @@ def test_a_session_that_returns_finds_all_that_its_drafter_knew() -> None:
     assert replay(cached) == replay(plain) == []
 
 
-@pytest.mark.parametrize("drafters", [{}, {"overlap": "ahead"}, {"admit": {"policy": "within-memory", "kv_tokens": 700}}])
+@pytest.mark.parametrize(
+    "drafters", [{}, {"overlap": "ahead"}, {"admit": {"policy": "within-memory", "kv_tokens": 700}}]
+)
 def test_the_hit_share_is_what_sessions_find_of_what_they_need(drafters: dict[str, Any]) -> None:
     """A session that is refused needs nothing."""
     load = {"shared": {"tokens": 64, "groups": 3}, "arrivals": {"process": "poisson", "per_s": 40}}

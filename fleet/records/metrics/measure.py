@@ -303,15 +303,17 @@ def _prompts(rows: Table) -> Table:
 
 
 def _opened(rows: Table) -> Table:
-    """Return the texts that begin at drafters, but for refused ones: hits are what no prefill computes."""
-    asked, begun = rows.where(rows.event.among("draft-request") & rows.flag), rows.where(rows.event.among("start"))
-    drafts, read = (begun.where(begun.kind.among(kind)) for kind in ("draft", "prefill"))
-    of_drafts, of_read = (
-        find((asked.tag, asked.request, asked.epoch), (part.tag, part.request, part.epoch)) for part in (drafts, read)
-    )
-    tokens = asked.base - 1
-    texts = Table.of(time_s=asked.time_s, hits=tokens - np.nan_to_num(at(read.tokens, of_read)), tokens=tokens)
-    return texts.where(of_drafts >= 0)
+    """Return the texts that begin at drafters, but for refused ones: what no prefill computes is a hit."""
+    opened, begun = rows.where(rows.event.among("draft-request") & rows.flag), rows.where(rows.event.among("start"))
+
+    def tokens(kind: str) -> Floats:
+        steps = begun.where(begun.kind.among(kind))
+        rounds = [(part.tag, part.request, part.epoch) for part in (opened, steps)]
+        return at(steps.tokens, find(*rounds))
+
+    asked, computed = opened.base - 1, np.nan_to_num(tokens("prefill"))
+    texts = Table.of(time_s=opened.time_s, hits=asked - computed, tokens=asked)
+    return texts.where(~np.isnan(tokens("draft")))
 
 
 def _hit_share(window: Window, texts: Table) -> Metric:

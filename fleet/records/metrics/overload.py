@@ -4,9 +4,10 @@ In an open loop an overloaded station has a queue that grows as long as the run:
 length, and no interval holds. The rule is the utilisation law, rho = (streams a second) x (the station's time for a
 stream). That time is the mean work of all streams, by kind of step, at the station's speed while it was saturated,
 that is, while more work waited than its step could take. The speed therefore includes pauses between steps, full
-batches and turns on a shared device, and excludes steps with spare places. A prefill server's work is counted in
-tokens, and its step includes the drafter's part behind it. A station is overloaded if rho exceeds 1 significantly: the false alarm rate at rho = 1 is one run in a thousand (one-sided, over all stations; the variance is
-that of streams' work and of single steps).
+batches and turns on a shared device, and excludes steps with spare places. Work of a prefill server counts by tokens,
+and its step includes the draft that follows. A station is overloaded if rho exceeds 1 significantly: the false alarm
+rate at rho = 1 is one run in a thousand (one-sided, over all stations; the variance is that of streams' work and of
+single steps).
 
 No verdict is possible for a station that takes all waiting work (at a barrier, or a batch without a limit), or for
 drafting ahead. The capacity of drafters at a barrier excludes their waits for it.
@@ -118,11 +119,12 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
         if demand is not None:
             yield demand
     yield from _limits(fleet, rows, streams)
-    if fleet.verifiers.prefill and fleet.verifiers.kv_token_bytes:
-        came, link = received_of(rows), fleet.verifiers.prefill.link
-        sent_s = Groups(np.append(streams, came.tag)).sums(np.append(0.0 * streams, came.payload_bytes * link.s_per_byte))
-        share = 1 / fleet.verifiers.prefill.count
-        yield _Demand("kv", share * sent_s.mean(), share * sent_s.std() / math.sqrt(len(sent_s)), len(sent_s))
+    if prefill := fleet.verifiers.prefill:
+        came = received_of(rows)
+        sent_s = came.payload_bytes * prefill.link.s_per_byte / prefill.count
+        of_streams_s = Groups(np.append(streams, came.tag)).sums(np.append(0.0 * streams, sent_s))
+        error_s = of_streams_s.std() / math.sqrt(len(of_streams_s))
+        yield _Demand("kv", float(of_streams_s.mean()), float(error_s), len(of_streams_s))
 
 
 def _is_drafter(station: str) -> bool:
@@ -276,10 +278,12 @@ def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
 def _in_words(worst: str, beyond: list[str]) -> str:
     """Return the bottleneck with its verb: one station, or all of its kind if several are overloaded."""
     kind, _, number = worst.partition(".")
-    words = {DRAFTER: "drafter", TARGET: "target", PREFILL: "prefill server", "limit": "rate limit"}
-    words |= {"kv": "link of the prefill servers"}
+    words = {
+        DRAFTER: "drafter", TARGET: "target", PREFILL: "prefill server", "limit": "rate limit",
+        "kv": "link of the prefill servers",
+    }[kind]  # fmt: skip
     if sum(name.partition(".")[0] == kind for name in beyond) > 1:
-        return f"the {words[kind]}s are"
+        return f"the {words}s are"
     if kind == "limit":
         return f"the rate limit of target {number} is"
-    return f"{words[kind]} {number} is" if number else f"the {words[kind]} is"
+    return f"{words} {number} is" if number else f"the {words} is"
