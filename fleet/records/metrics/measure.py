@@ -234,7 +234,7 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
     requests follow each other, they are carried as often as the streams' cycles that end inside say; else a request is
     carried in parts, with its tokens: of one that the window's edge cuts, the part inside counts.
     """
-    fleet, metrics = findings.fleet, _offered(findings.fleet, findings.rows)
+    fleet, metrics = findings.fleet, _offered(findings)
     done = findings.requests if "ttft_s" in findings.requests.names else _done(findings)
     if not window.counts(done.last_s, done.latency_s).any():
         return metrics
@@ -344,14 +344,17 @@ def _targets(window: Window, findings: Findings) -> Integers:
     return targets
 
 
-def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
+def _offered(findings: Findings) -> dict[str, Metric]:
+    fleet, opened_s = findings.fleet, np.asarray(findings.opened_s)
     if fleet.workload.arrivals is None:
         return {}
-    joins = rows.where(rows.event.among("join"))
-    opened = Groups(joins.tag).first
-    if not len(opened):
+    requests = fleet.workload.requests if fleet.workload.conversations else len(opened_s)
+    if not len(opened_s):
+        joins = findings.rows.where(findings.rows.event.among("join"))
+        opened_s, requests = joins.time_s[Groups(joins.tag).first], len(requests_of(joins))
+    if not len(opened_s):
         return {}
-    per_s = streams_per_s(fleet, joins.time_s[opened]) * len(requests_of(joins)) / len(opened)
+    per_s = streams_per_s(fleet, opened_s) * requests / len(opened_s)
     return {"offered_requests_per_s": Metric(per_s, unit="requests/s")} if math.isfinite(per_s) else {}
 
 

@@ -87,7 +87,7 @@ def overload_of(findings: Findings) -> Overload | None:
     worst = max(beyond, key=lambda demand: demand.mean_s)
     tokens = findings.commits.committed
     committed = tokens.sums if isinstance(tokens, Series) else tokens
-    offered, load = per_s * float(committed.sum()) / (findings.streams or streams), per_s * worst.mean_s
+    offered, load = per_s * float(committed.sum()) / (len(findings.opened_s) or streams), per_s * worst.mean_s
     return Overload(offered, offered / load, load, _in_words(worst.station, [demand.station for demand in beyond]))
 
 
