@@ -303,17 +303,16 @@ def _prompts(rows: Table) -> Table:
 
 
 def _opened(rows: Table) -> Table:
-    """Return the texts that begin at drafters, but for refused ones: what no prefill computes is a hit."""
+    """Return the texts as drafters begin them, with a prefill of what they do not find, or with a draft."""
     opened, begun = rows.where(rows.event.among("draft-request") & rows.flag), rows.where(rows.event.among("start"))
-
-    def tokens(kind: str) -> Floats:
-        steps = begun.where(begun.kind.among(kind))
-        rounds = [(part.tag, part.request, part.epoch) for part in (opened, steps)]
-        return at(steps.tokens, find(*rounds))
-
-    asked, computed = opened.base - 1, np.nan_to_num(tokens("prefill"))
-    texts = Table.of(time_s=opened.time_s, hits=asked - computed, tokens=asked)
-    return texts.where(~np.isnan(tokens("draft")))
+    begun = begun.where(begun.kind.among("prefill", "draft"))
+    begun = begun.where(np.sort(Groups(begun.tag, begun.request, begun.epoch).first))
+    keys = [(rows.tag, rows.request, rows.epoch) for rows in (begun, opened)]
+    begun = begun.where(find(*keys) >= 0)
+    reads = begun.kind.among("prefill")
+    return Table.of(
+        time_s=begun.time_s, hits=begun.base - ~reads, tokens=begun.base + np.where(reads, begun.tokens, -1)
+    )
 
 
 def _hit_share(window: Window, texts: Table) -> Metric:

@@ -25,12 +25,13 @@ from specfleet.fleet.policies.order import rate_limits
 from specfleet.fleet.records.columns import Bools, Integers, Series, Table
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
-from specfleet.fleet.records.metrics.tables import at_drafter, received_of, requests_of
+from specfleet.fleet.records.metrics.tables import DRAFTING, at_drafter, received_of, requests_of
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson
 from specfleet.fleet.scenario.names import DRAFTER, PREFILL, ROUTER, TARGET
 from specfleet.fleet.scenario.resolved import Fleet
 
 FALSE_ALARM = 0.001  # false alarm rate of the verdict at rho = 1
+LINK = "link of the prefill servers"
 MIN_STEPS = 30  # saturated steps of the kind that takes most of a station's time
 
 
@@ -101,7 +102,7 @@ def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
 
 def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     """Yield the demand of each station that was saturated at times, and of each target's rate limit."""
-    rows = rows.where(~(_at_prefill(rows) & rows.kind.among("draft", "draft_prefill")))
+    rows = rows.where((_sizes(rows) > 0) | ~rows.kind.among(*DRAFTING))
     all_jobs, all_steps = _jobs(rows), _steps(rows)
     for station in all_steps.station.present():
         steps, jobs = (table.where(table.station.among(station)) for table in (all_steps, all_jobs))
@@ -122,22 +123,18 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     if prefill := fleet.verifiers.prefill:
         came = received_of(rows)
         sent_s = came.payload_bytes * prefill.link.s_per_byte / prefill.count
-        of_streams_s = Groups(np.append(streams, came.tag)).sums(np.append(0.0 * streams, sent_s))
-        error_s = of_streams_s.std() / math.sqrt(len(of_streams_s))
-        yield _Demand("kv", float(of_streams_s.mean()), float(error_s), len(of_streams_s))
+        sent_s = Groups(np.append(streams, came.tag)).sums(np.append(0.0 * streams, sent_s))
+        yield _Demand(LINK, float(sent_s.mean()), float(sent_s.std() / math.sqrt(len(sent_s))), len(sent_s))
 
 
 def _is_drafter(station: str) -> bool:
     return station.startswith(DRAFTER)
 
 
-def _at_prefill(rows: Table) -> Bools:
-    return np.asarray(rows.station.having(lambda name: name.startswith(PREFILL)))
-
-
 def _sizes(rows: Table) -> Integers:
-    """Return what each row is of its step's work: its tokens at a prefill server, else one member."""
-    return np.where(_at_prefill(rows), rows.tokens, 1)
+    """Return each row's part of its step's work: its tokens at a prefill server, without those of drafts, else 1."""
+    at_prefill, drafts = rows.station.having(lambda name: name.startswith(PREFILL)), rows.kind.among(*DRAFTING)
+    return np.where(at_prefill, rows.tokens * ~drafts, 1)
 
 
 def _singly(fleet: Fleet, station: str) -> bool:
@@ -278,10 +275,7 @@ def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
 def _in_words(worst: str, beyond: list[str]) -> str:
     """Return the bottleneck with its verb: one station, or all of its kind if several are overloaded."""
     kind, _, number = worst.partition(".")
-    words = {
-        DRAFTER: "drafter", TARGET: "target", PREFILL: "prefill server", "limit": "rate limit",
-        "kv": "link of the prefill servers",
-    }[kind]  # fmt: skip
+    words = {DRAFTER: "drafter", TARGET: "target", PREFILL: "prefill server", "limit": "rate limit"}.get(kind, kind)
     if sum(name.partition(".")[0] == kind for name in beyond) > 1:
         return f"the {words}s are"
     if kind == "limit":
