@@ -26,7 +26,7 @@ from specfleet.fleet.records.columns import Series
 from specfleet.fleet.records.metrics.intervals import student_t_interval
 from specfleet.fleet.records.metrics.measure import assess, measure
 from specfleet.fleet.scenario.names import SimPath
-from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.reading import change_scenario, make_scenario
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim.run import observe, simulate
 
@@ -42,7 +42,9 @@ ANSWER = 64  # tokens of a closed loop's answers
 CLOSED: dict[str, tuple[float, int, Callable[[Scenario], object]]] = {  # most us a token; requests
     "metrics only": (0.1, 100_000, metrics_of),
     "full records": (0.5, 10_000, partial(simulate, path="fast")),
+    "metrics only, cached": (0.25, 30_000, metrics_of),
 }
+CACHED = {"workload.shared": {"tokens": 1500, "groups": 20, "zipf": 1.0}, "verifiers.prefix_cache": True}
 TIMES_BARE, GROWTH, MEMORY_MB, TRACE_S = 20, 1.3, 1000, 5.0  # aims
 TRACE = "mooncake-conversation-first-4000.jsonl.gz"
 TRACED = """name = "trace"
@@ -85,8 +87,11 @@ def study(options: argparse.Namespace) -> Report:
 
 
 def closed(repetitions: int) -> list[Aim]:
-    """Measure a closed loop of 64 rows with drafts on the target's device."""
-    scenarios = {name: served(requests, ANSWER) for name, (_, requests, _) in CLOSED.items()}
+    """Measure a closed loop of 64 rows with drafts on the target's device; also with beginnings that are cached."""
+    scenarios = {
+        name: change_scenario(served(requests, ANSWER), CACHED if "cached" in name else {})
+        for name, (_, requests, _) in CLOSED.items()
+    }
     works = {name: partial(_used_s, partial(CLOSED[name][2], scenario)) for name, scenario in scenarios.items()}
     aims = []
     for name, times_s in run(works, repetitions, cold=1).items():

@@ -14,6 +14,7 @@ from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.facts import accepts, is_stated, mean_accepted, replaced_acceptance
 from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
+from specfleet.fleet.scenario.readers import is_set
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, drafting_profiles, known_profiles, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
@@ -33,7 +34,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """
-    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded]
+    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded, _uncached]
     if world != "engine":
         kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
@@ -190,6 +191,14 @@ def _recorded(scenario: Scenario) -> Iterator[str]:
             yield f"{workload.requests} of {rows} rows of {file}: workload.requests states more"
         if is_trace and rows < workload.requests and "requests" in changed(workload):
             yield f"workload.requests = {workload.requests}: {file} has {rows}, which are all that run"
+
+
+def _uncached(scenario: Scenario) -> Iterator[str]:
+    """Note texts that share tokens where nothing keeps them: the "no cache" of a comparison, or a key left out."""
+    names = ("shared", "conversations", "id_tokens", "arrivals.id_tokens")
+    stated = [f"workload.{name}" for name in names if is_set(scenario, f"workload.{name}")]
+    if stated and not (scenario.verifiers.prefix_cache or scenario.drafters.prefix_cache):
+        yield f"{' and '.join(stated)}: nothing keeps what texts share; verifiers.prefix_cache = true does"
 
 
 def _published_texts(scenario: Scenario) -> Iterator[str]:

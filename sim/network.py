@@ -69,7 +69,7 @@ class Network:
         self.router: Server | None = None
         self.drafter_tokens: dict[int, int] = {}  # committed tokens at the drafter, by tag
         self.size_of = sizes_of(fleet)
-        prefills = fleet.verifiers.servers - fleet.verifiers.count
+        prefills = min(fleet.verifiers.servers - fleet.verifiers.count, len(self.requests))  # others have none
         _, targets, links, drafters, self.jitters = sources_of(fleet.seed)
         played = "acceptance" in self.playback.parts
         self.outcomes: Outcomes | PlayedOutcomes = PlayedOutcomes(self.playback) if played else Outcomes(fleet)

@@ -54,7 +54,8 @@ class CountedBlocks:
 class BlockPool:
     """Numbered blocks, from 1, in a linked queue of free ones.
 
-    An operation on a block takes constant time, but for copies of its content, which it copies.
+    An operation on a block takes constant time, but for copies of its content, which it copies. Memory is that of
+    blocks that were used: the others stand, unlisted, behind those of the queue that have no content.
 
     - `limit`: number of blocks; 0 for no limit: then no content ever dies.
     - `users`: number of requests that use each block. `contents`: what each holds; 0 for nothing.
@@ -66,12 +67,9 @@ class BlockPool:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.free = limit or UNLIMITED
-        self.users = [0] * (limit + 1)
-        self.contents = [0] * (limit + 1)
+        self.users, self.contents, self.before, self.after = [0], [0], [0], [0]
         self.evicted = 0
         self.places: dict[int, tuple[int, ...]] = {}
-        self.before = [limit, *range(limit)]
-        self.after = [*range(1, limit + 1), 0]
         self.journal: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
     def keep(self) -> None:
@@ -96,28 +94,33 @@ class BlockPool:
 
     def new(self) -> int:
         """Take the block at the head of the queue, which loses its content."""
-        content, places = 0, tuple[int, ...]()
-        if not self.limit:
+        block, places = self.after[0], tuple[int, ...]()
+        content = self.contents[block]
+        if (content or not block) and not 0 < self.limit < len(self.users):
             for values in (self.users, self.contents, self.before, self.after):
                 values.append(0)
-            block = len(self.users) - 1
-        else:
-            block = self.after[0]
-            self._dequeue(block)
-            content = self.contents[block]
-            if content:
-                places = self.places[content]
-                self._place(content, tuple([other for other in places if other != block]))
-                self.contents[block] = 0
-                self.evicted += 1
+            self.free -= self.limit > 0
+            self.users[-1] = 1
+            self.journal.append((self._undo_first, ()))
+            return len(self.users) - 1
+        self._dequeue(block)
+        if content:
+            places = self.places[content]
+            self._place(content, tuple([other for other in places if other != block]))
+            self.contents[block] = 0
+            self.evicted += 1
         self.users[block] = 1
         self.journal.append((self._undo_new, (block, content, places)))
         return block
 
+    def _undo_first(self) -> None:
+        for values in (self.users, self.contents, self.before, self.after):
+            values.pop()
+        self.free += self.limit > 0
+
     def _undo_new(self, block: int, content: int, places: tuple[int, ...]) -> None:
         self.users[block] = 0
-        if self.limit:
-            self._enqueue(block, 0, self.after[0])
+        self._enqueue(block, 0, self.after[0])
         if content:
             self.contents[block], self.places[content] = content, places
             self.evicted -= 1

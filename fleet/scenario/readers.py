@@ -34,6 +34,10 @@ FORMS: dict[str, Form] = {
     "plain": Form("drafters.count = 0 decodes without a drafter", lambda of: not of.drafters.count),
     "beside": Form(_BESIDE, lambda of: of.drafters.place == "target"),
     "apart": Form("drafters.place = 'own' drafts elsewhere", lambda of: of.drafters.place == "own"),
+    "instant": Form(
+        "without verifiers.prefill.link.bandwidth_bytes_per_s a KV cache leaves in no time",
+        lambda of: bool(of.verifiers.prefill and not of.verifiers.prefill.link.bandwidth_bytes_per_s),
+    ),
     "split": Form("verifiers.prefill has devices of its own, and no faults", lambda of: bool(of.verifiers.prefill)),
     "many-beside": Form(_BESIDE, lambda of: of.drafters.place == "target" and of.drafters.count > 0),
     "aligned": Form(
@@ -111,6 +115,7 @@ _NOT_READ_BY = {  # a drafter's description may stay without one: `--set drafter
     "verifiers.kv_block_size verifiers.gpu_memory_utilization": "aligned",
     "verifiers.prefix_cache": "aligned equations",
     "verifiers.prefill": "aligned loop equations engine recorded",
+    "verifiers.prefill.layers": "instant",
     "verifiers.prefill.draft_cache": "plain apart lookup",
     "verifiers.prefill.first_round_drafts": "plain apart allocate lookup",
     "verifiers.count verifiers.kind verifiers.model verifiers.profile verifiers.verify verifiers.rule": "",

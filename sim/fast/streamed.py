@@ -18,7 +18,7 @@ def streamed_findings(fleet: Fleet, serving: ServingArrays, beginning: Table) ->
     totals = serving.sums.totals[: serving.sums.states[0]["row"] + 1]
     time_s, first_done_s = totals[:, of.TIME_S], float(serving.clocks["first_done_s"][0])
     drafted, sharing = fleet.drafters.count > 0, serving.sharing
-    opened = len(serving.texts if sharing is None else sharing.firsts)
+    opened_s = serving.texts["opens_s"][... if sharing is None else sharing.firsts]
     end_s = first_done_s if fleet.streams else float(time_s[totals[:, of.COMMITS] > 0][-1])
     if fleet.measure.ends == "arrivals":
         end_s = float(serving.texts["opens_s"].max())
@@ -59,7 +59,7 @@ def streamed_findings(fleet: Fleet, serving: ServingArrays, beginning: Table) ->
         steps=_steps(totals),
         inside=Table.of(time_s=time_s, change=totals[:, of.JOINED] - totals[:, of.CLOSED]),
         prompts=Table.of(time_s=time_s, hits=series(of.HITS, of.BEGUN), tokens=series(of.ASKED, of.BEGUN)),
-        streams=opened,
+        opened_s=opened_s,
     )
 
 

@@ -72,11 +72,13 @@ class PlainPool:
 
 
 def queue(pool: CachedBlocks) -> list[int]:
+    """Free blocks in the order in which they are taken; those that were never used come after those without content."""
     order, block = [], pool.after[0]
     while block:
         order.append(block)
         block = pool.after[block]
-    return order
+    empty = sum(not pool.contents[block] for block in order)
+    return [*order[:empty], *range(len(pool.users), pool.limit + 1), *order[empty:]]
 
 
 def texts_of(rng: random.Random, number: int) -> list[tuple[Identity, int, int]]:
@@ -182,6 +184,19 @@ def test_more_memory_never_makes_fewer_hits_of_one_order(
         found.append(hits)
     assert found == sorted(found)
     target(float(found[-1]))
+
+
+@pytest.mark.parametrize("limit", [0, 10**9])
+def test_a_pool_takes_the_memory_of_used_blocks(limit: int) -> None:
+    """Also of steps that are planned again and again, and do not begin."""
+    pool = CachedBlocks(limit, 16)
+    for tag in range(50):
+        pool.open(tag, tag)
+        for _ in range(9):
+            pool.undo()
+            assert not pool.hold_text(tag, 64, 64) if tag % 2 else pool.take(tag, 4) is None
+        pool.close(tag)
+    assert len(pool.users) == len(pool.before) <= 1 + 50 * 4
 
 
 def test_requests_without_identities_share_nothing_but_find_their_own_blocks_again() -> None:

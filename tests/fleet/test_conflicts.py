@@ -156,6 +156,7 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
         ({"verifiers": APART | {"device": "gpu"}, "devices": {"gpu": {}}}, "leave verifiers.device out"),
         ({"verifiers": APART, "faults": [{"what": "kill", "node": "verifier.1", "at_s": 1}]}, "faults out"),
         ({"verifiers": {"prefill": {"count": 0}}}, "verifiers.prefill.count"),
+        ({"verifiers": {"prefill": {"layers": 32}}}, "bandwidth_bytes_per_s .* leave verifiers.prefill.layers out"),
     ],
 )
 def test_what_does_not_go_together_is_named(tables: dict[str, Any], message: str) -> None:

@@ -16,7 +16,7 @@ SHORT = {"requests": 12, "new_tokens": 12}
 RUNS: dict[str, dict[str, Any]] = {
     "a star with all that can be asked of one": {
         "profile": POWER | {"decode": {"base_s": 5.0}},
-        "drafters": {"admit": {"policy": "at-most", "sessions": 2}},
+        "drafters": {"admit": {"policy": "at-most", "sessions": 2}, "prefix_cache": True},
         "slo": {"tpot_s": 9.0},
         "cost": {"target_per_hour": 2.0, "drafter_per_hour": 0.5, "unit": "EUR"},
     },

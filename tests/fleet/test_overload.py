@@ -17,7 +17,9 @@ from specfleet.fleet.records.metrics.findings import findings_of
 from specfleet.fleet.records.metrics.overload import FALSE_ALARM, Overload, overload_of
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import requests_of
 from specfleet.results import Result
 from specfleet.sim.run import simulate
 from tests.helpers.quickly import simulated
@@ -35,6 +37,9 @@ GROUPED: dict[str, Any] = {"drafters": {"group": {"policy": "batch", "most": 2}}
 ROUTED: dict[str, Any] = {"drafters": {"count": 2, "route": "shortest-queue"}, "verifiers": {"count": 16}}
 ALONE: dict[str, Any] = {"drafters": {"count": 0}, "verifiers": {"count": 2, "max_num_seqs": 1}}
 FULL: dict[str, Any] = {"drafters": {"count": 0}, "verifiers": {"count": 1, "max_num_seqs": 4}}
+SPLIT: dict[str, Any] = {
+    "drafters": {"count": 0}, "verifiers": {"count": 2, "max_num_batched_tokens": 20, "prefill": {"count": 2}}
+}  # fmt: skip
 TURNS: dict[str, Any] = {
     "devices": {"host": {"sharing": "turns"}}, "drafters": {"device": "host"},
     "verifiers": {"count": 1, "max_num_seqs": 1, "device": "host"},
@@ -50,6 +55,7 @@ FLEETS: dict[str, tuple[dict[str, Any], float, str]] = {
         "target",
     ),
     "no drafter": (ALONE, (PREFILL + ROUNDS * V) / 2, "target"),
+    "prefill servers": (SPLIT, PREFILL * 10 / 20 / 2, "prefill server"),  # of 20 tokens a step, prompts of 10
     "a host by turns": (TURNS, PREFILL + DRAFT_PREFILL + ROUNDS * (S + V), "is"),
 }
 
@@ -178,6 +184,32 @@ def test_a_rate_limit_at_each_drafter_is_a_bottleneck_of_its_own(drafters: dict[
         limited = STAR | {"drafters": {"order": {"policy": "fifo", "limits_per_s": [0.0] * 7 + [2.0]}} | drafters}
         called = verdict_of(arriving(limited, load * 8 * 2.0 * used / ROUNDS, 200))
         assert (called.bottleneck if called else None) == ("the rate limit of target 8 is" if overloaded else None)
+
+
+@pytest.mark.parametrize("limits", [{}, {"kv_tokens": 1024}], ids=["tokens", "blocks"])
+def test_unlike_prompts_saturate_by_their_tokens(limits: dict[str, Any]) -> None:
+    """A rare long prompt holds short ones up, which alone would take no step of its length."""
+    lengths = {"prompt_tokens": {"low": 10, "high": 1000, "mean": 100, "cv": 2.0}, "new_tokens": 1}
+    token_s = 1e-3
+    tables = {"drafters": {"count": 0}, "verifiers": {"max_num_batched_tokens": 256, "prefill": {}} | limits}
+    content = msgspec.to_builtins(arriving(tables, 1.0, 1000, **lengths))
+    content["profile"] |= {"verify_prefill": {"per_token_s": token_s}}
+    mean = requests_of(resolve(make_scenario(content))).prompts.mean()
+    for load, overloaded in ((0.3, False), (0.8, False), (1.3, True)):
+        content["workload"]["arrivals"]["per_s"] = float(load / mean / token_s)
+        assert (verdict_of(make_scenario(content)) is not None) == overloaded
+
+
+@pytest.mark.parametrize("load", [0.8, 1.3])
+def test_the_link_of_prefill_servers_is_a_bottleneck(load: float) -> None:
+    """It sends a prompt of 10 tokens in twice the time of its part of a step."""
+    demand_s = FLEETS["prefill servers"][1] * 2
+    link = {"bandwidth_bytes_per_s": 10 * 1000 / (2 * demand_s)}
+    split = SPLIT | {"verifiers": SPLIT["verifiers"] | {"prefill": {"count": 2, "link": link}}}
+    content = msgspec.to_builtins(arriving(SPLIT, load / demand_s))
+    kv = {"profile": content["profile"] | {"kv": {"free_bytes": 1e7, "token_bytes": 1000}}}
+    called = verdict_of(make_scenario(content | kv | {"verifiers": split["verifiers"]}))
+    assert (called.bottleneck if called else "") == ("the link of the prefill servers is" if load > 1 else "")
 
 
 def test_a_closed_loop_offers_what_it_carries() -> None:

@@ -67,6 +67,22 @@ def test_a_session_that_returns_finds_all_that_its_drafter_knew() -> None:
     assert replay(cached) == replay(plain) == []
 
 
+@pytest.mark.parametrize(
+    "drafters", [{}, {"overlap": "ahead"}, {"admit": {"policy": "within-memory", "kv_tokens": 700}}]
+)
+def test_the_hit_share_is_what_sessions_find_of_what_they_need(drafters: dict[str, Any]) -> None:
+    """A session that is refused needs nothing."""
+    load = {"shared": {"tokens": 64, "groups": 3}, "arrivals": {"process": "poisson", "per_s": 40}}
+    run = simulate(elsewhere(True, load, **drafters))
+    drafts = run.frame()[lambda rows: (rows.event == "start") & (rows.kind == "draft")][["tag", "request"]]
+    opened = openings(run).merge(drafts.drop_duplicates())
+    assert (len(opened) < 48) == ("admit" in drafters)
+    share = opened.found.sum() / (opened.base - 1).sum()
+    assert measure(run)["drafter_prefix_hit_share"].value == pytest.approx(share)
+    assert 0.1 < share < 1
+    assert "drafter_prefix_hit_share" not in measure(simulate(elsewhere(False)))
+
+
 def test_texts_of_their_own_take_the_time_of_today() -> None:
     alone, plain = (simulate(elsewhere(cached, {})) for cached in (True, False))
     assert alone.digest() == plain.digest()

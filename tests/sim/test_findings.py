@@ -1,5 +1,6 @@
 """The compiled loop writes the rows of the SimPy path, and gives the same tables and metrics without them."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,7 +38,7 @@ from specfleet.sim.fast.streamed import streamed_findings
 from specfleet.sim.run import observe, simulate
 from tests.helpers.compiled_fleets import fleets_with_drafters, plain_stars, serving_fleets, sharing_fleets
 from tests.helpers.marks import slow
-from tests.helpers.stars import star
+from tests.helpers.stars import TABLES, star
 from tests.sim.test_keys import CORNERS, corner
 
 
@@ -170,6 +171,19 @@ def test_a_window_ends_with_the_last_arrival_without_rows_too(monkeypatch: pytes
     found = simulate_findings(fleet)
     monkeypatch.setattr(run, "KEPT", 1)
     assert simulate_findings(fleet).end_s == found.end_s < found.commits.time_s[-1]
+
+
+def test_what_is_offered_counts_requests_beyond_the_kept_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times_s = (*range(20), *range(20, 200, 9))
+    rows = [f"{time_s},10,20" for time_s in times_s]
+    (tmp_path / "t.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]))
+    trace = {"arrivals": {"process": "trace", "file": str(tmp_path / "t.csv")}}
+    talks = {"conversations": {"turns": 4, "think_s": 50.0}, "arrivals": {"process": "poisson", "per_s": 2.0}}
+    monkeypatch.setattr(run, "KEPT", 60)
+    for load, per_s in ((trace, 39 / times_s[-1]), (talks, 8.0)):
+        content = TABLES | {"drafters": {"count": 0}, "workload": load | {"requests": 40}}
+        found = measure(simulate_findings(resolve(make_scenario(content))))
+        assert found["offered_requests_per_s"].value == pytest.approx(per_s)
 
 
 def test_records_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,6 +183,12 @@ def test_users_send_when_their_last_request_has_ended() -> None:
     assert list(playback_of(run).joins_s.values()) == pytest.approx([0.0] * 60)
 
 
+def test_a_prefill_server_without_a_request_costs_the_simulation_nothing() -> None:
+    runs = [simulate(serving(SPLIT | {"count": count}, workload={"streams": 7})) for count in (7, 10**5)]
+    assert runs[0].digest() == runs[1].digest()
+    assert devices_of(runs[1].header.fleet) == (0, 3 + 10**5)
+
+
 def test_devices_and_costs_count_prefill_servers() -> None:
     fleet = resolve(serving(SPLIT))
     assert devices_of(fleet) == (0, 3 + 2)

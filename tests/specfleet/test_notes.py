@@ -112,6 +112,19 @@ def test_free_rows_are_noted(tables: dict[str, Any], kinds: list[str]) -> None:
     assert [note.partition(" takes no longer for several")[0] for note in noted] == kinds
 
 
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        {"shared": {"share": 0.7}}, {"shared": {"tokens": 64}}, {"conversations": {}},
+        {"lengths": "rows.csv", "id_tokens": 16}, {"arrivals": {"process": "trace", "file": "rows", "id_tokens": 16}},
+    ],
+)  # fmt: skip
+def test_texts_that_share_without_a_cache_are_noted(workload: dict[str, Any], cached: bool) -> None:
+    noted = notes_of(scenario(workload=workload, verifiers={"prefix_cache": cached}))
+    assert [note for note in noted if "nothing keeps what texts share" in note] == ([] if cached else [noted[-1]])
+
+
 def test_results_carry_their_notes() -> None:
     noted = scenario(workload={"lengths": "sharegpt"})
     result = specfleet.simulate(noted, workload={"requests": 8})

@@ -4,13 +4,14 @@ The loop's tables equal those of its rows, value for value (`tests/sim/test_find
 """
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
 from specfleet.fleet.records.columns import Table
 from specfleet.fleet.records.metrics import tables
-from specfleet.fleet.records.metrics.grouped import Groups, at, find
+from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
 from specfleet.fleet.records.power import DeviceCurve
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.resolved import Fleet
@@ -28,7 +29,7 @@ class Findings(msgspec.Struct, frozen=True):
     - `steps`, `inside`: finished steps of targets that draft themselves, by kind, and changes of the number of requests
       in the system; None if they follow from `rows`.
     - `prompts`: as they begin, with the tokens that a prefix cache has; None if they follow from `rows`.
-    - `streams`: that have opened; 0 if they are in `rows`.
+    - `opened_s`: when each stream opened; empty if `rows` say it.
 
     Of a long simulation without records, rows of tables are stretches of time, columns `Series`, and `rows` only its
     beginning.
@@ -47,7 +48,7 @@ class Findings(msgspec.Struct, frozen=True):
     steps: Table | None = None
     inside: Table | None = None
     prompts: Table | None = None
-    streams: int = 0
+    opened_s: Sequence[float] | Floats = ()
 
 
 def findings_of(run: Run) -> Findings:

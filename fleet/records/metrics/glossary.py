@@ -121,6 +121,8 @@ METRICS = (
             percentiles=True),
     Meaning("prefix_hit_share", "share of tokens", "Share of the prompts' tokens that a target's prefix cache has when "
             "a request begins, by whole blocks.", "", "", "vLLM, prefix_cache_hits over prefix_cache_queries"),
+    Meaning("drafter_prefix_hit_share", "share of tokens", "Share of the texts' tokens that a drafter's prefix cache "
+            "has when a session begins there."),
     Meaning("kv_transfer_s", "s", "Time from the end of a prompt at its prefill server to its KV cache's arrival: a "
             "draft there, the wait for the link, and what no computing hides. It is a part of the TTFT."),
     Meaning("given_up", "drafts", "Drafts that did not come within `verifiers.patience_s`."),

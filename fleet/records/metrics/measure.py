@@ -85,8 +85,9 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         metrics |= _batching(window, findings.steps or _steps_of(rows), commits)
     if fleet.verifiers.prefix_cache:
         prompts = _prompts(rows) if findings.prompts is None else findings.prompts
-        hits, asked = (window.sums(prompts.time_s, values) for values in (prompts.hits, prompts.tokens))
-        metrics["prefix_hit_share"] = window.ratio(hits, asked, "share of tokens")
+        metrics["prefix_hit_share"] = _hit_share(window, prompts)
+    if fleet.drafters.prefix_cache:
+        metrics["drafter_prefix_hit_share"] = _hit_share(window, _opened(rows.where(at_drafter(rows))))
     if fleet.verifiers.prefill:
         metrics["kv_transfer_s"] = _kv_transfer_s(window, rows, commits)
     if fleet.verifiers.patience.patience_s:
@@ -233,7 +234,7 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
     requests follow each other, they are carried as often as the streams' cycles that end inside say; else a request is
     carried in parts, with its tokens: of one that the window's edge cuts, the part inside counts.
     """
-    fleet, metrics = findings.fleet, _offered(findings.fleet, findings.rows)
+    fleet, metrics = findings.fleet, _offered(findings)
     done = findings.requests if "ttft_s" in findings.requests.names else _done(findings)
     if not window.counts(done.last_s, done.latency_s).any():
         return metrics
@@ -301,6 +302,24 @@ def _prompts(rows: Table) -> Table:
     return Table.of(time_s=first.time_s, hits=first.base, tokens=tokens)
 
 
+def _opened(rows: Table) -> Table:
+    """Return the texts as drafters begin them, with a prefill of what they do not find, or with a draft."""
+    opened, begun = rows.where(rows.event.among("draft-request") & rows.flag), rows.where(rows.event.among("start"))
+    begun = begun.where(begun.kind.among("prefill", "draft"))
+    begun = begun.where(np.sort(Groups(begun.tag, begun.request, begun.epoch).first))
+    keys = [(rows.tag, rows.request, rows.epoch) for rows in (begun, opened)]
+    begun = begun.where(find(*keys) >= 0)
+    reads = begun.kind.among("prefill")
+    return Table.of(
+        time_s=begun.time_s, hits=begun.base - ~reads, tokens=begun.base + np.where(reads, begun.tokens, -1)
+    )
+
+
+def _hit_share(window: Window, texts: Table) -> Metric:
+    hits, asked = (window.sums(texts.time_s, values) for values in (texts.hits, texts.tokens))
+    return window.ratio(hits, asked, "share of tokens")
+
+
 def _kv_transfer_s(window: Window, rows: Table, commits: Table) -> Metric:
     """The time from the end of a prompt at its prefill server, which is its first commit, to its decode server."""
     arrived = received_of(rows)
@@ -324,14 +343,17 @@ def _targets(window: Window, findings: Findings) -> Integers:
     return targets
 
 
-def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
+def _offered(findings: Findings) -> dict[str, Metric]:
+    fleet, opened_s = findings.fleet, np.asarray(findings.opened_s)
     if fleet.workload.arrivals is None:
         return {}
-    joins = rows.where(rows.event.among("join"))
-    opened = Groups(joins.tag).first
-    if not len(opened):
+    requests = fleet.workload.requests if fleet.workload.conversations else len(opened_s)
+    if not len(opened_s):
+        joins = findings.rows.where(findings.rows.event.among("join"))
+        opened_s, requests = joins.time_s[Groups(joins.tag).first], len(requests_of(joins))
+    if not len(opened_s):
         return {}
-    per_s = streams_per_s(fleet, joins.time_s[opened]) * len(requests_of(joins)) / len(opened)
+    per_s = streams_per_s(fleet, opened_s) * requests / len(opened_s)
     return {"offered_requests_per_s": Metric(per_s, unit="requests/s")} if math.isfinite(per_s) else {}
 
 

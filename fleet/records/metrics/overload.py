@@ -4,9 +4,10 @@ In an open loop an overloaded station has a queue that grows as long as the run:
 length, and no interval holds. The rule is the utilisation law, rho = (streams a second) x (the station's time for a
 stream). That time is the mean work of all streams, by kind of step, at the station's speed while it was saturated,
 that is, while more work waited than its step could take. The speed therefore includes pauses between steps, full
-batches and turns on a shared device, and excludes steps with spare places. A station is overloaded if rho exceeds 1
-significantly: the false alarm rate at rho = 1 is one run in a thousand (one-sided, over all stations; the variance is
-that of streams' work and of single steps).
+batches and turns on a shared device, and excludes steps with spare places. Work of a prefill server counts by tokens,
+and its step includes the draft that follows. A station is overloaded if rho exceeds 1 significantly: the false alarm
+rate at rho = 1 is one run in a thousand (one-sided, over all stations; the variance is that of streams' work and of
+single steps).
 
 No verdict is possible for a station that takes all waiting work (at a barrier, or a batch without a limit), or for
 drafting ahead. The capacity of drafters at a barrier excludes their waits for it.
@@ -24,12 +25,13 @@ from specfleet.fleet.policies.order import rate_limits
 from specfleet.fleet.records.columns import Bools, Integers, Series, Table
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
-from specfleet.fleet.records.metrics.tables import at_drafter, requests_of
+from specfleet.fleet.records.metrics.tables import DRAFTING, at_drafter, received_of, requests_of
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson
 from specfleet.fleet.scenario.names import DRAFTER, PREFILL, ROUTER, TARGET
 from specfleet.fleet.scenario.resolved import Fleet
 
 FALSE_ALARM = 0.001  # false alarm rate of the verdict at rho = 1
+LINK = "link of the prefill servers"
 MIN_STEPS = 30  # saturated steps of the kind that takes most of a station's time
 
 
@@ -86,7 +88,7 @@ def overload_of(findings: Findings) -> Overload | None:
     worst = max(beyond, key=lambda demand: demand.mean_s)
     tokens = findings.commits.committed
     committed = tokens.sums if isinstance(tokens, Series) else tokens
-    offered, load = per_s * float(committed.sum()) / (findings.streams or streams), per_s * worst.mean_s
+    offered, load = per_s * float(committed.sum()) / (len(findings.opened_s) or streams), per_s * worst.mean_s
     return Overload(offered, offered / load, load, _in_words(worst.station, [demand.station for demand in beyond]))
 
 
@@ -100,6 +102,7 @@ def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
 
 def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     """Yield the demand of each station that was saturated at times, and of each target's rate limit."""
+    rows = rows.where((_sizes(rows) > 0) | ~rows.kind.among(*DRAFTING))
     all_jobs, all_steps = _jobs(rows), _steps(rows)
     for station in all_steps.station.present():
         steps, jobs = (table.where(table.station.among(station)) for table in (all_steps, all_jobs))
@@ -117,10 +120,21 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
         if demand is not None:
             yield demand
     yield from _limits(fleet, rows, streams)
+    if prefill := fleet.verifiers.prefill:
+        came = received_of(rows)
+        sent_s = came.payload_bytes * prefill.link.s_per_byte / prefill.count
+        sent_s = Groups(np.append(streams, came.tag)).sums(np.append(0.0 * streams, sent_s))
+        yield _Demand(LINK, float(sent_s.mean()), float(sent_s.std() / math.sqrt(len(sent_s))), len(sent_s))
 
 
 def _is_drafter(station: str) -> bool:
     return station.startswith(DRAFTER)
+
+
+def _sizes(rows: Table) -> Integers:
+    """Return each row's part of its step's work: its tokens at a prefill server, without those of drafts, else 1."""
+    at_prefill, drafts = rows.station.having(lambda name: name.startswith(PREFILL)), rows.kind.among(*DRAFTING)
+    return np.where(at_prefill, rows.tokens * ~drafts, 1)
 
 
 def _singly(fleet: Fleet, station: str) -> bool:
@@ -139,7 +153,7 @@ def _full(fleet: Fleet, station: str, rows: Table, steps: Table) -> Bools:
         following = np.searchsorted(drafts, np.arange(len(steps)))
         members = at(steps.members[drafts], np.where(following < len(drafts), following, -1))
         return np.equal(members, fleet.drafters.group.most)
-    if not _is_drafter(station):
+    if not _is_drafter(station) and not station.startswith(PREFILL):  # where a prompt waits only if no more fit
         members = steps.members
         return np.asarray(members == fleet.verifiers.batching.max_num_seqs)
     return np.ones(len(steps), dtype=bool)
@@ -181,14 +195,15 @@ def _steps(rows: Table) -> Table:
     cycle_s = np.full(len(first), np.nan)
     cycle_s[:-1] = np.where(last, np.nan, np.diff(first.time_s))
     return Table.of(
-        station=first.station, kind=first.kind, begun_s=first.time_s, members=steps.counts(),
+        station=first.station, kind=first.kind, begun_s=first.time_s, members=steps.sums(_sizes(begun)),
         duration_s=at(done.duration_s, ended), cycle_s=cycle_s,
     )  # fmt: skip
 
 
 def _waiting(jobs: Table, at_s: Floats) -> Integers:
-    """Return how many jobs remain waiting as the steps that begin at these times begin."""
-    arrived = np.searchsorted(np.sort(jobs.asked_s), at_s, side="right")
+    """Return how many jobs remain waiting, since before, as the steps that begin at these times begin."""
+    jobs = jobs.where(jobs.begun_s > jobs.asked_s)
+    arrived = np.searchsorted(np.sort(jobs.asked_s), at_s, side="left")
     begun = np.searchsorted(np.sort(jobs.begun_s), at_s, side="right")
     return arrived - begun
 
@@ -233,7 +248,7 @@ def _demand(station: str, rows: Table, steps: Table, streams: Integers, singly: 
         members = (saturated if enough else of_kind).members
         times_s = saturated.cycle_s if enough else np.nan_to_num(of_kind.duration_s)
         each_s = times_s.sum() / members.sum()
-        counts = of_streams.counts() if mixed else of_streams.sums(begun.kind.among(kind))
+        counts = of_streams.sums(_sizes(begun) if mixed else begun.kind.among(kind))
         of_stream_s += counts * each_s
         spread_s = np.sqrt(((times_s - each_s * members) ** 2).sum()) / members.sum()
         variance += float(counts.mean() * spread_s) ** 2
@@ -260,7 +275,7 @@ def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
 def _in_words(worst: str, beyond: list[str]) -> str:
     """Return the bottleneck with its verb: one station, or all of its kind if several are overloaded."""
     kind, _, number = worst.partition(".")
-    words = {DRAFTER: "drafter", TARGET: "target", PREFILL: "prefill server", "limit": "rate limit"}[kind]
+    words = {DRAFTER: "drafter", TARGET: "target", PREFILL: "prefill server", "limit": "rate limit"}.get(kind, kind)
     if sum(name.partition(".")[0] == kind for name in beyond) > 1:
         return f"the {words}s are"
     if kind == "limit":

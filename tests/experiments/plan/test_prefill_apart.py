@@ -39,7 +39,7 @@ def served(prefills: int, targets: int, **workload: Any) -> Scenario:
     return make_scenario({
         "profile": profile, "acceptance": {"model": "geometric", "beta": 0.7},
         "drafters": {"place": "target", "kind": "eagle", "depth": 3},
-        "verifiers": {"count": targets, "max_num_batched_tokens": 8192, "prefill": {"count": prefills, "layers": 32}},
+        "verifiers": {"count": targets, "max_num_batched_tokens": 8192, "prefill": {"count": prefills}},
         "workload": {"prompt_tokens": 1000, "new_tokens": {"low": 90, "high": 110}} | workload,
     })  # fmt: skip
 
