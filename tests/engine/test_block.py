@@ -18,7 +18,9 @@ from specfleet.engine.demo_pair.corpus import read_prompts
 from specfleet.fleet.errors import InputError
 from tests.helpers.exactly import distance_of_a_round
 from tests.helpers.pairs import VOCABULARY
-from tools.demo_pair.train_block import block_logits, blocks_of
+from tools.demo_pair import train_block
+from tools.demo_pair.train import continued
+from tools.demo_pair.train_block import block_logits, blocks_of, rounds
 
 MASK = VOCABULARY - 1
 PROMPTS = [np.random.default_rng(n).integers(VOCABULARY, size=9 + 7 * n).tolist() for n in range(3)]
@@ -90,6 +92,22 @@ def test_what_training_computes_is_what_drafting_computes(small: CausalLM) -> No
         of_block = logits[anchors == anchor]
         wanted = one_pass(small, text[0, : anchor + 1].tolist(), len(of_block))
         assert torch.allclose(of_block, wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["chain", "block"])
+def test_rounds_measured_after_training_are_the_engines(
+    tiny: Path, large: CausalLM, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = load_model(str(tiny / "kin"), "block", "float64", "cpu")
+    prompt, drafter = PROMPTS[0], (BlockDrafter if kind == "block" else Drafter)(small)
+    wanted = decode_speculatively(Target(large), drafter, prompt, 60, train_block.DEPTH)[1][:-2]
+    if kind == "chain":
+        monkeypatch.setattr(small.config, "pard_token", None)
+    monkeypatch.setattr(train_block, "PROMPT", len(prompt))
+    texts = continued(large.model, torch.tensor([prompt]), len(prompt) + 70, torch.tensor([True]), torch.Generator())
+    (measured,) = rounds(small.model, texts, is_greedy=True, generator=torch.Generator())
+    assert measured.sum(1).tolist()[: len(wanted)] == wanted
+    assert len(set(wanted)) > 1
 
 
 @pytest.mark.parametrize("token", [None, "39", -1, VOCABULARY])
