@@ -91,8 +91,7 @@ def _rows(quality: str, requests: int, tokens: int) -> Iterator[Row]:
 def _replayed(name: str, targets: int, depth: int, tokens: int, slower: int) -> Row:
     """Run a star with replayed stations, all of its times so many times longer, and predict it.
 
-    Such stations draw the random numbers of the simulation, so that the run's own seed predicts it. Between seeds a
-    cell of 600 rounds differs by 2.5 % (standard deviation), which says nothing about the stations.
+    With the run's own seed, for replayed stations draw what the simulation draws: seeds are 2.5 % apart.
     """
     made = fleet(ARMS[name], QUALITIES["equal quality"], targets, 1, depth, tokens)
     assert isinstance(made.profile, HardwareProfile)

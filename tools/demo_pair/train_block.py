@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from transformers.utils import logging
 
 from specfleet.engine.demo_pair.corpus import FOLDER
 from specfleet.fleet.files import write_file
-from tools.demo_pair.train import Batches, Texts, continued, options_of, own_texts, record_of, save, token_stream, train
+from tools.demo_pair.train import Texts, continued, options_of, own_texts, record_of, save, token_stream, train
 
 BLOCK = 8  # tokens of a block in training
 KEPT = 0.75  # of the blocks of a depth, as many as are a token longer: PARD's conditional drop
@@ -112,8 +112,7 @@ def _drafted(
 ) -> torch.Tensor:
     """Return the logits (B, anchors, DEPTH, V) of drafts after anchors, where earlier tokens are the text's."""
     if getattr(drafter.config, "pard_token", None) is None:  # the chain
-        chain: torch.Tensor = drafter(input_ids=tokens).logits[:, places]
-        return chain
+        return drafter(input_ids=tokens).logits[:, places]
     logits = block_logits(drafter, tokens, *blocks_of(tokens.shape[1], anchors, kept=1.0))
     masks = logits[:, tokens.shape[1] :].unflatten(1, (BLOCK - 1, len(anchors)))[:, : DEPTH - 1]
     return torch.cat([logits[:, None, anchors], masks], 1).transpose(1, 2)
@@ -152,17 +151,9 @@ def _ratio(above: list[np.ndarray], below: list[np.ndarray], bonus: int) -> list
     """Return the ratio of tokens a round, and its 95 % interval over prompts (bootstrap)."""
     sums = np.array([[(rows.sum(), len(rows)) for rows in pair] for pair in zip(above, below, strict=True)])
     drawn = np.random.default_rng(0).integers(len(sums), size=(2000, len(sums)))
-    all_prompts, some = (bonus + total[..., 0] / total[..., 1] for total in (sums.sum(0), sums[drawn].sum(1)))
-    return np.round(
-        [all_prompts[0] / all_prompts[1], *np.quantile(some[:, 0] / some[:, 1], (0.025, 0.975))], 3
-    ).tolist()
-
-
-def rows_of(count: int, seed: int) -> Batches:
-    """Yield the numbers of ROWS texts for ever, half of them greedy."""
-    rng = np.random.default_rng(seed)
-    while True:
-        yield torch.from_numpy(rng.integers(count // 2, size=ROWS) * 2 + np.arange(ROWS) % 2)
+    means = [bonus + total[..., 0] / total[..., 1] for total in (sums.sum(0), sums[drawn].sum(1))]
+    ratio, ratios = (mean[..., 0] / mean[..., 1] for mean in means)
+    return np.round([ratio, *np.quantile(ratios, (0.025, 0.975))], 3).tolist()
 
 
 def load(role: str) -> LlamaForCausalLM:
@@ -184,7 +175,9 @@ def main() -> None:
     drafter.config.pard_token = tokenizer.convert_tokens_to_ids(MASK)
     made = own_texts(target, token_stream(tokenizer, "train"), 128, PROMPT + NEW, (options.seed + 2, options.seed))
     tokens, logits = (torch.cat(parts) for parts in zip(*islice(made, options.batches), strict=True))
-    rows, loss = rows_of(len(tokens), options.seed), partial(block_loss, drafter, (tokens, logits))
+    rng, halves = np.random.default_rng(options.seed), np.arange(ROWS) % 2  # a half of a step's texts is greedy
+    rows = (torch.from_numpy(2 * rng.integers(len(tokens) // 2, size=ROWS) + halves) for _ in count())
+    loss = partial(block_loss, drafter, (tokens, logits))
     record["block"] = train(drafter, rows, loss, 0.0, options.lr, "block", options.steps)
     record["sha256"] = save(drafter, options.out)
     record["selection"] = measure(target, load(options.out), "calibration", options.seed)
