@@ -18,7 +18,9 @@ from specfleet.engine.demo_pair.corpus import read_prompts
 from specfleet.fleet.errors import InputError
 from tests.helpers.exactly import distance_of_a_round
 from tests.helpers.pairs import VOCABULARY
-from tools.demo_pair.train_block import block_logits, blocks_of
+from tools.demo_pair import train_block
+from tools.demo_pair.train import continued
+from tools.demo_pair.train_block import block_logits, blocks_of, rounds
 
 MASK = VOCABULARY - 1
 PROMPTS = [np.random.default_rng(n).integers(VOCABULARY, size=9 + 7 * n).tolist() for n in range(3)]
@@ -92,6 +94,22 @@ def test_what_training_computes_is_what_drafting_computes(small: CausalLM) -> No
         assert torch.allclose(of_block, wanted, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["chain", "block"])
+def test_rounds_measured_after_training_are_the_engines(
+    tiny: Path, large: CausalLM, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = load_model(str(tiny / "kin"), "block", "float64", "cpu")
+    prompt, drafter = PROMPTS[0], (BlockDrafter if kind == "block" else Drafter)(small)
+    wanted = decode_speculatively(Target(large), drafter, prompt, 60, train_block.DEPTH)[1][:-2]
+    if kind == "chain":
+        monkeypatch.setattr(small.config, "pard_token", None)
+    monkeypatch.setattr(train_block, "PROMPT", len(prompt))
+    texts = continued(large.model, torch.tensor([prompt]), len(prompt) + 70, torch.tensor([True]), torch.Generator())
+    (measured,) = rounds(small.model, texts, is_greedy=True, generator=torch.Generator())
+    assert measured.sum(1).tolist()[: len(wanted)] == wanted
+    assert len(set(wanted)) > 1
+
+
 @pytest.mark.parametrize("token", [None, "39", -1, VOCABULARY])
 def test_a_model_without_a_mask_token_is_an_error(
     small: CausalLM, token: object, monkeypatch: pytest.MonkeyPatch
@@ -103,12 +121,12 @@ def test_a_model_without_a_mask_token_is_an_error(
 
 @pytest.mark.slow
 def test_the_demos_blocks_are_seven_tenths_as_long_as_its_chains() -> None:
-    """Tokens of a greedy round, the target's own included, on prompts that training left out."""
+    """Accepted drafts of a greedy round, the target's own token left out, on prompts of files that training left out."""
     target = load_model("demo", "target", device="cpu")
     chain, block = Drafter(load_model("demo", "drafter", device="cpu")), load_model("demo", "block", device="cpu")
     lengths = []
     for drafter in (chain, BlockDrafter(block)):
         prompts = [prompt[:128] for prompt in read_prompts("evaluation")[:16]]
         rounds = [decode_speculatively(Target(target), drafter, prompt, 64, 4)[1] for prompt in prompts]
-        lengths.append(1 + float(np.mean(np.concatenate(rounds))))
+        lengths.append(float(np.mean(np.concatenate(rounds))))
     assert lengths[1] > 0.7 * lengths[0]

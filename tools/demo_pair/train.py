@@ -19,14 +19,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 import transformers
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from transformers.utils import logging
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specfleet.engine.demo_pair.corpus import FOLDER
 from specfleet.fleet.files import write_file
@@ -67,8 +66,9 @@ BATCH = 16  # sequences of a step
 TARGET = {"num_hidden_layers": 16, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 384}
 DRAFTER = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 352}
 Batches = Iterator[torch.Tensor]
+Texts = tuple[torch.Tensor, torch.Tensor]
+"""Token ids (B, L), and the target's logits (B, L - 1, VOCABULARY) after all but the last, in half precision."""
 Loss = Callable[[torch.Tensor], torch.Tensor]
-Make = Callable[[LlamaForCausalLM, PreTrainedTokenizerFast], Any]
 
 
 def llama(shape: dict[str, int]) -> LlamaForCausalLM:
@@ -103,9 +103,9 @@ def distillation_loss(student: LlamaForCausalLM, teacher: LlamaForCausalLM, batc
 
 
 def train(
-    model: torch.nn.Module, source: Batches, loss: Loss, minutes: float, lr: float, name: str
+    model: torch.nn.Module, source: Batches, loss: Loss, minutes: float, lr: float, name: str, last: int = 0
 ) -> dict[str, object]:
-    """Train for `minutes` of wall time: warm up, then decay to zero. Return what was done."""
+    """Train for `minutes` of wall time, or for `last` steps: warm up, then decay to zero. Return what was done."""
     by_name = dict(model.named_parameters())
     tables = {key for key, weight in by_name.items() if weight.ndim != 2 or "embed" in key or "lm_head" in key}
     hidden = [weight for key, weight in by_name.items() if key not in tables]
@@ -115,8 +115,8 @@ def train(
         torch.optim.AdamW(others, lr=lr / 5, betas=(0.9, 0.98), weight_decay=0.0),
     ]
     rates = [optimiser.param_groups[0]["lr"] for optimiser in optimisers]
-    started_s, steps, tokens, curve, smooth = time.monotonic(), 0, 0, [], None
-    while (progress := (time.monotonic() - started_s) / (60 * minutes)) < 1:
+    started_s, steps, rows, curve, smooth = time.monotonic(), 0, 0, [], None
+    while (progress := steps / last if last else (time.monotonic() - started_s) / (60 * minutes)) < 1:
         for optimiser, rate in zip(optimisers, rates, strict=True):
             optimiser.param_groups[0]["lr"] = rate * min(1, (steps + 1) / 50, 1.25 * (1 - progress))
         batch = next(source)
@@ -126,33 +126,50 @@ def train(
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
         steps += 1
-        tokens += batch[:, 1:].numel()
+        rows += len(batch)
         smooth = value.item() if smooth is None else 0.95 * smooth + 0.05 * value.item()
         if steps % 25 == 0:
             curve.append([steps, round(smooth, 4)])
             sys.stderr.write(f"{name}: step {steps}, {100 * progress:.0f} %, loss {smooth:.3f}\n")
-    return {"minutes": minutes, "steps": steps, "tokens": tokens, "lr": lr, "loss_curve": curve}
+    minutes = round((time.monotonic() - started_s) / 60, 1)
+    return {"minutes": minutes, "steps": steps, "rows": rows, "lr": lr, "loss_curve": curve}
 
 
 @torch.inference_mode()
-def own_text(teacher: LlamaForCausalLM, stream: np.ndarray, minutes: float, seed: int) -> np.ndarray:
-    """Let the target continue training text by itself, half greedily, half at temperature 1: (sequences, LENGTH + 1).
+def continued(
+    teacher: LlamaForCausalLM, text: torch.Tensor, length: int, is_greedy: torch.Tensor, generator: torch.Generator
+) -> Texts:
+    """Let the target continue texts (B, L) by itself to `length` tokens, greedily or at temperature 1."""
+    cache, fed, kept = None, text, []
+    while text.shape[1] < length:
+        output = teacher(input_ids=fed, past_key_values=cache, use_cache=True)
+        cache, logits = output.past_key_values, output.logits[:, -1]
+        sampled = torch.multinomial(torch.softmax(logits, -1), 1, generator=generator)
+        fed = torch.where(is_greedy[:, None], logits.argmax(-1, keepdim=True), sampled)
+        text = torch.cat([text, fed], dim=1)
+        kept.append(output.logits.half())
+    return text, torch.cat(kept, 1)
+
+
+def own_texts(
+    teacher: LlamaForCausalLM, stream: np.ndarray, rows: int, length: int, seeds: tuple[int, int]
+) -> Iterator[Texts]:
+    """Let the target continue 128 tokens of training text for ever, `rows` at a time, every second one greedily.
 
     A drafter speculates on the target's continuations, not on people's text, so it should learn from them too.
     """
-    rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-    sequences, prefix, started_s = [], 128, time.monotonic()
+    rng, generator = np.random.default_rng(seeds[0]), torch.Generator().manual_seed(seeds[1])
+    while True:
+        starts = rng.integers(len(stream) - 128, size=rows)
+        text = torch.from_numpy(np.stack([stream[start : start + 128] for start in starts]))
+        yield continued(teacher, text, length, torch.arange(rows) % 2 == 0, generator)
+
+
+def own_text(teacher: LlamaForCausalLM, stream: np.ndarray, minutes: float, seed: int) -> np.ndarray:
+    """Return the target's own texts of so many minutes: (sequences, LENGTH + 1)."""
+    texts, sequences, started_s = own_texts(teacher, stream, 64, LENGTH + 1, (seed, seed)), [], time.monotonic()
     while time.monotonic() - started_s < 60 * minutes:
-        starts = rng.integers(len(stream) - prefix, size=64)
-        text = torch.from_numpy(np.stack([stream[start : start + prefix] for start in starts]))  # (64, prefix)
-        cache, fed = None, text
-        while text.shape[1] < LENGTH + 1:
-            output = teacher(input_ids=fed, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            cache, logits = output.past_key_values, output.logits[:, -1]
-            sampled = torch.multinomial(torch.softmax(logits, -1), 1, generator=generator)
-            fed = torch.where(torch.arange(64)[:, None] % 2 == 0, logits.argmax(-1, keepdim=True), sampled)
-            text = torch.cat([text, fed], dim=1)
-        sequences.append(text.numpy())
+        sequences.append(next(texts)[0].numpy())
     return np.concatenate(sequences)
 
 
@@ -207,7 +224,7 @@ def checksum(folder: Path) -> str:
 def options_of(description: str | None, folder: Path, **defaults: float) -> argparse.Namespace:
     """Read the options of a program, numbers with these defaults beside the seed and the output folder."""
     parser = argparse.ArgumentParser(description=description)
-    for name, default in {**defaults, "seed": 20261121}.items():
+    for name, default in {"seed": 20261121, **defaults}.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     parser.add_argument("--out", type=Path, default=folder)
     options = parser.parse_args()
@@ -225,39 +242,6 @@ def record_of(options: argparse.Namespace, **constants: float) -> dict[str, obje
             "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__
         },
     }  # fmt: skip
-
-
-def distilled(
-    options: argparse.Namespace,
-    record: dict[str, object],
-    name: str,
-    share: float,
-    make: Make,
-    loss: Callable[..., Any],
-) -> tuple[LlamaForCausalLM, Any, np.ndarray]:
-    """Train what `make(target, tokenizer)` returns by `loss(student, target, batch)`, half on the target's own text.
-
-    - `share`: of the minutes, for that text.
-
-    Returns the demo target, what was trained, and the held-out text.
-    """
-    logging.disable_progress_bar()
-    folder, minutes = FOLDER / "target", options.minutes
-    target = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    target.eval().requires_grad_(requires_grad=False)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    stream, held_out = token_stream(tokenizer, "train"), token_stream(tokenizer, "held-out")
-    own = own_text(target, stream, share * minutes, options.seed)
-    record["own_text_tokens"] = int(own.size)
-    student, text = make(target, tokenizer), mixed(stream, own, options.seed + 1)
-    record[name] = train(student, text, partial(loss, student, target), (1 - share) * minutes, options.lr, name)
-    return target, student, held_out
-
-
-def by_depth(rows: Sequence[Sequence[tuple[float, float]]]) -> dict[str, list[float]]:
-    """Return the means of likenesses by depth, of batches."""
-    agreement, acceptance = np.mean(rows, axis=0).round(4).T.tolist()
-    return {"top1_agreement": agreement, "acceptance": acceptance}
 
 
 def main() -> None:

@@ -1,35 +1,45 @@
 """Train the demo target's block drafter on this machine: `python -m tools.demo_pair.train_block`.
 
 PARD's way (An et al. 2025): the demo drafter is trained on, so that mask tokens after a text predict the tokens that
-come later, all in one pass. A mask sees the text and the masks before it. It is distilled, half on people's text and
-half on the target's own, as the drafter is. What was done is written to `training.json` beside the weights.
+come later, all in one pass. A mask sees the text and the masks before it. It is distilled on what the target says by
+itself after training text, half greedily, half at temperature 1. Steps and seed are fixed, not minutes. Settings are
+chosen by the score on selection prompts, which is written to `training.json` beside the weights. `--evaluate 1` trains
+nothing: it measures the folder's drafter and the chain on evaluation prompts, of other files.
 """
 
 import json
+import sys
+from collections.abc import Iterator
+from functools import partial
+from itertools import count, islice
 
 import numpy as np
 import torch
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from specfleet.engine.demo_pair.corpus import FOLDER
 from specfleet.fleet.files import write_file
-from tools.demo_pair.train import by_depth, distilled, held_out_windows, likeness, options_of, record_of, save
+from tools.demo_pair.train import Texts, continued, options_of, own_texts, record_of, save, token_stream, train
 
 BLOCK = 8  # tokens of a block in training
-KEPT = 0.6  # of the blocks of a depth, as many as are a token longer: PARD's conditional drop, which saves half
-LEAST_KEPT = 0.2
+KEPT = 0.75  # of the blocks of a depth, as many as are a token longer: PARD's conditional drop
 MASK = "ÿ"  # byte 255, which no text in UTF-8 contains
-OWN_TEXT_SHARE = 0.1  # of the minutes
+PROMPT, NEW = 128, 97  # tokens of a prompt, and of the target's own text after it
+ROWS = 8  # texts of a step
+LEAST_WEIGHT = 0.02  # of a mask that no round reaches
+TEXT_WEIGHT = 0.5  # of a text's token, people's included: masks are fewer
+DEPTH, MEASURED = 4, 64  # of drafts that are measured, on so many prompts
 
 
-def blocks_of(length: int, order: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def blocks_of(length: int, order: torch.Tensor, kept: float = KEPT) -> tuple[torch.Tensor, torch.Tensor]:
     """Return anchors and depths of a text's tokens, then of its masks: (length + masks,) each.
 
     The anchor of a mask is the last token of the text before its block; its depth counts from there. A token is its own
-    anchor, at depth 0. `order` (length,): anchors; the first ones have the longest blocks.
+    anchor, at depth 0. `order`: the anchors of blocks; the first ones have the longest.
     """
-    counts = [int(length * max(KEPT**depth, LEAST_KEPT)) for depth in range(1, BLOCK)]
+    counts = [int(len(order) * kept**depth) for depth in range(1, BLOCK)]
     anchors = torch.cat([torch.arange(length), *(order[:count] for count in counts)])
     return anchors, torch.arange(BLOCK).repeat_interleave(torch.tensor([length, *counts]))
 
@@ -55,50 +65,122 @@ def block_logits(
     return output.logits
 
 
-def block_loss(drafter: LlamaForCausalLM, target: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
-    """KL(target || drafter) in nats, mean over all tokens and masks with a text that long; every second row of a batch.
+def block_loss(drafter: LlamaForCausalLM, texts: Texts, rows: torch.Tensor) -> torch.Tensor:
+    """-log of the probability that a draft's token is accepted, mean over all tokens and the masks of the target's own.
 
-    Half of the rows in half precision take a third of the time, so there are three times as many steps.
+    Each counts as often as a round reaches it: with the probability that the tokens before it in its block are
+    accepted, min(1, q / p).
     """
-    tokens = batch[::2, :-1]
-    anchors, depths = blocks_of(tokens.shape[1], torch.randperm(tokens.shape[1]))
-    inside = anchors + depths < tokens.shape[1]
-    with torch.autocast("cpu", torch.bfloat16):
-        with torch.no_grad():
-            wanted = target(input_ids=tokens).logits.float()[:, (anchors + depths)[inside]]
-        given = block_logits(drafter, tokens, anchors, depths)[:, inside].float()
-    given, wanted = (functional.log_softmax(logits, -1).flatten(0, 1) for logits in (given, wanted))
-    return functional.kl_div(given, wanted, log_target=True, reduction="batchmean")
+    tokens, logits = (part[rows] for part in texts)
+    length = tokens.shape[1] - 1
+    anchors, depths = blocks_of(length, PROMPT - 1 + torch.randperm(NEW))
+    anchors, depths = (part[anchors + depths < length] for part in (anchors, depths))
+    places = anchors + depths
+    q = functional.log_softmax(block_logits(drafter, tokens[:, :-1], anchors, depths), -1)
+    p = functional.log_softmax(logits.float(), -1)[:, places]
+    with torch.no_grad():
+        kept = q.new_zeros(len(rows), BLOCK, length)
+        kept[:, depths, anchors] = (q - p).gather(-1, tokens[:, 1:][:, places, None])[..., 0].clamp(max=0)
+        reached = torch.cat([torch.zeros_like(kept[:, :1]), kept[:, :-1].cumsum(1)], 1)
+        weight = reached[:, depths, anchors].exp().clamp(min=LEAST_WEIGHT)
+        weight[:, depths == 0] = TEXT_WEIGHT
+    return (weight * -torch.minimum(p, q).exp().sum(-1).log()).sum() / weight.sum()
 
 
 @torch.inference_mode()
-def evaluate_block(target: LlamaForCausalLM, drafter: LlamaForCausalLM, stream: np.ndarray) -> dict[str, list[float]]:
-    """Teacher-forced figures of every depth, on the text of `tools.demo_pair.train.evaluate` for the drafter."""
-    rows = []
-    for batch in held_out_windows(stream):
-        tokens = batch[:, :-1]
-        anchors, depths = blocks_of(tokens.shape[1], torch.randperm(tokens.shape[1]))
-        p = torch.softmax(target(input_ids=tokens).logits, -1)
-        q = torch.softmax(block_logits(drafter, tokens, anchors, depths), -1)
-        inside = [(depths == depth) & (anchors + depth < tokens.shape[1]) for depth in range(BLOCK)]
-        rows.append([likeness(p[:, (anchors + depths)[of]], q[:, of]) for of in inside])
-    return by_depth(rows)
+def rounds(drafter: LlamaForCausalLM, texts: Texts, is_greedy: bool, generator: torch.Generator) -> list[np.ndarray]:
+    """Return which of a round's DEPTH drafts are accepted, (rounds, DEPTH) for each of the target's own texts.
+
+    A round accepts the text's next token x with probability min(1, q(x) / p(x)). So p(x) and min(p(x), q(x)) are the
+    probabilities that x comes next and that it is accepted, as in rejection sampling.
+    """
+    tokens, logits = texts
+    anchors = torch.arange(PROMPT, tokens.shape[1] - DEPTH)  # the target makes an answer's first token
+    places = anchors[:, None] + torch.arange(DEPTH)
+    q = torch.cat([_drafted(drafter, part, anchors, places) for part in tokens[:, :-1].split(8)])
+    drawn = tokens[:, 1:][:, places, None]
+    if is_greedy:
+        hits = q.argmax(-1, keepdim=True) == drawn
+    else:
+        p, q = (torch.softmax(part, -1).gather(-1, drawn) for part in (logits.float()[:, places], q))
+        hits = torch.rand(p.shape, generator=generator) < q / p
+    return [np.array(list(_walk(row))) for row in hits[..., 0].int().cumprod(-1).numpy()]
 
 
-def new_drafter(_target: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """Load the demo drafter in float32, which knows the mask."""
-    drafter = AutoModelForCausalLM.from_pretrained(FOLDER / "drafter", dtype=torch.float32, local_files_only=True)
-    drafter.config.pard_token = tokenizer.convert_tokens_to_ids(MASK)
-    return drafter
+def _drafted(
+    drafter: LlamaForCausalLM, tokens: torch.Tensor, anchors: torch.Tensor, places: torch.Tensor
+) -> torch.Tensor:
+    """Return the logits (B, anchors, DEPTH, V) of drafts after anchors, where earlier tokens are the text's."""
+    if getattr(drafter.config, "pard_token", None) is None:  # the chain
+        return drafter(input_ids=tokens).logits[:, places]
+    logits = block_logits(drafter, tokens, *blocks_of(tokens.shape[1], anchors, kept=1.0))
+    masks = logits[:, tokens.shape[1] :].unflatten(1, (BLOCK - 1, len(anchors)))[:, : DEPTH - 1]
+    return torch.cat([logits[:, None, anchors], masks], 1).transpose(1, 2)
+
+
+def _walk(hits: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the rows (DEPTH,) of hits (anchors, DEPTH) at which rounds begin: each goes past its accepted tokens."""
+    place = 0
+    while place < len(hits):
+        yield hits[place]
+        place += 1 + hits[place].sum()
+
+
+def measure(target: LlamaForCausalLM, block: LlamaForCausalLM, group: str, seed: int) -> dict[str, list[float]]:
+    """Return accepted shares by position, and the mean accepted tokens of a block over the chain's.
+
+    `group`: calibration prompts of every second file, for selection, or evaluation prompts of the other files.
+    """
+    prompts = json.loads((FOLDER / "prompts" / f"{group}.json").read_text())
+    files = sorted({prompt["file"] for prompt in prompts})[group == "calibration" :: 2]
+    chosen = torch.tensor([prompt["prompt_ids"][:PROMPT] for prompt in prompts if prompt["file"] in files][:MEASURED])
+    record = {}
+    for way in ("greedy", "temperature 1"):
+        generator, is_greedy = torch.Generator().manual_seed(seed), way == "greedy"
+        texts = continued(target, chosen, PROMPT + NEW, torch.full((len(chosen),), is_greedy), generator)
+        of_chain, of_block = (rounds(model, texts, is_greedy, generator) for model in (load("drafter"), block))
+        record[f"{way}, chain"], record[f"{way}, block"] = (
+            np.concatenate(rows).mean(0).round(3).tolist() for rows in (of_chain, of_block)
+        )
+        record[f"{way}, accepted over the chain's"] = _ratio(of_block, of_chain, bonus=0)
+        record[f"{way}, with the target's own token"] = _ratio(of_block, of_chain, bonus=1)
+    return record
+
+
+def _ratio(above: list[np.ndarray], below: list[np.ndarray], bonus: int) -> list[float]:
+    """Return the ratio of tokens a round, and its 95 % interval over prompts (bootstrap)."""
+    sums = np.array([[(rows.sum(), len(rows)) for rows in pair] for pair in zip(above, below, strict=True)])
+    drawn = np.random.default_rng(0).integers(len(sums), size=(2000, len(sums)))
+    means = [bonus + total[..., 0] / total[..., 1] for total in (sums.sum(0), sums[drawn].sum(1))]
+    ratio, ratios = (mean[..., 0] / mean[..., 1] for mean in means)
+    return np.round([ratio, *np.quantile(ratios, (0.025, 0.975))], 3).tolist()
+
+
+def load(role: str) -> LlamaForCausalLM:
+    """Load a model of the demo pair in float32."""
+    return AutoModelForCausalLM.from_pretrained(FOLDER / role, dtype=torch.float32, local_files_only=True)
 
 
 def main() -> None:
-    """Train the block drafter and write it to the output folder."""
-    options = options_of(__doc__, FOLDER / "block", minutes=18.0, threads=1, lr=0.02)
-    record = record_of(options, block=BLOCK, kept=KEPT, least_kept=LEAST_KEPT)
-    target, drafter, held_out = distilled(options, record, "block", OWN_TEXT_SHARE, new_drafter, block_loss)
+    """Train the block drafter, write it to the output folder and score it on the selection prompts; or evaluate it."""
+    options = options_of(__doc__, FOLDER / "block", steps=1500, batches=16, threads=1, lr=0.02, evaluate=0, seed=5)
+    logging.disable_progress_bar()
+    target = load("target").eval().requires_grad_(requires_grad=False)
+    if options.evaluate:
+        figures = measure(target, load(options.out), "evaluation", options.seed)
+        sys.stdout.write(json.dumps(figures, indent=2) + "\n")
+        return
+    record, drafter = record_of(options, block=BLOCK, kept=KEPT, rows=ROWS, new=NEW), load("drafter")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(FOLDER / "target", local_files_only=True)
+    drafter.config.pard_token = tokenizer.convert_tokens_to_ids(MASK)
+    made = own_texts(target, token_stream(tokenizer, "train"), 128, PROMPT + NEW, (options.seed + 2, options.seed))
+    tokens, logits = (torch.cat(parts) for parts in zip(*islice(made, options.batches), strict=True))
+    rng, halves = np.random.default_rng(options.seed), np.arange(ROWS) % 2  # a half of a step's texts is greedy
+    rows = (torch.from_numpy(2 * rng.integers(len(tokens) // 2, size=ROWS) + halves) for _ in count())
+    loss = partial(block_loss, drafter, (tokens, logits))
+    record["block"] = train(drafter, rows, loss, 0.0, options.lr, "block", options.steps)
     record["sha256"] = save(drafter, options.out)
-    record["held_out"] = evaluate_block(target, drafter.eval(), held_out)
+    record["selection"] = measure(target, load(options.out), "calibration", options.seed)
     write_file(options.out / "training.json", json.dumps(record, indent=2) + "\n")
 
 

@@ -7,21 +7,33 @@ each length. What was done is written to `training.json` beside the weights.
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors.torch import save
 from torch.nn import functional
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
+from transformers.utils import logging
 
 from specfleet.engine.decoding.eagle import EagleHead
 from specfleet.engine.decoding.eagle_files import load_head, own_tensors
 from specfleet.engine.demo_pair.corpus import FOLDER
 from specfleet.fleet.files import write_file
-from tools.demo_pair.train import by_depth, checksum, distilled, held_out_windows, likeness, options_of, record_of
+from tools.demo_pair.train import (
+    checksum,
+    held_out_windows,
+    likeness,
+    mixed,
+    options_of,
+    own_text,
+    record_of,
+    token_stream,
+    train,
+)
 
 STEPS = 2  # draft steps that training unrolls; a third bought nothing in the same minutes
 MEASURED_STEPS = 5
@@ -34,7 +46,7 @@ WRITTEN_KEYS = (
 )  # fmt: skip
 
 
-def new_head(target: LlamaForCausalLM, _tokenizer: object) -> EagleHead:
+def new_head(target: LlamaForCausalLM) -> EagleHead:
     """Build an untrained head that reads the target's embedding enlarged; `fold` ends that."""
     settings = target.config.to_dict() | {"num_hidden_layers": 1, "bias": True}
     enlarged = EMBEDDING_SCALE * target.get_input_embeddings().weight.detach()
@@ -134,15 +146,26 @@ def evaluate_head(target: LlamaForCausalLM, head: EagleHead, stream: np.ndarray)
         p = torch.softmax(target.lm_head(features), -1)
         steps = enumerate(unrolled(head, tokens, features, MEASURED_STEPS), start=1)
         rows.append([likeness(p[:, step:], torch.softmax(target.lm_head(q), -1)) for step, q in steps])
-    return by_depth(rows)
+    agreement, acceptance = np.mean(rows, axis=0).round(4).T.tolist()
+    return {"top1_agreement": agreement, "acceptance": acceptance}
 
 
 def main() -> None:
     """Train the head and write it to the output folder."""
     # Muon's steps have a fixed length: many at this rate carry weights too far, so a longer run needs a lower one.
     options = options_of(__doc__, FOLDER / "eagle", minutes=7.0, threads=1, lr=0.05)
+    logging.disable_progress_bar()
     record = record_of(options, steps=STEPS, feature_weight=FEATURE_WEIGHT, embedding_scale=EMBEDDING_SCALE)
-    target, head, held_out = distilled(options, record, "head", OWN_TEXT_SHARE, new_head, head_loss)
+    folder = FOLDER / "target"
+    target = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    target.eval().requires_grad_(requires_grad=False)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    stream, held_out = token_stream(tokenizer, "train"), token_stream(tokenizer, "held-out")
+    own = own_text(target, stream, OWN_TEXT_SHARE * options.minutes, options.seed)
+    record["own_text_tokens"] = int(own.size)
+    head, text = new_head(target), mixed(stream, own, options.seed + 1)
+    minutes = (1 - OWN_TEXT_SHARE) * options.minutes
+    record["head"] = train(head, text, partial(head_loss, head, target), minutes, options.lr, "head")
     fold(head, target)
     save_head(head, options.out)
     record["held_out"] = evaluate_head(target, load_head(options.out, target, torch.float32, "cpu"), held_out)
