@@ -62,7 +62,7 @@ def profile_of_target(
     laws: dict[str, Any] = fitted.laws
     depths = [drafts.depth * min(drafts.count, 1) for drafts in (run.header.fleet.drafters for run in runs)]
     accepted = tuple(accepted_in([recorded] if recorded else runs))
-    finds = seen and scenario.drafters.finds
+    finds = seen and (scenario.drafters.finds or bool(scenario.drafters.first))
     drafted = tuple(accepted_in([recorded] if recorded else runs, "tokens")) if finds else ()
     longest = max((length for session in accepted for length in session), default=0)
     if longest > scenario.drafters.depth:
@@ -92,7 +92,12 @@ def accepted_in(runs: Sequence[Run], column: str = "accepted") -> Iterator[tuple
     for run in runs:
         if run.header.fleet.drafters.depth < deepest:
             continue
-        rounds = run.frame().query("event == 'done' and kind == 'verify'")
+        done = run.frame().query("event == 'done'")
+        rounds = done.query("kind == 'verify'")
+        if column == "tokens" and run.header.fleet.drafters.first:  # 0 where the drafter drafted
+            found = pd.MultiIndex.from_frame(done.query("kind == 'draft' and flag")[["request", "epoch"]])
+            drafted = pd.MultiIndex.from_frame(rounds[["request", "epoch"]])
+            rounds = rounds.assign(tokens=rounds.tokens.where(drafted.isin(found), 0))
         yield from (tuple(session[column].tolist()) for _, session in rounds.groupby("request"))
 
 

@@ -11,13 +11,14 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.telemetry import timed
 from specfleet.engine.net.clock import now_s
+from specfleet.engine.net.content import DRAWN
 from specfleet.engine.net.socket_thread import RateLimitedLog
 from specfleet.engine.node.aligned import AlignedExecutor
-from specfleet.engine.node.build import load_target, new_drafter, new_streams, new_target
+from specfleet.engine.node.build import load_target, new_drafter, new_finder, new_streams, new_target
 from specfleet.engine.node.executors import DraftExecutor, VerifyExecutor
 from specfleet.engine.node.node import HERE, Node, Site, clients_of_drafters, drafting_node, say_nothing
 from specfleet.engine.node.pending import PendingDrafts, repeats
-from specfleet.engine.node.serving import ServingExecutor
+from specfleet.engine.node.serving import First, ServingExecutor
 from specfleet.engine.node.worker import device_lock
 from specfleet.engine.node.write_ahead_log import open_log, unfinished
 from specfleet.fleet.records.recorder import RecordedStation
@@ -112,5 +113,8 @@ def executor_of(
     if isinstance(station, AlignedStation):
         return AlignedExecutor(drafter, target, opens, station.rule, watch, signals)
     executor = ServingExecutor(drafter, target, opens, watch, signals)
+    if first := fleet.drafters.first:
+        drawn = verifiers.rule if fleet.workload.temperature and verifiers.rule in DRAWN else ""
+        executor.first = First(new_finder(first.kind, drafter.device), first.of_head, drawn)
     executor.chooses = grants is not None and grants.chooses and fleet.needs == "signals"
     return executor

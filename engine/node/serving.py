@@ -4,12 +4,15 @@ After each step of the target its station starts one of the drafter: it reads wh
 for the rows that go on. Drafts and hidden states stay in this process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from specfleet.engine.decoding.grow import Drafts, check_draft, entropies
+from specfleet.engine.decoding.lookup import LookupDrafter
 from specfleet.engine.decoding.verify import Target, Verdict
 from specfleet.engine.net.content import Content
 from specfleet.engine.node.build import AnyDrafter, Streams
@@ -18,6 +21,31 @@ from specfleet.engine.node.executors import PROMPT, VerifyExecutor, Watch, note_
 from specfleet.engine.node.pending import PendingDrafts
 from specfleet.fleet.policies.outcome import Outcome, Token
 from specfleet.fleet.times.step import Step
+
+
+class First(NamedTuple):
+    """What is searched in texts before the drafter drafts.
+
+    - `of_head`: the drafter's tokens where a draft may have so many; what is found is at least as long.
+    - `rule`: by which drafts are drawn; empty if none are. Found tokens are then drawn, too, with probability 1.
+    """
+
+    finder: LookupDrafter
+    of_head: Callable[[int], int]
+    rule: str
+
+    def found(self, target: Target, depths: Mapping[int, int]) -> dict[int, Content]:
+        """Return the drafts that are found for rows with drafts of up to `depths` tokens, by tag."""
+        found = {}
+        for tag, most in depths.items():
+            self.finder.texts[tag] = target.committed(tag)  # its own list, which grows
+            tokens, q = self.finder.continuation(tag, most), None
+            if len(tokens) >= self.of_head(most):
+                if self.rule:
+                    q = np.zeros((len(tokens), max(tokens) + 1), dtype=np.float16)
+                    q[range(len(tokens)), tokens] = 1.0
+                found[tag] = Content(tokens, distributions=q, rule=self.rule)
+        return found
 
 
 class ServingExecutor(VerifyExecutor):
@@ -31,6 +59,7 @@ class ServingExecutor(VerifyExecutor):
     """
 
     chooses = False  # whether the length rule chooses the verified tokens by the entropies of a draft
+    first: First | None = None  # what finds drafts before the drafter makes them
 
     def __init__(
         self, drafter: AnyDrafter, target: Target, streams: Streams, watch: Watch | None = None, signals: bool = False
@@ -54,7 +83,8 @@ class ServingExecutor(VerifyExecutor):
             goes_on = member.tag in self.in_prompt and member.base == self.target.cache.lengths.get(member.tag, 0)
             self.in_prompt[member.tag] = member.base
             if member.tag not in self.opened:
-                self.streams.open(self.drafter, "drafter", self.texts[member.tag].join)
+                for drafter in [self.drafter, *([self.first.finder] if self.first else [])]:
+                    self.streams.open(drafter, "drafter", self.texts[member.tag].join)
                 self.opened.add(member.tag)
             if not goes_on:  # it is new, or was preempted, and may have other blocks for as many tokens
                 self.drafter.forget(member.tag, member.base)
@@ -77,10 +107,18 @@ class ServingExecutor(VerifyExecutor):
 
     def _draft(self, step: Step) -> tuple[Outcome, ...]:
         """Read the tokens of the target's step, prompts one after the other; then draft for all rows together."""
-        for member in sorted(step.members, key=lambda member: self.in_prompt.get(member.tag, -1)):
-            self._read(member.tag, drafts=member.tokens > 0)
         depths = {member.tag: member.tokens for member in step.members if member.tokens}
+        found = self.first.found(self.target, depths) if self.first else {}
+        for member in sorted(step.members, key=lambda member: self.in_prompt.get(member.tag, -1)):
+            # A found row is read with the next draft of it, unless others may find its blocks.
+            reads_on = member.tag in depths and not (member.tag in found and self.target.cache.shares)
+            self._read(member.tag, drafts=reads_on)
         drafted = dict.fromkeys([member.tag for member in step.members], Outcome(drafted=0))
+        for tag, content in found.items():
+            self.pending.put(tag, content)
+            drafted[tag] = Outcome(drafted=len(content.tokens), found=True)
+        if self.first:
+            depths = {tag: self.first.of_head(most) for tag, most in depths.items() if tag not in found}
         if depths:
             tags, watch = self.drafter.in_order(list(depths)), self.watch
             stops = None if watch is None else lambda row, nats: watch(tags[row], nats)
@@ -127,6 +165,8 @@ class ServingExecutor(VerifyExecutor):
         """Keep the finished text, free both caches."""
         super().release(tag)
         self.drafter.release(tag)
+        if self.first:
+            self.first.finder.release(tag)
         self.in_prompt.pop(tag, None)
         self.opened.discard(tag)
         self.logits.pop(tag, None)

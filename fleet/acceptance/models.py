@@ -113,7 +113,7 @@ class Recorded(
             its own if good drafts come in runs.
         sessions (tokens): For each session, the accepted draft tokens of its rounds in order, each from 0 to `depth`.
         drafted (tokens): What prompt lookup found for each of these rounds, from 0 to `depth`; it alone plays that.
-            Without it each round has a whole draft.
+            Without it each round has a whole draft. Beside `drafters.first`, 0 is a round of the model or head.
     """
 
     depth: Annotated[int, Meta(ge=1)]
@@ -128,8 +128,15 @@ class Recorded(
         if self.drafted and [*map(len, self.drafted)] != [*map(len, self.sessions)]:
             raise ValueError("drafted needs a number for each round of sessions")
         for found, accepted in zip(chain(*self.drafted), chain(*self.sessions), strict=False):
-            if not accepted <= found <= self.depth:
+            if not accepted <= (found or self.depth) <= self.depth:
                 raise ValueError(f"drafted holds {found} beside {accepted} accepted; allowed: up to {self.depth}")
+
+    @property
+    def mixed(self) -> bool:
+        """Whether a head drafted in rounds in which nothing was found."""
+        return any(
+            accepted and not found for accepted, found in zip(chain(*self.sessions), chain(*self.drafted), strict=False)
+        )
 
     def at(self, depth: int) -> tuple[Rounds, ...]:
         """Return the rounds of each session with drafts of that depth, at most the recorded one."""
@@ -166,7 +173,54 @@ def _walked_anew(model: Recorded, depth: int) -> tuple[tuple[Rounds, ...], tuple
     return tuple(walked), tuple(found)
 
 
-AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded
+class Found(msgspec.Struct, frozen=True, tag="found", tag_field="model", forbid_unknown_fields=True):
+    """Drafts that are found in texts, as by suffix decoding: in a share of rounds, with lengths by a stated law.
+
+    Lengths are geometric from `least` on, cut at the longest draft. Rounds do not depend on each other.
+
+    Keys:
+        share (share): Rounds with a draft that is found, of all.
+        mean (tokens): Mean length of these drafts, before the cut.
+        beta (share): Acceptance probability of their tokens.
+        least (tokens): The shortest of them. Beside `drafters.first` its `least`.
+        head: Acceptance of the rounds without one, which the model or head drafts (`drafters.first`). Left out, they
+            draft nothing.
+    """
+
+    share: Probability
+    mean: Annotated[float, Meta(ge=1, le=1e6)]
+    beta: Probability
+    least: Annotated[int, Meta(ge=1, le=4096)] = 1
+    head: Geometric | BetaGeometric | PerPosition | None = None
+
+    def __post_init__(self) -> None:
+        if self.mean < self.least:
+            raise ValueError(f"mean = {self.mean:g} is below least = {self.least}")
+        if needs_fit(self.head):
+            raise ValueError("head: needs a and b")
+
+    def longer(self, tokens: NDArray[np.int_]) -> NDArray[np.float64]:
+        """Return the share of found drafts that have at least so many tokens."""
+        return np.power(1 - 1 / (self.mean - self.least + 1), np.maximum(tokens - self.least, 0))
+
+    def of_head(self, depth: int) -> NDArray[np.float64]:
+        """Return P(l >= j), j = 1 .. `depth`, in rounds of the head, which drafts `least` tokens."""
+        of_head = survival(self.head, min(self.least, depth)) if self.head else np.zeros(0)
+        return np.pad(of_head, (0, depth - len(of_head)))
+
+    def rounds(self, depth: int, root: int, request: int) -> Iterator[tuple["Lengths", "Lengths"]]:
+        """Yield found and accepted tokens of a request's rounds, block by block; 0 are found where the head drafts."""
+        rng = np.random.default_rng([root, request])
+        j = np.arange(1, depth + 1)
+        alike = (self.share * self.longer(j), np.power(self.beta, j), self.of_head(depth))
+        while True:
+            lengths, accepted = rng.random((2, FIRST_BLOCK, 1))
+            longer, passes, of_head = lengths < alike[0], accepted < alike[1], accepted < alike[2]
+            found = np.where(longer[:, 0], (longer & passes).sum(1), of_head.sum(1))
+            yield longer.sum(1).astype(np.int16), found.astype(np.int16)
+
+
+AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded | Found
 
 
 def needs_fit(model: object) -> bool:
@@ -194,6 +248,9 @@ def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
         case Recorded():
             lengths = np.concatenate(model.at(depth))
             return np.array([np.mean(lengths >= j) for j in range(1, depth + 1)], dtype=np.float64)
+        case Found(share, _, beta):
+            j = np.arange(1, depth + 1)
+            return share * model.longer(j) * np.power(beta, j) + (1 - share) * model.of_head(depth)
     return rates.cumprod()
 
 
@@ -252,6 +309,8 @@ class Sampler:
         self._lengths: dict[int, Iterator[int]] = {}
         drafted = model.drafted_at(depth) if isinstance(model, Recorded) else ()
         self._drafted = _blocks_of_rounds(drafted, root) if drafted else None
+        if isinstance(model, Found):
+            self._drafted = lambda request: (found for found, _ in model.rounds(depth, root, request))
         self._finds: dict[int, Iterator[int]] = {}
         self.found: dict[int, int] = {}  # tokens that prompt lookup has for each session's next round, if recorded
 
@@ -261,6 +320,11 @@ class Sampler:
         if self._drafted:
             self._finds[tag] = chain.from_iterable(block.tolist() for block in self._drafted(request))
             self.found[tag] = next(self._finds[tag])
+
+    @property
+    def finds(self) -> bool:
+        """Whether it knows what is found in texts for each round."""
+        return self._drafted is not None
 
     def draw(self, tag: int, drafted: int) -> int:
         """Return the acceptance length of this session's next round, with `drafted` tokens of at most `depth`.
@@ -283,6 +347,8 @@ def _blocks_of(
     """Return the functions `blocks` and `deck` of a sampler."""
     if isinstance(model, Recorded):
         return _blocks_of_rounds(model.at(depth), root), None
+    if isinstance(model, Found):
+        return lambda request: (accepted for _, accepted in model.rounds(depth, root, request)), None
 
     reaching = survival(model, depth)
 
@@ -356,6 +422,8 @@ def deepest(model: object) -> float:
 
 def check_depth(model: AcceptanceModel, depth: int) -> None:
     """Raise InputError for a depth beyond the model's."""
+    if isinstance(model, Recorded) and depth < model.depth and model.mixed:
+        raise InputError(f"acceptance: drafted has rounds of a head; its rounds hold for depth = {model.depth} alone")
     if depth <= deepest(model):
         return
     known = f"the recorded depth = {deepest(model)}"

@@ -64,6 +64,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "profile": sides.title_of(drafters.profile),
         "models": _models(drafters),
         "times": tuple(_drafter_times(scenario, devices.get(drafters.device))),
+        "first": drafters.first or None,
     }
     resolved_verifiers = _alike(ResolvedVerifiers, verifiers) | {
         "device": verifiers.device if verifiers.device in devices else "",
@@ -224,7 +225,8 @@ def _batching_of(
     beside = drafters.place == "target" and drafters.count > 0
     depth = drafters.overlap.least if isinstance(drafters.overlap, Ahead) else room.longest_draft
     has_cache = beside and not drafters.finds
-    slots = has_cache * {"eagle": 0, "block": depth}.get(drafters.kind, 1)
+    of_head = drafters.first.of_head(depth) if drafters.first else depth
+    slots = has_cache * {"eagle": 0, "block": of_head}.get(drafters.kind, 1)
     kv, tokens = profile.kv if profile else None, verifiers.kv_tokens
     cached = verifiers.prefix_cache or drafters.prefix_cache
     used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""
@@ -239,7 +241,7 @@ def _batching_of(
     batching = ContinuousBatching(
         max_num_seqs=verifiers.max_num_seqs,
         max_num_batched_tokens=max(verifiers.max_num_batched_tokens, depth + 1 + slots), kv_blocks=tokens // block,
-        block_size=block, lookahead=depth if has_cache else 0, slots=slots, prefill_first=verifiers.prefill_first,
+        block_size=block, lookahead=of_head if has_cache else 0, slots=slots, prefill_first=verifiers.prefill_first,
     )  # fmt: skip
     longest = lengths.longest_text
     if (tokens or kv is not None) and not (batching.kv_blocks and batching.fits(longest + depth)):
