@@ -62,7 +62,7 @@ def profile_of_target(
     laws: dict[str, Any] = fitted.laws
     depths = [drafts.depth * min(drafts.count, 1) for drafts in (run.header.fleet.drafters for run in runs)]
     accepted = tuple(accepted_in([recorded] if recorded else runs))
-    finds = seen and (scenario.drafters.finds or bool(scenario.drafters.first))
+    finds = seen and (scenario.drafters.finds or bool(recorded and scenario.drafters.first))
     drafted = tuple(accepted_in([recorded] if recorded else runs, "tokens")) if finds else ()
     longest = max((length for session in accepted for length in session), default=0)
     if longest > scenario.drafters.depth:

@@ -53,8 +53,7 @@ def timed_steps(run: Run) -> Iterator[Timed]:
     for step, done in finished_steps(run):
         if step.kind in begun:
             pairs = zip(step.members, done.outcomes, strict=True)
-            counts = [(out.drafted if out.drafted >= 0 else member.tokens, out.found) for member, out in pairs]
-            drafted = tuple([-tokens if found else tokens for tokens, found in counts])
+            drafted = tuple([out.drafted if out.drafted >= 0 else member.tokens for member, out in pairs])
             yield Timed(step, drafted, done.duration_s, run.header.scenario.seed)
         begun.add(step.kind)
 
@@ -123,7 +122,7 @@ def laws_in(timed: Timed, shape: Shape, aligned: bool = False) -> dict[str, list
     if step.kind in ("draft", "draft_prefill"):
         read, rows = parts_of_draft(step, drafted if step.kind == "draft" else [0] * len(drafted))
         # A prompt that is read at once follows a few places of its draft: that is a constant, and no context to fit.
-        few = max(0, *drafted) + 2
+        few = max(drafted) + 2
         read = [part if part.context > few else part._replace(context=0) for part in read]
         drafting = {"draft": columns_of(*extent_of(rows))} if rows else {}
         return drafting | ({"draft_prefill": read_columns(read, len(read))} if read else {})

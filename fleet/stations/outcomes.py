@@ -90,7 +90,7 @@ class Outcomes:
         if self.looks_up and self.lengths is not None:
             return min(self.lengths.found.get(member.tag, member.tokens), member.tokens)
         if self.first and self.lengths is not None:
-            return -min(self.lengths.found[member.tag], member.tokens) or self.first.of_head(member.tokens)
+            return -min(self.lengths.found.get(member.tag, 0), member.tokens) or self.first.of_head(member.tokens)
         if self.tokens is None or station.grants is None:
             return member.tokens
         for drafted in range(1, member.tokens):
