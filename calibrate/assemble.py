@@ -93,11 +93,10 @@ def accepted_in(runs: Sequence[Run], column: str = "accepted") -> Iterator[tuple
         if run.header.fleet.drafters.depth < deepest:
             continue
         done = run.frame().query("event == 'done'")
+        if run.header.fleet.drafters.first:  # 0 where the drafter drafted
+            keys = pd.MultiIndex.from_frame(done[["request", "epoch"]])
+            done = done.assign(tokens=done.tokens.where(keys.isin(keys[done.flag]), 0))
         rounds = done.query("kind == 'verify'")
-        if column == "tokens" and run.header.fleet.drafters.first:  # 0 where the drafter drafted
-            found = pd.MultiIndex.from_frame(done.query("kind == 'draft' and flag")[["request", "epoch"]])
-            drafted = pd.MultiIndex.from_frame(rounds[["request", "epoch"]])
-            rounds = rounds.assign(tokens=rounds.tokens.where(drafted.isin(found), 0))
         yield from (tuple(session[column].tolist()) for _, session in rounds.groupby("request"))
 
 

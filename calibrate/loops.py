@@ -119,14 +119,13 @@ def loop_of(scenario: Scenario, rows: int, depth: int, seed: int, least: int = 1
     allocate, aligned = scenario.verifiers.allocate, scenario.verifiers.aligned
     if isinstance(aligned, SameLength):
         aligned = replace(aligned, window=3 * rows)
+    drafters = replace(scenario.drafters, count=int(depth > 0), place=place, first=UNSET)
     workload = with_arrivals(scenario.workload, None)
     requests, size = max(least, least * rows // 4), rows if aligned else scenario.verifiers.max_num_seqs
     return replace(
         scenario,
         seed=seed,
-        drafters=replace(
-            scenario.drafters, count=int(depth > 0), place=place, depth=depth or scenario.drafters.depth, first=UNSET
-        ),
+        drafters=replace(drafters, depth=depth or drafters.depth),
         verifiers=replace(
             scenario.verifiers, count=1, allocate=allocate if depth else None, aligned=aligned, max_num_seqs=size
         ),

@@ -18,7 +18,7 @@ from specfleet.engine.node.build import load_target, new_drafter, new_finder, ne
 from specfleet.engine.node.executors import DraftExecutor, VerifyExecutor
 from specfleet.engine.node.node import HERE, Node, Site, clients_of_drafters, drafting_node, say_nothing
 from specfleet.engine.node.pending import PendingDrafts, repeats
-from specfleet.engine.node.serving import First, ServingExecutor
+from specfleet.engine.node.serving import ServingExecutor
 from specfleet.engine.node.worker import device_lock
 from specfleet.engine.node.write_ahead_log import open_log, unfinished
 from specfleet.fleet.records.recorder import RecordedStation
@@ -114,7 +114,7 @@ def executor_of(
         return AlignedExecutor(drafter, target, opens, station.rule, watch, signals)
     executor = ServingExecutor(drafter, target, opens, watch, signals)
     if first := fleet.drafters.first:
-        drawn = verifiers.rule if fleet.workload.temperature and verifiers.rule in DRAWN else ""
-        executor.first = First(new_finder(first.kind, drafter.device), first.of_head, drawn)
+        executor.finder, executor.first = new_finder(first.kind, drafter.device), first
+        executor.drawn = verifiers.rule if fleet.workload.temperature and verifiers.rule in DRAWN else ""
     executor.chooses = grants is not None and grants.chooses and fleet.needs == "signals"
     return executor

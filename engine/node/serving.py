@@ -4,9 +4,8 @@ After each step of the target its station starts one of the drafter: it reads wh
 for the rows that go on. Drafts and hidden states stay in this process.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,32 +19,8 @@ from specfleet.engine.node.drafts import contents_of
 from specfleet.engine.node.executors import PROMPT, VerifyExecutor, Watch, note_signals
 from specfleet.engine.node.pending import PendingDrafts
 from specfleet.fleet.policies.outcome import Outcome, Token
+from specfleet.fleet.scenario.scenario import FindFirst
 from specfleet.fleet.times.step import Step
-
-
-class First(NamedTuple):
-    """What is searched in texts before the drafter drafts.
-
-    - `of_head`: the drafter's tokens where a draft may have so many; what is found is at least as long.
-    - `rule`: by which drafts are drawn; empty if none are. Found tokens are then drawn, too, with probability 1.
-    """
-
-    finder: LookupDrafter
-    of_head: Callable[[int], int]
-    rule: str
-
-    def found(self, target: Target, depths: Mapping[int, int]) -> dict[int, Content]:
-        """Return the drafts that are found for rows with drafts of up to `depths` tokens, by tag."""
-        found = {}
-        for tag, most in depths.items():
-            self.finder.texts[tag] = target.committed(tag)  # its own list, which grows
-            tokens, q = self.finder.continuation(tag, most), None
-            if len(tokens) >= self.of_head(most):
-                if self.rule:
-                    q = np.zeros((len(tokens), max(tokens) + 1), dtype=np.float16)
-                    q[range(len(tokens)), tokens] = 1.0
-                found[tag] = Content(tokens, distributions=q, rule=self.rule)
-        return found
 
 
 class ServingExecutor(VerifyExecutor):
@@ -59,7 +34,9 @@ class ServingExecutor(VerifyExecutor):
     """
 
     chooses = False  # whether the length rule chooses the verified tokens by the entropies of a draft
-    first: First | None = None  # what finds drafts before the drafter makes them
+    finder: LookupDrafter | None = None  # of drafts that are found before the drafter makes others
+    first = FindFirst()  # which of them are taken
+    drawn = ""  # the rule that the drafter draws for, if it does
 
     def __init__(
         self, drafter: AnyDrafter, target: Target, streams: Streams, watch: Watch | None = None, signals: bool = False
@@ -83,7 +60,7 @@ class ServingExecutor(VerifyExecutor):
             goes_on = member.tag in self.in_prompt and member.base == self.target.cache.lengths.get(member.tag, 0)
             self.in_prompt[member.tag] = member.base
             if member.tag not in self.opened:
-                for drafter in [self.drafter, *([self.first.finder] if self.first else [])]:
+                for drafter in [self.drafter, *([self.finder] if self.finder else [])]:
                     self.streams.open(drafter, "drafter", self.texts[member.tag].join)
                 self.opened.add(member.tag)
             if not goes_on:  # it is new, or was preempted, and may have other blocks for as many tokens
@@ -108,7 +85,7 @@ class ServingExecutor(VerifyExecutor):
     def _draft(self, step: Step) -> tuple[Outcome, ...]:
         """Read the tokens of the target's step, prompts one after the other; then draft for all rows together."""
         depths = {member.tag: member.tokens for member in step.members if member.tokens}
-        found = self.first.found(self.target, depths) if self.first else {}
+        found = self._found(depths)
         for member in sorted(step.members, key=lambda member: self.in_prompt.get(member.tag, -1)):
             # A found row is read with the next draft of it, unless others may find its blocks.
             reads_on = member.tag in depths and not (member.tag in found and self.target.cache.shares)
@@ -117,7 +94,7 @@ class ServingExecutor(VerifyExecutor):
         for tag, content in found.items():
             self.pending.put(tag, content)
             drafted[tag] = Outcome(drafted=len(content.tokens), found=True)
-        if self.first:
+        if self.finder:
             depths = {tag: self.first.of_head(most) for tag, most in depths.items() if tag not in found}
         if depths:
             tags, watch = self.drafter.in_order(list(depths)), self.watch
@@ -133,6 +110,13 @@ class ServingExecutor(VerifyExecutor):
                 self.pending.put(tag, content)
                 drafted[tag] = Outcome(drafted=levels, entropies=tuple(of_row[:levels]))
         return tuple(drafted.values())
+
+    def _found(self, depths: Mapping[int, int]) -> dict[int, Content]:
+        """Return what is found for rows with drafts of up to `depths` tokens, where it is enough."""
+        if self.finder is None:
+            return {}
+        made = {tag: find(self.finder, tag, self.target.committed(tag), depths[tag], self.drawn) for tag in depths}
+        return {tag: made[tag] for tag in made if len(made[tag].tokens) >= self.first.of_head(depths[tag])}
 
     def _drafts(self, tags: Sequence[int], contents: Sequence[Content]) -> Drafts:
         drafts = super()._drafts(tags, contents)
@@ -165,8 +149,18 @@ class ServingExecutor(VerifyExecutor):
         """Keep the finished text, free both caches."""
         super().release(tag)
         self.drafter.release(tag)
-        if self.first:
-            self.first.finder.release(tag)
+        if self.finder:
+            self.finder.release(tag)
         self.in_prompt.pop(tag, None)
         self.opened.discard(tag)
         self.logits.pop(tag, None)
+
+
+def find(finder: LookupDrafter, tag: int, text: list[int], most: int, rule: str) -> Content:
+    """Return what is found for a text, up to `most` tokens; among drafts drawn for a rule, with probability 1."""
+    finder.texts[tag] = text  # the target's own list, which grows
+    tokens, q = finder.continuation(tag, most), None
+    if rule and tokens:
+        q = np.zeros((len(tokens), max(tokens) + 1), dtype=np.float16)
+        q[range(len(tokens)), tokens] = 1.0
+    return Content(tokens, distributions=q, rule=rule)

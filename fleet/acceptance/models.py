@@ -131,13 +131,6 @@ class Recorded(
             if not accepted <= (found or self.depth) <= self.depth:
                 raise ValueError(f"drafted holds {found} beside {accepted} accepted; allowed: up to {self.depth}")
 
-    @property
-    def mixed(self) -> bool:
-        """Whether a head drafted in rounds in which nothing was found."""
-        return any(
-            accepted and not found for accepted, found in zip(chain(*self.sessions), chain(*self.drafted), strict=False)
-        )
-
     def at(self, depth: int) -> tuple[Rounds, ...]:
         """Return the rounds of each session with drafts of that depth, at most the recorded one."""
         return self.sessions if depth == self.depth else _walked_anew(self, depth)[0]
@@ -191,33 +184,27 @@ class Found(msgspec.Struct, frozen=True, tag="found", tag_field="model", forbid_
     mean: Annotated[float, Meta(ge=1, le=1e6)]
     beta: Probability
     least: Annotated[int, Meta(ge=1, le=4096)] = 1
-    head: Geometric | BetaGeometric | PerPosition | None = None
+    head: Geometric | PerPosition | None = None
 
     def __post_init__(self) -> None:
         if self.mean < self.least:
             raise ValueError(f"mean = {self.mean:g} is below least = {self.least}")
-        if needs_fit(self.head):
-            raise ValueError("head: needs a and b")
 
-    def longer(self, tokens: NDArray[np.int_]) -> NDArray[np.float64]:
-        """Return the share of found drafts that have at least so many tokens."""
-        return np.power(1 - 1 / (self.mean - self.least + 1), np.maximum(tokens - self.least, 0))
-
-    def of_head(self, depth: int) -> NDArray[np.float64]:
-        """Return P(l >= j), j = 1 .. `depth`, in rounds of the head, which drafts `least` tokens."""
+    def chances(self, depth: int) -> NDArray[np.float64]:
+        """Return for j = 1 .. `depth`: P(at least j are found), P(j pass if found), P(j pass if the head drafts)."""
+        j = np.arange(1, depth + 1)
+        longer = np.power(1 - 1 / (self.mean - self.least + 1), np.maximum(j - self.least, 0))
         of_head = survival(self.head, min(self.least, depth)) if self.head else np.zeros(0)
-        return np.pad(of_head, (0, depth - len(of_head)))
+        return np.array([self.share * longer, np.power(self.beta, j), np.pad(of_head, (0, depth - len(of_head)))])
 
     def rounds(self, depth: int, root: int, request: int) -> Iterator[tuple["Lengths", "Lengths"]]:
         """Yield found and accepted tokens of a request's rounds, block by block; 0 are found where the head drafts."""
-        rng = np.random.default_rng([root, request])
-        j = np.arange(1, depth + 1)
-        alike = (self.share * self.longer(j), np.power(self.beta, j), self.of_head(depth))
+        rng, chances = np.random.default_rng([root, request]), self.chances(depth)
         while True:
-            lengths, accepted = rng.random((2, FIRST_BLOCK, 1))
-            longer, passes, of_head = lengths < alike[0], accepted < alike[1], accepted < alike[2]
-            found = np.where(longer[:, 0], (longer & passes).sum(1), of_head.sum(1))
-            yield longer.sum(1).astype(np.int16), found.astype(np.int16)
+            lengths, passing = rng.random((2, FIRST_BLOCK, 1))
+            longer, passes, of_head = lengths < chances[0], passing < chances[1], passing < chances[2]
+            accepted = np.where(longer[:, 0], (longer & passes).sum(1), of_head.sum(1))
+            yield longer.sum(1).astype(np.int16), accepted.astype(np.int16)
 
 
 AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded | Found
@@ -248,9 +235,9 @@ def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
         case Recorded():
             lengths = np.concatenate(model.at(depth))
             return np.array([np.mean(lengths >= j) for j in range(1, depth + 1)], dtype=np.float64)
-        case Found(share, _, beta):
-            j = np.arange(1, depth + 1)
-            return share * model.longer(j) * np.power(beta, j) + (1 - share) * model.of_head(depth)
+        case Found(share):
+            longer, passes, of_head = model.chances(depth)
+            return longer * passes + (1 - share) * of_head
     return rates.cumprod()
 
 
@@ -308,23 +295,18 @@ class Sampler:
         self.blocks, self.deck = _blocks_of(model, depth, root)
         self._lengths: dict[int, Iterator[int]] = {}
         drafted = model.drafted_at(depth) if isinstance(model, Recorded) else ()
-        self._drafted = _blocks_of_rounds(drafted, root) if drafted else None
+        self.drafted = _blocks_of_rounds(drafted, root) if drafted else None  # what is found, as `blocks`
         if isinstance(model, Found):
-            self._drafted = lambda request: (found for found, _ in model.rounds(depth, root, request))
+            self.drafted = lambda request: (found for found, _ in model.rounds(depth, root, request))
         self._finds: dict[int, Iterator[int]] = {}
         self.found: dict[int, int] = {}  # tokens that prompt lookup has for each session's next round, if recorded
 
     def begin_session(self, tag: int, request: int) -> None:
         """Start the session of a request; it replaces an earlier session with this tag."""
         self._lengths[tag] = chain.from_iterable(block.tolist() for block in self.blocks(request))
-        if self._drafted:
-            self._finds[tag] = chain.from_iterable(block.tolist() for block in self._drafted(request))
+        if self.drafted:
+            self._finds[tag] = chain.from_iterable(block.tolist() for block in self.drafted(request))
             self.found[tag] = next(self._finds[tag])
-
-    @property
-    def finds(self) -> bool:
-        """Whether it knows what is found in texts for each round."""
-        return self._drafted is not None
 
     def draw(self, tag: int, drafted: int) -> int:
         """Return the acceptance length of this session's next round, with `drafted` tokens of at most `depth`.
@@ -333,7 +315,7 @@ class Sampler:
         """
         assert drafted <= self.depth
         length = next(self._lengths[tag])
-        if self._drafted:
+        if self.drafted:
             self.found[tag] = next(self._finds[tag])
         return length if length < drafted else drafted
 
@@ -422,8 +404,11 @@ def deepest(model: object) -> float:
 
 def check_depth(model: AcceptanceModel, depth: int) -> None:
     """Raise InputError for a depth beyond the model's."""
-    if isinstance(model, Recorded) and depth < model.depth and model.mixed:
-        raise InputError(f"acceptance: drafted has rounds of a head; its rounds hold for depth = {model.depth} alone")
+    pairs = zip(chain(*model.sessions), chain(*model.drafted), strict=False) if isinstance(model, Recorded) else ()
+    if depth < deepest(model) and any(accepted and not found for accepted, found in pairs):
+        raise InputError(
+            f"acceptance: drafted has rounds of a head; its rounds hold for depth = {deepest(model)} alone"
+        )
     if depth <= deepest(model):
         return
     known = f"the recorded depth = {deepest(model)}"

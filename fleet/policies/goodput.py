@@ -37,10 +37,7 @@ class RoundCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("costs: rows rises")
 
     def of(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the times in seconds of drafting and of verifying for so many rows, by k.
-
-        Where none takes time, all take the same: every token is worth it.
-        """
+        """Return the times in seconds of drafting and of verifying for so many rows, by k."""
         place = float(np.interp(rows, self.rows, np.arange(len(self.rows))))
         low, share = int(place), place % 1
         high = min(low + 1, len(self.rows) - 1)
@@ -48,7 +45,7 @@ class RoundCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             (1 - share) * np.array(tables[low]) + share * np.array(tables[high])
             for tables in (self.draft_s, self.verify_s)
         )
-        return draft_s, verify_s if draft_s.any() or verify_s.any() else np.ones_like(verify_s)
+        return draft_s, verify_s
 
 
 class Trials(msgspec.Struct, frozen=True):

@@ -217,7 +217,7 @@ def _batching_of(
     """The rule of steps of targets with a profile: their limits, and the places that drafts take.
 
     Heads and small models on the target's device keep `depth` places of each row. A small model's pass has a token more
-    a row, and that of a block `depth` masks, as vLLM counts PARD and DFlash (P-EAGLE and DSpark have one less).
+    a row, and that of a block `depth` masks, as vLLM counts PARD and DFlash, or one less.
 
     Raises InputError for a request that does not fit into the KV cache, and for keys about a memory that is not known.
     """
@@ -226,7 +226,8 @@ def _batching_of(
     depth = drafters.overlap.least if isinstance(drafters.overlap, Ahead) else room.longest_draft
     has_cache = beside and not drafters.finds
     of_head = drafters.first.of_head(depth) if drafters.first else depth
-    slots = has_cache * {"eagle": 0, "block": of_head}.get(drafters.kind, 1)
+    fewer = (profile.slots_less or 0) if profile else 0
+    slots = has_cache * {"eagle": 0, "block": of_head - fewer}.get(drafters.kind, 1)
     kv, tokens = profile.kv if profile else None, verifiers.kv_tokens
     cached = verifiers.prefix_cache or drafters.prefix_cache
     used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""

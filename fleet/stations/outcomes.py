@@ -61,7 +61,7 @@ class Outcomes:
             )
         else:
             self.lengths = Sampler(model, fleet.room.longest_draft, rng)
-        if self.first and not (self.lengths and self.lengths.finds):
+        if self.first and not (self.lengths and self.lengths.drafted):
             raise InputError(
                 f"scenario {fleet.name!r}: drafters.first: acceptance.model = {model.__struct_config__.tag!r} does not "
                 "say what is found; allowed: found with a head, or recorded with drafted"
@@ -75,10 +75,7 @@ class Outcomes:
         return partial(self._of, station, rule)
 
     def drafting(self, station: AlignedStation | VerifierStation) -> Callable[[Step], list[int]]:
-        """Return the function that draws each row's draft length; a stop rule may cut it, and lookup find less.
-
-        Lengths of drafts that are found before the drafter's are negative.
-        """
+        """Return the function that draws each row's draft length, cut by a stop rule; negative if it is found first."""
 
         def drafted(step: Step) -> list[int]:
             drafts = self.drafts[station.name] = [self._draft(member, station) for member in step.members]
@@ -108,12 +105,7 @@ class Outcomes:
     def _of(self, station: Station, rule: AlignedRule | None, step: Step) -> tuple[Outcome, ...]:
         if step.kind == "draft":
             lengths = zip(step.members, self.drafts[station.name], strict=True)
-            return tuple(
-                [
-                    Outcome(drafted=abs(drafted), entropies=self._entropies(of, drafted), found=drafted < 0)
-                    for of, drafted in lengths
-                ]
-            )
+            return tuple([Outcome(drafted=abs(n), entropies=self._entropies(of, n), found=n < 0) for of, n in lengths])
         outcomes = tuple([self._outcome(step.kind_of(member), member, station) for member in step.members])
         if rule is None or step.kind != "verify":
             return outcomes

@@ -18,7 +18,7 @@ from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.decoding.suffix import Counts, SuffixDrafter
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.node.drafts import drafts_of
-from specfleet.engine.node.serving import First
+from specfleet.engine.node.serving import find
 from tests.helpers.exactly import distance_of_a_round, distribution
 
 TEXTS = st.lists(st.lists(st.integers(0, 3), max_size=40), max_size=4)
@@ -67,16 +67,17 @@ class FoundDrafts:
     """What is found for one row, as a drafter."""
 
     def __init__(self, target: Target, rule: str) -> None:
-        self.target, self.first = target, First(SuffixDrafter(torch.device("cpu")), lambda most: 1, rule)
+        self.target, self.finder, self.rule = target, SuffixDrafter(torch.device("cpu")), rule
 
     def open(self, tag: int, prefix: list[int], sampling: Sampling) -> None:
-        self.first.finder.open(tag, prefix, sampling)
+        self.finder.open(tag, prefix, sampling)
 
     def prefill(self, tag: int, hidden: torch.Tensor) -> None:
         pass
 
     def draft(self, tags: list[int], depths: list[int]) -> Drafts:
-        return drafts_of([self.first.found(self.target, dict(zip(tags, depths, strict=True)))[0]], torch.device("cpu"))
+        found = find(self.finder, tags[0], self.target.committed(tags[0]), depths[0], self.rule)
+        return drafts_of([found], torch.device("cpu"))
 
 
 @pytest.mark.parametrize("rule", ["rejection", "without-replacement", "top-k", "match"])

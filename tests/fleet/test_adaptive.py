@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specfleet.fleet.policies.adaptive import EDGES_NATS, Adaptive, Tallies, convex
-from specfleet.fleet.policies.goodput import Goodput, RoundCosts, Trials
+from specfleet.fleet.policies.goodput import RoundCosts
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.scenario.reading import make_scenario
@@ -26,7 +26,6 @@ def test_steps_without_times_verify_everything() -> None:
     free = RoundCosts((1, 8), ((0.0,) * 4,) * 2, ((0.0,) * 4,) * 2)
     rule = Adaptive(DEPTH, costs=free)
     assert rule.verified([rule.start()] * 3, [3, 1, 2], 4) == [3, 1, 2]
-    assert Goodput(3, costs=free).lengths([Trials()] * 2, np.random.default_rng(0)) == [3, 3]
 
 
 @dataclass

@@ -26,10 +26,18 @@ DRAFTERS: dict[str, dict[str, object]] = {
     "prompt lookup": {"kind": "lookup"},
     "suffix decoding": {"kind": "suffix"},
     "suffix, then EAGLE": {
-        "kind": "eagle", "model": "head", "place": "target", "depth": 5, "first": {"kind": "suffix", "least": 2},
+        "kind": "eagle",
+        "model": "head",
+        "place": "target",
+        "depth": 5,
+        "first": {"kind": "suffix", "least": 2},
     },
     "lookup, then block": {
-        "kind": "block", "model": "kin", "place": "target", "depth": 5, "first": {"kind": "lookup", "least": 2},
+        "kind": "block",
+        "model": "kin",
+        "place": "target",
+        "depth": 5,
+        "first": {"kind": "lookup", "least": 2},
     },
 }
 
