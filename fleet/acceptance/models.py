@@ -237,7 +237,7 @@ def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
             return np.array([np.mean(lengths >= j) for j in range(1, depth + 1)], dtype=np.float64)
         case Found(share):
             longer, passes, of_head = model.chances(depth)
-            return longer * passes + (1 - share) * of_head
+            return np.asarray(longer * passes + (1 - share) * of_head, dtype=np.float64)
     return rates.cumprod()
 
 
