@@ -62,7 +62,7 @@ def profile_of_target(
     laws: dict[str, Any] = fitted.laws
     depths = [drafts.depth * min(drafts.count, 1) for drafts in (run.header.fleet.drafters for run in runs)]
     accepted = tuple(accepted_in([recorded] if recorded else runs))
-    finds = seen and scenario.drafters.finds
+    finds = seen and (scenario.drafters.finds or bool(recorded and scenario.drafters.first))
     drafted = tuple(accepted_in([recorded] if recorded else runs, "tokens")) if finds else ()
     longest = max((length for session in accepted for length in session), default=0)
     if longest > scenario.drafters.depth:
@@ -92,7 +92,11 @@ def accepted_in(runs: Sequence[Run], column: str = "accepted") -> Iterator[tuple
     for run in runs:
         if run.header.fleet.drafters.depth < deepest:
             continue
-        rounds = run.frame().query("event == 'done' and kind == 'verify'")
+        done = run.frame().query("event == 'done'")
+        if run.header.fleet.drafters.first:  # 0 where the drafter drafted
+            keys = pd.MultiIndex.from_frame(done[["request", "epoch"]])
+            done = done.assign(tokens=done.tokens.where(keys.isin(keys[done.flag]), 0))
+        rounds = done.query("kind == 'verify'")
         yield from (tuple(session[column].tolist()) for _, session in rounds.groupby("request"))
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from specfleet.engine.launch.runnable import check_can_run
 from specfleet.engine.net.clock import now_s
@@ -68,7 +69,8 @@ def depths_of(scenario: Scenario) -> tuple[int, ...]:
     Drafts have the scenario's depth, or a quarter: one depth cannot part tokens from fixed times, and depths of
     different passes would be parted by the host's speed.
     """
-    depth = scenario.drafters.depth
+    depth, first = scenario.drafters.depth, scenario.drafters.first
+    depth = first.of_head(depth) if first else depth
     drafted = tuple(dict.fromkeys((depth, depth // 4 or 1))) if scenario.drafters.count else ()
     return (*drafted, *(() if scenario.verifiers.aligned else (0,)))
 
@@ -109,7 +111,7 @@ def in_blocks(looped: Scenario, verifiers: Verifiers) -> Scenario:
 
 
 def loop_of(scenario: Scenario, rows: int, depth: int, seed: int, least: int = 12) -> Scenario:
-    """Return a closed loop of so many requests at once at one target; `depth`: of drafts, 0 for none.
+    """Return a closed loop of so many requests at once at one target; `depth`: of drafts, none of them found, or 0.
 
     Of aligned rows, all requests wait from the beginning. `least`: requests of up to 4 rows; more rows have more.
     """
@@ -117,12 +119,13 @@ def loop_of(scenario: Scenario, rows: int, depth: int, seed: int, least: int = 1
     allocate, aligned = scenario.verifiers.allocate, scenario.verifiers.aligned
     if isinstance(aligned, SameLength):
         aligned = replace(aligned, window=3 * rows)
+    drafters = replace(scenario.drafters, count=int(depth > 0), place=place, first=UNSET)
     workload = with_arrivals(scenario.workload, None)
     requests, size = max(least, least * rows // 4), rows if aligned else scenario.verifiers.max_num_seqs
     return replace(
         scenario,
         seed=seed,
-        drafters=replace(scenario.drafters, count=int(depth > 0), place=place, depth=depth or scenario.drafters.depth),
+        drafters=replace(drafters, depth=depth or drafters.depth),
         verifiers=replace(
             scenario.verifiers, count=1, allocate=allocate if depth else None, aligned=aligned, max_num_seqs=size
         ),
@@ -137,6 +140,7 @@ def recording_loop(scenario: Scenario, requests: int, most: int = ROWS[-1]) -> S
     replace = msgspec.structs.replace
     return replace(
         recorded,
+        drafters=replace(recorded.drafters, first=scenario.drafters.first),
         # What a draft is worth is no matter of the rows' alignment; one rule throws accepted tokens away.
         verifiers=replace(recorded.verifiers, aligned=None, allocate=None),
         workload=replace(recorded.workload, requests=requests, streams=min(rows, requests - 1)),

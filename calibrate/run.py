@@ -211,7 +211,7 @@ class Bench:
         if not scenario.drafters.count:
             return
         loop, drafters = recording_loop(scenario, prompts, self.rows[-1] if self.served else BATCH), scenario.drafters
-        signals = self.served and drafters.shape.kind == "chain" and not drafters.finds
+        signals = self.served and drafters.shape.kind == "chain" and not (drafters.finds or drafters.first)
         self._take(ACCEPTANCE, partial(self._run_loops, [loop], "recorded", signals))
 
     def measure_links(self) -> None:
@@ -339,7 +339,9 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
     rows = verifiers.max_num_seqs if workload.arrivals else -(-streams // verifiers.count)
     return Scenario(
         name=f"calibration of {scenario.name}", seed=scenario.seed, precision=scenario.precision,
-        drafters=Drafters(kind=drafters.kind, model=drafters.model, depth=drafters.depth, shape=drafters.shape),
+        drafters=Drafters(
+            kind=drafters.kind, model=drafters.model, depth=drafters.depth, shape=drafters.shape, first=drafters.first
+        ),
         verifiers=Verifiers(
             model=verifiers.model, rule=verifiers.rule, max_num_seqs=min(rows, verifiers.max_num_seqs),
             max_num_batched_tokens=verifiers.max_num_batched_tokens,

@@ -85,9 +85,10 @@ class PlayedOutcomes:
         return outcome
 
     def _drafted(self, step: Step, member: Member) -> int:
-        """Return the draft tokens of a row, without taking its outcome."""
-        drafted = self._next(member.request, step.kind).drafted
-        return member.tokens if drafted < 0 else min(drafted, member.tokens)
+        """Return the draft tokens of a row, negative if found, without taking its outcome."""
+        outcome = self._next(member.request, step.kind)
+        drafted = member.tokens if outcome.drafted < 0 else min(outcome.drafted, member.tokens)
+        return -drafted if outcome.found else drafted
 
     def _next(self, request: int, kind: StepKind) -> Outcome:
         outcomes = self.of_kind.get(kind, DONE)

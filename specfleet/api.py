@@ -128,11 +128,11 @@ def run(
     from specfleet.fleet.records.power import write_samples
 
     drafters = chosen.drafters
-    is_chain = drafters.shape.kind == "chain" and not drafters.finds
+    is_chain = drafters.shape.kind == "chain" and not (drafters.finds or drafters.first)
     if signals is not None and not (drafters.count and drafters.place == "target" and is_chain):
         raise InputError(
             f"signals = {signals}: only a model's chains on a target's device have signals; set drafters.place "
-            "= 'target', and leave drafters.shape out, and kinds 'lookup' and 'suffix'"
+            "= 'target', and leave drafters.shape out, drafters.first, and kinds 'lookup' and 'suffix'"
         )
     for file in (signals, power):
         if file is not None:

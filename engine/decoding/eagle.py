@@ -215,7 +215,8 @@ class EagleDrafter(Drafter):
         if tag not in self.features:  # its prefill reads all states
             return
         assert hidden is not None
-        self.features[tag] = torch.cat([self.features[tag], self._features_of(hidden)])[-CHUNK:]
+        lacking = len(self.streams[tag].committed) - self.cache.lengths[tag]  # many, if others drafted for it
+        self.features[tag] = torch.cat([self.features[tag], self._features_of(hidden)])[-max(CHUNK, lacking) :]
 
     def warm_up(self, tokens: int) -> None:
         """Do nothing: a head needs a target's states to run."""

@@ -91,8 +91,7 @@ def new_drafter(
     drafters, aligned = fleet.drafters, fleet.verifiers.aligned is not None
     shape, verified_by = drafters.shape, fleet.verifiers.rule
     if drafters.finds:
-        kind = SuffixDrafter if drafters.kind == "suffix" else LookupDrafter
-        return kind(target.device if target else torch.device("cpu"))
+        return new_finder(drafters.kind, target.device if target else torch.device("cpu"))
     if drafters.kind == "eagle":
         folder = head_folder(fleet, number)
         large = target or load_target(fleet, fleet.target_of(number), whole=False)
@@ -103,6 +102,11 @@ def new_drafter(
     small = load_model(fleet.drafter_model(number), "block" if is_block else "drafter", fleet.precision)
     cache = new_cache(small, aligned, room, pool=pool)
     return BlockDrafter(small, verified_by, cache) if is_block else Drafter(small, shape, verified_by, cache)
+
+
+def new_finder(kind: str, device: torch.device) -> LookupDrafter:
+    """Return what finds drafts in texts."""
+    return SuffixDrafter(device) if kind == "suffix" else LookupDrafter(device)
 
 
 def head_folder(fleet: Fleet, number: int = 0) -> Path:

@@ -11,9 +11,10 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.telemetry import timed
 from specfleet.engine.net.clock import now_s
+from specfleet.engine.net.content import DRAWN
 from specfleet.engine.net.socket_thread import RateLimitedLog
 from specfleet.engine.node.aligned import AlignedExecutor
-from specfleet.engine.node.build import load_target, new_drafter, new_streams, new_target
+from specfleet.engine.node.build import load_target, new_drafter, new_finder, new_streams, new_target
 from specfleet.engine.node.executors import DraftExecutor, VerifyExecutor
 from specfleet.engine.node.node import HERE, Node, Site, clients_of_drafters, drafting_node, say_nothing
 from specfleet.engine.node.pending import PendingDrafts, repeats
@@ -112,5 +113,8 @@ def executor_of(
     if isinstance(station, AlignedStation):
         return AlignedExecutor(drafter, target, opens, station.rule, watch, signals)
     executor = ServingExecutor(drafter, target, opens, watch, signals)
+    if first := fleet.drafters.first:
+        executor.finder, executor.first = new_finder(first.kind, drafter.device), first
+        executor.drawn = verifiers.rule if fleet.workload.temperature and verifiers.rule in DRAWN else ""
     executor.chooses = grants is not None and grants.chooses and fleet.needs == "signals"
     return executor

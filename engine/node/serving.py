@@ -4,12 +4,14 @@ After each step of the target its station starts one of the drafter: it reads wh
 for the rows that go on. Drafts and hidden states stay in this process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from specfleet.engine.decoding.grow import Drafts, check_draft, entropies
+from specfleet.engine.decoding.lookup import LookupDrafter
 from specfleet.engine.decoding.verify import Target, Verdict
 from specfleet.engine.net.content import Content
 from specfleet.engine.node.build import AnyDrafter, Streams
@@ -17,6 +19,7 @@ from specfleet.engine.node.drafts import contents_of
 from specfleet.engine.node.executors import PROMPT, VerifyExecutor, Watch, note_signals
 from specfleet.engine.node.pending import PendingDrafts
 from specfleet.fleet.policies.outcome import Outcome, Token
+from specfleet.fleet.scenario.scenario import FindFirst
 from specfleet.fleet.times.step import Step
 
 
@@ -31,6 +34,9 @@ class ServingExecutor(VerifyExecutor):
     """
 
     chooses = False  # whether the length rule chooses the verified tokens by the entropies of a draft
+    finder: LookupDrafter | None = None  # of drafts that are found before the drafter makes others
+    first = FindFirst()  # which of them are taken
+    drawn = ""  # the rule that the drafter draws for, if it does
 
     def __init__(
         self, drafter: AnyDrafter, target: Target, streams: Streams, watch: Watch | None = None, signals: bool = False
@@ -54,7 +60,8 @@ class ServingExecutor(VerifyExecutor):
             goes_on = member.tag in self.in_prompt and member.base == self.target.cache.lengths.get(member.tag, 0)
             self.in_prompt[member.tag] = member.base
             if member.tag not in self.opened:
-                self.streams.open(self.drafter, "drafter", self.texts[member.tag].join)
+                for drafter in [self.drafter, *([self.finder] if self.finder else [])]:
+                    self.streams.open(drafter, "drafter", self.texts[member.tag].join)
                 self.opened.add(member.tag)
             if not goes_on:  # it is new, or was preempted, and may have other blocks for as many tokens
                 self.drafter.forget(member.tag, member.base)
@@ -77,10 +84,18 @@ class ServingExecutor(VerifyExecutor):
 
     def _draft(self, step: Step) -> tuple[Outcome, ...]:
         """Read the tokens of the target's step, prompts one after the other; then draft for all rows together."""
-        for member in sorted(step.members, key=lambda member: self.in_prompt.get(member.tag, -1)):
-            self._read(member.tag, drafts=member.tokens > 0)
         depths = {member.tag: member.tokens for member in step.members if member.tokens}
+        found = self._found(depths)
+        for member in sorted(step.members, key=lambda member: self.in_prompt.get(member.tag, -1)):
+            # A found row is read with the next draft of it, unless others may find its blocks.
+            reads_on = member.tag in depths and not (member.tag in found and self.target.cache.shares)
+            self._read(member.tag, drafts=reads_on)
         drafted = dict.fromkeys([member.tag for member in step.members], Outcome(drafted=0))
+        for tag, content in found.items():
+            self.pending.put(tag, content)
+            drafted[tag] = Outcome(drafted=len(content.tokens), found=True)
+        if self.finder:
+            depths = {tag: self.first.of_head(most) for tag, most in depths.items() if tag not in found}
         if depths:
             tags, watch = self.drafter.in_order(list(depths)), self.watch
             stops = None if watch is None else lambda row, nats: watch(tags[row], nats)
@@ -95,6 +110,13 @@ class ServingExecutor(VerifyExecutor):
                 self.pending.put(tag, content)
                 drafted[tag] = Outcome(drafted=levels, entropies=tuple(of_row[:levels]))
         return tuple(drafted.values())
+
+    def _found(self, depths: Mapping[int, int]) -> dict[int, Content]:
+        """Return what is found for rows with drafts of up to `depths` tokens, where it is enough."""
+        if self.finder is None:
+            return {}
+        made = {tag: find(self.finder, tag, self.target.committed(tag), depths[tag], self.drawn) for tag in depths}
+        return {tag: made[tag] for tag in made if len(made[tag].tokens) >= self.first.of_head(depths[tag])}
 
     def _drafts(self, tags: Sequence[int], contents: Sequence[Content]) -> Drafts:
         drafts = super()._drafts(tags, contents)
@@ -127,6 +149,18 @@ class ServingExecutor(VerifyExecutor):
         """Keep the finished text, free both caches."""
         super().release(tag)
         self.drafter.release(tag)
+        if self.finder:
+            self.finder.release(tag)
         self.in_prompt.pop(tag, None)
         self.opened.discard(tag)
         self.logits.pop(tag, None)
+
+
+def find(finder: LookupDrafter, tag: int, text: list[int], most: int, rule: str) -> Content:
+    """Return what is found for a text, up to `most` tokens; among drafts drawn for a rule, with probability 1."""
+    finder.texts[tag] = text  # the target's own list, which grows
+    tokens, q = finder.continuation(tag, most), None
+    if rule and tokens:
+        q = np.zeros((len(tokens), max(tokens) + 1), dtype=np.float16)
+        q[range(len(tokens)), tokens] = 1.0
+    return Content(tokens, distributions=q, rule=rule)

@@ -282,6 +282,8 @@ def _of_scenario(asked: Asked, accepted: Stated | None) -> list[Candidate]:
     if not isinstance(scenario.profile, HardwareProfile):
         raise InputError(f"scenario {scenario.name!r}: a plan needs step times; name a profile, or give --target")
     drafters, made = scenario.drafters, list[Candidate]()
+    if drafters.first:
+        raise InputError(f"scenario {scenario.name!r}: drafters.first: no plan compares it; sweep it, or leave it out")
     plain = _base(asked, "none", scenario.profile, None, None)
     if plain_step_s(fleet := resolve(plain), 1.0) > 0 and fleet.verifiers.times:
         made.append(Candidate("no speculation", "none", plain, (0,), cost.target_per_hour or 0.0))

@@ -113,7 +113,7 @@ class Recorded(
             its own if good drafts come in runs.
         sessions (tokens): For each session, the accepted draft tokens of its rounds in order, each from 0 to `depth`.
         drafted (tokens): What prompt lookup found for each of these rounds, from 0 to `depth`; it alone plays that.
-            Without it each round has a whole draft.
+            Without it each round has a whole draft. Beside `drafters.first`, 0 is a round of the model or head.
     """
 
     depth: Annotated[int, Meta(ge=1)]
@@ -128,7 +128,7 @@ class Recorded(
         if self.drafted and [*map(len, self.drafted)] != [*map(len, self.sessions)]:
             raise ValueError("drafted needs a number for each round of sessions")
         for found, accepted in zip(chain(*self.drafted), chain(*self.sessions), strict=False):
-            if not accepted <= found <= self.depth:
+            if not accepted <= (found or self.depth) <= self.depth:
                 raise ValueError(f"drafted holds {found} beside {accepted} accepted; allowed: up to {self.depth}")
 
     def at(self, depth: int) -> tuple[Rounds, ...]:
@@ -166,7 +166,48 @@ def _walked_anew(model: Recorded, depth: int) -> tuple[tuple[Rounds, ...], tuple
     return tuple(walked), tuple(found)
 
 
-AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded
+class Found(msgspec.Struct, frozen=True, tag="found", tag_field="model", forbid_unknown_fields=True):
+    """Drafts that are found in texts, as by suffix decoding: in a share of rounds, with lengths by a stated law.
+
+    Lengths are geometric from `least` on, cut at the longest draft. Rounds do not depend on each other.
+
+    Keys:
+        share (share): Rounds with a draft that is found, of all.
+        mean (tokens): Mean length of these drafts, before the cut.
+        beta (share): Acceptance probability of their tokens.
+        least (tokens): The shortest of them. Beside `drafters.first` its `least`.
+        head: Acceptance of the rounds without one, which the model or head drafts (`drafters.first`). Left out, they
+            draft nothing.
+    """
+
+    share: Probability
+    mean: Annotated[float, Meta(ge=1, le=1e6)]
+    beta: Probability
+    least: Annotated[int, Meta(ge=1, le=4096)] = 1
+    head: Geometric | PerPosition | None = None
+
+    def __post_init__(self) -> None:
+        if self.mean < self.least:
+            raise ValueError(f"mean = {self.mean:g} is below least = {self.least}")
+
+    def chances(self, depth: int) -> NDArray[np.float64]:
+        """Return for j = 1 .. `depth`: P(at least j are found), P(j pass if found), P(j pass if the head drafts)."""
+        j = np.arange(1, depth + 1)
+        longer = np.power(1 - 1 / (self.mean - self.least + 1), np.maximum(j - self.least, 0))
+        of_head = survival(self.head, min(self.least, depth)) if self.head else np.zeros(0)
+        return np.array([self.share * longer, np.power(self.beta, j), np.pad(of_head, (0, depth - len(of_head)))])
+
+    def rounds(self, depth: int, root: int, request: int) -> Iterator[tuple["Lengths", "Lengths"]]:
+        """Yield found and accepted tokens of a request's rounds, block by block; 0 are found where the head drafts."""
+        rng, chances = np.random.default_rng([root, request]), self.chances(depth)
+        while True:
+            lengths, passing = rng.random((2, FIRST_BLOCK, 1))
+            longer, passes, of_head = lengths < chances[0], passing < chances[1], passing < chances[2]
+            accepted = np.where(longer[:, 0], (longer & passes).sum(1), of_head.sum(1))
+            yield longer.sum(1).astype(np.int16), accepted.astype(np.int16)
+
+
+AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded | Found
 
 
 def needs_fit(model: object) -> bool:
@@ -194,6 +235,9 @@ def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
         case Recorded():
             lengths = np.concatenate(model.at(depth))
             return np.array([np.mean(lengths >= j) for j in range(1, depth + 1)], dtype=np.float64)
+        case Found(share):
+            longer, passes, of_head = model.chances(depth)
+            return np.asarray(longer * passes + (1 - share) * of_head, dtype=np.float64)
     return rates.cumprod()
 
 
@@ -251,15 +295,17 @@ class Sampler:
         self.blocks, self.deck = _blocks_of(model, depth, root)
         self._lengths: dict[int, Iterator[int]] = {}
         drafted = model.drafted_at(depth) if isinstance(model, Recorded) else ()
-        self._drafted = _blocks_of_rounds(drafted, root) if drafted else None
+        self.drafted = _blocks_of_rounds(drafted, root) if drafted else None  # what is found, as `blocks`
+        if isinstance(model, Found):
+            self.drafted = lambda request: (found for found, _ in model.rounds(depth, root, request))
         self._finds: dict[int, Iterator[int]] = {}
         self.found: dict[int, int] = {}  # tokens that prompt lookup has for each session's next round, if recorded
 
     def begin_session(self, tag: int, request: int) -> None:
         """Start the session of a request; it replaces an earlier session with this tag."""
         self._lengths[tag] = chain.from_iterable(block.tolist() for block in self.blocks(request))
-        if self._drafted:
-            self._finds[tag] = chain.from_iterable(block.tolist() for block in self._drafted(request))
+        if self.drafted:
+            self._finds[tag] = chain.from_iterable(block.tolist() for block in self.drafted(request))
             self.found[tag] = next(self._finds[tag])
 
     def draw(self, tag: int, drafted: int) -> int:
@@ -269,7 +315,7 @@ class Sampler:
         """
         assert drafted <= self.depth
         length = next(self._lengths[tag])
-        if self._drafted:
+        if self.drafted:
             self.found[tag] = next(self._finds[tag])
         return length if length < drafted else drafted
 
@@ -283,6 +329,8 @@ def _blocks_of(
     """Return the functions `blocks` and `deck` of a sampler."""
     if isinstance(model, Recorded):
         return _blocks_of_rounds(model.at(depth), root), None
+    if isinstance(model, Found):
+        return lambda request: (accepted for _, accepted in model.rounds(depth, root, request)), None
 
     reaching = survival(model, depth)
 
@@ -356,6 +404,11 @@ def deepest(model: object) -> float:
 
 def check_depth(model: AcceptanceModel, depth: int) -> None:
     """Raise InputError for a depth beyond the model's."""
+    pairs = zip(chain(*model.sessions), chain(*model.drafted), strict=False) if isinstance(model, Recorded) else ()
+    if depth < deepest(model) and any(accepted and not found for accepted, found in pairs):
+        raise InputError(
+            f"acceptance: drafted has rounds of a head; its rounds hold for depth = {deepest(model)} alone"
+        )
     if depth <= deepest(model):
         return
     known = f"the recorded depth = {deepest(model)}"

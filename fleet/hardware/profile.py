@@ -204,6 +204,7 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
         verify=one_pass,
         decode=one_pass,
         one_pass=drafter.shape.block > 0 or UNSET,
+        slots_less=int(drafter.shape.block > 0 and drafter.shape.head in ("eagle3", "dspark")) or UNSET,
         draft_prefill=StepTime(base_s=step_s, roofline=read),
         verify_prefill=msgspec.structs.replace(of_target, roofline=last),
         realign=StepTime(per_context_token_s=rewritten_s, per_row_context_s=rewritten_s),

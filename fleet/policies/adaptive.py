@@ -94,6 +94,8 @@ class Adaptive(LengthAllocation, frozen=True, tag="adaptive", tag_field="policy"
         draft_s, verify_s = self.costs.of(rows)
         a_row, lengths = np.arange(sum(drafted) + 1) / rows, np.arange(self.depth + 1)
         round_s = draft_s[self.depth] + np.interp(a_row, lengths, convex(verify_s[: self.depth + 1]))
+        if not round_s.any():  # of steps without a time
+            return list(drafted)
         return best_slots(self.survival(states, drafted), round_s, rows)[1]
 
     def survival(self, states: Sequence[Tallies], drafted: Sequence[int]) -> np.ndarray:

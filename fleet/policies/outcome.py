@@ -21,6 +21,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     - `drafted`: levels of a draft that a stop rule cut short, or for which lookup found less; negative: as planned.
     - `ratio`: mean of min(1, p/q) over the drafted tokens; 0 if unknown.
     - `klds`: KL(p||q) of each drafted token, in nats; none if unknown.
+    - `found`: whether a draft was found in the text, where others are of a model or head (`drafters.first`).
     - `entropies`: of each draft token's distribution, in nats, for a rule that chooses what is verified; else none.
     """
 
@@ -30,3 +31,4 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     ratio: float = 0.0
     klds: tuple[float, ...] = ()
     entropies: tuple[float, ...] = ()
+    found: bool = False

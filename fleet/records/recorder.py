@@ -91,7 +91,7 @@ class RecordedStation:
             rows += (
                 now_s, self.station.name, self.written, "done", self.origin, event.step, step.kind_of(member),
                 member.tag, member.request, member.epoch, member.base, tokens, 0,
-                outcome.accepted, False, 0, event.duration_s, 0.0, 0, "",
+                outcome.accepted, outcome.found, 0, event.duration_s, 0.0, 0, "",
                 outcome.matches, outcome.ratio, outcome.klds, (), outcome.entropies,
             )  # fmt: skip
             self.written += 1

@@ -96,7 +96,8 @@ def _story(rows: list[Row], position: int) -> str:
 def outcome_of(row: Row) -> Outcome:
     """Return the outcome of the row's member in the step."""
     drafted = row.tokens if row.kind == "draft" else -1
-    return Outcome(row.accepted, row.matches, drafted, row.ratio, tuple(row.klds), tuple(row.entropies))
+    entropies, found = tuple(row.entropies), row.flag
+    return Outcome(row.accepted, row.matches, drafted, row.ratio, tuple(row.klds), entropies, found)
 
 
 def _logged_step(rows: list[Row]) -> tuple[object, ...]:

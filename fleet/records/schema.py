@@ -32,7 +32,7 @@ class Row(NamedTuple):
             done), planned (start); of a view, the sessions that wait.
         goal (tokens): Final length of the text (join).
         accepted (tokens): Accepted draft tokens (done of verify), drafted ones that came with a join.
-        flag: Whether it is the request's first round (draft-request).
+        flag: Whether it is the request's first round (draft-request), or was found by `drafters.first` (done of draft).
         priority (priority): Priority of the request (join, draft-request); a larger number is more urgent.
         duration_s: Service time on the device's clock (done).
         idle_gap_s: Idleness of the station before the step's group (start).

@@ -6,6 +6,7 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
+from specfleet.fleet.acceptance.models import Found
 from specfleet.fleet.policies.adaedl import AdaEdl
 from specfleet.fleet.policies.adaptive import Adaptive
 from specfleet.fleet.policies.aligned import SameLength
@@ -21,6 +22,7 @@ def conflicts(scenario: Scenario) -> Iterator[str]:
     """Yield one line for each conflict, with the keys."""
     yield from _unused_keys(scenario)
     yield from _of_stations(scenario)
+    yield from _of_what_is_found(scenario)
     yield from _of_goals_and_prices(scenario)
     yield from _of_faults(scenario)
 
@@ -85,6 +87,23 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
             f"drafters.kind = 'replayed' drafts nothing that verifiers.kind = {verifiers.kind!r} could verify; allowed "
             "with it: verifiers.kind = 'replayed'"
         )
+
+
+def _of_what_is_found(scenario: Scenario) -> Iterator[str]:
+    """Rules and acceptance that drafts found in texts do not go with."""
+    first, rule, model = scenario.drafters.first, scenario.verifiers.allocate, scenario.acceptance
+    if isinstance(model, Found) and not (scenario.drafters.finds or first):
+        yield "acceptance.model = 'found' needs drafters.first, or drafters.kind = 'suffix' or 'lookup'"
+    if not first:
+        return
+    if rule is not None and (rule.watches or rule.needs != "lengths"):
+        named = rule.__struct_config__.tag
+        yield f"verifiers.allocate = {named!r} looks at distributions, and drafts of drafters.first have none"
+    least = first.of_head(scenario.drafters.depth if rule is None else rule.longest)
+    if first.least > least:
+        yield f"drafters.first.least = {first.least} is above the longest draft, {least}; allowed: up to that"
+    if isinstance(model, Found) and (model.least != least or model.head is None):
+        yield f"acceptance.model = 'found' beside drafters.first needs a head, and least = {least}, of drafters.first"
 
 
 def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:

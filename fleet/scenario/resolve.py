@@ -64,6 +64,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "profile": sides.title_of(drafters.profile),
         "models": _models(drafters),
         "times": tuple(_drafter_times(scenario, devices.get(drafters.device))),
+        "first": drafters.first or None,
     }
     resolved_verifiers = _alike(ResolvedVerifiers, verifiers) | {
         "device": verifiers.device if verifiers.device in devices else "",
@@ -216,7 +217,7 @@ def _batching_of(
     """The rule of steps of targets with a profile: their limits, and the places that drafts take.
 
     Heads and small models on the target's device keep `depth` places of each row. A small model's pass has a token more
-    a row, and that of a block `depth` masks, as vLLM counts PARD and DFlash (P-EAGLE and DSpark have one less).
+    a row, and that of a block `depth` masks, as vLLM counts PARD and DFlash, or one less.
 
     Raises InputError for a request that does not fit into the KV cache, and for keys about a memory that is not known.
     """
@@ -224,7 +225,9 @@ def _batching_of(
     beside = drafters.place == "target" and drafters.count > 0
     depth = drafters.overlap.least if isinstance(drafters.overlap, Ahead) else room.longest_draft
     has_cache = beside and not drafters.finds
-    slots = has_cache * {"eagle": 0, "block": depth}.get(drafters.kind, 1)
+    of_head = drafters.first.of_head(depth) if drafters.first else depth
+    fewer = (profile.slots_less or 0) if profile else 0
+    slots = has_cache * {"eagle": 0, "block": of_head - fewer}.get(drafters.kind, 1)
     kv, tokens = profile.kv if profile else None, verifiers.kv_tokens
     cached = verifiers.prefix_cache or drafters.prefix_cache
     used, block, unknown = verifiers.gpu_memory_utilization, verifiers.kv_block_size, ""
@@ -239,7 +242,7 @@ def _batching_of(
     batching = ContinuousBatching(
         max_num_seqs=verifiers.max_num_seqs,
         max_num_batched_tokens=max(verifiers.max_num_batched_tokens, depth + 1 + slots), kv_blocks=tokens // block,
-        block_size=block, lookahead=depth if has_cache else 0, slots=slots, prefill_first=verifiers.prefill_first,
+        block_size=block, lookahead=of_head if has_cache else 0, slots=slots, prefill_first=verifiers.prefill_first,
     )  # fmt: skip
     longest = lengths.longest_text
     if (tokens or kv is not None) and not (batching.kv_blocks and batching.fits(longest + depth)):

@@ -33,6 +33,7 @@ from specfleet.fleet.scenario.scenario import (
     FINDING,
     Acceptance,
     DraftKind,
+    FindFirst,
     Late,
     LengthRule,
     Measure,
@@ -98,6 +99,7 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     profile: str = ""
     models: Models = ONE_MODEL
     times: tuple[DrafterTimes, ...] = ()
+    first: FindFirst | None = None
 
     @property
     def finds(self) -> bool:

@@ -80,6 +80,25 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profile: HardwareProfile | str | UnsetType = UNSET
 
 
+class FindFirst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is found in a row's text goes before what a model or a head drafts for it.
+
+    Rows in which enough is found take no part in the drafter's passes; where that is all rows, there are none.
+
+    Keys:
+        kind: What finds: "suffix" or "lookup", as `drafters.kind`.
+        least (tokens): Length of the drafter's drafts. What is found is taken if it is as long, and may have up to
+            `drafters.depth` tokens. 0 is all tokens that a draft may have.
+    """
+
+    kind: Literal["suffix", "lookup"] = "suffix"
+    least: Annotated[int, Meta(ge=0, le=4096)] = 0
+
+    def of_head(self, tokens: int) -> int:
+        """Return the draft tokens of the model or head where a draft may have so many."""
+        return min(self.least or tokens, tokens)
+
+
 class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The drafting side.
 
@@ -95,6 +114,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "replayed" replaces a drafter without its accelerator: it waits for the profile's step times, and sends
             drafts of a small model's size. It needs replayed targets, which then draw acceptance from `acceptance`, as
             the simulation does.
+        first: What is searched in texts before that, on the target's device. Left out, nothing is.
         model: The model in the real world: the folder of a Hugging Face causal language model (for "eagle", of a head
             in the published layout), relative to the working folder, or "demo", the shipped pair.
         profile: The profile of the drafters' machine, if it differs from the targets': a profile as the scenario's
@@ -132,6 +152,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefix_cache: bool = False
     lease_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     tiers: tuple[Tier, ...] = ()
+    first: FindFirst | UnsetType = UNSET  # which leaves digests of scenarios without one alone
 
     @property
     def finds(self) -> bool:

@@ -40,7 +40,7 @@ class Outcomes:
         by_token = self.ahead or fleet.needs == "ratios"
         self.tokens: TokenSampler | None = None
         self.lengths: Sampler | None = None
-        self.looks_up = fleet.drafters.finds
+        self.looks_up, self.first = fleet.drafters.finds, fleet.drafters.first
         self.chooses = fleet.needs == "signals" and getattr(fleet.verifiers.allocate, "chooses", False)
         self.drafts: dict[str, list[int]] = {}  # draft tokens of the rows of a running draft step, by station
         self.prompts: dict[tuple[int, int], int] = {}  # tokens of prompts, by tag and request
@@ -61,6 +61,11 @@ class Outcomes:
             )
         else:
             self.lengths = Sampler(model, fleet.room.longest_draft, rng)
+        if self.first and not (self.lengths and self.lengths.drafted):
+            raise InputError(
+                f"scenario {fleet.name!r}: drafters.first: acceptance.model = {model.__struct_config__.tag!r} does not "
+                "say what is found; allowed: found with a head, or recorded with drafted"
+            )
 
     def at(self, station: Station, rule: AlignedRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
         """Return the function that draws the outcomes of a verifying station's steps.
@@ -70,7 +75,7 @@ class Outcomes:
         return partial(self._of, station, rule)
 
     def drafting(self, station: AlignedStation | VerifierStation) -> Callable[[Step], list[int]]:
-        """Return the function that draws each row's draft length; a stop rule may cut it, and lookup find less."""
+        """Return the function that draws each row's draft length, cut by a stop rule; negative if it is found first."""
 
         def drafted(step: Step) -> list[int]:
             drafts = self.drafts[station.name] = [self._draft(member, station) for member in step.members]
@@ -81,6 +86,8 @@ class Outcomes:
     def _draft(self, member: Member, station: AlignedStation | VerifierStation) -> int:
         if self.looks_up and self.lengths is not None:
             return min(self.lengths.found.get(member.tag, member.tokens), member.tokens)
+        if self.first and self.lengths is not None:
+            return -min(self.lengths.found.get(member.tag, 0), member.tokens) or self.first.of_head(member.tokens)
         if self.tokens is None or station.grants is None:
             return member.tokens
         for drafted in range(1, member.tokens):
@@ -98,7 +105,7 @@ class Outcomes:
     def _of(self, station: Station, rule: AlignedRule | None, step: Step) -> tuple[Outcome, ...]:
         if step.kind == "draft":
             lengths = zip(step.members, self.drafts[station.name], strict=True)
-            return tuple([Outcome(drafted=drafted, entropies=self._entropies(of, drafted)) for of, drafted in lengths])
+            return tuple([Outcome(drafted=abs(n), entropies=self._entropies(of, n), found=n < 0) for of, n in lengths])
         outcomes = tuple([self._outcome(step.kind_of(member), member, station) for member in step.members])
         if rule is None or step.kind != "verify":
             return outcomes

@@ -117,7 +117,7 @@ Duration = Callable[[Step], float]
 
 
 class LocalDraftTimes(NamedTuple):
-    """Times of a target's own drafter, and the function that gives the draft tokens of each row of a draft."""
+    """Times of a target's own drafter, and the function that gives each row's draft tokens, negative if found."""
 
     times: DrafterTimes
     drafted: Callable[[Step], Sequence[int]]

@@ -64,18 +64,21 @@ def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float
     The first pass reads all tokens that the target's step fed, rejected ones and parts of prompts too, as vLLM's does;
     each further pass adds a token to every row that goes on. A block has no further passes.
 
-    - `drafted`: draft tokens of each row.
+    - `drafted`: draft tokens of each row, negative for those found in its text. Such a row takes no part: the drafter
+      reads its tokens with the next draft of it, but a prompt at once.
     """
-    draft, prefill, members = times.draft, times.prefill, step.members
+    draft, prefill, members = times.draft, times.prefill, taking_part(step, drafted)
+    if not members:
+        return 0.0
     if draft.roofline is None or prefill.roofline is None:
         read, rows = parts_of_draft(step, drafted)
         return one_by_one_s(prefill, read) + (together_s(draft, rows) if rows else 0.0)
     if not draft.roofline.in_turn:
-        base_s = draft.base_s + draft.per_token_s * max(drafted)
+        base_s = draft.base_s + draft.per_token_s * max(tokens for _, tokens in members)
         return base_s + one_pass_s(draft.roofline, prefill.roofline, parts_of_block(step, drafted))
-    first = [Part(member.behind, max(member.base - member.behind, 0), 1, True) for member in members]
+    first = [Part(member.behind, max(member.base - member.behind, 0), 1, True) for member, _ in members]
     time_s = draft.base_s + one_pass_s(draft.roofline, prefill.roofline, first)
-    later = [(member.base, tokens - 1) for member, tokens in zip(members, drafted, strict=True) if tokens > 1]
+    later = [(member.base, tokens - 1) for member, tokens in members if tokens > 1]
     passes = max((left for _, left in later), default=0)
     for number in range(passes):
         rows = [Part(1, base + number, 1, False) for base, left in later if left > number]
@@ -83,10 +86,16 @@ def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float
     return time_s
 
 
+def taking_part(step: Step, drafted: Sequence[int]) -> list[tuple[Member, int]]:
+    """Return the rows that take part in a drafter's step, and the tokens that it drafts for each."""
+    pairs = zip(step.members, drafted, strict=True)
+    return [(member, max(tokens, 0)) for member, tokens in pairs if tokens >= 0 or member.of_prompt]
+
+
 def parts_of_block(step: Step, drafted: Sequence[int]) -> list[Part]:
     """Return the parts of a pass that drafts a block for each row: its tokens, and what else it reads before them."""
     parts = []
-    for member, tokens in zip(step.members, drafted, strict=True):
+    for member, tokens in taking_part(step, drafted):
         more = max(_unread(member, tokens), 0)
         parts.append(Part(more + tokens, member.base - more, tokens, False))
     return parts
@@ -103,7 +112,7 @@ def parts_of_draft(step: Step, drafted: Sequence[int]) -> tuple[list[Part], list
     It knows its last draft, so it reads parts of prompts, and the newest token of a row that drafts nothing.
     """
     read, rows = [], []
-    for member, tokens in zip(step.members, drafted, strict=True):
+    for member, tokens in taking_part(step, drafted):
         if tokens:
             rows.append(Part(tokens, member.base, 1, False))
         if (more := _unread(member, tokens)) > 0:

@@ -39,6 +39,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         draft: `S(d)`, time of a draft step by speculation length and context.
         one_pass: Whether `draft` was measured of a drafter of blocks, all tokens of a draft in one pass. Left out, a
             draft is a pass for each token, and `drafters.kind = "block"` takes the time of one of them.
+        slots_less (tokens): 1 where its row of a step has a slot less than its draft has tokens: P-EAGLE, DSpark.
         verify: `t_v`, time of a verification by tokens fed (draft tokens + 1) and context.
         decode: Time of one plain decoding step of the standalone target, by context.
         draft_prefill: Time of a drafter's prefill, by prompt tokens.
@@ -94,6 +95,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measured: dict[str, Any] = {}
     version: Version = FORMAT
     one_pass: bool | UnsetType = UNSET  # which leaves digests of other profiles alone
+    slots_less: Annotated[int, Meta(ge=0, le=1)] | UnsetType = UNSET
 
     def digest(self) -> str:
         """Fingerprint of the numbers: equal profiles have equal ones, from any file."""

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from specfleet.calibration.assemble import profile_of_target
 from specfleet.calibration.laws import Timed, laws_in
-from specfleet.calibration.loops import covering, depths_of, loop_of, rows_of
+from specfleet.calibration.loops import covering, depths_of, loop_of, recording_loop, rows_of
 from specfleet.calibration.measurements import QUICK
 from specfleet.calibration.run import bench_of, pair_of
 from specfleet.calibration.steadiness import unsteady
@@ -105,6 +105,22 @@ def test_a_calibration_keeps_what_was_found(kind: str) -> None:
     assert isinstance(kept, Recorded)
     pairs = {pair for two in zip(kept.drafted, kept.sessions, strict=False) for pair in zip(*two, strict=True)}
     assert pairs == (set(zip(found, accepted, strict=True)) if kind != "model" else set())
+
+
+def test_a_mixture_is_calibrated_as_its_head_and_what_was_found() -> None:
+    accepted, found = (2, 0, 7, 0) * 40, (0, 6, 8, 0) * 40
+    record = msgspec.to_builtins(Recorded(8, (accepted,), (found,)))
+    first = {"kind": "eagle", "depth": 8, "first": {"kind": "suffix", "least": 5}}
+    scenario = change_scenario(truth := scenario_of(**first), {"acceptance": record})
+    assert depths_of(scenario) == (5, 1, 0)
+    loops = [simulate(loop_of(truth, rows, depth, 0)) for rows in (1, 2, 4) for depth in depths_of(truth)]
+    profile = profile_of_target(scenario, loops, simulate(recording_loop(scenario, 8)))
+    assert isinstance(profile.acceptance, Recorded)
+    kept = zip(profile.acceptance.drafted, profile.acceptance.sessions, strict=True)
+    assert {pair for two in kept for pair in zip(*two, strict=True)} == set(zip(found, accepted, strict=True))
+    here = change_scenario(scenario, {"acceptance": profile.acceptance})
+    ours, theirs = (measure(simulate(one)) for one in (change_scenario(here, {"profile": profile}), here))
+    assert ours["throughput"].value == pytest.approx(theirs["throughput"].value, rel=0.01)
 
 
 @pytest.mark.parametrize("rule", ["realign", "same-length"])

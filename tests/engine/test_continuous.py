@@ -128,12 +128,16 @@ def test_drafts_from_elsewhere(tiny: Path, kind: str, workload: dict[str, Any]) 
         (KIN, {"temperature": 0.9}),
         slow("EAGLE", {"temperature": 0.9}),
         slow("block", {"temperature": 0.9}),
+        ("suffix, then EAGLE", {}),
+        ("lookup, then block", {}),
+        ("suffix, then EAGLE", {"temperature": 0.9}),
+        slow("lookup, then block", {"temperature": 0.9}),
         slow(KIN, {"streams": 0, "arrivals": {"process": "poisson", "per_s": 200.0}}),
     ],
 )
 def test_drafts_on_the_targets_own_device(tiny: Path, kind: str, workload: dict[str, Any]) -> None:
     """Drafts are those of a drafter that reads the whole text at once: caches survive chunks and preemptions."""
-    masks = {"max_num_batched_tokens": 24} if kind == "block" else {}  # 4 of each row count, too
+    masks = {"max_num_batched_tokens": 24} if "block" in kind else {}  # 4 of each row count, too
     scenario = narrow(tiny, kind, {"place": "target"}, workload, **masks)
     drafted: list[tuple[list[int], list[int]]] = []
 
@@ -146,13 +150,15 @@ def test_drafts_on_the_targets_own_device(tiny: Path, kind: str, workload: dict[
     check_texts(scenario, outputs)
     assert replay(run) == []
     check_pressed(run)
+    if "then" in kind:
+        assert set(run.frame().query("event == 'done' and kind == 'draft' and tokens > 0").flag) == {False, True}
     if not scenario.workload.temperature and kind != "suffix decoding":  # which knows earlier answers, too
         check_drafts(scenario, drafted)
 
 
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
-    kind=st.sampled_from([KIN, "EAGLE", "prompt lookup", "suffix decoding", "block", "none"]),
+    kind=st.sampled_from([KIN, "EAGLE", "prompt lookup", "suffix decoding", "suffix, then EAGLE", "block", "none"]),
     limits=st.fixed_dictionaries(
         {
             "max_num_seqs": st.integers(1, 5), "max_num_batched_tokens": st.integers(6, 40),
@@ -296,6 +302,16 @@ def test_texts_with_late_drafts_follow_the_targets_distribution(tiny: Path, tmp_
     assert network.run(1e4, lambda: real.finished)
     (outputs,) = real.outputs
     assert sum(accepted) > 50
+    check_distribution(scenario, outputs)
+
+
+@pytest.mark.slow
+def test_texts_with_found_drafts_follow_the_targets_distribution(tiny: Path, tmp_path: Path) -> None:
+    """Chi-square as above: steps verify found and drawn drafts together."""
+    limits = {"kv_tokens": 0, "max_num_batched_tokens": 64}
+    scenario = narrow(tiny, "suffix, then EAGLE", {}, sampled_load(tmp_path), **limits)
+    run, outputs = served_here(lambda fleet, prompts: verifier_node(fleet, 0, prompts, {}), scenario)
+    assert run.frame().query("event == 'done' and kind == 'draft'").groupby("step").flag.nunique().max() == 2
     check_distribution(scenario, outputs)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bench.speculative import decode_speculatively
+from specfleet.engine.decoding import eagle
 from specfleet.engine.decoding.cache import shape_of
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
@@ -82,6 +83,26 @@ def test_drafts_equal_those_of_a_fresh_drafter(
         for tag, verdict in enumerate(verifier.verify([0, 1], drafts)):
             hidden[tag] = torch.cat([hidden[tag], verdict.committed_hidden])
             drafter.advance(tag, verdict.path, verdict.tokens, verdict.committed_hidden)
+
+
+def test_a_head_keeps_the_states_of_rounds_that_others_drafted(
+    target: CausalLM, head: EagleHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eagle, "CHUNK", 4)
+    verifier, drafters = Target(target), [EagleDrafter(head, target) for _ in range(2)]
+    verifier.open(0, PROMPTS[0])
+    first = verifier.prefill(0)
+    drafters[0].open(0, [*PROMPTS[0], first.token])
+    drafters[0].prefill(0, hidden=first.hidden)
+    hidden = [first.hidden]
+    for _ in range(9):
+        (verdict,) = verifier.decode([0])
+        hidden.append(verdict.committed_hidden)
+        drafters[0].advance(0, [], verdict.tokens, verdict.committed_hidden)
+    drafters[1].open(0, list(verifier.committed(0)))
+    drafters[1].prefill(0, hidden=torch.cat(hidden))
+    seldom, fresh = (drafter.draft([0], [4]).tokens.tolist() for drafter in drafters)
+    assert seldom == fresh
 
 
 def test_prompt_lookup_continues_the_longest_and_newest_repetition() -> None:

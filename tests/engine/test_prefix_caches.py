@@ -97,7 +97,7 @@ def scheduled(run: Run) -> list[list[Any]]:
 
 @settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(
-    kind=st.sampled_from(["kin", "EAGLE", "prompt lookup", "none"]),
+    kind=st.sampled_from(["kin", "EAGLE", "prompt lookup", "suffix, then EAGLE", "none"]),
     load=st.sampled_from(list(LOADS.values())),
     limits=st.fixed_dictionaries(
         {

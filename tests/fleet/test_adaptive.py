@@ -22,6 +22,12 @@ CLASSES = len(EDGES_NATS) + 1
 SIGNALS = {"model": "synthetic-signals", "acceptance": 0.6, "coupling": 0.9, "gap": 0.3}
 
 
+def test_steps_without_times_verify_everything() -> None:
+    free = RoundCosts((1, 8), ((0.0,) * 4,) * 2, ((0.0,) * 4,) * 2)
+    rule = Adaptive(DEPTH, costs=free)
+    assert rule.verified([rule.start()] * 3, [3, 1, 2], 4) == [3, 1, 2]
+
+
 @dataclass
 class Batch:
     """Drafts in one step, what is known of them, and the time of the target's step by mean tokens a row."""

@@ -74,14 +74,17 @@ def test_a_measured_block_keeps_its_law_and_is_no_chain() -> None:
     ("draft", "kind", "slots", "again"),
     [
         ("dflash-qwen3-8b", "block", 15, 1),
+        ("dspark-qwen3-8b", "block", 6, 1),
         ("pard-qwen3-0.6b", "block", 15, 0),
         ("qwen3-0.6b", "model", 1, 0),
         ("eagle3-llama-3.1-8b", "eagle", 0, 1),
     ],
 )
 def test_rows_keep_the_places_that_vllm_reserves(draft: str, kind: str, slots: int, again: int) -> None:
-    side = resolve(beside(draft, kind)).verifiers
-    assert (side.batching.slots, side.batching.lookahead) == (slots, 15)
+    scenario = beside(draft, kind)
+    depth = 7 if "dspark" in draft else 15
+    side = resolve(replace(scenario, drafters=replace(scenario.drafters, depth=depth))).verifiers
+    assert (side.batching.slots, side.batching.lookahead) == (slots, depth)
     assert side.drafts is not None
     assert side.drafts.again == again
 
