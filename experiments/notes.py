@@ -14,11 +14,13 @@ from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.facts import accepts, is_stated, mean_accepted, replaced_acceptance
 from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
+from specfleet.fleet.scenario.reading import NO_SLOWDOWN
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, drafting_profiles, known_profiles, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
 from specfleet.fleet.scenario.writing import changed, tag_of
 from specfleet.fleet.times import labels
+from specfleet.fleet.times.effects import NEVER_IDLE
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.analytic import StarPrediction
@@ -35,7 +37,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """
     kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded]
     if world != "engine":
-        kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, *kinds]
+        kinds = [_estimated, _no_slowdown, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
@@ -114,6 +116,16 @@ def _estimated(scenario: Scenario) -> Iterator[str]:
             )
         if experts := profile.sources.get("target.experts"):
             yield f"profile {name}: experts of the target are {experts}"
+
+
+def _no_slowdown(scenario: Scenario) -> Iterator[str]:
+    """Note idle slowdowns that a stated time of drafts leaves out."""
+    for name, profile in _profiles(scenario).items():
+        if profile.sources.get("idle") == NO_SLOWDOWN and profile.idle != NEVER_IDLE:
+            yield (
+                f"profile {name}: a stated profile.draft is the time of every draft, so none is slower after an idle "
+                "gap; profile.idle.slowdowns states otherwise"
+            )
 
 
 def _left_out(scenario: Scenario) -> Iterator[str]:
