@@ -3,7 +3,7 @@
 Nothing here is an error. The command line prints each as `note: ...` on standard error; results keep them in `.notes`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Literal
 
@@ -15,6 +15,7 @@ from specfleet.fleet.scenario.facts import accepts, is_stated, mean_accepted, re
 from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
 from specfleet.fleet.scenario.reading import NO_SLOWDOWN
+from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, drafting_profiles, known_profiles, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
@@ -24,6 +25,7 @@ from specfleet.fleet.times.effects import NEVER_IDLE
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.analytic import StarPrediction
+from specfleet.sim.predict import idle_slowdown
 
 NEARLY = 0.01  # relative difference of two mean lengths that needs no note
 
@@ -47,14 +49,19 @@ def notes_on_prediction(scenario: Scenario, star: StarPrediction) -> tuple[str, 
 
 
 def _beyond_equations(scenario: Scenario, star: StarPrediction) -> Iterator[str]:
-    order, drafting = scenario.drafters.order, profile_of(scenario, "drafters")
+    order = scenario.drafters.order
     if _decodes_in_no_time(scenario):
         yield "a plain decoding step takes no time here (decode is not given), so N_max is 0"
     if not isinstance(order, Fifo):
         yield f"drafters.order = {tag_of(type(order))[1]!r} serves targets unequally: N_max and rates are of their mean"
-    slowdown = drafting.idle.slowdown(star.idle_s) / drafting.idle.slowdown(0.0) if drafting is not None else 1.0
+    yield from notes_on_idle_gaps([idle_slowdown(resolve(scenario), star.idle_s)])
+
+
+def notes_on_idle_gaps(slowdowns: Iterable[float]) -> Iterator[str]:
+    """Note how much slower drafts are after the idle gaps of stars, by their slowdowns."""
+    slowdown = max(slowdowns, default=1.0)
     if slowdown > 1:
-        yield f"drafts after an idle gap take up to {slowdown:.3g} times as long, which no equation knows; simulate it"
+        yield f"drafts after an idle gap take up to {slowdown:.3g} times as long, which no equation knows"
 
 
 def _target_step(scenario: Scenario, kind: Literal["verify", "decode"]) -> StepTime | None:

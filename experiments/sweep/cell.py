@@ -19,11 +19,12 @@ from specfleet.fleet.scenario.names import SimPath, World
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.stations.star import star_inputs
-from specfleet.sim.predict import predict_fleet
+from specfleet.sim.predict import idle_slowdown, predict_fleet, prefill_share
 
 Cell = Mapping[str, Any]
-ANALYTIC = ("throughput", "throughput_per_target", "N_full", "N_max", "standalone_tokens_per_s")
-"""What the equations say of a cell."""
+ANALYTIC = ("throughput", "throughput_per_target", "N_full", "N_max", "standalone_tokens_per_s",
+            "idle_slowdown", "prefill_share")  # fmt: skip
+"""What the equations say of a cell, and what they leave out: a factor of drafts, a share of a request's time."""
 
 
 class CellResult(msgspec.Struct, frozen=True):
@@ -88,5 +89,6 @@ def analytic_values(scenario: Scenario) -> dict[str, float]:
     whole, of_target = prediction.throughput.with_bonus, prediction.throughput_per_target.with_bonus
     standalone = math.inf if prediction.targets else inputs.standalone_tokens_per_s
     most = prediction.N_max if math.isfinite(inputs.standalone_tokens_per_s) else math.nan
-    values = zip(ANALYTIC, (whole, of_target, prediction.N_full, most, standalone), strict=True)
+    omitted = idle_slowdown(fleet, prediction.idle_s), prefill_share(fleet, of_target)
+    values = zip(ANALYTIC, (whole, of_target, prediction.N_full, most, standalone, *omitted), strict=True)
     return {name: float(value) for name, value in values if math.isfinite(value)}

@@ -122,7 +122,7 @@ def sweep_figure(
     labels = {"x": x[0], "value": y[0], **names}
     bases = table.basis.dropna().unique() if "basis" in table else []
     warnings = [f"{text[0].upper()}{text[1:]}." for text in {warning_of(str(basis)) for basis in bases} - {""}]
-    caption = " ".join([*_caption(points, metric, where), *warnings])
+    caption = " ".join([*_caption(points, metric, where, _left_out(table)), *warnings])
     return Drawn(sweep.draw(points, labels, canvas), caption, points.drop(columns="unit"), labels)
 
 
@@ -173,8 +173,17 @@ def devices_figure(table: pd.DataFrame, canvas: Canvas = NEW_FIGURE) -> Drawn:
     return Drawn(sweep.draw(points, labels, canvas), caption, points.drop(columns="unit"), labels)
 
 
-def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str]) -> list[str]:
-    """Return sentences on the cells that are drawn, the metric, and the marks."""
+def _left_out(table: pd.DataFrame) -> str:
+    """Say what the equations leave out in these cells, and how much that is at most."""
+    most = table[table.world == ANALYTIC].groupby("quantity").value.max()
+    slowdown, share = most.get("idle_slowdown", 1.0), most.get("prefill_share", 0.0)
+    parts = [f"prefill, up to {share:.1%} of a request's time"] if share else []
+    parts += [f"idle gaps, after which a draft takes up to {slowdown:.3g} times as long"] if slowdown > 1 else []
+    return f", which leave out {'; and '.join(parts)}" if parts else ""
+
+
+def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str], left_out: str) -> list[str]:
+    """Return sentences on the cells that are drawn, the metric, the marks, and what the equations leave out."""
     conditions = ", ".join(f"{key} = {value}" for key, value in where.items())
     parts = [f"Cells with {conditions}."] if conditions else []
     parts.append(what_is(metric))
@@ -186,7 +195,7 @@ def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str]) -> lis
         if results.low.isna().any():
             parts.append("Hollow: no interval, since runs are too short for one or more was offered than is carried.")
     if (points.world == ANALYTIC).any():
-        parts.append("Dashed: StarSD's equations, which leave out prefill.")
+        parts.append(f"Dashed: StarSD's equations{left_out}.")
     if (points.world == PLAIN).any():
         source = "depth 0" if (points.x == 0).any() else "plain decoding, by the equations"
         parts.append(f"Dash-dotted: no speculation ({source}).")
