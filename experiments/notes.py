@@ -39,7 +39,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """
     kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded]
     if world != "engine":
-        kinds = [_estimated, _no_slowdown, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, *kinds]
+        kinds = [_estimated, _no_slowdown, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, _no_queue, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
@@ -89,6 +89,16 @@ def _blocks(scenario: Scenario) -> Iterator[str]:
                 f"drafters.kind = 'block': profile {profile.name!r} has a chain: a block takes the time of one of its "
                 "passes, and what it read before (assumed)"
             )
+
+
+def _no_queue(scenario: Scenario) -> Iterator[str]:
+    """Note a rule that looks at queues where nothing waits: every request of a closed loop runs at once."""
+    drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
+    streams = workload.streams or max(drafters.count, verifiers.count)
+    runs = workload.arrivals is None and streams <= verifiers.count * verifiers.max_num_seqs
+    drafts = drafters.place == "target" or streams <= drafters.count
+    if runs and drafts and getattr(verifiers.allocate, "sees_queue", False):
+        yield "verifiers.allocate looks at the queue, and here no request waits for a target or for a drafter"
 
 
 def _free_rows(scenario: Scenario) -> Iterator[str]:

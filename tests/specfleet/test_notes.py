@@ -147,7 +147,8 @@ def test_captions_say_what_the_equations_omit(keys: dict[str, Any], omitted: lis
 
 
 def test_targets_without_a_request_are_noted_and_are_no_star() -> None:
-    swept = specfleet.sweep("star", {"verifiers.count": [2, 4]}, {"workload.requests": 3}, seeds=1, jobs=1)
+    keys = {"workload.requests": 3, "profile.idle.slowdowns": [1.0]}
+    swept = specfleet.sweep("star", {"verifiers.count": [2, 4]}, keys, seeds=1, jobs=1)
     assert [note.partition(":")[0] for note in swept.notes] == ["workload.requests = 3"]
     assert [bool(cell.analytic) for cell in swept.cells] == [True, False]
 
