@@ -13,12 +13,13 @@ from matplotlib.lines import Line2D
 from specfleet.figures import style
 from specfleet.figures.style import COLOURS, NEW_FIGURE, STYLE, Canvas, line_looks
 
-ANALYTIC, PLAIN, N_FULL = "analytic", "no speculation", "N_full"  # worlds beside the two that run
+ANALYTIC, PLAIN = "analytic", "no speculation"  # worlds beside the two that run
+MARKS = {"N_full": 1.2, "N_max": 0.6}  # knees, by the widths of their lines
 LINES = {ANALYTIC: "--", "sim": "-", "engine": "", PLAIN: "-."}
 LABELS = {ANALYTIC: "equations (8)-(11)", "sim": "simulation", "engine": "engine", PLAIN: PLAIN}
 GREY = "#444444"
 MAX_ACROSS, MIN_PANEL_INCHES = 4, 1.6  # panels side by side, and the width of each
-WRITTEN_OUT, LEVELS = 4, 3  # marks of a panel of which each is written out, of more only the first; heights of names
+WRITTEN_OUT, LEVELS = 4, 3  # marks of a panel and knee of which each is written out, of more only the first; heights of names
 Looks = Mapping[str, tuple[str, str]]  # colour and marker of each line
 
 
@@ -26,10 +27,10 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
     """Draw the lines of a sweep.
 
     `points`: x, line and panel (texts), value, low, high (NaN where there is no interval), world: "analytic" for
-    equations, which are dashed; runs of the engine beside simulations are points; "no speculation" is a level, "N_full"
-    a mark at x. `labels`: of x, value, line and panel; panels share their scale if those have one.
+    equations, which are dashed; runs of the engine beside simulations are points; "no speculation" is a level, knees
+    are marks at x. `labels`: of x, value, line and panel; panels share their scale if those have one.
     """
-    curves = points[~points.world.isin((PLAIN, N_FULL))]
+    curves = points[~points.world.isin((PLAIN, *MARKS))]
     names, lines = (list(dict.fromkeys(curves[name])) for name in ("panel", "line"))
     words = None if pd.api.types.is_numeric_dtype(curves.x) else list(dict.fromkeys(map(str, curves.x)))
     quantity, _, unit = labels["panel"].partition(", ")
@@ -53,7 +54,7 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
             if low > -0.05 * high:  # begin at zero, so that small differences look small
                 axes.set_ylim(0, 1.03 * high if number == 0 or not labels["panel"] else high)
             _levels(axes, part[part.world == PLAIN], looks)
-            _marks(axes, part[part.world == N_FULL], looks)
+            _marks(axes, part[part.world.isin(MARKS)], looks)
         worlds, handles = [world for world in LABELS if (points.world == world).any()], []
         for world in worlds if len(worlds) > 1 else ():
             colour, marker = COLOURS.get(world, GREY) if len(looks) == 1 else GREY, "o" if world == "engine" else ""
@@ -111,14 +112,15 @@ def _levels(axes: Axes, levels: pd.DataFrame, looks: Looks) -> None:
 
 
 def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks) -> None:
-    """Mark where a drafter becomes fully loaded, each line in its colour; the dots of equal ones alternate."""
-    knees = marks.groupby("x").line.agg(list)
-    for number, (knee, lines) in enumerate(knees.items()):
+    """Mark knees, each line in its colour; the dots of equal ones alternate. N_max is thinner."""
+    knees = marks.groupby(["world", "x"]).line.agg(list)
+    for number, ((name, knee), lines) in enumerate(knees.items()):
         colours = [looks[line][0] if len(looks) > 1 else GREY for line in lines]
         for turn, colour in enumerate(colours):
-            axes.axvline(knee, color=colour, lw=1.2, ls=(4 * turn, (2, 4 * len(lines) - 2)), zorder=0)
+            axes.axvline(knee, color=colour, lw=MARKS[name], ls=(4 * turn, (2, 4 * len(lines) - 2)), zorder=0)
         is_left = axes.transAxes.inverted().transform(axes.transData.transform((knee, 0)))[0] < 0.7
-        text = f"$N_{{full}}$ = {knee:g}" if number == 0 or len(knees) <= WRITTEN_OUT else f"{knee:g}"
+        is_first = number == 0 or knees.index[number - 1][0] != name
+        text = f"$N_{{{name[2:]}}}$ = {knee:g}" if is_first or len(knees[name]) <= WRITTEN_OUT else f"{knee:g}"
         look = {"ha": "left" if is_left else "right", "fontsize": 8, "parse_math": True}
         look |= {"color": colours[0] if len(lines) == 1 else GREY, "bbox": {"fc": "white", "ec": "none", "pad": 0.6}}
         axes.annotate(text, (knee, 0), (4 if is_left else -4, 5 + 10 * (number % LEVELS)), textcoords="offset points",

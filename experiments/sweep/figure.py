@@ -10,7 +10,7 @@ from specfleet.experiments.sweep.findings import COUNT, STANDALONE
 from specfleet.experiments.sweep.sweep import COLUMNS, NUMBERS
 from specfleet.figures import sweep
 from specfleet.figures.style import NEW_FIGURE, Canvas, Drawn, scale_of
-from specfleet.figures.sweep import ANALYTIC, N_FULL, PLAIN
+from specfleet.figures.sweep import ANALYTIC, MARKS, PLAIN
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.inputs.text import shortened
@@ -96,7 +96,7 @@ def sweep_figure(
     """Draw a metric along the first varied key, a line for each value of the second, a panel for each of the third.
 
     `where`: values of further keys, as `text_of` writes them. `panels`: the second has panels and the third lines.
-    N_full is marked along the number of targets, and no speculation along depths.
+    N_full and N_max are marked along the number of targets, and no speculation along depths.
     """
     where = where or {}
     for key, value in where.items():
@@ -111,9 +111,11 @@ def sweep_figure(
     x = scale_of(*axis_label(keys[0]), points.x.abs().max() if is_number else 1.0)
     y = scale_of(axis_label(metric)[0], unit_of_metric(metric, points), points.value.abs().max())
     if keys[0] == COUNT:
-        knees = points_of(table, N_FULL, *keys).assign(world=N_FULL).drop_duplicates(["line", "panel"])
-        knees = knees[knees.value.between(points.x.min(), points.x.max())]
-        points = pd.concat([points, knees.assign(x=knees.value, value=np.nan)])
+        swept = points.x.min(), points.x.max()
+        for name in MARKS:
+            knees = points_of(table, name, *keys).assign(world=name).drop_duplicates(["line", "panel"])
+            knees = knees[knees.value.between(*swept)]
+            points = pd.concat([points, knees.assign(x=knees.value, value=np.nan)])
     elif keys[0].endswith(".depth"):
         points = pd.concat([points, _plain(table, metric, keys, points)])
     points[[*NUMBERS]] *= y[1]
@@ -176,8 +178,10 @@ def devices_figure(table: pd.DataFrame, canvas: Canvas = NEW_FIGURE) -> Drawn:
 def _left_out(table: pd.DataFrame) -> str:
     """Say what the equations leave out in these cells, and how much that is at most."""
     most = table[table.world == ANALYTIC].groupby("quantity").value.max()
-    slowdown, share = most.get("idle_slowdown", 1.0), most.get("prefill_share", 0.0)
-    parts = [f"prefill, up to {share:.1%} of a request's time"] if share else []
+    if "prefill_share" not in most:  # of an earlier version
+        return ", which leave out prefill"
+    slowdown, share = most.get("idle_slowdown", 1.0), most["prefill_share"]
+    parts = [f"prefill, up to {100 * share:.2g} % of a request's time"] if share else []
     parts += [f"idle gaps, after which a draft takes up to {slowdown:.3g} times as long"] if slowdown > 1 else []
     return f", which leave out {'; and '.join(parts)}" if parts else ""
 
@@ -187,7 +191,7 @@ def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str], left_o
     conditions = ", ".join(f"{key} = {value}" for key, value in where.items())
     parts = [f"Cells with {conditions}."] if conditions else []
     parts.append(what_is(metric))
-    results = points[~points.world.isin((ANALYTIC, PLAIN, N_FULL))]
+    results = points[~points.world.isin((ANALYTIC, PLAIN, *MARKS))]
     if len(results):
         parts.append("Points: means over the seeds of a cell; bars and bands: 95 % intervals.")
         if results.world.nunique() > 1:

@@ -77,18 +77,19 @@ def test_quantities_are_found_and_placed_in_any_unit() -> None:
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "20", "100"]
 
 
-def test_a_second_key_may_have_panels_and_N_full_is_marked() -> None:
+def test_a_second_key_may_have_panels_and_knees_are_marked() -> None:
     rows: list[dict[str, Any]] = []
     for depth, knee in ((3, 2.0), (5, 9.0)):
         for N in (1, 2, 3):
             place = {"verifiers.count": N, "drafters.depth": depth}
             rows += [place | {"value": 10.0 * N, "low": 9.0 * N, "high": 11.0 * N}]
             rows += [place | {"quantity": "N_full", "world": "analytic", "value": knee}]
+            rows += [place | {"quantity": "N_max", "world": "analytic", "value": 3.0 * (depth == 3)}]
     table = made([{"quantity": "throughput"} | row for row in rows])
     figure = draw("sweep", table, panels=True)
     assert [axes.get_title() for axes in figure.axes] == ["depth d = 3", "depth d = 5"]
     marks = [[text.get_text().strip() for text in axes.texts] for axes in figure.axes]
-    assert marks == [["$N_{full}$ = 2"], []]  # 9 lies beyond the sweep
+    assert marks == [["$N_{full}$ = 2", "$N_{max}$ = 3"], []]  # 9 lies beyond the sweep
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
 
 
