@@ -45,7 +45,7 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
         for number, (name, axes) in enumerate(zip(names, panels, strict=True)):
             part = points[points.panel == name]
             for line, look in looks.items():
-                _line(axes, part[part.line == line], words, look, len(lines) == 1)
+                _line(axes, part[part.line == line], words, look, len(lines) == 1, _over(part, line))
             _ticks(axes, curves.x[curves.panel == name], words)
             axes.set(xlabel=labels["x"], ylabel="" if number % across else labels["value"])
             axes.set_title(titles[name], fontsize=9)
@@ -69,8 +69,18 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
     return panels[0].get_figure(root=True)
 
 
-def _line(axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: tuple[str, str], alone: bool) -> None:
-    """Draw a line with its band, hollow where there is no interval."""
+def _over(points: pd.DataFrame, line: str) -> int:
+    """Return how many later lines of a panel would hide a line: they are level with it everywhere."""
+    results = points[~points.world.isin((ANALYTIC, PLAIN, *MARKS))].sort_values(["world", "x"])
+    curves = {name: rows.value.to_numpy() for name, rows in results.groupby("line", sort=False)}
+    later = list(curves)[list(curves).index(line) + 1 :] if line in curves else []
+    return sum(np.array_equal(curves[name].round(9), curves[line].round(9)) for name in later)
+
+
+def _line(
+    axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: tuple[str, str], alone: bool, over: int
+) -> None:
+    """Draw a line with its band, hollow where there is no interval. `over`: lines on top, which leave its edges."""
     worlds = set(rows.world)
     for world in (ANALYTIC, "sim", "engine"):
         part = rows[rows.world == world]
@@ -84,10 +94,10 @@ def _line(axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: tup
             axes.plot(places, heights, color=colour, ls="--", lw=0.9, alpha=0.65, zorder=1, **dash)
             continue
         if world == "sim" or "sim" not in worlds:
-            axes.plot(places, heights, color=colour, lw=1.6 if words is None else 0.8)
+            axes.plot(places, heights, color=colour, lw=(1.6 if words is None else 0.8) + 2.4 * over)
             axes.fill_between(places, low, high, color=colour, alpha=0.18 if words is None else 0, lw=0)
         if world == "engine" or "engine" not in worlds:
-            bounded, dots = ~np.isnan(low), {"ls": "", "marker": look[1], "ms": 4, "color": colour, "zorder": 3}
+            bounded, dots = ~np.isnan(low), {"ls": "", "marker": look[1], "ms": 4 + 4 * over, "color": colour, "zorder": 3}
             errors = np.clip([heights - low, high - heights], 0, None)[:, bounded]
             axes.errorbar(places[bounded], heights[bounded], errors, elinewidth=1, capsize=2, **dots)
             axes.plot(places[~bounded], heights[~bounded], mfc="white", **dots)

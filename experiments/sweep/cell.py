@@ -32,7 +32,8 @@ class CellResult(msgspec.Struct, frozen=True):
 
     `analytic`: results of the equations, where they apply. `overload`: the verdict if the load exceeds the capacity;
     the cell then has no steady state, and no intervals. `scenario_digest`: of all that its runs read (`resume.py`).
-    `basis`: what its step times rest on; see `fleet/times/labels.py`. `power`: whether devices were sampled.
+    `basis`: what its step times rest on; see `fleet/times/labels.py`. `power`: whether devices were sampled. `found`:
+    whether an earlier sweep ran it, where a sweep reports it.
     """
 
     cell: dict[str, Any]
@@ -45,6 +46,7 @@ class CellResult(msgspec.Struct, frozen=True):
     error: str = ""
     basis: str = ""
     power: bool = False
+    found: bool = False
 
 
 def run_cell(

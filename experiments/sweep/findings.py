@@ -11,7 +11,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import shortened
 from specfleet.fleet.records.metrics.glossary import meanings
 from specfleet.fleet.records.metrics.window import Metric, with_percentiles
-from specfleet.fleet.shown import number
+from specfleet.fleet.shown import number, value_label
 
 COUNT, ROUNDS, EACH = "verifiers.count", "rounds_per_s", "throughput_per_target"
 STANDALONE = "standalone_tokens_per_s"
@@ -109,7 +109,8 @@ def cells_text(cells: Sequence[CellResult]) -> str:
     keys = set().union(*(cell.cell for cell in cells))
     if len(keys) == 1:
         (key,) = keys
-        return f"{key}={', '.join(str(cell.cell[key]) for cell in shown)}{more}"
+        values = [cell.cell[key] for cell in shown]
+        return f"{key}={('; ' if isinstance(values[0], dict) else ', ').join(map(value_label, values))}{more}"
     return "; ".join(case_text(cell.cell) for cell in shown) + more
 
 

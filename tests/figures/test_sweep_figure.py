@@ -101,6 +101,15 @@ def test_many_values_have_rows_of_panels_or_colours_of_their_own() -> None:
     assert len({handle.get_color() for handle in legend.legend_handles}) == 10
 
 
+def test_an_equal_curve_shows_behind_the_others() -> None:
+    heights = {"fixed": 2.0, "halve, most 6": 2.0, "by-batch": 3.0}
+    rows = [{"verifiers.count": N, "verifiers.allocate": name, "value": N * height}
+            for name, height in heights.items() for N in (1, 2)]  # fmt: skip
+    (axes,) = draw("sweep", made(rows), metric="wait_s").axes
+    widths = [line.get_linewidth() for line in axes.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 2]
+    assert widths[0] > widths[1] == widths[2]
+
+
 def test_a_figure_fits_a_column_and_may_leave_its_caption(folder: Path, tmp_path: Path) -> None:
     figure = draw("sweep", folder, tmp_path / "sweep.pdf", width_inches=3.3, caption=False)
     assert figure.get_size_inches()[0] == pytest.approx(3.3)
