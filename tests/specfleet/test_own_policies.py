@@ -149,9 +149,11 @@ def test_a_rule_without_a_queue_to_see_is_told(keys: dict[str, object], says: st
 
 def test_explain_knows_a_policy_of_a_package(tmp_path: Path) -> None:
     env = installed(tmp_path, "order.shortest = mine:ShortestFirst")
-    status, out, _ = ended(start("-m", "specfleet", "explain", "shortest-first", env=env))
+    status, out, _ = ended(start("-m", "specfleet", "explain", "order.shortest-first", env=env))
     assert status == 0
-    assert "fewest tokens left" in out
+    lines = [line.strip() for line in out.splitlines()]
+    assert lines[1:3] == ["The request with the fewest tokens left goes first.", "Keys:"]
+    assert lines[3] == "seen (tokens): Progress that is noted where a request is picked."
 
 
 @pytest.mark.parametrize(
