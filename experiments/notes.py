@@ -3,7 +3,7 @@
 Nothing here is an error. The command line prints each as `note: ...` on standard error; results keep them in `.notes`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Literal
 
@@ -15,14 +15,18 @@ from specfleet.fleet.scenario.facts import accepts, is_stated, mean_accepted, re
 from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
 from specfleet.fleet.scenario.readers import is_set
+from specfleet.fleet.scenario.reading import NO_SLOWDOWN
+from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, drafting_profiles, known_profiles, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
 from specfleet.fleet.scenario.writing import changed, tag_of
 from specfleet.fleet.times import labels
+from specfleet.fleet.times.effects import NEVER_IDLE
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.analytic import StarPrediction
+from specfleet.sim.predict import idle_slowdown
 
 NEARLY = 0.01  # relative difference of two mean lengths that needs no note
 
@@ -36,7 +40,17 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """
     kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded, _uncached]
     if world != "engine":
-        kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, *kinds]
+        kinds = [
+            _estimated,
+            _no_slowdown,
+            _left_out,
+            _mixed_profiles,
+            _untimed_decoding,
+            _free_rows,
+            _blocks,
+            _no_queue,
+            *kinds,
+        ]
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
@@ -46,14 +60,19 @@ def notes_on_prediction(scenario: Scenario, star: StarPrediction) -> tuple[str, 
 
 
 def _beyond_equations(scenario: Scenario, star: StarPrediction) -> Iterator[str]:
-    order, drafting = scenario.drafters.order, profile_of(scenario, "drafters")
+    order = scenario.drafters.order
     if _decodes_in_no_time(scenario):
         yield "a plain decoding step takes no time here (decode is not given), so N_max is 0"
     if not isinstance(order, Fifo):
         yield f"drafters.order = {tag_of(type(order))[1]!r} serves targets unequally: N_max and rates are of their mean"
-    slowdown = drafting.idle.slowdown(star.idle_s) / drafting.idle.slowdown(0.0) if drafting is not None else 1.0
+    yield from notes_on_idle_gaps([idle_slowdown(resolve(scenario), star.idle_s)])
+
+
+def notes_on_idle_gaps(slowdowns: Iterable[float]) -> Iterator[str]:
+    """Note how much slower drafts are after the idle gaps of stars, by their slowdowns."""
+    slowdown = max(slowdowns, default=1.0)
     if slowdown > 1:
-        yield f"drafts after an idle gap take up to {slowdown:.3g} times as long, which no equation knows; simulate it"
+        yield f"drafts after an idle gap take up to {slowdown:.3g} times as long, which no equation knows"
 
 
 def _target_step(scenario: Scenario, kind: Literal["verify", "decode"]) -> StepTime | None:
@@ -81,6 +100,16 @@ def _blocks(scenario: Scenario) -> Iterator[str]:
                 f"drafters.kind = 'block': profile {profile.name!r} has a chain: a block takes the time of one of its "
                 "passes, and what it read before (assumed)"
             )
+
+
+def _no_queue(scenario: Scenario) -> Iterator[str]:
+    """Note a rule that looks at queues where nothing waits: every request of a closed loop runs at once."""
+    drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
+    streams = workload.streams or max(drafters.count, verifiers.count)
+    runs = workload.arrivals is None and streams <= verifiers.count * verifiers.max_num_seqs
+    drafts = drafters.place == "target" or streams <= drafters.count
+    if runs and drafts and getattr(verifiers.allocate, "sees_queue", False):
+        yield "verifiers.allocate looks at the queue, and here no request waits for a target or for a drafter"
 
 
 def _free_rows(scenario: Scenario) -> Iterator[str]:
@@ -115,6 +144,16 @@ def _estimated(scenario: Scenario) -> Iterator[str]:
             )
         if experts := profile.sources.get("target.experts"):
             yield f"profile {name}: experts of the target are {experts}"
+
+
+def _no_slowdown(scenario: Scenario) -> Iterator[str]:
+    """Note idle slowdowns that a stated time of drafts leaves out."""
+    for name, profile in _profiles(scenario).items():
+        if profile.sources.get("idle") == NO_SLOWDOWN and profile.idle != NEVER_IDLE:
+            yield (
+                f"profile {name}: a stated profile.draft is the time of every draft, so none is slower after an idle "
+                "gap; profile.idle.slowdowns states otherwise"
+            )
 
 
 def _left_out(scenario: Scenario) -> Iterator[str]:

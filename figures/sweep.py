@@ -13,12 +13,13 @@ from matplotlib.lines import Line2D
 from specfleet.figures import style
 from specfleet.figures.style import COLOURS, NEW_FIGURE, STYLE, Canvas, line_looks
 
-ANALYTIC, PLAIN, N_FULL = "analytic", "no speculation", "N_full"  # worlds beside the two that run
+ANALYTIC, PLAIN = "analytic", "no speculation"  # worlds beside the two that run
+MARKS = {"N_full": 1.2, "N_max": 0.6}  # knees, by the widths of their lines
 LINES = {ANALYTIC: "--", "sim": "-", "engine": "", PLAIN: "-."}
 LABELS = {ANALYTIC: "equations (8)-(11)", "sim": "simulation", "engine": "engine", PLAIN: PLAIN}
 GREY = "#444444"
 MAX_ACROSS, MIN_PANEL_INCHES = 4, 1.6  # panels side by side, and the width of each
-WRITTEN_OUT, LEVELS = 4, 3  # marks of a panel of which each is written out, of more only the first; heights of names
+WRITTEN_OUT, LEVELS = 4, 3  # marks of a panel and knee of which each is written out, of more only the first; heights of names
 Looks = Mapping[str, tuple[str, str]]  # colour and marker of each line
 
 
@@ -26,10 +27,10 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
     """Draw the lines of a sweep.
 
     `points`: x, line and panel (texts), value, low, high (NaN where there is no interval), world: "analytic" for
-    equations, which are dashed; runs of the engine beside simulations are points; "no speculation" is a level, "N_full"
-    a mark at x. `labels`: of x, value, line and panel; panels share their scale if those have one.
+    equations, which are dashed; runs of the engine beside simulations are points; "no speculation" is a level, knees
+    are marks at x. `labels`: of x, value, line and panel; panels share their scale if those have one.
     """
-    curves = points[~points.world.isin((PLAIN, N_FULL))]
+    curves = points[~points.world.isin((PLAIN, *MARKS))]
     names, lines = (list(dict.fromkeys(curves[name])) for name in ("panel", "line"))
     words = None if pd.api.types.is_numeric_dtype(curves.x) else list(dict.fromkeys(map(str, curves.x)))
     quantity, _, unit = labels["panel"].partition(", ")
@@ -44,7 +45,7 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
         for number, (name, axes) in enumerate(zip(names, panels, strict=True)):
             part = points[points.panel == name]
             for line, look in looks.items():
-                _line(axes, part[part.line == line], words, look, len(lines) == 1)
+                _line(axes, part[part.line == line], words, look, len(lines) == 1, _over(part, line))
             _ticks(axes, curves.x[curves.panel == name], words)
             axes.set(xlabel=labels["x"], ylabel="" if number % across else labels["value"])
             axes.set_title(titles[name], fontsize=9)
@@ -53,7 +54,7 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
             if low > -0.05 * high:  # begin at zero, so that small differences look small
                 axes.set_ylim(0, 1.03 * high if number == 0 or not labels["panel"] else high)
             _levels(axes, part[part.world == PLAIN], looks)
-            _marks(axes, part[part.world == N_FULL], looks)
+            _marks(axes, part[part.world.isin(MARKS)], looks)
         worlds, handles = [world for world in LABELS if (points.world == world).any()], []
         for world in worlds if len(worlds) > 1 else ():
             colour, marker = COLOURS.get(world, GREY) if len(looks) == 1 else GREY, "o" if world == "engine" else ""
@@ -68,8 +69,18 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
     return panels[0].get_figure(root=True)
 
 
-def _line(axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: tuple[str, str], alone: bool) -> None:
-    """Draw a line with its band, hollow where there is no interval."""
+def _over(points: pd.DataFrame, line: str) -> int:
+    """Return how many later lines of a panel would hide a line: they are level with it everywhere."""
+    results = points[~points.world.isin((ANALYTIC, PLAIN, *MARKS))].sort_values(["world", "x"])
+    curves = {name: rows.value.to_numpy() for name, rows in results.groupby("line", sort=False)}
+    later = list(curves)[list(curves).index(line) + 1 :] if line in curves else []
+    return sum(np.array_equal(curves[name].round(9), curves[line].round(9)) for name in later)
+
+
+def _line(
+    axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: tuple[str, str], alone: bool, over: int
+) -> None:
+    """Draw a line with its band, hollow where there is no interval. `over`: lines on top, which leave its edges."""
     worlds = set(rows.world)
     for world in (ANALYTIC, "sim", "engine"):
         part = rows[rows.world == world]
@@ -83,10 +94,10 @@ def _line(axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: tup
             axes.plot(places, heights, color=colour, ls="--", lw=0.9, alpha=0.65, zorder=1, **dash)
             continue
         if world == "sim" or "sim" not in worlds:
-            axes.plot(places, heights, color=colour, lw=1.6 if words is None else 0.8)
+            axes.plot(places, heights, color=colour, lw=(1.6 if words is None else 0.8) + 2.4 * over)
             axes.fill_between(places, low, high, color=colour, alpha=0.18 if words is None else 0, lw=0)
         if world == "engine" or "engine" not in worlds:
-            bounded, dots = ~np.isnan(low), {"ls": "", "marker": look[1], "ms": 4, "color": colour, "zorder": 3}
+            bounded, dots = ~np.isnan(low), {"ls": "", "marker": look[1], "ms": 4 + 4 * over, "color": colour, "zorder": 3}
             errors = np.clip([heights - low, high - heights], 0, None)[:, bounded]
             axes.errorbar(places[bounded], heights[bounded], errors, elinewidth=1, capsize=2, **dots)
             axes.plot(places[~bounded], heights[~bounded], mfc="white", **dots)
@@ -111,14 +122,15 @@ def _levels(axes: Axes, levels: pd.DataFrame, looks: Looks) -> None:
 
 
 def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks) -> None:
-    """Mark where a drafter becomes fully loaded, each line in its colour; the dots of equal ones alternate."""
-    knees = marks.groupby("x").line.agg(list)
-    for number, (knee, lines) in enumerate(knees.items()):
+    """Mark knees, each line in its colour; the dots of equal ones alternate. N_max is thinner."""
+    knees = marks.groupby(["world", "x"]).line.agg(list)
+    for number, ((name, knee), lines) in enumerate(knees.items()):
         colours = [looks[line][0] if len(looks) > 1 else GREY for line in lines]
         for turn, colour in enumerate(colours):
-            axes.axvline(knee, color=colour, lw=1.2, ls=(4 * turn, (2, 4 * len(lines) - 2)), zorder=0)
+            axes.axvline(knee, color=colour, lw=MARKS[name], ls=(4 * turn, (2, 4 * len(lines) - 2)), zorder=0)
         is_left = axes.transAxes.inverted().transform(axes.transData.transform((knee, 0)))[0] < 0.7
-        text = f"$N_{{full}}$ = {knee:g}" if number == 0 or len(knees) <= WRITTEN_OUT else f"{knee:g}"
+        is_first = number == 0 or knees.index[number - 1][0] != name
+        text = f"$N_{{{name[2:]}}}$ = {knee:g}" if is_first or len(knees[name]) <= WRITTEN_OUT else f"{knee:g}"
         look = {"ha": "left" if is_left else "right", "fontsize": 8, "parse_math": True}
         look |= {"color": colours[0] if len(lines) == 1 else GREY, "bbox": {"fc": "white", "ec": "none", "pad": 0.6}}
         axes.annotate(text, (knee, 0), (4 if is_left else -4, 5 + 10 * (number % LEVELS)), textcoords="offset points",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from specfleet.fleet.shown import ends, number, printable, with_ends
+from specfleet.fleet.shown import ends, number, printable, value_label, with_ends
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,16 +62,17 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
     screen = _screen()
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(title, total=total)
-        begun_s, printed_s, done = time.monotonic(), -LINE_S, 0
+        begun_s, printed_s, done, at_once = time.monotonic(), -LINE_S, 0, 0
 
         def advance(what: str) -> None:
-            nonlocal printed_s, done, total
+            nonlocal printed_s, done, total, at_once
             passed_s, done = time.monotonic() - begun_s, done + 1
+            at_once += not what and at_once == done - 1  # was there before, and took no time
             total = total and max(total, done)  # what is measured once more was not foreseen
             bar.update(task, advance=1, total=total, description=printable(f"{title}: {what}" if what else title))
             if not screen.is_terminal and what and passed_s - printed_s >= LINE_S:
-                printed_s = passed_s
-                left = f", about {_minutes(passed_s * (total - done + 1) / (done - 1))} left" if done > 1 else ""
+                printed_s, past = passed_s, done - 1 - at_once
+                left = f", about {_minutes(passed_s * (total - done + 1) / past)} left" if past > 0 else ""
                 remark(f"{title}, {done} of {total}{left}: {what}" if total else f"{title}, {done} done: {what}")
 
         yield advance
@@ -139,7 +140,7 @@ def interval(metric: "Metric") -> str:
 
 def case_text(case: Mapping[str, Any]) -> str:
     """Return a case's keys and values on one line."""
-    return ", ".join(f"{key}={value}" for key, value in case.items())
+    return ", ".join(f"{key}={value_label(value)}" for key, value in case.items())
 
 
 def print_comparison(title: str, comparison: "Comparison") -> None:

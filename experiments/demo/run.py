@@ -151,7 +151,7 @@ def draw_figures(
     places = [place for place, of_cell in enumerate(runs) if of_cell[0].header.scenario.verifiers.kind == "replayed"]
     as_run = [msgspec.structs.replace(measured[place], analytic={}) for place in places]
     rows = table([simulated[place] for place in places] + as_run)
-    rows = rows[rows.quantity.isin(("throughput", "N_full"))]
+    rows = rows[rows.quantity.isin(("throughput", "N_full", "N_max", "idle_slowdown", "prefill_share"))]
     write_file(folder / f"{CURVES}.csv", rows.to_csv(index=False))
     few, many = (chosen(places, key=lambda place: measured[place].cell[COUNT]) for chosen in (min, max))
     return {

@@ -19,11 +19,12 @@ from specfleet.fleet.scenario.names import SimPath, World
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.stations.star import star_inputs
-from specfleet.sim.predict import predict_fleet
+from specfleet.sim.predict import idle_slowdown, predict_fleet, prefill_share
 
 Cell = Mapping[str, Any]
-ANALYTIC = ("throughput", "throughput_per_target", "N_full", "N_max", "standalone_tokens_per_s")
-"""What the equations say of a cell."""
+ANALYTIC = ("throughput", "throughput_per_target", "N_full", "N_max", "standalone_tokens_per_s",
+            "idle_slowdown", "prefill_share")  # fmt: skip
+"""What the equations say of a cell, and what they leave out: a factor of drafts, a share of a request's time."""
 
 
 class CellResult(msgspec.Struct, frozen=True):
@@ -31,7 +32,8 @@ class CellResult(msgspec.Struct, frozen=True):
 
     `analytic`: results of the equations, where they apply. `overload`: the verdict if the load exceeds the capacity;
     the cell then has no steady state, and no intervals. `scenario_digest`: of all that its runs read (`resume.py`).
-    `basis`: what its step times rest on; see `fleet/times/labels.py`. `power`: whether devices were sampled.
+    `basis`: what its step times rest on; see `fleet/times/labels.py`. `power`: whether devices were sampled. `found`:
+    whether an earlier sweep ran it, where a sweep reports it.
     """
 
     cell: dict[str, Any]
@@ -44,6 +46,7 @@ class CellResult(msgspec.Struct, frozen=True):
     error: str = ""
     basis: str = ""
     power: bool = False
+    found: bool = False
 
 
 def run_cell(
@@ -88,5 +91,6 @@ def analytic_values(scenario: Scenario) -> dict[str, float]:
     whole, of_target = prediction.throughput.with_bonus, prediction.throughput_per_target.with_bonus
     standalone = math.inf if prediction.targets else inputs.standalone_tokens_per_s
     most = prediction.N_max if math.isfinite(inputs.standalone_tokens_per_s) else math.nan
-    values = zip(ANALYTIC, (whole, of_target, prediction.N_full, most, standalone), strict=True)
+    omitted = idle_slowdown(fleet, prediction.idle_s), prefill_share(fleet, of_target)
+    values = zip(ANALYTIC, (whole, of_target, prediction.N_full, most, standalone, *omitted), strict=True)
     return {name: float(value) for name, value in values if math.isfinite(value)}

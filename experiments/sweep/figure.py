@@ -10,7 +10,7 @@ from specfleet.experiments.sweep.findings import COUNT, STANDALONE
 from specfleet.experiments.sweep.sweep import COLUMNS, NUMBERS
 from specfleet.figures import sweep
 from specfleet.figures.style import NEW_FIGURE, Canvas, Drawn, scale_of
-from specfleet.figures.sweep import ANALYTIC, N_FULL, PLAIN
+from specfleet.figures.sweep import ANALYTIC, MARKS, PLAIN
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.inputs.text import shortened
@@ -96,7 +96,7 @@ def sweep_figure(
     """Draw a metric along the first varied key, a line for each value of the second, a panel for each of the third.
 
     `where`: values of further keys, as `text_of` writes them. `panels`: the second has panels and the third lines.
-    N_full is marked along the number of targets, and no speculation along depths.
+    N_full and N_max are marked along the number of targets, and no speculation along depths.
     """
     where = where or {}
     for key, value in where.items():
@@ -111,9 +111,11 @@ def sweep_figure(
     x = scale_of(*axis_label(keys[0]), points.x.abs().max() if is_number else 1.0)
     y = scale_of(axis_label(metric)[0], unit_of_metric(metric, points), points.value.abs().max())
     if keys[0] == COUNT:
-        knees = points_of(table, N_FULL, *keys).assign(world=N_FULL).drop_duplicates(["line", "panel"])
-        knees = knees[knees.value.between(points.x.min(), points.x.max())]
-        points = pd.concat([points, knees.assign(x=knees.value, value=np.nan)])
+        swept = points.x.min(), points.x.max()
+        for name in MARKS:
+            knees = points_of(table, name, *keys).assign(world=name).drop_duplicates(["line", "panel"])
+            knees = knees[knees.value.between(*swept)]
+            points = pd.concat([points, knees.assign(x=knees.value, value=np.nan)])
     elif keys[0].endswith(".depth"):
         points = pd.concat([points, _plain(table, metric, keys, points)])
     points[[*NUMBERS]] *= y[1]
@@ -122,7 +124,7 @@ def sweep_figure(
     labels = {"x": x[0], "value": y[0], **names}
     bases = table.basis.dropna().unique() if "basis" in table else []
     warnings = [f"{text[0].upper()}{text[1:]}." for text in {warning_of(str(basis)) for basis in bases} - {""}]
-    caption = " ".join([*_caption(points, metric, where), *warnings])
+    caption = " ".join([*_caption(points, metric, where, _left_out(table)), *warnings])
     return Drawn(sweep.draw(points, labels, canvas), caption, points.drop(columns="unit"), labels)
 
 
@@ -173,12 +175,23 @@ def devices_figure(table: pd.DataFrame, canvas: Canvas = NEW_FIGURE) -> Drawn:
     return Drawn(sweep.draw(points, labels, canvas), caption, points.drop(columns="unit"), labels)
 
 
-def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str]) -> list[str]:
-    """Return sentences on the cells that are drawn, the metric, and the marks."""
+def _left_out(table: pd.DataFrame) -> str:
+    """Say what the equations leave out in these cells, and how much that is at most."""
+    most = table[table.world == ANALYTIC].groupby("quantity").value.max()
+    if "prefill_share" not in most:  # of an earlier version
+        return ", which leave out prefill"
+    slowdown, share = most.get("idle_slowdown", 1.0), most["prefill_share"]
+    parts = [f"prefill, up to {100 * share:.2g} % of a request's time"] if share else []
+    parts += [f"idle gaps, after which a draft takes up to {slowdown:.3g} times as long"] if slowdown > 1 else []
+    return f", which leave out {'; and '.join(parts)}" if parts else ""
+
+
+def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str], left_out: str) -> list[str]:
+    """Return sentences on the cells that are drawn, the metric, the marks, and what the equations leave out."""
     conditions = ", ".join(f"{key} = {value}" for key, value in where.items())
     parts = [f"Cells with {conditions}."] if conditions else []
     parts.append(what_is(metric))
-    results = points[~points.world.isin((ANALYTIC, PLAIN, N_FULL))]
+    results = points[~points.world.isin((ANALYTIC, PLAIN, *MARKS))]
     if len(results):
         parts.append("Points: means over the seeds of a cell; bars and bands: 95 % intervals.")
         if results.world.nunique() > 1:
@@ -186,7 +199,7 @@ def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str]) -> lis
         if results.low.isna().any():
             parts.append("Hollow: no interval, since runs are too short for one or more was offered than is carried.")
     if (points.world == ANALYTIC).any():
-        parts.append("Dashed: StarSD's equations, which leave out prefill.")
+        parts.append(f"Dashed: StarSD's equations{left_out}.")
     if (points.world == PLAIN).any():
         source = "depth 0" if (points.x == 0).any() else "plain decoding, by the equations"
         parts.append(f"Dash-dotted: no speculation ({source}).")

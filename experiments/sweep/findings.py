@@ -1,7 +1,9 @@
 """What a sweep says in words: its best cell, the cells that chance does not tell from it, and the knee."""
 
 import math
+import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from specfleet.experiments.console.printing import case_text, interval
 from specfleet.experiments.sweep.cell import CellResult
@@ -9,7 +11,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import shortened
 from specfleet.fleet.records.metrics.glossary import meanings
 from specfleet.fleet.records.metrics.window import Metric, with_percentiles
-from specfleet.fleet.shown import number
+from specfleet.fleet.shown import number, value_label
 
 COUNT, ROUNDS, EACH = "verifiers.count", "rounds_per_s", "throughput_per_target"
 STANDALONE = "standalone_tokens_per_s"
@@ -68,19 +70,37 @@ def knees(cells: Sequence[CellResult]) -> list[str]:
 def as_run(cells: Sequence[CellResult]) -> tuple[str, str]:
     """Say N_full and N_max of cells by rising number of targets, with the range that their intervals allow.
 
+    Between two counts that were swept, both may be any number: N_full above the lower, N_max below the upper one.
     N_max is left out where the equations have no rate of plain decoding, which it is held against in both worlds.
     """
     counts, last = [int(cell.cell[COUNT]) for cell in cells], int(cells[-1].cell[COUNT])
     rounds = [cell.metrics[ROUNDS] for cell in cells]
     full, (low, high) = level_of(counts, [metric.value for metric in rounds]), level_between(counts, rounds)
     seen_level = full < FULL * last  # throughput that still rises with N comes within that share at the last ones
-    of_full = f", {full} as run ({low} to {high})" if seen_level else f", not below {low} as run"
+    after = {count: before + 1 for before, count in pairwise([counts[0] - 1, *counts])}
+    until = {count: behind - 1 for count, behind in pairwise([0, *counts])} | {last: f"{last} or more"}
+    of_full = f", not below {after[low]} as run"
+    if seen_level:
+        of_full = f", {_ranged(_span(after[full], full), _span(after[low], high), rounds)}"
     standalone = cells[-1].analytic.get(STANDALONE)
     if standalone is None:
         return of_full, ""
-    most, least, largest = most_that_gain(counts, [cell.metrics[EACH] for cell in cells], standalone)
-    seen = f"{most} ({least} to {largest})" if largest < last or not least else f"at least {least}"
-    return of_full, f", {seen} as run, against their rate of plain decoding"
+    rates = [cell.metrics[EACH] for cell in cells]
+    most, least, largest = most_that_gain(counts, rates, standalone)
+    seen = _ranged(_span(most, until.get(most, most)), _span(least, until.get(largest, largest)), rates)
+    none = "; 0 means that none gains" if re.search(r"\b0\b", seen) else ""
+    return of_full, f", {seen}, against their rate of plain decoding{none}"
+
+
+def _span(low: int, high: int | str) -> str:
+    return f"{low} or more" if high == f"{low} or more" else str(low) if low == high else f"{low} to {high}"
+
+
+def _ranged(value: str, between: str, metrics: Sequence[Metric]) -> str:
+    """Say a knee as run, with the range that the metrics' intervals allow where it is another one."""
+    if any(math.isnan(metric.low) for metric in metrics):
+        between = "no interval"
+    return f"{value} as run" + (f" ({between})" if between != value else "")
 
 
 def cells_text(cells: Sequence[CellResult]) -> str:
@@ -89,7 +109,8 @@ def cells_text(cells: Sequence[CellResult]) -> str:
     keys = set().union(*(cell.cell for cell in cells))
     if len(keys) == 1:
         (key,) = keys
-        return f"{key}={', '.join(str(cell.cell[key]) for cell in shown)}{more}"
+        values = [cell.cell[key] for cell in shown]
+        return f"{key}={('; ' if isinstance(values[0], dict) else ', ').join(map(value_label, values))}{more}"
     return "; ".join(case_text(cell.cell) for cell in shown) + more
 
 

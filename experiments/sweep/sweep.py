@@ -30,7 +30,7 @@ from specfleet.fleet.scenario.fingerprint import resume_digest
 from specfleet.fleet.scenario.names import SimPath, World
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.shown import ends
+from specfleet.fleet.shown import ends, value_label
 
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
 """Values by dotted key, or texts such as `verifiers.count=1:16`."""
@@ -156,7 +156,9 @@ def sweep(
         for place, kept in list(enumerate(_kept(folder, record)))[shard]:
             if kept is not None and not kept.error and kept.power >= power:
                 results[place] = kept
-                done(kept)
+                done(msgspec.structs.replace(kept, found=True))
+        if 0 < len(results) < len(planned[shard]):
+            LOG.warning("%s: %d of %d cells were there and do not run again", folder, len(results), len(planned[shard]))
     places = [place for place in range(len(planned))[shard] if place not in results]
     arguments = {place: (*planned[place], world, seeds, path, power) for place in places}
     if isinstance(workers, int):
@@ -169,6 +171,10 @@ def sweep(
         _run_missing(arguments, results, folder, workers, done, shard == ALL)
     except OutputError as error:
         error.result = _in_order(results, len(planned))
+        raise
+    except KeyboardInterrupt:  # in Python; the command line has its own
+        kept = f"in {folder}; the same call goes on from there" if folder else "; give `out`, a folder to keep them"
+        LOG.warning("kept: %d of %d cells %s", len(_in_order(results, len(planned))) if folder else 0, len(planned), kept)
         raise
     return _in_order(results, len(planned))
 
@@ -307,7 +313,7 @@ def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
 
 def shown(cell: Cell) -> dict[str, Any]:
     """Return a cell for a row of a table: tables and lists among its values become texts."""
-    return {key: str(value) if isinstance(value, (dict, list)) else value for key, value in cell.items()}
+    return {key: value_label(value) if isinstance(value, (dict, list)) else value for key, value in cell.items()}
 
 
 def _sealed(result: CellResult) -> dict[str, Any]:

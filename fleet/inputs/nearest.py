@@ -8,7 +8,7 @@ ENGINES_WORDS = {"k": "drafters.depth", "num_speculative_tokens": "drafters.dept
                  "lookup": "drafters.kind", "suffix": "drafters.kind", "block": "drafters.kind",
                  "eagle": "drafters.kind", "multi-turn": "workload.conversations",
                  "chunked prefill": "verifiers.max_num_batched_tokens",
-                 "disaggregation": "verifiers.prefill"}  # fmt: skip
+                 "disaggregation": "verifiers.prefill", "drafters.max_num_seqs": "drafters.group"}  # fmt: skip
 SHOWN = 3  # names in an error; a command lists all
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.nearest import SHOWN, nearest
+from specfleet.fleet.inputs.nearest import ENGINES_WORDS, SHOWN, nearest
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.inputs.text import shortened
 
@@ -179,6 +179,9 @@ def _explain(message: str, content: Any, kind: Any) -> str:
             for name, hint in _hints(kind).items()
             if len(tables := _structs(hint)) == 1 and unknown[1] in tables[0].__struct_fields__
         ]
+        if tagged:  # the table has its kind, and its keys come first
+            elsewhere = [f"{where}.{allowed[0]}"] if len(allowed) == 1 else []
+        elsewhere = [ENGINES_WORDS[key_text]] if key_text in ENGINES_WORDS else elsewhere
         near = f"nearest: {', '.join(elsewhere)}" if elsewhere else nearest(unknown[1], allowed)
         known = f"; allowed: {', '.join(allowed)}" if few else ""
         return f"unknown key {shortened(key_text, quoted=False)} = {shortened(given)}; {near}{known}"

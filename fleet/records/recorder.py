@@ -111,7 +111,7 @@ def event_of(row: Row) -> StationEvent:
 
 _COLUMNS = {  # of fields that have another name in the table
     "prompt_tokens": "tokens", "new_tokens": "goal", "opening": "flag", "reason": "note", "incarnation": "request",
-    "waiting": "tokens", "computed": "base", "drafted": "accepted",
+    "waiting": "tokens", "computed": "base", "drafted": "accepted", "queued": "goal",
 }  # fmt: skip
 _GOAL, _PAYLOAD = Row._fields.index("goal"), Row._fields.index("payload_bytes")
 _DEFAULTS = tuple(Row._field_defaults.values())

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import re
 import sys
 import time
 from collections import Counter, defaultdict
@@ -225,6 +226,8 @@ def read_run(path: Path) -> Run:
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
+        if rule := re.search(r"Invalid value '(.+)' - at `\$\.\w+\.(.+)\.policy`", str(error)):
+            raise InputError(f"{path}: {rule[2]} = {rule[1]!r}: install the package that has this rule") from error
         raise InputError(f"{path}: written by another version of specfleet ({reason(error)}); run it again") from error
     run = Run(header, table.replace_schema_metadata(None))
     seal, known, content = Seal(), metadata.get(b"specfleet-digest"), metadata[b"specfleet"]

@@ -115,6 +115,8 @@ def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
         yield "verifiers.allocate = 'adaedl' ends a draft token by token, and drafters.kind = 'block' has one pass"
     if rule is None:
         return
+    if getattr(verifiers.allocate, "sees_queue", False):
+        yield "verifiers.allocate looks at the queue, which verifiers.aligned does not show; leave one of them out"
     if not beside:
         yield "verifiers.aligned needs drafters.place = 'target'; give it, or leave verifiers.aligned out"
     if verifiers.kind == "replayed":

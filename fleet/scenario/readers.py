@@ -7,12 +7,13 @@ plain decoding, is refused where it is set (`conflicts.py`). The compiled loop (
 its values they do read.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
 
+from specfleet.fleet.acceptance.models import needs_fit
 from specfleet.fleet.policies.group import One
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.scenario.arrivals import Trace
@@ -141,6 +142,25 @@ UNREAD: dict[str, frozenset[str]] = {
     key: frozenset(readers.split()) for keys, readers in _NOT_READ_BY.items() for key in keys.split()
 }
 """Each key, and the forms and others that do not read it."""
+
+_OVER_PROFILE = {  # keys of a scenario, and what they state in place of its profile
+    "acceptance": "acceptance",
+    "link": "link",
+    "verifiers.verify": "verify decode verify_prefill",
+    "verifiers.profile": "verify decode verify_prefill realign kv",
+    "drafters.profile": "draft one_pass draft_prefill catch_up_s idle",
+}
+
+
+def overruled(scenario: Scenario, stated: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each stated key of the profile without effect, and the scenario's key that wins over it."""
+    winners = {part: key for key, parts in _OVER_PROFILE.items() if is_set(scenario, key) for part in parts.split()}
+    if needs_fit(scenario.acceptance):
+        winners.pop("acceptance", None)
+    for key in stated:
+        profile, part, *_ = *key.split("."), ""
+        if profile == "profile" and part in winners:
+            yield key, winners[part]
 
 
 def unread(reader: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """From a TOML file to a checked scenario, with one-line errors that say what to do."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from specfleet.fleet.inputs.text import read_toml
 from specfleet.fleet.scenario.changes import Changes, apply_changes, pairs_of
 from specfleet.fleet.scenario.conflicts import conflicts
 from specfleet.fleet.scenario.named_files import with_files
+from specfleet.fleet.scenario.readers import overruled
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import check_drafts, with_profiles
 from specfleet.fleet.times.profile import HardwareProfile, read_profile
@@ -23,6 +24,7 @@ Given = str | Path | Scenario | Mapping[str, Any]
 """A scenario: its file (TOML), the name of a shipped one, a Scenario, or its content as a mapping."""
 
 STATED = "stated: by a change of the profile"
+NO_SLOWDOWN = "stated: none after idle gaps, by a time of every draft"
 
 
 def scenario_of(source: Given, changes: Changes | None = None, **keys: Any) -> Scenario:
@@ -46,7 +48,7 @@ def scenario_of(source: Given, changes: Changes | None = None, **keys: Any) -> S
     if isinstance(source, Mapping):
         content: dict[str, Any] = {}
         apply_changes(content, [*source.items(), *pairs], "scenario")
-        return make_scenario(content)
+        return make_scenario(content, stated=[*source, *dict(pairs)])
     path, shipped = Path(source), shipped_scenarios()
     is_there = os.path.exists(path)
     if not is_there and str(source) in shipped:
@@ -70,13 +72,27 @@ def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -
     content, base = read_toml(path), path.parent if base is None else base
     pairs = list(pairs_of(changes))
     sources = {key.split(".")[1]: STATED for key, _ in pairs if key.startswith("profile.")}
-    if "decode" not in sources:  # a stated time of verifications, whatever they are fed, holds for one token, too
-        also = [("profile.decode", value) for key, value in pairs if key == "profile.verify"]
-        sources |= dict.fromkeys(["decode"] if also else [], "assumed: as long as a stated verification")
-        pairs += also
+    implied = _implied(pairs)
+    sources |= {key.split(".")[1]: source for key, (_, source) in implied.items()}
+    pairs += [(key, value) for key, (value, _) in implied.items()]
     _open_profile(content, sources, base)
     apply_changes(content, pairs, str(path))
-    return make_scenario(content, str(path), base)
+    return make_scenario(content, str(path), base, dict(pairs))
+
+
+def _implied(pairs: Iterable[tuple[str, Any]]) -> dict[str, tuple[Any, str]]:
+    """Return values of a profile that stated times imply, with their sources, unless they are stated, too.
+
+    A verification's time holds for one token as well. A draft's time holds whenever the drafter begins.
+    """
+    times = {key: value for key, value in pairs if key in ("profile.verify", "profile.draft")}
+    implied: dict[str, tuple[Any, str]] = {}
+    if "profile.verify" in times:
+        implied["profile.decode"] = times["profile.verify"], "assumed: as long as a stated verification"
+    if not isinstance(times.get("profile.draft", {}), Mapping):
+        implied["profile.idle.slowdowns"] = [1.0], NO_SLOWDOWN
+    taken = {tuple(key.split(".")[:2]) for key, _ in pairs}
+    return {key: value for key, value in implied.items() if tuple(key.split(".")[:2]) not in taken}
 
 
 def _open_profile(content: dict[str, Any], changed: Mapping[str, str], base: Path) -> None:
@@ -89,18 +105,29 @@ def _open_profile(content: dict[str, Any], changed: Mapping[str, str], base: Pat
 
 def change_scenario(scenario: Scenario, changes: Changes) -> Scenario:
     """Return the scenario with changes, checked like a file; named files are relative to the working folder."""
-    content, origin = msgspec.to_builtins(scenario), f"scenario {scenario.name!r}"
-    apply_changes(content, changes, origin)
-    return make_scenario(content, origin)
+    content, origin, pairs = msgspec.to_builtins(scenario), f"scenario {scenario.name!r}", list(pairs_of(changes))
+    for key, (value, source) in _implied(pairs).items():
+        pairs += [(key, value), (f"profile.sources.{key.split('.')[1]}", source)]
+    apply_changes(content, pairs, origin)
+    return make_scenario(content, origin, stated=dict(pairs))
 
 
-def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Path = Path()) -> Scenario:
-    """Build a checked scenario from plain content; `origin` is its name in errors, `base` the folder of its files."""
+def make_scenario(
+    content: Mapping[str, Any], origin: str = "scenario", base: Path = Path(), stated: Iterable[str] = ()
+) -> Scenario:
+    """Build a checked scenario from plain content.
+
+    - `origin`: its name in errors.
+    - `base`: the folder of its files.
+    - `stated`: dotted keys that a user has changed.
+    """
     check_format(content, origin, "bring its keys up to date (specfleet explain KEY), then change `version`")
     check_format(content.get("profile"), f"{origin}: profile", "calibrate again")
     scenario = convert(content, Scenario, origin)
     for problem in conflicts(scenario):
         raise InputError(f"{origin}: {problem}")
+    for key, winner in overruled(scenario, stated):
+        raise InputError(f"{origin}: {key} has no effect, since {winner} is stated; change that, or leave {key} out")
 
     def read(profile: HardwareProfile | str, key: str) -> HardwareProfile | str:
         if not isinstance(profile, str) or not profile:

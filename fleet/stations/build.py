@@ -38,7 +38,9 @@ def drafter_station(fleet: Fleet, drafter: int = 0) -> DrafterStation:
         requests = chain.from_iterable(streams_of(fleet).values())
         lengths = {request.number: request.prompt_tokens + request.new_tokens for request in requests}
     drafters = msgspec.structs.replace(fleet.drafters, admit=admission_of(fleet))
-    return DrafterStation(fleet.drafter_name(drafter), drafters, drafter, lengths, *_draft_caches(fleet, 1))
+    station = DrafterStation(fleet.drafter_name(drafter), drafters, drafter, lengths, *_draft_caches(fleet, 1))
+    station.tells_queue = getattr(fleet.verifiers.allocate, "sees_queue", False)
+    return station
 
 
 def router_station(fleet: Fleet) -> RouterStation:

@@ -103,6 +103,7 @@ class DrafterStation(Station):
         self.number = drafter if drafters.route is not None else -1  # a drafter behind a router has a number
         self.views = 0
         self.lengths = lengths
+        self.tells_queue = False  # whether drafts say how many requests wait here
         self.openings: dict[int, tuple[int, int]] = {}  # base and epoch with which each session opened, by tag
         self.lease_s = drafters.lease_s
         self.heard_s: dict[int, float] = {}  # since when a session's target has to answer, by tag
@@ -145,9 +146,13 @@ class DrafterStation(Station):
             self.sessions[event.tag] = moved
         if event.tokens == 0:  # nothing is granted: the round has only the target's own token
             self._await(event.tag, now_s)
-            return [Draft(event.tag, event.request, event.epoch, event.base, 0)]
+            return [Draft(event.tag, event.request, event.epoch, event.base, 0, self._queued)]
         self._ask(event.tag, event.priority, now_s)
         return []
+
+    @property
+    def _queued(self) -> int:
+        return len(self.waiting) if self.tells_queue else 0
 
     def _report(self) -> list[Instruction]:
         if self.number < 0:
@@ -260,7 +265,7 @@ class DrafterStation(Station):
             tokens = member.tokens if outcome.drafted < 0 else outcome.drafted  # prompt lookup may find fewer
             tail = session.tail + tokens
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=tail)
-            drafts.append(Draft(member.tag, member.request, member.epoch, member.base, tokens))
+            drafts.append(Draft(member.tag, member.request, member.epoch, member.base, tokens, self._queued))
             self._await(member.tag, now_s)
             if self.ahead and (session.asked < 0 or tail < session.asked):
                 self._ask(member.tag, session.priority, now_s)

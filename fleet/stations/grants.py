@@ -25,6 +25,7 @@ class Grants:
     ) -> None:
         self.allocation = allocation
         self.queue = queue  # tags of requests that wait to be admitted
+        self.queued = 0  # requests that waited at a drafter elsewhere when it sent its last draft
         self.by_client = getattr(allocation, "by_client", False)  # rules of installed packages may lack it
         self.is_blind = getattr(allocation, "clients", 0) > 0
         self.chooses = getattr(allocation, "chooses", False)
@@ -83,7 +84,7 @@ class Grants:
         states = self.states | (self.ended if self.is_blind else self.leaving)
         self.leaving = {}
         everyone = sorted(states)
-        seen = {"waiting": len(self.queue)} if getattr(self.allocation, "sees_queue", False) else {}
+        seen = {"waiting": len(self.queue) + self.queued} if getattr(self.allocation, "sees_queue", False) else {}
         chosen = self.allocation.lengths([states[tag] for tag in everyone], self.rng, **seen)
         lengths = dict(zip(everyone, chosen, strict=True))
         granted: dict[int, int] = {}

@@ -53,12 +53,16 @@ class DraftRequest(Event, tag="draft-request", frozen=True, gc=False):
     tokens: Number = -1
 
 
-class Draft(Event, tag="draft", frozen=True, gc=False):
-    """Drafter to verifier: `tokens` draft tokens that continue the prefix of length `base`."""
+class Draft(Event, tag="draft", frozen=True, gc=False, omit_defaults=True):
+    """Drafter to verifier: `tokens` draft tokens that continue the prefix of length `base`.
+
+    - `queued`: requests that wait at the drafter, if a rule of lengths sees them.
+    """
 
     epoch: LargeNumber
     base: Number
     tokens: Number
+    queued: Number = 0
 
 
 class Refusal(Event, tag="refusal", frozen=True, gc=False, omit_defaults=True):

@@ -153,6 +153,8 @@ class TargetStation(Station):
         self.rows.forget(tag)
 
     def _draft(self, event: Draft, now_s: float) -> list[Instruction]:
+        if self.grants:
+            self.grants.queued = event.queued
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]

@@ -19,7 +19,7 @@ class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Keys:
         gaps_s: Idle gaps, rising.
         slowdowns (factor): `slowdowns[i]` multiplies the draft time after a gap of `gaps_s[i]`, linear in between,
-            flat outside.
+            flat outside. A single one holds after any gap: 1 is no slowdown.
         recoveries (share): `recoveries[w]` is the share of the excess that is left after w warm-up tokens (figure
             6c), flat beyond the last.
     """
@@ -29,6 +29,8 @@ class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recoveries: Annotated[tuple[Share, ...], Meta(min_length=1)] = (1.0,)
 
     def __post_init__(self) -> None:
+        if len(self.slowdowns) == 1:
+            msgspec.structs.force_setattr(self, "slowdowns", self.slowdowns * len(self.gaps_s))
         if len(self.gaps_s) != len(self.slowdowns) or list(self.gaps_s) != sorted(self.gaps_s):
             raise ValueError("idle effect needs rising gaps_s and one slowdown for each")
 

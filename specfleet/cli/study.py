@@ -52,7 +52,7 @@ def sweep(
             def done(result: "CellResult") -> None:
                 nonlocal finished
                 finished += 1
-                advance(printing.case_text(result.cell))
+                advance("" if result.found else printing.case_text(result.cell))
 
             swept = sweep(
                 scenario, axes, options.settings(changes, seed), out=out, world=world, seeds=seeds, jobs=jobs,

@@ -70,7 +70,9 @@ def meanings() -> Meanings:
 def _of_packages() -> list[Entry]:
     """Return the policies of installed packages, as their docstrings say them."""
     tags = {str(policy.__struct_config__.tag): policy for policy in installed()}
-    return [Entry(tag, "policy", (tag, policy.__name__), inspect.getdoc(policy) or "") for tag, policy in tags.items()]
+    texts = {tag: re.sub(r"\n {8,}", " ", inspect.getdoc(policy) or "") for tag, policy in tags.items()}
+    texts = {tag: re.sub(r"\n {4}", "\n\n", text) for tag, text in texts.items()}  # each key begins a line
+    return [Entry(tag, "policy", (tag, policy.__name__), texts[tag]) for tag, policy in tags.items()]
 
 
 def axis_label(name: str) -> tuple[str, str]:
@@ -101,6 +103,8 @@ def explain(word: str) -> list[Entry]:
     sought = ENGINES_WORDS.get(sought, sought)
     matches = [entry for entry in entries if any(f".{name}".endswith(f".{sought}") for name in entry.names)]
     matches = matches or [one for one in entries if one.kind == "word" and sought.lower() in map(str.lower, one.names)]
+    key, _, last = sought.rpartition(".")
+    matches = matches or [entry for entry in entries if key and entry.kind == "policy" and last in entry.names]
     if matches:
         return matches
     names = {name for entry in entries for name in entry.names}

@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 from contextlib import redirect_stderr
 
 import pytest
@@ -99,6 +100,18 @@ def test_progress_counts_what_was_not_foreseen(
         advance("links")
         advance("links again")
     assert [line.split(",")[1] for line in capsys.readouterr().err.splitlines()] == [" 1 of 1: links", " 2 of 2"]
+
+
+def test_what_was_there_before_prints_no_line_and_takes_no_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock_s = iter([0.0, 0.1, 0.1, 10.0, 20.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock_s))
+    with printing.progress("sweep", 5) as advance:
+        for what in ("", "", "N=3", "N=4"):
+            advance(what)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["sweep, 3 of 5: N=3", "sweep, 4 of 5, about 40 s left: N=4"]
 
 
 def test_a_log_gets_one_line_each_minute() -> None:

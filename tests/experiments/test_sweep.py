@@ -113,6 +113,25 @@ def test_a_folder_in_place_of_results_is_refused_first(tmp_path: Path, place: st
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
+def test_a_stopped_sweep_says_what_it_keeps_and_finds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found: list[bool] = []
+
+    def done(result: CellResult) -> None:
+        found.append(result.found)
+        if len(found) == 2:
+            raise KeyboardInterrupt
+
+    cells = [({"verifiers.count": N}, star(verifiers={"count": N})) for N in (1, 2, 3)]
+    with pytest.raises(KeyboardInterrupt):
+        sweep(cells, tmp_path, seeds=1, done=done)
+    sweep(cells, tmp_path, seeds=1, done=done)
+    assert caplog.messages == [
+        f"kept: 2 of 3 cells in {tmp_path}; the same call goes on from there",
+        f"{tmp_path}: 2 of 3 cells were there and do not run again",
+    ]
+    assert found == [False, False, True, True, False]
+
+
 def test_a_narrower_sweep_keeps_the_cells_of_a_wider(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     swept([1, 2, 3, 4], tmp_path)
     assert len(swept([3], tmp_path)) == 1
@@ -147,7 +166,7 @@ def test_whole_tables_can_be_varied(tmp_path: Path) -> None:
     for _ in range(2):
         results = sweep(cells, tmp_path, seeds=1)
         assert [result.cell["drafters.admit"] for result in results] == policies
-    assert set(pd.read_csv(tmp_path / "sweep.csv")["drafters.admit"]) == set(map(str, policies))
+    assert set(pd.read_csv(tmp_path / "sweep.csv")["drafters.admit"]) == {"everyone", "at-most, sessions 3"}
 
 
 def test_the_equations_are_left_out_where_they_do_not_apply() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from specfleet.experiments.sweep.cell import CellResult, analytic_values
-from specfleet.experiments.sweep.findings import findings, is_level, level_between, level_of, most_that_gain
+from specfleet.experiments.sweep.findings import findings, is_level, knees, level_between, level_of, most_that_gain
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.scenario.reading import make_scenario
@@ -73,16 +73,41 @@ def test_the_knee_as_run_stands_beside_the_equations() -> None:
     rates = {1: 10.0, 2: 20.0, 3: 29.0, 4: 30.0, 5: 30.0}
     cells = [star(N, rate, standalone_tokens_per_s=15.0) for N, rate in rates.items()]
     assert findings(cells)[-1] == (
-        "knee: N_full = 3 by equation (12), 4 as run (4 to 4); N_max = 4 by the equations, 4 (4 to 4) as run, against "
+        "knee: N_full = 3 by equation (12), 4 as run; N_max = 4 by the equations, 4 as run, against "
         "their rate of plain decoding"
     )
-    few = "not below 3 as run; N_max = 4 by the equations, at least 3 as run, against their rate of plain decoding"
+    few = "not below 3 as run; N_max = 4 by the equations, 3 or more as run, against their rate of plain decoding"
     assert findings(cells[:3])[-1].endswith(few)
+
+
+@pytest.mark.parametrize(
+    ("alone", "half", "full", "most"),
+    [
+        (15.0, 0.0, "3 to 4", "4 to 5"),  # at 2 it is not full yet; at 6 targets no longer gain
+        (10.0, 0.0, "3 to 4", "6 or more"),
+        (15.0, 0.6, "3 to 4 as run (3 to 6)", "4 to 5 as run (2 to 5)"),
+        (20.5, 0.6, "3 to 4 as run (3 to 6)", "0 as run (0 to 3)"),
+        (15.0, math.nan, "3 to 4 as run (no interval)", "4 to 5 as run (no interval)"),
+    ],
+)
+def test_a_knee_between_two_swept_numbers_is_both(alone: float, half: float, full: str, most: str) -> None:
+    cells = []
+    for N, rate in {1: 10.0, 2: 20.0, 4: 30.0, 6: 30.0}.items():
+        cell = star(N, rate, standalone_tokens_per_s=alone)
+        bounded = {
+            name: msgspec.structs.replace(metric, low=metric.value - half, high=metric.value + half)
+            for name, metric in cell.metrics.items()
+        }
+        cells.append(msgspec.structs.replace(cell, metrics=bounded))
+    (line,) = knees(cells)
+    assert f"equation (12), {full}" in line
+    assert f"by the equations, {most}" in line
+    assert line.endswith("; 0 means that none gains") == ("0 as run" in most)
 
 
 def test_without_a_plain_rate_n_max_is_the_equations_alone() -> None:
     cells = [star(N, 10.0) for N in (1, 2, 3)]
-    assert findings(cells)[-1] == "knee: N_full = 3 by equation (12), 1 as run (1 to 1); N_max = 4 by the equations"
+    assert findings(cells)[-1] == "knee: N_full = 3 by equation (12), 1 as run; N_max = 4 by the equations"
 
 
 def test_without_a_decode_time_n_max_is_not_known() -> None:

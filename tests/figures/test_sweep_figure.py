@@ -77,18 +77,19 @@ def test_quantities_are_found_and_placed_in_any_unit() -> None:
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "20", "100"]
 
 
-def test_a_second_key_may_have_panels_and_N_full_is_marked() -> None:
+def test_a_second_key_may_have_panels_and_knees_are_marked() -> None:
     rows: list[dict[str, Any]] = []
     for depth, knee in ((3, 2.0), (5, 9.0)):
         for N in (1, 2, 3):
             place = {"verifiers.count": N, "drafters.depth": depth}
             rows += [place | {"value": 10.0 * N, "low": 9.0 * N, "high": 11.0 * N}]
             rows += [place | {"quantity": "N_full", "world": "analytic", "value": knee}]
+            rows += [place | {"quantity": "N_max", "world": "analytic", "value": 3.0 * (depth == 3)}]
     table = made([{"quantity": "throughput"} | row for row in rows])
     figure = draw("sweep", table, panels=True)
     assert [axes.get_title() for axes in figure.axes] == ["depth d = 3", "depth d = 5"]
     marks = [[text.get_text().strip() for text in axes.texts] for axes in figure.axes]
-    assert marks == [["$N_{full}$ = 2"], []]  # 9 lies beyond the sweep
+    assert marks == [["$N_{full}$ = 2", "$N_{max}$ = 3"], []]  # 9 lies beyond the sweep
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
 
 
@@ -98,6 +99,15 @@ def test_many_values_have_rows_of_panels_or_colours_of_their_own() -> None:
     assert width < 1.5 * height
     (legend,) = draw("sweep", table, metric="wait_s").legends
     assert len({handle.get_color() for handle in legend.legend_handles}) == 10
+
+
+def test_an_equal_curve_shows_behind_the_others() -> None:
+    heights = {"fixed": 2.0, "halve, most 6": 2.0, "by-batch": 3.0}
+    rows = [{"verifiers.count": N, "verifiers.allocate": name, "value": N * height}
+            for name, height in heights.items() for N in (1, 2)]  # fmt: skip
+    (axes,) = draw("sweep", made(rows), metric="wait_s").axes
+    widths = [line.get_linewidth() for line in axes.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 2]
+    assert widths[0] > widths[1] == widths[2]
 
 
 def test_a_figure_fits_a_column_and_may_leave_its_caption(folder: Path, tmp_path: Path) -> None:

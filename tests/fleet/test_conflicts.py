@@ -7,7 +7,7 @@ import pytest
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import measure, measure_targets
 from specfleet.fleet.scenario.readers import FORMS, UNREAD
-from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.reading import make_scenario, scenario_of
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.sim.run import simulate
 
@@ -116,6 +116,8 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
         ({"verifiers": {"max_num_seq": 1}}, "unknown key verifiers.max_num_seq = 1; nearest: max_num_seqs, [a-z_, ]+$"),
         ({"drafters": {"k": 3}}, "unknown key drafters.k = 3; nearest: depth$"),
         ({"measure": {"max_num_seqs": 1}}, "unknown key measure.max_num_seqs = 1; nearest: verifiers.max_num_seqs$"),
+        ({"acceptance": {"model": "geometric", "acceptance": 0.7}}, "nearest: acceptance.beta$"),
+        ({"drafters": {"max_num_seqs": 3}}, "unknown key drafters.max_num_seqs = 3; nearest: drafters.group$"),
         ({"verifers": {}}, "unknown key verifers = {}; nearest: verifiers, "),
         ({"cost": {}}, "cost.target_per_hour is missing; give it"),
         ({"cost": {"target_per_hour": 1}}, "cost.drafter_per_hour is missing beside cost.target_per_hour"),
@@ -162,6 +164,23 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
 def test_what_does_not_go_together_is_named(tables: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_scenario(tables)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "winner"),
+    [
+        ("profile.acceptance.beta", 0.1, {}),
+        ("profile.link", "2ms", {"link": "1ms"}),
+        ("profile.verify", "9ms", {"verifiers.verify": "8ms"}),
+        ("profile.draft", "9ms", {"drafters.profile": "jetson-orin"}),
+    ],
+)
+def test_a_stated_key_that_another_wins_over_is_refused(key: str, value: Any, winner: dict[str, Any]) -> None:
+    for source in ("star", scenario_of("star")):
+        with pytest.raises(InputError, match=rf"{key} has no effect, since {[*winner, 'acceptance'][0]} is stated"):
+            scenario_of(source, {**winner, key: value})
+    if winner:
+        scenario_of("star", {key: value})
 
 
 def test_each_key_says_who_reads_it() -> None:

@@ -33,6 +33,16 @@ def test_a_run_of_another_format_is_refused(tmp_path: Path) -> None:
         read_run(file)
 
 
+def test_a_run_with_a_rule_of_an_absent_package_names_it(tmp_path: Path) -> None:
+    rule, file = {"verifiers": {"allocate": {"policy": "fixed", "depth": 2}}}, tmp_path / "run.parquet"
+    write_run(simulate(star(workload={"requests": 1}, **rule)), file)
+    table = pq.ParquetFile(file).read()
+    header = table.schema.metadata[b"specfleet"].replace(b'"policy":"fixed"', b'"policy":"halve"')
+    pq.write_table(table.replace_schema_metadata(table.schema.metadata | {b"specfleet": header}), file)
+    with pytest.raises(InputError, match="verifiers.allocate = 'halve': install the package that has this rule"):
+        read_run(file)
+
+
 def test_the_seal_of_a_run_is_that_of_its_parts(tmp_path: Path) -> None:
     run = simulate(star(workload={"requests": 2}))
     with writing_run(tmp_path / "parts.parquet") as file:

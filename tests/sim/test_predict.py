@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
+from specfleet.experiments.notes import notes_of
 from specfleet.experiments.sweep.cell import analytic_values
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.reading import make_scenario, scenario_of
@@ -229,3 +230,16 @@ def test_one_command_states_the_times_of_a_star() -> None:
     assert {profile.sources[key] for key in ("draft", "verify")} == {"stated: by a change of the profile"}
     assert profile.sources["decode"].startswith("assumed")
     assert "draft.base_s" not in profile.sources
+
+
+def test_a_stated_draft_time_is_that_of_every_draft() -> None:
+    """Without idle slowdowns of another machine, unless they are stated, too; a table of numbers leaves them."""
+    base, gap_s = scenario_of("star"), 0.02
+    for source in ("star", base):
+        stated = scenario_of(source, {"profile.draft": "45ms"})
+        assert stated.profile.idle.slowdown(gap_s) == 1 < base.profile.idle.slowdown(gap_s)
+        assert any("profile.idle.slowdowns states otherwise" in note for note in notes_of(stated))
+        slowed = scenario_of(source, {"profile.draft": "45ms", "profile.idle.slowdowns": [1.5]})
+        assert slowed.profile.idle.slowdown(gap_s) == 1.5
+        part = scenario_of(source, {"profile.draft.base_s": 0.01})
+        assert part.profile.idle == base.profile.idle and not notes_of(part)

@@ -143,15 +143,25 @@ def test_the_command_says_what_the_equations_omit(say: Say) -> None:
         assert bool(re.search(r"prefill\W+left out", printed.out)) == (command[0] == "analytic")
 
 
-def test_captions_of_analytic_curves_say_prefill_is_omitted() -> None:
-    for vary, drawn in (({}, True), ({"drafters.group": "batch"}, False)):
-        swept = specfleet.sweep("star", {"verifiers.count": [1, 2]}, {"workload.requests": 8} | vary, seeds=1, jobs=1)
-        texts = " ".join(text.get_text() for text in swept.figure().texts)
-        assert ("leave out prefill" in " ".join(texts.split())) == drawn
+@pytest.mark.parametrize(
+    ("keys", "omitted", "kept"),
+    [
+        ({}, ["leave out prefill, up to", "idle gaps, after which a draft takes up to 1.65 times"], []),
+        ({"profile.draft": "45ms"}, ["leave out prefill, up to"], ["idle gaps"]),
+        ({"profile.draft": "45ms", "workload.prompt_tokens": 1}, ["equations"], ["idle gaps"]),
+        ({"drafters.group": "batch"}, [], ["equations"]),
+    ],
+)
+def test_captions_say_what_the_equations_omit(keys: dict[str, Any], omitted: list[str], kept: list[str]) -> None:
+    swept = specfleet.sweep("star", {"verifiers.count": [1, 2]}, {"workload.requests": 8} | keys, seeds=1, jobs=1)
+    said = " ".join(" ".join(text.get_text() for text in swept.figure().texts).split())
+    assert [part for part in omitted if part not in said] == [part for part in kept if part in said] == []
+    assert any("after an idle gap take up to" in note for note in swept.notes) == ("idle gaps" in said)
 
 
 def test_targets_without_a_request_are_noted_and_are_no_star() -> None:
-    swept = specfleet.sweep("star", {"verifiers.count": [2, 4]}, {"workload.requests": 3}, seeds=1, jobs=1)
+    keys = {"workload.requests": 3, "profile.idle.slowdowns": [1.0]}
+    swept = specfleet.sweep("star", {"verifiers.count": [2, 4]}, keys, seeds=1, jobs=1)
     assert [note.partition(":")[0] for note in swept.notes] == ["workload.requests = 3"]
     assert [bool(cell.analytic) for cell in swept.cells] == [True, False]
 

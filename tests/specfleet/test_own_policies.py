@@ -5,7 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from specfleet.experiments.notes import notes_of
+from specfleet.fleet.policies.allocate import LengthAllocation
+from specfleet.fleet.scenario.conflicts import conflicts
+from specfleet.fleet.scenario.reading import scenario_of
 from tests.helpers.processes import ROOT, ended, start
 
 PACKAGE = '''
@@ -99,30 +104,56 @@ def test_a_length_rule_of_a_package_grants_lengths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("world", ["simulate", pytest.param("run", marks=pytest.mark.slow)])
-def test_the_rule_of_the_page_drafts_by_the_queue(world: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fleet", "keys"),
+    [("serving", {"verifiers.max_num_seqs": 2, "workload.streams": 6}), ("star", {"verifiers.count": 6})],
+)
+def test_the_rule_of_the_page_drafts_by_the_queue(world: str, fleet: str, keys: dict[str, int], tmp_path: Path) -> None:
+    """Of the target, or of a drafter elsewhere; most requests wait at first, none at the end."""
     page = (ROOT / "docs" / "rules.md").read_text()
     rule, entry = (
         re.findall(rf"^```{kind}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) for kind in ("python", "toml")
     )
     env = installed(tmp_path, entry[0].partition("\n")[2].replace('"', ""))
     (tmp_path / "mine.py").write_text(rule[0])
-    tables = {
-        "verifiers.allocate": "by-queue", "verifiers.max_num_seqs": 2, "workload.requests": 6, "workload.streams": 6,
-        "workload.new_tokens": 12,
-    }  # fmt: skip
-    program = PROGRAM.replace('specfleet.simulate("star"', f'specfleet.{world}("serving"')
+    tables = {"verifiers.allocate": "by-queue", "workload.requests": 6, "workload.new_tokens": 12, **keys}
+    program = PROGRAM.replace('specfleet.simulate("star"', f'specfleet.{world}("{fleet}"')
     status, out, err = ended(start("-c", program, json.dumps(tables), env=env))
     assert status == 0, err
     found = json.loads(out.split("FOUND ")[1])
     assert found["contradictions"] == []
-    assert {1, 5} <= set(found["drafted"]) <= {1, 2, 3, 4, 5}  # 4 wait at first, none at the end
+    assert {1, 5} <= set(found["drafted"]) <= {0, 1, 2, 3, 4, 5}
+
+
+class Looks(LengthAllocation, frozen=True, tag="looks", tag_field="policy"):
+    sees_queue = True
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"verifiers.count": 8}, ""),
+        ({"drafters.count": 4}, "here no request waits"),
+        ({"drafters.place": "target"}, "here no request waits"),
+        ({"drafters.place": "target", "workload.streams": 9}, ""),
+        ({"drafters.place": "target", "verifiers.aligned": "realign"}, "verifiers.aligned does not show"),
+    ],
+)
+def test_a_rule_without_a_queue_to_see_is_told(keys: dict[str, object], says: str) -> None:
+    scenario = scenario_of("star", keys)
+    looking = replace(scenario, verifiers=replace(scenario.verifiers, allocate=Looks()))
+    told = [line for line in (*notes_of(looking), *conflicts(looking)) if "looks at the queue" in line]
+    assert bool(told) == bool(says)
+    assert says in " ".join(told)
 
 
 def test_explain_knows_a_policy_of_a_package(tmp_path: Path) -> None:
     env = installed(tmp_path, "order.shortest = mine:ShortestFirst")
-    status, out, _ = ended(start("-m", "specfleet", "explain", "shortest-first", env=env))
+    status, out, _ = ended(start("-m", "specfleet", "explain", "order.shortest-first", env=env))
     assert status == 0
-    assert "fewest tokens left" in out
+    lines = [line.strip() for line in out.splitlines()]
+    assert lines[1:3] == ["The request with the fewest tokens left goes first.", "Keys:"]
+    assert lines[3] == "seen (tokens): Progress that is noted where a request is picked."
 
 
 @pytest.mark.parametrize(

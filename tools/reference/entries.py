@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect as types
 
 from specfleet.fleet.acceptance.signals import SignalRow
-from specfleet.fleet.inputs.strict import name_key
+from specfleet.fleet.inputs.strict import MEANS, name_key
 from specfleet.fleet.records.metrics.glossary import METRICS, PERCENTILES, Meaning, percentile_name
 from specfleet.fleet.records.run import RunHeader
 from specfleet.fleet.records.schema import Row
@@ -179,6 +179,8 @@ def in_words(kind: types.Type) -> str:
             return " or ".join(dict.fromkeys(parts))
         case types.StructType():
             field = name_key(kind.cls)
+            if kind.cls.__struct_fields__[:1] and kind.cls.__struct_fields__[0] in MEANS:
+                return "table, or a time such as 45ms"
             return f"table with `{field}`, or a name" if field else "table"
     return WORDS[type(kind)]
 
