@@ -86,16 +86,14 @@ class ServingExecutor(VerifyExecutor):
         """Read the tokens of the target's step, prompts one after the other; then draft for all rows together."""
         depths = {member.tag: member.tokens for member in step.members if member.tokens}
         found = self._found(depths)
+        left_out = found if self.first.drafter == "rest" else {}
         for member in sorted(step.members, key=lambda member: self.in_prompt.get(member.tag, -1)):
-            # A found row is read with the next draft of it, unless others may find its blocks.
-            reads_on = member.tag in depths and not (member.tag in found and self.target.cache.shares)
+            # A row that is left out is read with the next draft of it, unless others may find its blocks.
+            reads_on = member.tag in depths and not (member.tag in left_out and self.target.cache.shares)
             self._read(member.tag, drafts=reads_on)
         drafted = dict.fromkeys([member.tag for member in step.members], Outcome(drafted=0))
-        for tag, content in found.items():
-            self.pending.put(tag, content)
-            drafted[tag] = Outcome(drafted=len(content.tokens), found=True)
         if self.finder:
-            depths = {tag: self.first.of_head(most) for tag, most in depths.items() if tag not in found}
+            depths = {tag: self.first.of_head(most) for tag, most in depths.items() if tag not in left_out}
         if depths:
             tags, watch = self.drafter.in_order(list(depths)), self.watch
             stops = None if watch is None else lambda row, nats: watch(tags[row], nats)
@@ -106,9 +104,15 @@ class ServingExecutor(VerifyExecutor):
                 if self.chooses:
                     nats = entropies(drafts.logits).tolist()
             for tag, content, levels, of_row in zip(tags, contents_of(drafts), drafts.depths, nats, strict=True):
+                if tag in found:
+                    continue
                 check_draft(content.tokens, content.nodes, drafts.drafter, tag, len(self.drafter.committed(tag)))
                 self.pending.put(tag, content)
                 drafted[tag] = Outcome(drafted=levels, entropies=tuple(of_row[:levels]))
+        for tag, content in found.items():
+            self.logits.pop(tag, None)
+            self.pending.put(tag, content)
+            drafted[tag] = Outcome(drafted=len(content.tokens), found=True)
         return tuple(drafted.values())
 
     def _found(self, depths: Mapping[int, int]) -> dict[int, Content]:

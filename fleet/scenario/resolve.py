@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.positions import check_context, positions_of
@@ -157,9 +158,11 @@ def _drafter_times(scenario: Scenario, device: SharedDevice | None) -> Iterator[
         overhead, draft, catch_up_s = sides.overheads_of(profile, device).drafter, profile.draft, profile.catch_up_s
         if drafters.kind == "block" and not profile.one_pass:  # what was accepted is read in the same pass
             draft, catch_up_s = draft.in_one_pass(), 0.0
+        found = drafters.first
         yield DrafterTimes(
             first=first, draft=sides.step_in_tier(drafters.tiers, first) or draft, prefill=profile.draft_prefill,
             catch_up_s=catch_up_s, idle=profile.idle, overhead=overhead, profile=_own_title(drafters, first),
+            dropped=found.of_head(drafters.depth) if found and found.drafter == "all" else UNSET,
         )  # fmt: skip
 
 

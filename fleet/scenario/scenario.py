@@ -83,16 +83,17 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FindFirst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is found in a row's text goes before what a model or a head drafts for it.
 
-    Rows in which enough is found take no part in the drafter's passes; where that is all rows, there are none.
-
     Keys:
         kind: What finds: "suffix" or "lookup", as `drafters.kind`.
         least (tokens): Length of the drafter's drafts. What is found is taken if it is as long, and may have up to
             `drafters.depth` tokens. 0 is all tokens that a draft may have.
+        drafter: Rows that the drafter runs for: "all", in each step, though what it drafts for rows in which enough
+            is found is dropped, as vLLM, Arctic Inference and TensorRT-LLM do; or the "rest", if there is any.
     """
 
     kind: Literal["suffix", "lookup"] = "suffix"
     least: Annotated[int, Meta(ge=0, le=4096)] = 0
+    drafter: Literal["all", "rest"] = "all"
 
     def of_head(self, tokens: int) -> int:
         """Return the draft tokens of the model or head where a draft may have so many."""

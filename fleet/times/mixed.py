@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from specfleet.fleet.policies.shapes import Shape
 from specfleet.fleet.times.grid import Grid
 from specfleet.fleet.times.roofline import Roofline
@@ -64,9 +66,12 @@ def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float
     The first pass reads all tokens that the target's step fed, rejected ones and parts of prompts too, as vLLM's does;
     each further pass adds a token to every row that goes on. A block has no further passes.
 
-    - `drafted`: draft tokens of each row, negative for those found in its text. Such a row takes no part: the drafter
-      reads its tokens with the next draft of it, but a prompt at once.
+    - `drafted`: draft tokens of each row, negative for those found in its text. Such a row takes no part, unless the
+      drafter runs for all rows: it reads its tokens with the next draft of it, but a prompt at once.
     """
+    if times.dropped is not UNSET:
+        pairs = zip(step.members, drafted, strict=True)
+        drafted = [min(times.dropped, member.tokens) if tokens < 0 else tokens for member, tokens in pairs]
     draft, prefill, members = times.draft, times.prefill, taking_part(step, drafted)
     if not members:
         return 0.0

@@ -1,6 +1,7 @@
 """The times of a station: its steps, and the overhead around them."""
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from specfleet.fleet.times.effects import IdleEffect
 from specfleet.fleet.times.overhead import Overhead
@@ -11,6 +12,7 @@ class DrafterTimes(msgspec.Struct, frozen=True):
     """Times of the drafters from number `first` to the next entry's. `idle`: slowdown of drafts after an idle gap.
 
     - `profile`: name and basis of the profile that their tier gives them.
+    - `dropped`: draft tokens that they make for a row in which others are found; unset if they leave it out.
     """
 
     first: int
@@ -20,6 +22,7 @@ class DrafterTimes(msgspec.Struct, frozen=True):
     idle: IdleEffect
     overhead: Overhead
     profile: str = ""
+    dropped: int | UnsetType = UNSET
 
 
 class VerifierTimes(msgspec.Struct, frozen=True):

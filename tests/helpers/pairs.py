@@ -37,7 +37,7 @@ DRAFTERS: dict[str, dict[str, object]] = {
         "model": "kin",
         "place": "target",
         "depth": 5,
-        "first": {"kind": "lookup", "least": 2},
+        "first": {"kind": "lookup", "least": 2, "drafter": "rest"},
     },
 }
 

@@ -76,6 +76,7 @@ def test_shorter_drafts_end_with_the_match_that_was_found() -> None:
 
 
 FIRST: dict[str, Any] = {"place": "target", "kind": "eagle", "depth": 12, "first": {"kind": "suffix", "least": 4}}
+REST = FIRST | {"first": FIRST["first"] | {"drafter": "rest"}}
 STATED: dict[str, Any] = {
     "model": "found", "share": 0.4, "mean": 7.0, "beta": 0.8, "least": 4, "head": {"model": "geometric", "beta": 0.6},
 }  # fmt: skip
@@ -117,9 +118,11 @@ def test_stated_matches_have_their_share_length_and_acceptance() -> None:
     assert accepted.mean() == pytest.approx(expected_accepted(model, 12), abs=5 * accepted.std() / len(accepted) ** 0.5)
 
 
-def test_a_batch_pays_the_head_unless_all_its_rows_match() -> None:
+def test_a_batch_pays_the_head_for_all_rows_or_those_without_a_match() -> None:
     for rows in (1, 3):
-        steps = done(mixture(STATED, rows), "draft").groupby("step")
+        every = done(mixture(STATED, rows), "draft")
+        assert set(every[every.base > 21].duration_s.round(9)) == {0.009}
+        steps = done(mixture(STATED, rows, drafters=REST), "draft").groupby("step")
         paid, all_found = steps.duration_s.first(), steps.flag.all()
         later = steps.base.min() > 21  # rounds that read no prompt
         assert set(paid[all_found & later].round(9)) == {0.0}
@@ -147,6 +150,8 @@ def test_roofs_price_the_rows_that_no_text_drafts_for() -> None:
     assert drafting_s(times, step, [4, -9]) == drafting_s(times, alone, [4])
     assert drafting_s(times, step, [-5, -9]) == 0.0
     assert drafting_s(times, step, [4, 4]) > drafting_s(times, alone, [4])
+    for_all = msgspec.structs.replace(times, dropped=4)
+    assert drafting_s(for_all, step, [4, -9]) == drafting_s(times, step, [4, 4])
 
 
 @pytest.mark.parametrize(
