@@ -121,7 +121,7 @@ def test_a_model_without_a_mask_token_is_an_error(
 
 @pytest.mark.slow
 def test_the_demos_blocks_are_seven_tenths_as_long_as_its_chains() -> None:
-    """Accepted drafts of a greedy round, the target's own token left out, on prompts of files that training left out."""
+    """Accepted drafts of a greedy round, without the target's own token, on prompts that training left out."""
     target = load_model("demo", "target", device="cpu")
     chain, block = Drafter(load_model("demo", "drafter", device="cpu")), load_model("demo", "block", device="cpu")
     lengths = []

@@ -151,13 +151,8 @@ def continued(
     return text, torch.cat(kept, 1)
 
 
-def own_texts(
-    teacher: LlamaForCausalLM, stream: np.ndarray, rows: int, length: int, seeds: tuple[int, int]
-) -> Iterator[Texts]:
-    """Let the target continue 128 tokens of training text for ever, `rows` at a time, every second one greedily.
-
-    A drafter speculates on the target's continuations, not on people's text, so it should learn from them too.
-    """
+def own_texts(teacher: LlamaForCausalLM, stream: np.ndarray, rows: int, length: int, *seeds: int) -> Iterator[Texts]:
+    """Let the target continue 128 tokens of training text for ever, `rows` at a time, every second one greedily."""
     rng, generator = np.random.default_rng(seeds[0]), torch.Generator().manual_seed(seeds[1])
     while True:
         starts = rng.integers(len(stream) - 128, size=rows)
@@ -166,8 +161,8 @@ def own_texts(
 
 
 def own_text(teacher: LlamaForCausalLM, stream: np.ndarray, minutes: float, seed: int) -> np.ndarray:
-    """Return the target's own texts of so many minutes: (sequences, LENGTH + 1)."""
-    texts, sequences, started_s = own_texts(teacher, stream, 64, LENGTH + 1, (seed, seed)), [], time.monotonic()
+    """Return the target's own texts of so many minutes, (sequences, LENGTH + 1): a drafter speculates on such texts."""
+    texts, sequences, started_s = own_texts(teacher, stream, 64, LENGTH + 1, seed, seed), [], time.monotonic()
     while time.monotonic() - started_s < 60 * minutes:
         sequences.append(next(texts)[0].numpy())
     return np.concatenate(sequences)

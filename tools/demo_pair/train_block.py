@@ -3,13 +3,12 @@
 PARD's way (An et al. 2025): the demo drafter is trained on, so that mask tokens after a text predict the tokens that
 come later, all in one pass. A mask sees the text and the masks before it. It is distilled on what the target says by
 itself after training text, half greedily, half at temperature 1. Steps and seed are fixed, not minutes. Settings are
-chosen by the score on selection prompts, which is written to `training.json` beside the weights. `--evaluate 1` trains
+chosen by the score on calibration prompts, written to `training.json` beside the weights. `--evaluate 1` trains
 nothing: it measures the folder's drafter and the chain on evaluation prompts, of other files.
 """
 
 import json
 import sys
-from collections.abc import Iterator
 from functools import partial
 from itertools import count, islice
 
@@ -44,32 +43,21 @@ def blocks_of(length: int, order: torch.Tensor, kept: float = KEPT) -> tuple[tor
     return anchors, torch.arange(BLOCK).repeat_interleave(torch.tensor([length, *counts]))
 
 
-def block_mask(anchors: torch.Tensor, depths: torch.Tensor) -> torch.Tensor:
-    """Return what tokens and masks see, (1, 1, n, n): the text up to the anchor, and their block up to themselves."""
-    text = (depths == 0) & (anchors <= anchors[:, None])
-    block = (anchors == anchors[:, None]) & (depths <= depths[:, None])
-    return (text | block)[None, None]
-
-
 def block_logits(
     drafter: LlamaForCausalLM, tokens: torch.Tensor, anchors: torch.Tensor, depths: torch.Tensor
 ) -> torch.Tensor:
     """Return the logits after texts' tokens (B, L) and after the masks of their blocks: (B, n, VOCABULARY)."""
     masks = tokens.new_full((len(tokens), len(anchors) - tokens.shape[1]), drafter.config.pard_token)
-    output = drafter(
-        input_ids=torch.cat([tokens, masks], 1),
-        attention_mask=block_mask(anchors, depths),
-        position_ids=(anchors + depths)[None],
-        use_cache=False,
-    )
-    return output.logits
+    text = (depths == 0) & (anchors <= anchors[:, None])
+    seen = text | (anchors == anchors[:, None]) & (depths <= depths[:, None])
+    fed, places = torch.cat([tokens, masks], 1), (anchors + depths)[None]
+    return drafter(input_ids=fed, attention_mask=seen[None, None], position_ids=places, use_cache=False).logits
 
 
 def block_loss(drafter: LlamaForCausalLM, texts: Texts, rows: torch.Tensor) -> torch.Tensor:
     """-log of the probability that a draft's token is accepted, mean over all tokens and the masks of the target's own.
 
-    Each counts as often as a round reaches it: with the probability that the tokens before it in its block are
-    accepted, min(1, q / p).
+    A mask counts as often as a round reaches it: the tokens before it in its block are accepted with min(1, q / p).
     """
     tokens, logits = (part[rows] for part in texts)
     length = tokens.shape[1] - 1
@@ -94,62 +82,49 @@ def rounds(drafter: LlamaForCausalLM, texts: Texts, is_greedy: bool, generator: 
     A round accepts the text's next token x with probability min(1, q(x) / p(x)). So p(x) and min(p(x), q(x)) are the
     probabilities that x comes next and that it is accepted, as in rejection sampling.
     """
-    tokens, logits = texts
-    anchors = torch.arange(PROMPT, tokens.shape[1] - DEPTH)  # the target makes an answer's first token
-    places = anchors[:, None] + torch.arange(DEPTH)
-    q = torch.cat([_drafted(drafter, part, anchors, places) for part in tokens[:, :-1].split(8)])
-    drawn = tokens[:, 1:][:, places, None]
-    if is_greedy:
-        hits = q.argmax(-1, keepdim=True) == drawn
+    tokens, logits, length = *texts, texts[1].shape[1]
+    anchors = torch.arange(PROMPT, length + 1 - DEPTH)  # the target makes an answer's first token
+    places, measured = anchors[:, None] + torch.arange(DEPTH), []
+    if getattr(drafter.config, "pard_token", None) is None:
+        q = drafter(input_ids=tokens[:, :-1]).logits[:, places]
     else:
-        p, q = (torch.softmax(part, -1).gather(-1, drawn) for part in (logits.float()[:, places], q))
-        hits = torch.rand(p.shape, generator=generator) < q / p
-    return [np.array(list(_walk(row))) for row in hits[..., 0].int().cumprod(-1).numpy()]
-
-
-def _drafted(
-    drafter: LlamaForCausalLM, tokens: torch.Tensor, anchors: torch.Tensor, places: torch.Tensor
-) -> torch.Tensor:
-    """Return the logits (B, anchors, DEPTH, V) of drafts after anchors, where earlier tokens are the text's."""
-    if getattr(drafter.config, "pard_token", None) is None:  # the chain
-        return drafter(input_ids=tokens).logits[:, places]
-    logits = block_logits(drafter, tokens, *blocks_of(tokens.shape[1], anchors, kept=1.0))
-    masks = logits[:, tokens.shape[1] :].unflatten(1, (BLOCK - 1, len(anchors)))[:, : DEPTH - 1]
-    return torch.cat([logits[:, None, anchors], masks], 1).transpose(1, 2)
-
-
-def _walk(hits: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the rows (DEPTH,) of hits (anchors, DEPTH) at which rounds begin: each goes past its accepted tokens."""
-    place = 0
-    while place < len(hits):
-        yield hits[place]
-        place += 1 + hits[place].sum()
+        blocks = blocks_of(length, anchors, kept=1.0)
+        of_all = torch.cat([block_logits(drafter, part, *blocks) for part in tokens[:, :-1].split(8)])
+        masks = of_all[:, length:].unflatten(1, (BLOCK - 1, len(anchors)))
+        q = torch.cat([of_all[:, None, anchors], masks[:, : DEPTH - 1]], 1).transpose(1, 2)
+    drawn = tokens[:, 1:][:, places, None]
+    p, q_drawn = (torch.softmax(part, -1).gather(-1, drawn) for part in (logits.float()[:, places], q))
+    drafted = (
+        q.argmax(-1, keepdim=True) == drawn if is_greedy else torch.rand(p.shape, generator=generator) < q_drawn / p
+    )
+    for hits in drafted[..., 0].int().cumprod(-1).numpy():
+        begins = [0]
+        while (place := begins[-1] + 1 + hits[begins[-1]].sum()) < len(hits):
+            begins.append(place)
+        measured.append(hits[begins])
+    return measured
 
 
 def measure(target: LlamaForCausalLM, block: LlamaForCausalLM, group: str, seed: int) -> dict[str, list[float]]:
-    """Return accepted shares by position, and the mean accepted tokens of a block over the chain's.
-
-    `group`: calibration prompts of every second file, for selection, or evaluation prompts of the other files.
-    """
+    """Return accepted shares by position and their sum over the chain's, on a group's prompts of every second file."""
     prompts = json.loads((FOLDER / "prompts" / f"{group}.json").read_text())
     files = sorted({prompt["file"] for prompt in prompts})[group == "calibration" :: 2]
     chosen = torch.tensor([prompt["prompt_ids"][:PROMPT] for prompt in prompts if prompt["file"] in files][:MEASURED])
     record = {}
-    for way in ("greedy", "temperature 1"):
-        generator, is_greedy = torch.Generator().manual_seed(seed), way == "greedy"
+    for way, is_greedy in (("greedy", True), ("temperature 1", False)):
+        generator = torch.Generator().manual_seed(seed)
         texts = continued(target, chosen, PROMPT + NEW, torch.full((len(chosen),), is_greedy), generator)
-        of_chain, of_block = (rounds(model, texts, is_greedy, generator) for model in (load("drafter"), block))
-        record[f"{way}, chain"], record[f"{way}, block"] = (
-            np.concatenate(rows).mean(0).round(3).tolist() for rows in (of_chain, of_block)
-        )
-        record[f"{way}, accepted over the chain's"] = _ratio(of_block, of_chain, bonus=0)
-        record[f"{way}, with the target's own token"] = _ratio(of_block, of_chain, bonus=1)
+        pair = [rounds(model, texts, is_greedy, generator) for model in (load("drafter"), block)]
+        for name, rows in zip(("chain", "block"), pair, strict=True):
+            record[f"{way}, {name}"] = np.concatenate(rows).mean(0).round(3).tolist()
+        for bonus, name in enumerate(("accepted over the chain's", "with the target's own token")):
+            record[f"{way}, {name}"] = _ratio(*pair, bonus)
     return record
 
 
-def _ratio(above: list[np.ndarray], below: list[np.ndarray], bonus: int) -> list[float]:
-    """Return the ratio of tokens a round, and its 95 % interval over prompts (bootstrap)."""
-    sums = np.array([[(rows.sum(), len(rows)) for rows in pair] for pair in zip(above, below, strict=True)])
+def _ratio(chain: list[np.ndarray], block: list[np.ndarray], bonus: int) -> list[float]:
+    """Return the ratio of a block's tokens a round to a chain's, and its 95 % interval over prompts (bootstrap)."""
+    sums = np.array([[(rows.sum(), len(rows)) for rows in pair] for pair in zip(block, chain, strict=True)])
     drawn = np.random.default_rng(0).integers(len(sums), size=(2000, len(sums)))
     means = [bonus + total[..., 0] / total[..., 1] for total in (sums.sum(0), sums[drawn].sum(1))]
     ratio, ratios = (mean[..., 0] / mean[..., 1] for mean in means)
@@ -173,7 +148,7 @@ def main() -> None:
     record, drafter = record_of(options, block=BLOCK, kept=KEPT, rows=ROWS, new=NEW), load("drafter")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(FOLDER / "target", local_files_only=True)
     drafter.config.pard_token = tokenizer.convert_tokens_to_ids(MASK)
-    made = own_texts(target, token_stream(tokenizer, "train"), 128, PROMPT + NEW, (options.seed + 2, options.seed))
+    made = own_texts(target, token_stream(tokenizer, "train"), 128, PROMPT + NEW, options.seed + 2, options.seed)
     tokens, logits = (torch.cat(parts) for parts in zip(*islice(made, options.batches), strict=True))
     rng, halves = np.random.default_rng(options.seed), np.arange(ROWS) % 2  # a half of a step's texts is greedy
     rows = (torch.from_numpy(2 * rng.integers(len(tokens) // 2, size=ROWS) + halves) for _ in count())
