@@ -297,8 +297,8 @@ def _hits(window: Window, findings: Findings) -> dict[str, Metric]:
         shares["drafter_prefix_hit_share"] = _opened(rows.where(at_drafter(rows)))
 
     def share(texts: Table) -> Metric:
-        sums = (window.sums(texts.time_s, values) for values in (texts.hits, texts.tokens))
-        return window.ratio(*sums, "share of tokens")
+        hits, asked = (window.sums(texts.time_s, values) for values in (texts.hits, texts.tokens))
+        return window.ratio(hits, asked, "share of tokens")
 
     return {name: share(texts) for name, texts in shares.items()}
 
