@@ -68,6 +68,17 @@ def _beyond_equations(scenario: Scenario, star: StarPrediction) -> Iterator[str]
     yield from notes_on_idle_gaps([idle_slowdown(resolve(scenario), star.idle_s)])
 
 
+def notes_on_held(scenarios: Iterable[Scenario]) -> Iterator[str]:
+    """Note a closed loop whose other settings are compared: their throughput is what they could serve."""
+    loads = [(of.workload.streams, of.workload.arrivals, of.drafters.place == "target") for of in scenarios]
+    if len(loads) > 1 and len(set(loads)) == 1 and loads[0][0] and any(place for *_, place in loads):
+        yield (
+            f"closed loop: each cell holds {loads[0][0]} requests in flight, so throughput is what it can serve; where "
+            "requests arrive at a rate it is that rate, and times differ: --set workload.streams=0 --set "
+            "workload.arrivals.process=poisson --set workload.arrivals.per_s=RATE"
+        )
+
+
 def notes_on_idle_gaps(slowdowns: Iterable[float]) -> Iterator[str]:
     """Note how much slower drafts are after the idle gaps of stars, by their slowdowns."""
     slowdown = max(slowdowns, default=1.0)
