@@ -132,6 +132,13 @@ def _free_rows(scenario: Scenario) -> Iterator[str]:
     if step is None or step.roofline is not None or verifiers.aligned is not None or not crowded:
         return  # rows of a rectangle have the time of a whole batch
     if verifiers.max_num_seqs > 1 and step.mean_s(2, 1, 2, 2) == step.mean_s(2, 1) > 0:
+        profile = profile_of(scenario, "verifiers")
+        if profile is not None and profile.inferred_at is not None:
+            yield (
+                "a round's time is inferred from one load, whose requests in flight it holds for; with more or fewer it "
+                "would change, and here it does not: import again with --target MODEL@DEVICE to vary them"
+            )
+            return
         yield (
             f"{kind} takes no longer for several requests than for one, so that batching is free here: give it "
             "per_row_token_s, or verifiers.max_num_seqs = 1"

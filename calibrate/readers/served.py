@@ -189,6 +189,7 @@ def input_names(load: Load, workload: Workload, is_inferred: bool) -> tuple[str,
     is_input = {
         "prompt, tokens": load.prompt_tokens is not None,
         "answer, tokens": load.new_tokens is not None,
+        "prefix hits, share": workload.shared is not None,
         "in flight": workload.arrivals is None,
         "requests/s": workload.arrivals is not None,
         "tokens a round": load.tokens_per_round > 1,

@@ -20,7 +20,9 @@ from specfleet.fleet.times.overhead import Delay
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 Row = tuple[str, str, str]
+TITLES = {"hidden": "hidden, all states that a draft reads"}
 MANY = 6  # longest list of a parameter's values that is printed in full
+OF_DEMO = (("precision", "float32"), ("model", "demo"), ("prompts", "demo/evaluation"))  # defaults
 OF_PLACES = ("name", "seed", "profile", "drafters", "verifiers", "devices", "faults", "cost")
 OF_WORLDS = (
     "links", "link_ranges", "one_clock", "measure", "profile_digest", "basis", "needs", "workload", "lengths", "room",
@@ -33,6 +35,8 @@ def describe_fleet(fleet: Fleet) -> list[Row]:
     Keys that are empty or zero are left out.
     """
     rows = [*_whole(fleet), *_stations(fleet), *_links(fleet)]
+    if fleet.profile_digest and fleet.basis != "measured":  # models of the engine's, which it does not run
+        rows = [row for row in rows if row[1:] not in OF_DEMO]
     rows += [row for name, device in fleet.devices.items() for row in _keys(f"device {name}", device)]
     for fault in fleet.faults:
         parts = {key: value for key, value in changed(fault).items() if key != "node"}
@@ -86,7 +90,7 @@ def _keys(place: str, struct: msgspec.Struct | None, left_out: Sequence[str] = (
     for field in fields(struct) if struct is not None else ():
         value = getattr(struct, field.name)
         if field.name not in left_out and _holds(value):
-            yield place, field.name.removesuffix("_s"), _text(field.name, value)
+            yield place, TITLES.get(field.name, field.name.removesuffix("_s")), _text(field.name, value)
 
 
 def _holds(value: Any) -> bool:
