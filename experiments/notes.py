@@ -8,7 +8,9 @@ from contextlib import suppress
 from typing import Literal
 
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.policies.group import One
 from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.warm_up import AfterIdle
 from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.facts import accepts, is_stated, mean_accepted, replaced_acceptance
@@ -39,7 +41,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """
     kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded]
     if world != "engine":
-        kinds = [_estimated, _no_slowdown, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, _no_queue, *kinds]
+        kinds = [_estimated, _no_slowdown, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, _one_by_one, _no_queue, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
@@ -89,6 +91,18 @@ def _blocks(scenario: Scenario) -> Iterator[str]:
                 f"drafters.kind = 'block': profile {profile.name!r} has a chain: a block takes the time of one of its "
                 "passes, and what it read before (assumed)"
             )
+
+
+def _one_by_one(scenario: Scenario) -> Iterator[str]:
+    """Note drafters elsewhere that draft for one request at a time, for targets that run several."""
+    drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
+    crowded = workload.arrivals is not None or workload.streams > max(drafters.count, verifiers.count)
+    elsewhere = drafters.count and drafters.place == "own" and not (drafters.finds or isinstance(drafters.overlap, Ahead))
+    if elsewhere and crowded and verifiers.max_num_seqs > 1 and isinstance(drafters.group, One):
+        yield (
+            f"drafters.group = 'one' drafts for one request at a time, and a target runs up to {verifiers.max_num_seqs}; "
+            "drafters.group = 'batch' drafts for all that wait"
+        )
 
 
 def _no_queue(scenario: Scenario) -> Iterator[str]:

@@ -135,6 +135,8 @@ def interval(metric: "Metric") -> str:
         rounded_up = math.ceil(metric.times_longer * 10**decimals) / 10**decimals
         return f"needs {rounded_up:.{decimals}f}x the requests"
     low, high = number(metric.low), number(metric.high)
+    if metric.low == 0 < metric.value and metric.unit.endswith("/s"):  # clipped: only the upper end says something
+        return f"up to {high}; needs more requests"
     return "-" if low == high else f"{low} .. {high}"
 
 

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from specfleet.experiments.console.printing import interval
 from specfleet.experiments.sweep.cell import CellResult, analytic_values
 from specfleet.experiments.sweep.findings import findings, is_level, knees, level_between, level_of, most_that_gain
 from specfleet.fleet.errors import InputError
@@ -137,6 +138,11 @@ def test_of_times_power_and_costs_the_least_is_best(quantity: str, unit: str, be
     lines = findings([CellResult({"drafters.depth": N}, "sim", 3, "", metrics[N]) for N in p99], quantity)
     assert lines[0].startswith(f"best {quantity}: drafters.depth={best}, ")
     assert lines[1:] == (["level with it within chance: drafters.depth=3"] if quantity == "tpot_p99_s" else [])
+
+
+def test_an_interval_that_begins_at_zero_says_its_upper_end() -> None:
+    assert interval(Metric(1489.0, 0.0, 1771.0, "tokens/s")) == "up to 1771; needs more requests"
+    assert interval(Metric(0.1, 0.0, 0.2, "s")) == "0 .. 0.2"  # a wait may be none
 
 
 def test_findings_of_no_metric_are_refused() -> None:
