@@ -17,7 +17,6 @@ from specfleet.fleet.scenario.facts import accepts, is_stated, mean_accepted, re
 from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
 from specfleet.fleet.scenario.reading import NO_SLOWDOWN
-from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, drafting_profiles, known_profiles, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
@@ -27,7 +26,6 @@ from specfleet.fleet.times.effects import NEVER_IDLE
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.analytic import StarPrediction
-from specfleet.sim.predict import idle_slowdown
 
 NEARLY = 0.01  # relative difference of two mean lengths that needs no note
 
@@ -41,7 +39,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """
     kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded]
     if world != "engine":
-        kinds = [_estimated, _no_slowdown, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, _one_by_one, _no_queue, *kinds]
+        kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, _queues, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
@@ -51,12 +49,13 @@ def notes_on_prediction(scenario: Scenario, star: StarPrediction) -> tuple[str, 
 
 
 def _beyond_equations(scenario: Scenario, star: StarPrediction) -> Iterator[str]:
-    order = scenario.drafters.order
+    order, drafting = scenario.drafters.order, profile_of(scenario, "drafters")
     if _decodes_in_no_time(scenario):
         yield "a plain decoding step takes no time here (decode is not given), so N_max is 0"
     if not isinstance(order, Fifo):
         yield f"drafters.order = {tag_of(type(order))[1]!r} serves targets unequally: N_max and rates are of their mean"
-    yield from notes_on_idle_gaps([idle_slowdown(resolve(scenario), star.idle_s)])
+    if drafting is not None:
+        yield from notes_on_idle_gaps([drafting.idle.slowdown(star.idle_s) / drafting.idle.slowdown(0.0)])
 
 
 def notes_on_idle_gaps(slowdowns: Iterable[float]) -> Iterator[str]:
@@ -93,25 +92,19 @@ def _blocks(scenario: Scenario) -> Iterator[str]:
             )
 
 
-def _one_by_one(scenario: Scenario) -> Iterator[str]:
-    """Note drafters elsewhere that draft for one request at a time, for targets that run several."""
+def _queues(scenario: Scenario) -> Iterator[str]:
+    """Note drafts one by one for targets that run several requests, and a rule by the queue where nothing waits."""
     drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
-    crowded = workload.arrivals is not None or workload.streams > max(drafters.count, verifiers.count)
-    elsewhere = drafters.count and drafters.place == "own" and not (drafters.finds or isinstance(drafters.overlap, Ahead))
-    if elsewhere and crowded and verifiers.max_num_seqs > 1 and isinstance(drafters.group, One):
+    is_open, stations = workload.arrivals is not None, max(drafters.count, verifiers.count)
+    rows, streams, is_apart = verifiers.max_num_seqs, workload.streams or stations, drafters.place == "own"
+    singly = isinstance(drafters.group, One) and not isinstance(drafters.overlap, Ahead) and not drafters.finds
+    if drafters.count and is_apart and singly and rows > 1 and (is_open or streams > stations):
         yield (
-            f"drafters.group = 'one' drafts for one request at a time, and a target runs up to {verifiers.max_num_seqs}; "
-            "drafters.group = 'batch' drafts for all that wait"
+            f"drafters.group = 'one' drafts for one request at a time, and a target runs up to {rows}; drafters.group "
+            "= 'batch' drafts for all that wait"
         )
-
-
-def _no_queue(scenario: Scenario) -> Iterator[str]:
-    """Note a rule that looks at queues where nothing waits: every request of a closed loop runs at once."""
-    drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
-    streams = workload.streams or max(drafters.count, verifiers.count)
-    runs = workload.arrivals is None and streams <= verifiers.count * verifiers.max_num_seqs
-    drafts = drafters.place == "target" or streams <= drafters.count
-    if runs and drafts and getattr(verifiers.allocate, "sees_queue", False):
+    waits = is_open or streams > verifiers.count * rows or (is_apart and streams > drafters.count)
+    if getattr(verifiers.allocate, "sees_queue", False) and not waits:
         yield "verifiers.allocate looks at the queue, and here no request waits for a target or for a drafter"
 
 
@@ -145,18 +138,13 @@ def _estimated(scenario: Scenario) -> Iterator[str]:
                 "steps and links are none unless the scenario gives them. docs/results.md says how far "
                 f"such estimates are off{far if is_assumed else ''}"
             )
-        if experts := profile.sources.get("target.experts"):
-            yield f"profile {name}: experts of the target are {experts}"
-
-
-def _no_slowdown(scenario: Scenario) -> Iterator[str]:
-    """Note idle slowdowns that a stated time of drafts leaves out."""
-    for name, profile in _profiles(scenario).items():
         if profile.sources.get("idle") == NO_SLOWDOWN and profile.idle != NEVER_IDLE:
             yield (
                 f"profile {name}: a stated profile.draft is the time of every draft, so none is slower after an idle "
                 "gap; profile.idle.slowdowns states otherwise"
             )
+        if experts := profile.sources.get("target.experts"):
+            yield f"profile {name}: experts of the target are {experts}"
 
 
 def _left_out(scenario: Scenario) -> Iterator[str]:

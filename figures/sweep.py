@@ -19,8 +19,12 @@ LINES = {ANALYTIC: "--", "sim": "-", "engine": "", PLAIN: "-."}
 LABELS = {ANALYTIC: "equations (8)-(11)", "sim": "simulation", "engine": "engine", PLAIN: PLAIN}
 GREY = "#444444"
 MAX_ACROSS, MIN_PANEL_INCHES = 4, 1.6  # panels side by side, and the width of each
-WRITTEN_OUT, LEVELS = 4, 3  # marks of a panel and knee of which each is written out, of more only the first; heights of names
-Looks = Mapping[str, tuple[str, str]]  # colour and marker of each line
+WRITTEN_OUT, LEVELS = (
+    4,
+    3,
+)  # marks of a panel and knee of which each is written out, of more only the first; heights of names
+Look = tuple[str, str]  # colour and marker of a line
+Looks = Mapping[str, Look]
 
 
 def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_FIGURE) -> Figure:
@@ -71,15 +75,13 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
 
 def _over(points: pd.DataFrame, line: str) -> int:
     """Return how many later lines of a panel would hide a line: they are level with it everywhere."""
-    results = points[~points.world.isin((ANALYTIC, PLAIN, *MARKS))].sort_values(["world", "x"])
+    results = points[points.world.isin(("sim", "engine"))].sort_values(["world", "x"])
     curves = {name: rows.value.to_numpy() for name, rows in results.groupby("line", sort=False)}
     later = list(curves)[list(curves).index(line) + 1 :] if line in curves else []
     return sum(np.array_equal(curves[name].round(9), curves[line].round(9)) for name in later)
 
 
-def _line(
-    axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: tuple[str, str], alone: bool, over: int
-) -> None:
+def _line(axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: Look, alone: bool, over: int) -> None:
     """Draw a line with its band, hollow where there is no interval. `over`: lines on top, which leave its edges."""
     worlds = set(rows.world)
     for world in (ANALYTIC, "sim", "engine"):
@@ -97,7 +99,10 @@ def _line(
             axes.plot(places, heights, color=colour, lw=(1.6 if words is None else 0.8) + 2.4 * over)
             axes.fill_between(places, low, high, color=colour, alpha=0.18 if words is None else 0, lw=0)
         if world == "engine" or "engine" not in worlds:
-            bounded, dots = ~np.isnan(low), {"ls": "", "marker": look[1], "ms": 4 + 4 * over, "color": colour, "zorder": 3}
+            bounded, dots = (
+                ~np.isnan(low),
+                {"ls": "", "marker": look[1], "ms": 4 + 4 * over, "color": colour, "zorder": 3},
+            )
             errors = np.clip([heights - low, high - heights], 0, None)[:, bounded]
             axes.errorbar(places[bounded], heights[bounded], errors, elinewidth=1, capsize=2, **dots)
             axes.plot(places[~bounded], heights[~bounded], mfc="white", **dots)

@@ -242,4 +242,5 @@ def test_a_stated_draft_time_is_that_of_every_draft() -> None:
         slowed = scenario_of(source, {"profile.draft": "45ms", "profile.idle.slowdowns": [1.5]})
         assert slowed.profile.idle.slowdown(gap_s) == 1.5
         part = scenario_of(source, {"profile.draft.base_s": 0.01})
-        assert part.profile.idle == base.profile.idle and not notes_of(part)
+        assert part.profile.idle == base.profile.idle
+        assert not notes_of(part)
