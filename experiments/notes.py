@@ -8,21 +8,19 @@ from contextlib import suppress
 from typing import Literal
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.group import One
 from specfleet.fleet.policies.order import Fifo
-from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.warm_up import AfterIdle
 from specfleet.fleet.scenario.arrivals import Trace
 from specfleet.fleet.scenario.facts import accepts, is_stated, mean_accepted, replaced_acceptance
 from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
+from specfleet.fleet.scenario.readers import is_set
 from specfleet.fleet.scenario.reading import NO_SLOWDOWN
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, drafting_profiles, known_profiles, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
 from specfleet.fleet.scenario.writing import changed, tag_of
 from specfleet.fleet.times import labels
-from specfleet.fleet.times.effects import NEVER_IDLE
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.analytic import StarPrediction
@@ -37,9 +35,9 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """
-    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded]
+    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded, _queues]
     if world != "engine":
-        kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, _queues, *kinds]
+        kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
@@ -97,12 +95,9 @@ def _queues(scenario: Scenario) -> Iterator[str]:
     drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
     is_open, stations = workload.arrivals is not None, max(drafters.count, verifiers.count)
     rows, streams, is_apart = verifiers.max_num_seqs, workload.streams or stations, drafters.place == "own"
-    singly = isinstance(drafters.group, One) and not isinstance(drafters.overlap, Ahead) and not drafters.finds
+    singly = not (drafters.finds or is_set(scenario, "drafters.group") or is_set(scenario, "drafters.overlap"))
     if drafters.count and is_apart and singly and rows > 1 and (is_open or streams > stations):
-        yield (
-            f"drafters.group = 'one' drafts for one request at a time, and a target runs up to {rows}; drafters.group "
-            "= 'batch' drafts for all that wait"
-        )
+        yield f"drafters.group = 'one' drafts one by one for targets of {rows} requests; 'batch' drafts for all waiting"
     waits = is_open or streams > verifiers.count * rows or (is_apart and streams > drafters.count)
     if getattr(verifiers.allocate, "sees_queue", False) and not waits:
         yield "verifiers.allocate looks at the queue, and here no request waits for a target or for a drafter"
@@ -138,11 +133,8 @@ def _estimated(scenario: Scenario) -> Iterator[str]:
                 "steps and links are none unless the scenario gives them. docs/results.md says how far "
                 f"such estimates are off{far if is_assumed else ''}"
             )
-        if profile.sources.get("idle") == NO_SLOWDOWN and profile.idle != NEVER_IDLE:
-            yield (
-                f"profile {name}: a stated profile.draft is the time of every draft, so none is slower after an idle "
-                "gap; profile.idle.slowdowns states otherwise"
-            )
+        if profile.sources.get("idle") == NO_SLOWDOWN and len(profile.idle.gaps_s) > 1:
+            yield f"profile {name}: no idle gap slows a draft of a stated time, unless profile.idle.slowdowns states it"
         if experts := profile.sources.get("target.experts"):
             yield f"profile {name}: experts of the target are {experts}"
 

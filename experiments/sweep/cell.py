@@ -95,6 +95,5 @@ def analytic_values(scenario: Scenario) -> dict[str, float]:
     slowdown = drafting.idle.slowdown(prediction.idle_s) / drafting.idle.slowdown(0.0)
     prefill_s = sum(times.prefill.mean_s(lengths.mean_prompt) for times in (drafting, fleet.verifier_times(0)))
     share = prefill_s / (prefill_s + lengths.mean_answer / of_target)
-    of_star = whole, of_target, prediction.N_full, most, standalone, slowdown, share
-    values = zip(ANALYTIC, of_star, strict=True)
+    values = zip(ANALYTIC, (whole, of_target, prediction.N_full, most, standalone, slowdown, share), strict=True)
     return {name: float(value) for name, value in values if math.isfinite(value)}

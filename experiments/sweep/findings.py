@@ -1,7 +1,6 @@
 """What a sweep says in words: its best cell, the cells that chance does not tell from it, and the knee."""
 
 import math
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -87,7 +86,7 @@ def as_run(cells: Sequence[CellResult]) -> tuple[str, str]:
     rates = [cell.metrics[EACH] for cell in cells]
     most, least, largest = most_that_gain(counts, rates, standalone)
     seen = _ranged(most, until.get(most, most), least, until.get(largest, largest), rates)
-    none = "; 0 means that none gains" if re.search(r"\b0\b", seen) else ""
+    none = "; 0 means that none gains" if seen[0] == "0" or "(0 " in seen else ""
     return of_full, f", {seen}, against their rate of plain decoding{none}"
 
 
@@ -143,6 +142,4 @@ def most_that_gain(counts: Sequence[int], metrics: Sequence[Metric], standalone:
     def last(bound: str) -> int:
         return max((N for N, metric in zip(counts, metrics, strict=True) if getattr(metric, bound) >= least), default=0)
 
-    has_intervals = not any(math.isnan(metric.low) for metric in metrics)
-    value = last("value")
-    return (value, last("low"), last("high")) if has_intervals else (value, 0, counts[-1])
+    return last("value"), last("low"), last("high")

@@ -137,12 +137,10 @@ UNREAD: dict[str, frozenset[str]] = {
 """Each key, and the forms and others that do not read it."""
 
 _OVER_PROFILE = {  # keys of a scenario, and what they state in place of its profile
-    "acceptance": "acceptance",
-    "link": "link",
-    "verifiers.verify": "verify decode verify_prefill",
+    "acceptance": "acceptance", "link": "link", "verifiers.verify": "verify decode verify_prefill",
     "verifiers.profile": "verify decode verify_prefill realign kv",
     "drafters.profile": "draft one_pass draft_prefill catch_up_s idle",
-}
+}  # fmt: skip
 
 
 def overruled(scenario: Scenario, stated: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -70,10 +70,7 @@ def meanings() -> Meanings:
 def _of_packages() -> list[Entry]:
     """Return the policies of installed packages, as their docstrings say them."""
     tags = {str(policy.__struct_config__.tag): policy for policy in installed()}
-    texts = [re.sub(r"\n {8,}", " ", inspect.getdoc(policy) or "") for policy in tags.values()]
-    texts = [re.sub(r"\n {4}", "\n\n", text) for text in texts]  # each key begins a line
-    names = ((tag, policy.__name__) for tag, policy in tags.items())
-    return [Entry(name[0], "policy", name, text) for name, text in zip(names, texts, strict=True)]
+    return [Entry(tag, "policy", (tag, policy.__name__), inspect.getdoc(policy) or "") for tag, policy in tags.items()]
 
 
 def axis_label(name: str) -> tuple[str, str]:

@@ -123,7 +123,7 @@ def test_free_rows_are_noted(tables: dict[str, Any], kinds: list[str]) -> None:
 )
 def test_a_drafter_that_drafts_row_by_row_is_noted(keys: dict[str, Any], noted: bool) -> None:
     notes = notes_of(scenario_of("star", keys))
-    assert any("'batch' drafts for all that wait" in note for note in notes) == noted
+    assert any("drafts one by one" in note for note in notes) == noted
 
 
 def test_results_carry_their_notes() -> None:
