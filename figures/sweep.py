@@ -13,15 +13,14 @@ from matplotlib.lines import Line2D
 from specfleet.figures import style
 from specfleet.figures.style import COLOURS, NEW_FIGURE, STYLE, Canvas, line_looks
 
-ANALYTIC, PLAIN = "analytic", "no speculation"  # worlds beside the two that run
-MARKS = {"N_full": 1.2, "N_max": 0.6}  # knees, by the widths of their lines
+ANALYTIC, PLAIN = "analytic", "no speculation"  # worlds beside the two that run, as are the knees' marks
+MARKS = {"N_full": 1.2, "N_max": 0.6}  # widths of their lines
 LINES = {ANALYTIC: "--", "sim": "-", "engine": "", PLAIN: "-."}
 LABELS = {ANALYTIC: "equations (8)-(11)", "sim": "simulation", "engine": "engine", PLAIN: PLAIN}
 GREY = "#444444"
 MAX_ACROSS, MIN_PANEL_INCHES = 4, 1.6  # panels side by side, and the width of each
 LEVELS = 3  # heights of the names of marks
-Look = tuple[str, str]  # colour and marker of a line
-Looks = Mapping[str, Look]
+Looks = Mapping[str, tuple[str, str]]  # colour and marker of each line
 
 
 def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_FIGURE) -> Figure:
@@ -72,7 +71,9 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
     return panels[0].get_figure(root=True)
 
 
-def _line(axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: Look, alone: bool, over: int) -> None:
+def _line(
+    axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: Sequence[str], alone: bool, over: int
+) -> None:
     """Draw a line with its band, hollow where there is no interval. `over`: lines on top, which leave its edges."""
     worlds = set(rows.world)
     for world in (ANALYTIC, "sim", "engine"):
