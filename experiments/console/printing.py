@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from specfleet.fleet.shown import ends, number, printable, value_label, with_ends
+from specfleet.fleet.shown import ends, number, printable, with_ends
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -135,12 +135,21 @@ def interval(metric: "Metric") -> str:
         rounded_up = math.ceil(metric.times_longer * 10**decimals) / 10**decimals
         return f"needs {rounded_up:.{decimals}f}x the requests"
     low, high = number(metric.low), number(metric.high)
+    if metric.low == 0 < metric.value and metric.unit.endswith("/s"):  # clipped: only the upper end says something
+        return f"up to {high}; needs more requests"
     return "-" if low == high else f"{low} .. {high}"
 
 
 def case_text(case: Mapping[str, Any]) -> str:
     """Return a case's keys and values on one line."""
     return ", ".join(f"{key}={value_label(value)}" for key, value in case.items())
+
+
+def value_label(value: Any) -> str:
+    """Return a key's value in few words: a rule by its name and its numbers, such as "halve, most 6"."""
+    names = ("policy", "model", "kind", "process")
+    parts = value.items() if isinstance(value, dict) else ()
+    return ", ".join(f"{key} " * (key not in names) + value_label(part) for key, part in parts) or str(value)
 
 
 def print_comparison(title: str, comparison: "Comparison") -> None:

@@ -177,10 +177,9 @@ def _explain(message: str, content: Any, kind: Any) -> str:
         elsewhere = [
             f"{name}.{unknown[1]}"
             for name, hint in _hints(kind).items()
-            if len(tables := _structs(hint)) == 1 and unknown[1] in tables[0].__struct_fields__
+            if not tagged and len(tables := _structs(hint)) == 1 and unknown[1] in tables[0].__struct_fields__
         ]
-        if tagged:  # the table has its kind, and its keys come first
-            elsewhere = [f"{where}.{allowed[0]}"] if len(allowed) == 1 else []
+        elsewhere += [f"{where}.{allowed[0]}"] * (bool(tagged) and len(allowed) == 1)
         elsewhere = [ENGINES_WORDS[key_text]] if key_text in ENGINES_WORDS else elsewhere
         near = f"nearest: {', '.join(elsewhere)}" if elsewhere else nearest(unknown[1], allowed)
         known = f"; allowed: {', '.join(allowed)}" if few else ""

@@ -25,7 +25,7 @@ HEADER = re.compile(r"^\[(\w+)\]\s*#\s*(.+)$", re.MULTILINE)
 def in_lines(entry: Entry) -> str:
     """Return an entry as text for a terminal."""
     short = "; ".join(text if label == "type" else f"{label}: {text}" for label, text in entry.facts if label in SHORT)
-    parts = [*entry.what.split("\n\n"), short]
+    parts = [" ".join(part.split()) for part in re.split(r"\n\n|\n {4}(?=\w)", entry.what)] + [short]
     parts += [f"{label}: {text}" for label, text in entry.facts if label not in SHORT]
     filled = [textwrap.fill(part, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT) for part in parts if part]
     return "\n".join([f"{entry.title}: {entry.kind}", *filled])

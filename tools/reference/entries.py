@@ -179,9 +179,8 @@ def in_words(kind: types.Type) -> str:
             return " or ".join(dict.fromkeys(parts))
         case types.StructType():
             field = name_key(kind.cls)
-            if kind.cls.__struct_fields__[:1] and kind.cls.__struct_fields__[0] in MEANS:
-                return "table, or a time such as 45ms"
-            return f"table with `{field}`, or a name" if field else "table"
+            bare = "table, or a time such as 45ms" if {*kind.cls.__struct_fields__[:1]} & {*MEANS} else "table"
+            return f"table with `{field}`, or a name" if field else bare
     return WORDS[type(kind)]
 
 
