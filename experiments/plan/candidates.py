@@ -83,6 +83,7 @@ class Asked(msgspec.Struct, frozen=True):
     - `targets`, `drafts`: places, as options name them; without targets the scenario's stations are planned.
     - `devices`: the budget, of which targets and drafters take devices; None for as many as it takes.
     - `serving`: whether targets are servers, with vLLM's limits, and not StarSD's, which have one request each.
+    - `costs_decide`: whether costs choose among fleets.
     - `depths`: to try, () for all; `vary`: values of further keys.
     """
 
@@ -94,6 +95,7 @@ class Asked(msgspec.Struct, frozen=True):
     cost: tuple[str, ...] = ()
     devices: Mapping[str, int] | None = None
     serving: bool = True
+    costs_decide: bool = True
     given: frozenset[str] = frozenset()
     depths: tuple[int, ...] = ()
     vary: Mapping[str, Sequence[Any]] = {}
@@ -203,7 +205,7 @@ def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidat
     elsewhere = [draft for draft in drafts if "@" in draft]
     kinds = [f"@{kind}" for kind in asked.devices or ()]
     if asked.cost or asked.scenario.cost is None:
-        prices, unit = read_prices(asked.cost, [*targets, *elsewhere, *kinds])
+        prices, unit = read_prices(asked.cost, [*targets, *elsewhere, *kinds], asked.costs_decide)
     else:
         prices, unit = prices_by_role(asked.scenario, list(targets), elsewhere)
     at_places = (_at(asked, place, target, drafts, prices, accepted) for place, target in targets.items())

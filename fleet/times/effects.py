@@ -55,6 +55,12 @@ def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> floa
     return ys[right - 1] + share * (ys[right] - ys[right - 1])
 
 
+NO_CACHE = (
+    "weights leave no memory for a KV cache; give a target more devices (MODEL@2xDEVICE), weights of a smaller "
+    "precision (MODEL@DEVICE:int4), or larger gpu_memory_utilization"
+)
+
+
 class KvMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Memory of one device of a target for its KV cache, and what a token takes of it.
 
