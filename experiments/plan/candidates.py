@@ -213,7 +213,8 @@ def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidat
     made, misfits = ([one for one in found if isinstance(one, kind)] for kind in (Candidate, MisfitError))
     if misfits and all(one.method == "none" for one in made):
         raise misfits[0]
-    left_out = [f"left out: {place}: {error}" for place, error in reasons.items() if place in asked.targets]
+    usual = [] if any(PRECISIONS[0] in place for place in targets) else [one for one in reasons if PRECISIONS[0] in one]
+    left_out = [f"left out: {one}: {error}" for one, error in reasons.items() if one in {*asked.targets, *usual[-1:]}]
     return made, unit, [*left_out, *dict.fromkeys(f"left out: {error}" for error in misfits)]
 
 

@@ -22,10 +22,7 @@ def shipped_case(device: str) -> str:
 
 
 def device_of(name: str) -> Accelerator:
-    """Return a device by its shipped name, or from a TOML file of the same keys; InputError names the nearest.
-
-    A number without a source is stated by the file.
-    """
+    """Return a device by its shipped name, or from a TOML file, which states numbers; InputError names the nearest."""
     content = read_toml(_path(name, "device", shipped_devices()))
     return convert(_with_sources(content), Accelerator, f"device {shortened(name)}")
 

@@ -10,6 +10,7 @@ from specfleet.fleet.times.step_time import Factor, Seconds, Share
 
 Bytes = Annotated[float, Meta(ge=0, le=1e18)]
 USED = 0.92  # share of a device's memory that a server uses: vLLM's gpu_memory_utilization
+NO_CACHE = "weights leave no memory for a KV cache; more devices (MODEL@2xDEVICE) or a smaller precision (:int4) help"
 Watts = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -53,12 +54,6 @@ def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> floa
         return ys[-1]
     share = (x - xs[right - 1]) / (xs[right] - xs[right - 1])
     return ys[right - 1] + share * (ys[right] - ys[right - 1])
-
-
-NO_CACHE = (
-    "weights leave no memory for a KV cache; give a target more devices (MODEL@2xDEVICE), weights of a smaller "
-    "precision (MODEL@DEVICE:int4), or larger gpu_memory_utilization"
-)
 
 
 class KvMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -32,10 +32,7 @@ def in_lines(entry: Entry) -> str:
 
 
 def write_template(kind: str, path: Path) -> None:
-    """Write the commented scenario of a kind, or the file of a shipped device.
-
-    Raises InputError if there is neither, or the file exists already.
-    """
+    """Write the commented scenario of a kind, or a shipped device; InputError for none, or where the file exists."""
     devices = shipped_devices()
     text = devices[kind].read_text() if kind in devices else template(kind)
     if os.path.lexists(path):

@@ -58,7 +58,7 @@ def test_what_was_measured_or_stated_is_not_called_estimated() -> None:
 
 
 def test_weights_without_room_for_a_cache_are_said(say: Say, tmp_path: Path) -> None:
-    full = "weights leave no memory for a KV cache; give a target more devices"
+    full = "weights leave no memory for a KV cache; more devices"
     made = say("profile", "estimate", "--target", "qwen3-30b-a3b@jetson-orin", "-o", tmp_path / "full.json")
     assert made.status == 0
     assert f"warning: qwen3-30b-a3b@jetson-orin: {full}" in made.err
