@@ -41,8 +41,8 @@ def lines_of(
         line = f"limit: {_bottleneck(search)}"
         if rule is not None:
             line += f"; {rule.drafter} has {rule.planned} target{'s' * (rule.planned > 1)}; at depth {rule.depth}, for "
-            line += f"one request at a time at each target, N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = {rule.N_max}"
-            line += " (equations)"
+            line += f"one request at a time at each target, N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, "
+            line += f"N_max = {rule.N_max} (equations)"
         yield line
     else:
         yield _limit(search)
@@ -84,8 +84,9 @@ def _in_bf16(search: Simulations) -> str:
     fleets = [made.fleet for made in able(search.question, every)]
     search.run(fleets[:SLOW_FEW], SEEDS[0])
     best = min((fleet for fleet in fleets if search.values[fleet.title]), key=search.rank, default=None)
-    speed = f"{number(search.sample(best).mean('throughput'))} tokens/s, {search.standing(best)}" if best else ""
-    return f"{best.title}, {speed}" if best else "none looked at meets the goals"
+    if best is None:
+        return "none meets the goals"
+    return f"{best.title}, {number(search.sample(best).mean('throughput'))} tokens/s, {search.standing(best)}"
 
 
 def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reached], unit: str) -> Iterator[str]:

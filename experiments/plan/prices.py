@@ -26,8 +26,7 @@ def read_prices(costs: Sequence[str], places: Sequence[str], decide: bool = True
     - `costs`: `h100=3,l40s=1`, the price of an hour of one device; in watts, `h100=700W`, an hour costs as many Wh.
       Without it prices are assumed.
     - `places`: MODEL@DEVICE.
-    - `decide`: whether costs choose among fleets. Where not, or of one kind of device, those without a price cost
-      device-hours.
+    - `decide`: whether costs choose among fleets; else, and of one kind of device, a missing price is a device-hour.
 
     Raises InputError for names that no place has, and for a device without a price.
     """

@@ -204,7 +204,7 @@ def find(
     begun_s = time.monotonic()
     for through, family in enumerate(share):
         left_s = (time.monotonic() - begun_s) * (len(share) - through + 1) / max(through, 1)  # + 1: the last seeds
-        left = f", about {minutes(left_s)} left" if through else ""
+        left = f", about {minutes(left_s)} left" * (through > 0)
         simulations.part = f"method {through + 1} of {len(share)}{left}; "
         near = _cheapest(simulations, family) if question.aim == "hour" else _first(question, family)
         best.append(_best_of(simulations, near, family))

@@ -187,11 +187,10 @@ def _explain(message: str, content: Any, kind: Any) -> str:
     if missing:
         is_tag = missing[1] in {struct.__struct_config__.tag_field for struct in _structs(annotation)}
         values = f"; allowed: {', '.join(choices)}" if is_tag else ""
-        table, keys_of = value if isinstance(value, Mapping) else {}, msgspec.structs.fields
-        fields = [field for struct in _structs(annotation)[:1] for field in keys_of(struct) if not is_tag]
-        names = [field.encode_name for field in fields if field.required and field.encode_name not in table]
-        needed = ", ".join(f"`{name}`" for name in (names if missing[1] in names else [missing[1]]))
-        return f"{where or 'content'} = {shown} needs the key{'s' * (', ' in needed)} {needed}{values}"
+        fields = msgspec.structs.fields(structs[0]) if len(structs := _structs(annotation)) == 1 and not is_tag else ()
+        others = [field.encode_name for field in fields if field.required and field.encode_name not in value]
+        needed = "`, `".join(dict.fromkeys([missing[1], *others]))
+        return f"{where or 'content'} = {shown} needs the key{'s' * (', ' in needed)} `{needed}`{values}"
     if choices and re.match(r"Invalid (enum )?value", text):
         return f"{where} = {shown} is not known; allowed: {', '.join(choices)}"
     return f"{where or 'content'} = {shown}: {text[:1].lower()}{text[1:]}"

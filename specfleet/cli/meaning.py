@@ -49,7 +49,10 @@ def in_columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def init(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="A scenario that `specfleet scenarios` lists, or a device of `plan --list devices`.")],
+    kind: Annotated[
+        str,
+        typer.Argument(metavar="KIND", help="A scenario (`specfleet scenarios`), or a device that ships."),
+    ],
     out: Annotated[
         Path | None, file_option("-o", "--out", metavar="FILE", help="File to write.", show_default="KIND.toml")
     ] = None,

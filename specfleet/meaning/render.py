@@ -47,7 +47,7 @@ def template(kind: str) -> str:
     """
     files = shipped_scenarios()
     if kind not in files:
-        raise InputError(f"scenario {shortened(kind, quoted=False)}: does not ship; allowed: {', '.join(files)}; devices")
+        raise InputError(f"{shortened(kind, quoted=False)}: does not ship; allowed: devices, {', '.join(files)}")
     text = files[kind].read_text()
     content, comments, keys = tomllib.loads(text), dict(HEADER.findall(text)), meanings().tables["Scenario"].keys
     tables = [key for key in keys if key.tables and not isinstance(content.get(key.name), str)]
