@@ -168,8 +168,9 @@ def _carried(search: Simulations) -> Iterator[str]:
         return
     each, rates, rises = round(load.at_once(fleet.replicas) / fleet.replicas), dict[int, float](), True
     while rises and (count := 2 ** len(rates)) <= max(min(MOST_SHARING, MAX_IN_FLIGHT // each), 1):
-        alike = search.scenario(msgspec.structs.replace(fleet, replicas=count, sharing=count), Load(each=each))
-        rates[count] = simulated(alike)["rounds_per_s"]
+        alike = msgspec.structs.replace(fleet, replicas=count, sharing=count)
+        known = search.values.get(alike.title) if load.each else None
+        rates[count] = (known or [simulated(search.scenario(alike, Load(each=each)))])[0]["rounds_per_s"]
         rises = rates[count] > (1 + INDIFFERENT) * rates.get(count // 2, 0.0)
     full = f"is not below {max(rates)}" if rises else f"= {math.ceil(max(rates.values()) / max(rates[1], 1e-9))}"
     said = f"simulated at depth {fleet.depth}: " + ", ".join(f"{rate:.4g}" for rate in rates.values())

@@ -199,7 +199,7 @@ def find(
         raise InputError(f"--shard: there are {len(families)} methods to share; give no more shards")
     if question.aim != "hour":  # more at once, on a cluster
         first = [made.fleet for family in share for made in _first(question, family)]
-        simulations.part = f"a first look at {len(first)} fleets of {len(share)} methods; "
+        simulations.part = f"a first look, fleets: {len(first)}, methods: {len(share)}; "
         simulations.run(first, SEEDS[0])
     begun_s = time.monotonic()
     for through, family in enumerate(share):

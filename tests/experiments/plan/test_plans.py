@@ -146,7 +146,7 @@ def test_a_plan_says_where_it_is_and_what_one_drafter_carries() -> None:
     said, short = list[str](), {"drafters.depth": 2, "workload.new_tokens": 16, "workload.prompt_tokens": 20}
     places = {"target": "llama-3.1-8b@h100", "draft": "llama-3.2-1b@l40s", "link": "1ms"}
     found = specfleet.plan(None, short, **places, acceptance=0.7, in_flight=32, jobs=1, done=said.append)
-    assert said[0].startswith("a first look at 4 fleets of 3 methods; best so far: ")
+    assert said[0].startswith("a first look, fleets: 4, methods: 3; best so far: ")
     assert any(what.startswith("method 2 of 3, about ") for what in said)
     (line,) = [line for line in found.lines if line.startswith("carries")]
     full, rates, counts = re.findall(r"N_full = (\d+) .*: ([\d., ]+) rounds/s with ([\d, ]+) targets", line)[0]
