@@ -175,7 +175,7 @@ def _carried(search: Simulations) -> Iterator[str]:
     full = f"is not below {max(rates)}" if rises else f"= {math.ceil(max(rates.values()) / max(rates[1], 1e-9))}"
     said = f"simulated at depth {fleet.depth}: " + ", ".join(f"{rate:.4g}" for rate in rates.values())
     said += f" rounds/s with {', '.join(map(str, rates))} targets"
-    yield f"carries: one {fleet.candidate.place}, {each} in flight at each target: N_full {full} ({said})"
+    yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full} ({said})"
 
 
 def _edge(search: Simulations) -> str:
