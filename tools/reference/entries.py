@@ -15,6 +15,7 @@ import msgspec
 from msgspec import inspect as types
 
 from specfleet.fleet.acceptance.signals import SignalRow
+from specfleet.fleet.hardware.device import Accelerator
 from specfleet.fleet.inputs.strict import MEANS, name_key
 from specfleet.fleet.records.metrics.glossary import METRICS, PERCENTILES, Meaning, percentile_name
 from specfleet.fleet.records.run import RunHeader
@@ -267,6 +268,7 @@ def all_entries() -> list[Entry]:
     for struct, kind, before in (
         (StarInputs, "input of the analytic model", ""), (Row, "column of the record table", ""),
         (RunHeader, "field of the run header", "header"), (SignalRow, "column of a signal file", ""),
+        (Accelerator, "key of a device's file", "device"),
     ):  # fmt: skip
         entries += [_of_key(key, kind, [joined(before, key.name)]) for key in keys_of(struct)]
     for table in tables:
