@@ -80,9 +80,9 @@ def in_star(name: str) -> tuple[str, ...]:
     """Return the note on a profile that is shown in a star; nothing for a scenario."""
     if name not in shipped_profiles() and not name.endswith(".json"):
         return ()
-    own = " and acceptance" if read_profile(name, Path()).acceptance is None else ""
+    own = ", acceptance" if read_profile(name, Path()).acceptance is None else ""
     words = "a drafter apart from its targets, one request at each"
-    return (f"profile {name} in scenario star: {words}; depth{own} are star's unless --set states them",)
+    return (f"profile {name} in scenario star: {words}; depth{own} and lengths are star's unless --set states them",)
 
 
 def _refuse(scenario: Scenario, key: str | None, file: str) -> None:

@@ -35,13 +35,17 @@ def describe_fleet(fleet: Fleet) -> list[Row]:
     Keys that are empty or zero are left out.
     """
     rows = [*_whole(fleet), *_stations(fleet), *_links(fleet)]
-    if fleet.profile_digest and fleet.basis != "measured":  # models of the engine's, which it does not run
-        rows = [row for row in rows if row[1:] not in OF_DEMO]
     rows += [row for name, device in fleet.devices.items() for row in _keys(f"device {name}", device)]
     for fault in fleet.faults:
         parts = {key: value for key, value in changed(fault).items() if key != "node"}
         rows.append((fault.node or "all links", f"fault: {tag_of(type(fault))[1]}", _pairs(parts)))
     return rows
+
+
+def without_demo(fleet: Fleet, rows: Sequence[Row]) -> list[Row]:
+    """Return rows without the engine's default models, prompts and precision where its times were not measured."""
+    is_absent = bool(fleet.profile_digest) and fleet.basis != "measured"
+    return [row for row in rows if not (is_absent and row[1:] in OF_DEMO)]
 
 
 def _whole(fleet: Fleet) -> Iterator[Row]:
