@@ -202,6 +202,6 @@ def check_drafts(scenario: Scenario, origin: str) -> None:
             asked = f"the depth of drafts {at}" if depth or varies else "nothing is drafted"
             known = "{} ({} tokens)".format(*profile.inferred_at)
             raise InputError(
-                f"{origin}: {asked}, and profile {profile.name!r} is inferred from one load of depth {known}, so it has "
-                "no times for this; give a profile measured at several depths, or import again with --target MODEL@DEVICE"
+                f"{origin}: {asked}, and profile {profile.name!r} is inferred from one load of depth {known}, with "
+                "times for nothing else; give a profile of several depths, or import again with --target MODEL@DEVICE"
             )
