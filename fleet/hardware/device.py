@@ -32,7 +32,6 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `link_latency_s`: latency of an all-reduce.
     - `bridge_bytes_per_s`: bandwidth that more than two devices share, if they meet at one host bridge (PCIe).
     - `tables`: its name among the systems of aiconfigurator-core; empty where none of its tables was tested.
-      `all_reduces`: the same, for the all-reduces between measured operators.
     """
 
     title: str
@@ -50,7 +49,6 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link_latency_s: Figure
     bridge_bytes_per_s: Figure | None = None
     tables: str = ""
-    all_reduces: str = ""
 
     def __post_init__(self) -> None:
         shares = (self.bandwidth_share, self.compute_share, self.kernel_share, self.link_share)
