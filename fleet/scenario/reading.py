@@ -81,10 +81,8 @@ def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -
 
 
 def _implied(pairs: Iterable[tuple[str, Any]]) -> dict[str, tuple[Any, str]]:
-    """Return values of a profile that stated times imply, with their sources, unless they are stated, too.
-
-    A verification's time holds for one token as well. A draft's time holds whenever the drafter begins.
-    """
+    """Return values of a profile, with sources, that stated times imply: a verification's holds for one token, a
+    draft's after any gap."""
     times = {key: value for key, value in pairs if key in ("profile.verify", "profile.draft")}
     implied: dict[str, tuple[Any, str]] = {}
     if "profile.verify" in times:

@@ -183,10 +183,8 @@ def _jobs(rows: Table) -> Table:
 
 
 def _steps(rows: Table) -> Table:
-    """Return each station's steps in order: kind, begun_s, members, duration_s, and cycle_s until the next begins.
-
-    `duration_s` is NaN for an unfinished step, `cycle_s` for a station's last.
-    """
+    """Return each station's steps in order: kind, begun_s, members, duration_s (NaN if unfinished), and cycle_s until
+    the next begins (NaN for the last)."""
     begun, done = (rows.where(rows.event.among(event)) for event in ("start", "done"))
     steps = Groups(begun.station, begun.step)
     first = begun.where(steps.first)
