@@ -140,7 +140,6 @@ def _load(
     finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
     return Load(
         over=over,
-        seconds=span_s if span_s < math.inf else None,
         requests=round(finished),
         requests_per_s=finished / span_s or None,
         tokens_per_s=tokens_per_s,
