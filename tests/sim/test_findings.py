@@ -1,5 +1,6 @@
 """The compiled loop writes the rows of the SimPy path, and gives the same tables and metrics without them."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import specfleet
 from specfleet.experiments.sweep.cell import run_cell
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import estimate
+from specfleet.fleet.policies.blocks import source_of
 from specfleet.fleet.records.columns import Table, Words
 from specfleet.fleet.records.metrics.findings import Findings, findings_of
 from specfleet.fleet.records.metrics.measure import measure
@@ -25,6 +27,7 @@ from specfleet.fleet.records.run import Run, counted
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.workload import Request, streams_of
 from specfleet.sim import run as runs
 from specfleet.sim.fast import run, serving_arrays, sharing_arrays, table
 from specfleet.sim.fast.choice import unsupported_in
@@ -171,6 +174,29 @@ def test_a_window_ends_with_the_last_arrival_without_rows_too(monkeypatch: pytes
     found = simulate_findings(fleet)
     monkeypatch.setattr(run, "KEPT", 1)
     assert simulate_findings(fleet).end_s == found.end_s < found.commits.time_s[-1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(scenario=sharing_fleets())
+def test_no_prompt_finds_more_than_other_texts_have(scenario: Scenario) -> None:
+    """By hand: whole blocks from its beginning that another request has, too, without its last token."""
+    fleet, size = resolve(scenario), resolve(scenario).verifiers.batching.block_size
+    texts = {text.number: text for text in chain.from_iterable(streams_of(fleet).values())}
+    places = range(1 + max(text.prompt_tokens + text.new_tokens for text in texts.values()) // size)
+
+    def sources(text: Request, blocks: int) -> tuple[int, ...]:
+        ends = [*zip(text.identity[::2], text.identity[1::2], strict=True)]
+        end_of = ((place + 1) * size for place in places[:blocks])
+        return tuple(next((source for source, end in ends if at <= end), source_of(text.number)) for at in end_of)
+
+    kept = {text.number: sources(text, (text.prompt_tokens + text.new_tokens) // size) for text in texts.values()}
+    begun = simulate(scenario, path="simpy").frame()[
+        lambda rows: (rows.event == "start") & ~rows.station.str.startswith("drafter")
+    ]
+    for request, hits in begun[begun.kind.isin(["prefill", "chunk"])].groupby("request").base.first().items():
+        found, others = kept[request][: hits // size], [other for number, other in kept.items() if number != request]
+        assert hits < texts[request].prompt_tokens
+        assert not hits or any(found == other[: len(found)] for other in others)
 
 
 def test_what_is_offered_counts_requests_beyond_the_kept_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,11 +83,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
             metrics |= _fair_goodput(window, fleet, verified)
     if not _asks(fleet):
         metrics |= _batching(window, findings.steps or _steps_of(rows), commits)
-    if fleet.verifiers.prefix_cache:
-        prompts = _prompts(rows) if findings.prompts is None else findings.prompts
-        metrics["prefix_hit_share"] = _hit_share(window, prompts)
-    if fleet.drafters.prefix_cache:
-        metrics["drafter_prefix_hit_share"] = _hit_share(window, _opened(rows.where(at_drafter(rows))))
+    metrics |= _hits(window, findings)
     if fleet.verifiers.prefill:
         metrics["kv_transfer_s"] = _kv_transfer_s(window, rows, commits)
     if fleet.verifiers.patience.patience_s:
@@ -293,6 +289,20 @@ def _carried(window: Window, commits: Table, done: Table, good: bool) -> Floats:
     return window.sums(commits.time_s, commits.committed * shares[of])
 
 
+def _hits(window: Window, findings: Findings) -> dict[str, Metric]:
+    fleet, rows, shares = findings.fleet, findings.rows, {}
+    if fleet.verifiers.prefix_cache:
+        shares["prefix_hit_share"] = _prompts(rows) if findings.prompts is None else findings.prompts
+    if fleet.drafters.prefix_cache:
+        shares["drafter_prefix_hit_share"] = _opened(rows.where(at_drafter(rows)))
+
+    def share(texts: Table) -> Metric:
+        hits, asked = (window.sums(texts.time_s, values) for values in (texts.hits, texts.tokens))
+        return window.ratio(hits, asked, "share of tokens")
+
+    return {name: share(texts) for name, texts in shares.items()}
+
+
 def _prompts(rows: Table) -> Table:
     """Return the prompts as their first steps begin, which do not compute the cached tokens."""
     begun = rows.where(rows.event.among("start") & rows.kind.among("prefill", "chunk") & ~at_drafter(rows))
@@ -313,11 +323,6 @@ def _opened(rows: Table) -> Table:
     return Table.of(
         time_s=begun.time_s, hits=begun.base - ~reads, tokens=begun.base + np.where(reads, begun.tokens, -1)
     )
-
-
-def _hit_share(window: Window, texts: Table) -> Metric:
-    hits, asked = (window.sums(texts.time_s, values) for values in (texts.hits, texts.tokens))
-    return window.ratio(hits, asked, "share of tokens")
 
 
 def _kv_transfer_s(window: Window, rows: Table, commits: Table) -> Metric:
