@@ -14,9 +14,9 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from bench.harness import Report, data_file, data_option
-from bench.operators import NORMS, ONCE, by_operator
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import Figure
+from specfleet.fleet.hardware.operators import NORMS, ONCE, by_operator
 from specfleet.fleet.hardware.passes import Placed, kernel_s, product_s
 from specfleet.fleet.hardware.profile import placed_of
 from specfleet.fleet.hardware.shipped import device_of, shape_of

@@ -12,12 +12,11 @@ import numpy as np
 import pandas as pd
 
 from bench.harness import Aim, Options, Report, Row, data_file, data_option
-from bench.operators import tabled_profile
 from specfleet.figures.style import COLOURS, NEW_FIGURE, save
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
 from specfleet.fleet.hardware.device import Figure
-from specfleet.fleet.hardware.profile import placed_of
+from specfleet.fleet.hardware.profile import estimated_profile, placed_of
 from specfleet.fleet.records.metrics.findings import findings_of
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.scenario import Scenario
@@ -68,18 +67,15 @@ def scenario_of_run(data: Path, folder: Path, requests: pd.DataFrame, out: Path)
     meta, card = json.loads(data_file(folder, "meta.json").read_text()), folder.parent.name
     asked, trace = meta["engine_kwargs"], (out / "trace.csv").resolve()
     place = placed_of(f"{asked['model']}@{asked['tensor_parallel_size']}x{CARDS.get(card, card)}")
-    operators, engine = (
-        data / TABLES / card / asked["model"] / f"tp{place.parallel}",
-        msgspec.structs.replace(place.engine, **HOST),
-    )
-    placed = msgspec.structs.replace(place, engine=engine)
+    operators, engine = f"{data / TABLES / card / asked['model']}", msgspec.structs.replace(place.engine, **HOST)
+    placed = msgspec.structs.replace(place, engine=engine, operators=f"{operators}/tp{place.parallel}")
     columns = {"queued_ts": "arrived_at", "input_toks": "num_prefill_tokens", "output_toks": "num_decode_tokens"}
     rows = requests[[*columns]].rename(columns=columns)
     write_file(trace, rows.assign(arrived_at=rows.arrived_at - rows.arrived_at.min()).to_csv(index=False))
     limits = {name: asked[name] for name in ("max_num_seqs", "max_num_batched_tokens")} | {"kv_block_size": BLOCK}
     limits |= {"kv_tokens": meta.get("kv_cache", {}).get("num_kv_tokens", 0), "prefix_cache": True}
     workload = {"requests": len(rows), "arrivals": {"process": "trace", "file": str(trace)}}
-    profile = msgspec.to_builtins(msgspec.structs.replace(tabled_profile(placed, operators), kv=None))
+    profile = msgspec.to_builtins(msgspec.structs.replace(estimated_profile(placed), kv=None))
     tables = {"profile": profile, "drafters": {"count": 0}, "verifiers": limits, "workload": workload}
     return make_scenario({"name": f"{card}, {folder.name}"} | tables)
 

@@ -40,6 +40,7 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         link_latency_s: Latency of an all-reduce.
         bridge_bytes_per_s: Bandwidth that more than two devices share, if they meet at one host bridge (PCIe).
         tables: Name among the systems of aiconfigurator-core; empty where none of its tables was tested.
+        all_reduces: The same, for the all-reduces between measured operators.
     """
 
     title: str
@@ -57,6 +58,7 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link_latency_s: Figure = Figure(25e-6, "assumed: as the H100 PCIe")
     bridge_bytes_per_s: Figure | None = None
     tables: str = ""
+    all_reduces: str = ""
 
     def __post_init__(self) -> None:
         shares = (self.bandwidth_share, self.compute_share, self.kernel_share, self.link_share)

@@ -54,6 +54,7 @@ class Placed(msgspec.Struct, frozen=True):
     cache: str = "kv-bf16"
     mlp: str = ""
     experts: str = ""
+    operators: str = ""
     tabled: Measured | None = None
 
     @property

@@ -1,5 +1,7 @@
 """An estimated profile of a target and a drafter; every number has a label."""
 
+from pathlib import Path
+
 import msgspec
 from msgspec import UNSET
 
@@ -7,6 +9,7 @@ from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError, MisfitError
 from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.memory import NOTE, kv_memory
+from specfleet.fleet.hardware.operators import passes_of, reduces_of
 from specfleet.fleet.hardware.passes import (
     Placed,
     block_roofline_of,
@@ -33,7 +36,9 @@ PARTS = ("kv", "mlp", "experts")  # of a model that may have precisions of their
 LEFT_OUT = "assumed: none; estimates know steps alone"
 
 
-def estimate(target: str, draft: str | None = None, *, engine: str = "graphs") -> HardwareProfile:
+def estimate(
+    target: str, draft: str | None = None, *, engine: str = "graphs", operators: str | Path = ""
+) -> HardwareProfile:
     """Estimate the step times of a target and its drafter by rooflines; every number of the profile has a label.
 
     - `target`, `draft`: a model on a device: MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8 for
@@ -42,6 +47,7 @@ def estimate(target: str, draft: str | None = None, *, engine: str = "graphs") -
       hub, or a config.json of transformers (or its folder). A device is a shipped name, or a TOML file of the same
       keys. Without `draft`, the profile has the target's model in both roles.
     - `engine`: graphs, eager, vllm, sglang or trtllm, or a file.
+    - `operators`: a folder of the target's operators in LLMServingSim's form (GPU/MODEL/tpN), whose sums passes are.
 
     Raises InputError, one line with the allowed values, for unknown names and for combinations that do not fit.
 
@@ -51,7 +57,8 @@ def estimate(target: str, draft: str | None = None, *, engine: str = "graphs") -
     'estimated: roofline of llama-3.1-8b on h100, bf16, CUDA graphs, one pass'
     """
     drafting = None if draft is None else placed_of(draft, engine)
-    return estimated_profile(placed_of(target, engine), drafting)
+    placed = msgspec.structs.replace(placed_of(target, engine), operators=str(operators))
+    return estimated_profile(placed, drafting)
 
 
 def placed_of(text: str, engine: str = "graphs") -> Placed:
@@ -184,6 +191,8 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
     host = target.engine.of_mixtures() if target.shape.experts else target.engine
     row_s = host.row_s.value
     every, last = roofline_of(target), roofline_of(target, every_logit=False)
+    if target.operators:
+        every, last = passes_of(target)
     of_target = StepTime(base_s=host.step_s.value + row_s, per_row_s=row_s)
     one_pass = msgspec.structs.replace(of_target, roofline=every)
     step_s, rewritten_s = drafter.engine.step_s.value, rewrite_s(target) + rewrite_s(drafter)
@@ -227,6 +236,11 @@ def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
         f"estimated: roofline of {placed.named}{', experts measured' if placed.tabled else ''}"
         for placed in (target, drafter)
     )
+    if target.operators:
+        of_target = f"estimated: measured operators in {target.operators}, summed for {target.named}"
+        if target.parallel > 1:
+            reduced = reduces_of(target)
+            of_target += f", all-reduces of {reduced.source}" if reduced else ", all-reduces estimated"
     read = "keys and values of hidden states" if drafter.shape.taps else "one pass, the last token scored"
     labels = {
         "draft": f"{of_drafter}, {'one pass for a block' if drafter.shape.block else 'a pass for each token'}",

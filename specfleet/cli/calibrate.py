@@ -127,6 +127,10 @@ def estimate(
     engine: Annotated[
         str, typer.Option(help="graphs, eager (transformers), vllm, sglang, trtllm, or a TOML file.")
     ] = "graphs",
+    operators: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="The target's operators, measured: GPU/MODEL/tpN of LLMServingSim."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the step times of a target and its drafter from their shapes and their devices' figures.
@@ -138,7 +142,7 @@ def estimate(
     from specfleet.fleet.times.profile import write_profile
 
     with keeping(out):
-        profile = estimate(target, draft, engine=engine)
+        profile = estimate(target, draft, engine=engine, operators=operators or "")
         if out is not None:
             write_profile(profile, out)
         print_estimate(profile, as_json)

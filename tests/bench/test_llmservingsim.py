@@ -12,7 +12,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.sim.fast.choice import unsupported_in
-from tests.bench.test_operators import write
+from tests.fleet.test_operators import write
 
 MODEL = "meta-llama/Llama-3.1-8B"
 

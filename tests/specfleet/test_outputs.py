@@ -20,7 +20,7 @@ from tests.helpers.stars import star
 
 COMMANDS, FUNCTIONS = all_commands(), all_functions()
 # Options that name what is read.
-READ = {"--of", "--profile", "--trace", "--scenario", "--key", "--allowed"}
+READ = {"--of", "--profile", "--trace", "--scenario", "--key", "--allowed", "--operators"}
 SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
 
 

@@ -2,23 +2,22 @@
 
 A folder has one layer's times on one of the devices that share a model, in microseconds: `dense.csv` by tokens of the
 step, `attention.csv` by a chunk of a prompt beside decoding rows, `per_sequence.csv` (head, sampler) by sequences, and
-`moe.csv` by tokens and distinct experts. All-reduces are not in it: they are estimated.
+`moe.csv` by tokens and distinct experts. All-reduces are not in it: they are those of aiconfigurator-core, where it is
+installed and has them, for the vLLM of `meta.yaml` beside the folder, and else estimated.
 """
 
 import csv
+import re
 from io import StringIO
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed, all_reduce_s, distinct_experts
-from specfleet.fleet.hardware.profile import estimated_profile
-from specfleet.fleet.hardware.tables import Floats, Measured
-from specfleet.fleet.inputs.text import read_text
+from specfleet.fleet.hardware.tables import Floats, Measured, all_reduces_of
+from specfleet.fleet.inputs.text import is_file, read_text
 from specfleet.fleet.times.grid import Grid
-from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.roofline import Roofline
 
 NORMS = {"layernorm": 2}  # operators of a layer that a table has once
@@ -27,25 +26,12 @@ SIZES = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
 BEYOND = 64  # times the longest step of the tables, to which times grow in proportion
 
 
-def tabled_profile(placed: Placed, folder: Path) -> HardwareProfile:
-    """Return an estimate whose passes are sums of the operators in a folder."""
-    every, last = passes_of(placed, folder)
-    profile = estimated_profile(placed)
-    one_pass, prefill = (
-        msgspec.structs.replace(step, roofline=passes)
-        for step, passes in ((profile.verify, every), (profile.verify_prefill, last))
-    )
-    source = f"estimated: measured operators in {folder}, summed for {placed.named}"
-    sources = profile.sources | dict.fromkeys(("verify", "decode", "verify_prefill"), source)
-    return msgspec.structs.replace(profile, verify=one_pass, decode=one_pass, verify_prefill=prefill, sources=sources)
-
-
-def passes_of(placed: Placed, folder: Path) -> tuple[Roofline, Roofline]:
+def passes_of(placed: Placed) -> tuple[Roofline, Roofline]:
     """Return the passes of a model from its tables: with the logits of every token, and with the last one's.
 
     Raises InputError for a model whose attention the tables do not describe, and for tables that lack an operator.
     """
-    shape = placed.shape
+    shape, folder = placed.shape, Path(placed.operators)
     if shape.latent or shape.linear_layers or shape.windowed_layers or shape.dense_layers or shape.shared_intermediate:
         raise InputError(f"{folder}: tables of operators describe equal layers of full attention; {shape.name} differs")
     if folder.name != f"tp{placed.parallel}":
@@ -58,13 +44,14 @@ def passes_of(placed: Placed, folder: Path) -> tuple[Roofline, Roofline]:
     of_rows, of_chunks = attention_in(folder / "attention.csv", shape.layers)
     fed = np.array(dense["o_proj"].tokens)
     layer_s = sum(NORMS.get(name, 1) * table.at(fed) for name, table in dense.items() if name not in ONCE)
-    reduced_s = 2 * _reduced_s(placed, fed * shape.hidden)
+    reduced = reduces_of(placed)
+    reduced_s = 2 * _reduced_s(placed, reduced, fed * shape.hidden)
     experts_s = experts_in(folder / "moe.csv", placed).at(fed) if shape.experts else 0.0
     pass_s = shape.layers * (layer_s + reduced_s + experts_s)
     pass_s += sum(table.at(fed) for name, table in dense.items() if name in ONCE)
 
     def roofline(logits: Floats, attention: tuple[Grid, ...]) -> Roofline:
-        gathered_s = _reduced_s(placed, logits * shape.head_outputs / placed.parallel)
+        gathered_s = _reduced_s(placed, reduced, logits * shape.head_outputs / placed.parallel)
         scored_s = sum(table.at(logits) for table in scored.values())
         times_s = np.maximum.accumulate(pass_s + scored_s + gathered_s)
         knots = (*fed.astype(int).tolist(), BEYOND * int(fed[-1]))
@@ -73,8 +60,15 @@ def passes_of(placed: Placed, folder: Path) -> tuple[Roofline, Roofline]:
     return roofline(fed, of_rows), roofline(np.ones_like(fed), of_chunks)
 
 
-def _reduced_s(placed: Placed, numbers: Floats) -> Floats:
-    return np.array([all_reduce_s(placed, each) for each in numbers])
+def reduces_of(placed: Placed) -> Measured | None:
+    """Return the measured all-reduces between a model's operators; None for a single device, and without them."""
+    beside = Path(placed.operators).parent / "meta.yaml"
+    stated = re.findall(r"^vllm_version: *'?([\w.]+)", read_text(beside) if is_file(beside) else "", re.MULTILINE)
+    return all_reduces_of(placed.parallel, placed.device, "vllm", *stated[:1]) if placed.parallel > 1 else None
+
+
+def _reduced_s(placed: Placed, measured: Measured | None, numbers: Floats) -> Floats:
+    return measured.at(numbers) if measured else np.array([all_reduce_s(placed, each) for each in numbers])
 
 
 def attention_in(file: Path, layers: int) -> tuple[tuple[Grid, ...], tuple[Grid, ...]]:
