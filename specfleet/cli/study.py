@@ -141,6 +141,9 @@ def compare(
 def reproduce(
     name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
+    out: Annotated[Path | None, options.folder_option("-o", "--out", help="all: keep each in this folder.")] = None,
+    cluster: options.Cluster = "",
+    shard: options.Shard = "",
     as_json: options.AsJson = False,
 ) -> None:
     """Reproduce a paper's table or figure, row by row; `all` runs every one, and sums up by paper.
@@ -148,6 +151,7 @@ def reproduce(
     Rows hold the paper's number, ours and the error, and say what kind of number it is.
     """
     from specfleet import reproduce
+    from specfleet.experiments.jobs import read_shard
     from specfleet.experiments.reproduce import REPRODUCTIONS
     from specfleet.experiments.reproduce.every import EVERY, names
 
@@ -155,11 +159,12 @@ def reproduce(
         printing.say("\n".join((*REPRODUCTIONS, EVERY)))
         return
     if name == EVERY:
-        with printing.progress("reproduce", len(list(names(trace)))) as advance:
-            reproduction = reproduce(name, trace=trace, report=advance)
+        chosen = list(names(trace))[read_shard(shard, out)]
+        with printing.progress("reproduce", len(chosen)) as advance:
+            reproduction = reproduce(name, trace=trace, report=advance, out=out, cluster=cluster, shard=shard)
     else:
         with printing.busy(f"reproducing {name}"):
-            reproduction = reproduce(name, trace=trace)
+            reproduction = reproduce(name, trace=trace, out=out, cluster=cluster, shard=shard)
     if as_json:
         printing.print_json(reproduction)
     else:

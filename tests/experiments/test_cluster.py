@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from specfleet import plan
+from specfleet import plan, reproduce
 from specfleet.experiments import jobs
 from specfleet.experiments.jobs import as_finished, code, side_by_side
 from specfleet.experiments.plan import search
+from specfleet.experiments.reproduce import every
 from specfleet.experiments.sweep import sweep as sweeps
 from specfleet.fleet.errors import InputError, NodeDiedError
 from tests.experiments.test_sweep import swept
@@ -53,9 +54,11 @@ def test_a_shard_says_how_it_is_written(text: str) -> None:
         jobs.read_shard(text, "out")
 
 
-def test_a_shard_needs_a_folder() -> None:
+def test_a_shard_needs_a_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--out"):
-        plan("star", shard="1/2")
+        reproduce("all", shard="1/2")
+    with pytest.raises(InputError, match="only all has --out"):
+        reproduce("starsd-fig6", out=tmp_path)
 
 
 def test_shards_of_a_plan_leave_the_answer_little_to_simulate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +74,18 @@ def test_shards_of_a_plan_leave_the_answer_little_to_simulate(tmp_path: Path, mo
     assert len(called) - alone - of_shards < alone / 2
     with pytest.raises(InputError, match="give no more shards"):
         plan("star", **asked, out=tmp_path, shard="9/9")
+
+
+def test_a_kept_reproduction_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        every, "REPRODUCTIONS", {name: every.REPRODUCTIONS[name] for name in ("starsd-fig6", "starsd-table2")}
+    )
+    whole = reproduce("all")
+    with counted(monkeypatch, every, "made") as called:
+        for shard in ("1/2", "2/2", ""):
+            merged = reproduce("all", out=tmp_path, shard=shard)
+    assert [name for name, _ in called] == ["starsd-fig6", "starsd-table2"]
+    assert repr(merged.rows) == repr(whole.rows)
 
 
 def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_every_path_option_is_classified_as_read_or_written() -> None:
     assert {option for _, param in of_paths() for option in param.opts} >= READ
     assert {name for name, _ in WRITERS} == {
         "simulate", "run", "sweep", "calibrate", "demo", "figure", "node", "join", "keys",
-        "init", "profile estimate", "import", "plan", "report", "explore",
+        "init", "profile estimate", "import", "plan", "report", "explore", "reproduce",
     }  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def test_every_argument_and_option_says_what_it_is(command: str) -> None:
 def test_an_unwritable_place_is_refused_before_anything_runs(name: str, option: str, tmp_path: Path, say: Say) -> None:
     """What else the command is given is not even read: it does not exist."""
     (tmp_path / "taken").write_text("old")
-    fills_a_folder = name in {"sweep", "demo", "keys", "plan"}
+    fills_a_folder = name in {"sweep", "demo", "keys", "plan", "reproduce"}
     for place in (tmp_path / "taken" / "new", tmp_path / "taken" if fills_a_folder else tmp_path, Path("/proc/new")):
         words = [*name.split(), option, str(place)]
         for param in COMMANDS[name].params:
