@@ -56,6 +56,17 @@ def _beyond_equations(scenario: Scenario, star: StarPrediction) -> Iterator[str]
         yield from notes_on_idle_gaps([drafting.idle.slowdown(star.idle_s) / drafting.idle.slowdown(0.0)])
 
 
+def notes_on_held(scenarios: Iterable[Scenario]) -> Iterator[str]:
+    """Note a closed loop whose other settings are compared: their throughput is what they could serve."""
+    loads = [(of.workload.streams, of.workload.arrivals, of.drafters.place == "target") for of in scenarios]
+    if len(loads) > 1 and len(set(loads)) == 1 and loads[0][0] and any(place for *_, place in loads):
+        yield (
+            f"closed loop: each cell holds {loads[0][0]} requests in flight, so throughput is what it can serve; where "
+            "requests arrive at a rate it is that rate, and times differ: --set workload.streams=0 --set "
+            "workload.arrivals.process=poisson --set workload.arrivals.per_s=RATE"
+        )
+
+
 def notes_on_idle_gaps(slowdowns: Iterable[float]) -> Iterator[str]:
     """Note how much slower drafts are after the idle gaps of stars, by their slowdowns."""
     slowdown = max(slowdowns, default=1.0)
@@ -112,6 +123,13 @@ def _free_rows(scenario: Scenario) -> Iterator[str]:
     if step is None or step.roofline is not None or verifiers.aligned is not None or not crowded:
         return  # rows of a rectangle have the time of a whole batch
     if verifiers.max_num_seqs > 1 and step.mean_s(2, 1, 2, 2) == step.mean_s(2, 1) > 0:
+        profile = profile_of(scenario, "verifiers")
+        if profile is not None and profile.inferred_at is not None:
+            yield (
+                "a round's time is inferred from one load and holds for its requests in flight; with more or fewer it would "
+                "change, and here it does not: import again with --target MODEL@DEVICE to vary them"
+            )
+            return
         yield (
             f"{kind} takes no longer for several requests than for one, so that batching is free here: give it "
             "per_row_token_s, or verifiers.max_num_seqs = 1"

@@ -56,12 +56,13 @@ def labels(unit: str) -> dict[str, str]:
     """Return what both axes say, by their columns."""
     name = unit.partition(" (")[0]
     per = "unit of cost" if name == "cost" else name.removesuffix("s")
-    return {USER: "tokens a second for a user (1 / mean TPOT)", VALUE: f"million tokens per {per}"}
+    return {USER: "tokens/s of a user (1 / mean TPOT)", VALUE: f"million tokens per {per}"}
 
 
 def _label(canvas: Canvas, axes: Axes, unit: str) -> None:
     """Name both axes, which begin at 0, and the curves."""
     axes.set(xlabel=labels(unit)[USER], ylabel=labels(unit)[VALUE])
+    axes.margins(x=0.1)  # for the ring
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     canvas.legend([axes], axes.get_legend_handles_labels()[0])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from specfleet.experiments.notes import notes_of, notes_on_idle_gaps, notes_on_prediction
+from specfleet.experiments.notes import notes_of, notes_on_held, notes_on_idle_gaps, notes_on_prediction
 from specfleet.fleet.errors import InputError, OutputError
 from specfleet.fleet.files import check_folder, check_writable
 from specfleet.fleet.records import run as records
@@ -235,7 +235,8 @@ def sweep(
     try:
         swept = sweeps.sweep(cells, folder, world, seeds, workers, done, path, power, share)
         gaps = notes_on_idle_gaps(cell.analytic.get("idle_slowdown", 1.0) for cell in swept)
-        return Sweep(swept, (*dict.fromkeys(note for _, made in cells for note in notes_of(made, world)), *gaps))
+        noted = dict.fromkeys(note for _, made in cells for note in notes_of(made, world))
+        return Sweep(swept, (*noted, *gaps, *notes_on_held(made for _, made in cells)))
     except OutputError as error:
         error.result = Sweep(error.result)
         raise

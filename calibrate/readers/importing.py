@@ -19,11 +19,13 @@ from specfleet.calibration.readers.responses import read_aiperf, read_sglang, re
 from specfleet.calibration.readers.served import (
     SETTINGS,
     estimated,
+    held,
     inferred_profile,
     input_names,
     served,
     with_again,
     with_inferred_seqs,
+    within,
 )
 from specfleet.calibration.readers.sglang_log import read_sglang_log
 from specfleet.calibration.readers.signatures import name_foreign
@@ -34,6 +36,7 @@ from specfleet.fleet.acceptance.models import AcceptanceModel, PerPosition, Reco
 from specfleet.fleet.data.shipped import shipped_profiles
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
+from specfleet.fleet.hardware.words import drafter_named
 from specfleet.fleet.inputs.text import shortened
 from specfleet.fleet.scenario.reading import read_scenario
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Workload
@@ -58,7 +61,7 @@ class Reader(NamedTuple):
 
 READERS = {
     "vllm": Reader(read_vllm),
-    "vllm-metrics": Reader(read_vllm_metrics, ("seconds",)),
+    "vllm-metrics": Reader(read_vllm_metrics, ("seconds", "in_flight")),
     "vllm-log": Reader(read_vllm_log),
     "vllm-bench": Reader(read_bench, ("in_flight",)),
     "llama-cpp": Reader(read_llama_cpp, ("depth",), "graphs"),  # whose overheads are assumed
@@ -172,6 +175,7 @@ def import_record(
         raise InputError("--target has the step times; leave --draft-ms, --verify-ms and --profile out")
     if draft and not target:
         raise InputError(f"--draft {shortened(draft, quoted=False)}: needs --target MODEL@DEVICE beside it")
+    draft = drafter_named(draft, [target]) if draft else ""
     recording = _read(kind, paths, {"depth": depth} | options)
     if target:
         what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines"
@@ -240,6 +244,7 @@ def _written(
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
     counts, load = recording.counts, with_inferred_seqs(with_again(recording.load, draft)) if recording.load else None
+    load = within(load, stated[0], depth) if load and stated else load
     notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
     if load is not None and load.unpredictable:
         notes = (*notes, f"not predicted: {load.unpredictable}")
@@ -267,9 +272,8 @@ def _written(
     inputs: tuple[str, ...] = ()
     if load is not None:
         made, said = served(made, load, engine, draft, beside[TRACE].name if TRACE in beside else "")
-        comments += textwrap.wrap(f"Load: {said}; {load.over}.", WIDTH, subsequent_indent="  ")
-        if unknown := [name for name in SETTINGS if getattr(load, name) is None]:
-            comments.append(f"Settings that the record does not have, assumed: {', '.join(unknown)}.")
+        more = tuple(held(load, made.workload))
+        notes, comments = (*notes, *more), [*comments, *_comments_on_load(load, (f"Load: {said}; {load.over}", *more))]
         inputs = input_names(load, made.workload, stated is None)
     named = beside[PROFILE].name if PROFILE in beside else profile if isinstance(profile, str) else ""
     write_file(out, "\n".join(scenario_lines(made, named, comments)) + "\n")
@@ -289,6 +293,14 @@ def _written(
         inputs=inputs,
         times=source,
     )
+
+
+def _comments_on_load(load: Load, said: Sequence[str]) -> Iterator[str]:
+    """Yield what the scenario's file says of its load, and which settings are assumed."""
+    for text in said:
+        yield from textwrap.wrap(f"{text}.", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    if unknown := [name for name in SETTINGS if getattr(load, name) is None]:
+        yield f"Settings that the record does not have, assumed: {', '.join(unknown)}."
 
 
 def _writers(recording: Recording, profile: HardwareProfile | str) -> Iterator[tuple[str, Callable[[Path], None]]]:

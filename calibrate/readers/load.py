@@ -130,6 +130,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             "tokens/s": self.tokens_per_s,
             "prompt, tokens": self.prompt_tokens,
             "answer, tokens": self.new_tokens,
+            "prefix hits, share": self.cached_share or None,
             "in flight": self.in_flight,
             "running": self.running,
             "waiting": self.waiting,

@@ -1,11 +1,13 @@
 """A server as its records show it: step times from the time of a round, and a workload from the load."""
 
 import math
+from collections.abc import Iterator
 
 import msgspec
 
 from specfleet.calibration.readers.load import BLOCK, Load, Spread
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.positions import positions_of
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import engine_of, shape_of
 from specfleet.fleet.scenario.arrivals import Poisson, Trace
@@ -18,7 +20,7 @@ from specfleet.fleet.times.step_time import StepTime
 REQUESTS = (64, 512)  # of the scenario, at least and at most, as far as they are drawn
 ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselves
 WAITED, ROOM = 0.05, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
-LOOKUP = "lookup"
+LOOKUP, MOST_TOKENS = "lookup", 10**7
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
 
 
@@ -100,6 +102,29 @@ def with_again(load: Load, draft: str) -> Load:
     return msgspec.structs.replace(load, again=BLOCK) if is_head else load
 
 
+def within(load: Load, profile: HardwareProfile | str, depth: int) -> Load:
+    """Return a load whose longest text fits the models that served it, where buckets alone bound it."""
+    positions = positions_of([profile], drafts=True) if isinstance(profile, HardwareProfile) else {}
+    prompt, new = load.prompt_tokens, load.new_tokens
+    model = min((name for name in positions if positions[name]), key=positions.__getitem__, default="")
+    if not model or prompt is None or new is None:
+        return load
+    room, means = positions[model] - depth, prompt.mean + new.mean
+    highs = [min(spread.high, MOST_TOKENS) for spread in (prompt, new)]
+    if not means < room < sum(highs):
+        return load
+    share = (room - means) / (sum(highs) - means)
+    prompt, new = (
+        msgspec.structs.replace(spread, high=int(spread.mean + share * (high - spread.mean)))
+        for spread, high in zip((prompt, new), highs, strict=True)
+    )
+    note = (
+        f"longest prompt and answer: {prompt.high} and {new.high} tokens (assumed): {model} has {positions[model]} "
+        "positions, and the record's bounds are wider"
+    )
+    return msgspec.structs.replace(load, prompt_tokens=prompt, new_tokens=new, notes=(*load.notes, note))
+
+
 def served(made: Scenario, load: Load, engine: str, draft: str, trace: str) -> tuple[Scenario, str]:
     """Return the scenario of a record as its server, and the source of its workload in words.
 
@@ -143,6 +168,16 @@ def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str
     return msgspec.structs.replace(workload, streams=in_flight), f"{in_flight} requests in flight, {observed}"
 
 
+def held(load: Load, workload: Workload) -> Iterator[str]:
+    """Yield a note on requests that are held in flight although the record does not say that they were."""
+    if workload.streams and load.limit is None and load.requests_per_s:
+        yield (
+            f"closed loop: {workload.streams} requests in flight are held, so other settings change the requests/s; "
+            f"to hold the rate that was observed: --set workload.streams=0 --set workload.arrivals.process=poisson "
+            f"--set workload.arrivals.per_s={load.requests_per_s:.4g}"
+        )
+
+
 def input_names(load: Load, workload: Workload, is_inferred: bool) -> tuple[str, ...]:
     """Return the names of the observed quantities that the scenario takes as input.
 
@@ -151,6 +186,7 @@ def input_names(load: Load, workload: Workload, is_inferred: bool) -> tuple[str,
     is_input = {
         "prompt, tokens": load.prompt_tokens is not None,
         "answer, tokens": load.new_tokens is not None,
+        "prefix hits, share": workload.shared is not None,
         "in flight": workload.arrivals is None,
         "requests/s": workload.arrivals is not None,
         "tokens a round": load.tokens_per_round > 1,
@@ -169,7 +205,7 @@ def _lengths(load: Load) -> tuple[int | Between, int | Between]:
 
 def _law(observed: Spread) -> int | Between:
     """Return a lognormal law of the observed mean and variation within the observed bounds."""
-    low, high = max(int(observed.low), 1), int(min(observed.high, 10**7))
+    low, high = max(int(observed.low), 1), int(min(observed.high, MOST_TOKENS))
     if not low < observed.mean < high or observed.cv < 0.01:
         return max(round(observed.mean), 1)
     mean = observed.mean

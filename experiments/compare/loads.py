@@ -130,6 +130,7 @@ def load_rows(load: Load, metrics: Mapping[str, float], inputs: Sequence[str] = 
         "answer, tokens": (load.new_tokens.mean if load.new_tokens else None, simulated("answer")),
         "tokens a round": (load.tokens_per_round if load.tokens_per_round > 1 else None, length),
         "time of a round, ms": (load.round_s and 1e3 * load.round_s, 1e3 * simulated("tpot_s") * length),
+        "prefix hits, share": (load.cached_share or None, simulated("prefix_hit_share")),
         "requests/s": (load.requests_per_s, carried_per_s),
         "in flight": (load.in_flight, carried_per_s * simulated("latency_s")),
         "tokens/s": (load.tokens_per_s, simulated("throughput")),

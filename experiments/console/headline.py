@@ -23,7 +23,7 @@ def headline(metrics: Mapping[str, Metric]) -> dict[str, str]:
         "throughput": [_of(metrics, "throughput", "tokens/s"), of_target],
         "speed": _speed(metrics),
         "waiting": _waiting(metrics),
-        "load": [_of(metrics, "load", "% of the time", "drafters work ", factor=100)],
+        "load": [_load(metrics)],
         "acceptance": _acceptance(metrics),
         "utility": [", ".join(utilities) if "utility_gap" in metrics else ""],
         "goals": [
@@ -42,6 +42,13 @@ def acceptance_text(with_bonus: float) -> str:
         f"mean acceptance length: {with_bonus:.2f} tokens a round with the bonus token, as vLLM (Mean acceptance "
         f"length) and SGLang (accept len) count; {with_bonus - 1:.2f} without"
     )
+
+
+def _load(metrics: Mapping[str, Metric]) -> str:
+    """How busy drafters are; drafts on the host, or within an inferred round, take no time of their own."""
+    if "load" in metrics and not metrics["load"].value:
+        return "drafts take no time of their own: they are within the target's rounds"
+    return _of(metrics, "load", "% of the time", "drafters work ", factor=100)
 
 
 def _speed(metrics: Mapping[str, Metric]) -> list[str]:

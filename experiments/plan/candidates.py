@@ -21,6 +21,7 @@ from specfleet.fleet.hardware.passes import Placed, precisions_of
 from specfleet.fleet.hardware.profile import beside, devices_in, estimated_profile, misfit, placed_of
 from specfleet.fleet.hardware.shape import ModelShape, mtp_of
 from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.hardware.words import FOUND, MTP, drafter_named
 from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.scenario.conflicts import unused_keys
@@ -108,7 +109,7 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     on its devices.
     """
     parts = [draft.partition("@") for draft in asked.drafts]
-    drafts = tuple("".join((texts.drafter_named(model, asked.targets), *place)) for model, *place in parts)
+    drafts = tuple("".join((drafter_named(model, asked.targets), *place)) for model, *place in parts)
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = texts.acceptance_by_drafter(asked.acceptance, drafts)
     is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
@@ -118,8 +119,8 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
         placed, unit, left_out = _placed(asked, accepted)
     else:
         placed, unit, left_out = _of_scenario(asked, accepted.get("")), scenario_cost(asked.scenario).unit, []
-    models = [model for model in shared if model not in texts.FOUND and is_shared]
-    sharing = {model: models[0] for model in shared if model in texts.FOUND and models}
+    models = [model for model in shared if model not in FOUND and is_shared]
+    sharing = {model: models[0] for model in shared if model in FOUND and models}
     placed = [msgspec.structs.replace(one, shared_with=sharing.get(one.method, "")) for one in placed]
     made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
     made = [role for candidate in made for role in _roles(asked, candidate)]
@@ -226,7 +227,7 @@ def _at(
 
     def made(name: str, method: Method, drafter: Placed | None = None, model: str = "", where: str = "") -> Candidate:
         profile = estimated_profile(target, drafter)
-        if method in texts.FOUND:  # on the host, while the device works
+        if method in FOUND:  # on the host, while the device works
             profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
         drafted_by = "" if method == "none" else model or method
         of_drafts, source = texts.acceptance_at(drafted_by, accepted, asked.scenario.acceptance, target, drafter)
@@ -246,7 +247,7 @@ def _at(
         try:
             placed = _on_target(text, place, target)
             if placed is None:
-                yield made(texts.FOUND[model], KINDS[model])
+                yield made(FOUND[model], KINDS[model])
                 continue
             if placed.named not in on_target:  # the same model on several devices is once on the target's
                 on_target.add(placed.named)
@@ -261,7 +262,7 @@ def _at(
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:
     """Return a drafter on its target's device, on as many of them as NxDEVICE states; None for what is found."""
     model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
-    shape = None if model in texts.FOUND else mtp_of(target.shape) if model == texts.MTP else shape_of(model)
+    shape = None if model in FOUND else mtp_of(target.shape) if model == MTP else shape_of(model)
     (kind, count), (own, parallel) = devices_in(text), devices_in(place)
     is_split = bool(where) and where.partition(":")[0] != kind
     if (shape is None or shape.head) and where and (kind != own or (is_split and count != parallel)):
@@ -399,7 +400,7 @@ def _draft_places(asked: Asked) -> Iterator[str]:
     for text in asked.drafts:
         if "@" in text:
             _check_fits(asked, "--draft", text)
-        if "@" in text or asked.devices is None or text in (*texts.FOUND, texts.MTP) or shape_of(text).head:
+        if "@" in text or asked.devices is None or text in (*FOUND, MTP) or shape_of(text).head:
             yield text
         else:
             yield from [place for kind in asked.devices if succeeds(placed_of, place := f"{text}@{kind}")] or [text]

@@ -7,11 +7,10 @@ from pathlib import Path
 from specfleet.experiments.plan.goals import number_of
 from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, rate_of_mean
 from specfleet.fleet.acceptance.published import Stated, Wanted, find_published
-from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed
-from specfleet.fleet.hardware.profile import misfit
 from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_case, shipped_name
+from specfleet.fleet.hardware.words import FOUND, MTP, SYNONYMS
 from specfleet.fleet.inputs.nearest import nearest
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.scenario.reading import read_scenario
@@ -20,32 +19,11 @@ from specfleet.fleet.scenario.sides import acceptance_of
 from specfleet.fleet.times.profile import read_profile
 from specfleet.fleet.times.step_time import LinkTime
 
-MTP, PUBLISHED = "mtp", "published"
-METHODS = ("eagle", "eagle3", "dflash", "dspark", "pard", "peagle")
-FOUND = {"lookup": "prompt lookup", "suffix": "suffix decoding"}  # drafts without a model, and their names
-SYNONYMS = {"ngram": "lookup", "mtp": MTP, "nextn": MTP} | {name: name for name in FOUND}  # words of engines
+PUBLISHED = "published"
 LINK_LIMITS = {"latency_s": (0.0, 1e9), "bandwidth_bytes_per_s": (1.0, 1e18)}
 BUDGET = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
 FILES = (".toml", ".json")
 MOST_DRAFTED = 4096  # tokens of a draft, as drafters.depth
-
-
-def drafter_named(word: str, targets: Sequence[str]) -> str:
-    """Return a drafter by its word at vLLM or SGLang, or by its kind the shipped one for a target: dflash, eagle3.
-
-    Raises InputError for a kind of which none ships for the targets.
-    """
-    if (usual := SYNONYMS.get(word.casefold())) is not None:
-        return usual
-    models = [(target.rpartition("@")[0] or target).partition(":")[0] for target in targets]
-    of_kind = [name for name in shipped_models() if name.startswith(f"{word.casefold()}-")]
-    known = [name for model in models if (name := f"{word.casefold()}-{shipped_name(model)}") in of_kind]
-    if known or word.casefold() not in METHODS or Path(word).exists():
-        return next(iter(known), word)
-    fitting = [name for name in of_kind if any(not misfit(shape_of(name), shape_of(at)) for at in models)]
-    said = f"by size fits {' or '.join(fitting)}" if fitting else f"of other sizes {', '.join(of_kind) or 'none'}"
-    at = " or ".join(models)
-    raise InputError(f"--draft {word}: none ships for {at}, {said}; the folder or config.json of a checkpoint works")
 
 
 def read_acceptances(texts: Sequence[str]) -> dict[str, Stated]:

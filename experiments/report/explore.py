@@ -27,7 +27,7 @@ from specfleet.fleet.stations.messages import Draft, DraftRequest
 from specfleet.fleet.stations.payload import HIDDEN_BYTES, sizes_of
 from specfleet.fleet.stations.star import draft_s, star_inputs
 from specfleet.fleet.times.profile import read_profile
-from specfleet.sim.predict import predict_fleet
+from specfleet.sim.predict import not_of_a_star, predict_fleet
 
 HERE = Path(__file__).parent
 FIXED = ("drafters.admit", "drafters.lease_s", "drafters.shape", "verifiers.patience_s", "verifiers.tiers",
@@ -51,13 +51,14 @@ def explore(
     if out is not None:
         check_writable(Path(out))
     pairs, name = [*pairs_of(changes or ()), *keys.items()], str(scenario)
-    if name in shipped_profiles() or name.endswith(".json"):
+    of_star = in_star(name)
+    if of_star:
         own = {} if read_profile(name, Path()).acceptance is None else {"acceptance": None}  # not the star's
         name, pairs = "star", [("profile", name), *own.items(), *pairs]
     chosen = scenario_of(name, pairs)
     fleet = resolve(chosen)
+    _refuse(chosen, not_of_a_star(fleet), str(scenario))
     star, given = predict_fleet(fleet), fleet.length_model()
-    _refuse(chosen)
     model = given if isinstance(given, Geometric | BetaGeometric) else fit_beta_geometric(given)
     changed_keys = {key: toml(value) for key, value in pairs if value is not None}
     settings = settings_of(fleet, model) | {"scenario": name, "changes": changed_keys}
@@ -65,7 +66,7 @@ def explore(
     page = Template(_text("explore.html")).substitute(
         title=escape(fleet.name),
         sources=escape(f"{sources}{'' if model is given else ', fitted to what was recorded'}."),
-        notes="".join(f"<p>{escape(note)}</p>" for note in notes_on_prediction(chosen, star)),
+        notes="".join(f"<p>{escape(note)}</p>" for note in (*of_star, *notes_on_prediction(chosen, star))),
         settings=json.dumps(settings).replace("<", "\\u003c"),
         style=_text("style.css", "explore.css"),
         scripts=_text("equations.js", "explore.js"),
@@ -75,16 +76,26 @@ def explore(
     return page
 
 
-def _refuse(scenario: Scenario) -> None:
-    fixed = [key for key in FIXED if is_set(scenario, key)]
+def in_star(name: str) -> tuple[str, ...]:
+    """Return the note on a profile that is shown in a star; nothing for a scenario."""
+    if name not in shipped_profiles() and not name.endswith(".json"):
+        return ()
+    own = ", acceptance" if read_profile(name, Path()).acceptance is None else ""
+    words = "a drafter apart from its targets, one request at each"
+    return (f"profile {name} in scenario star: {words}; depth{own} and lengths are star's unless --set states them",)
+
+
+def _refuse(scenario: Scenario, key: str | None, file: str) -> None:
+    fixed = [key] if key else [key for key in FIXED if is_set(scenario, key)]
     if scenario.drafters.kind == "block":
         fixed.append("drafters.kind")  # the page draws a block beside the chain by whose times it is priced
     if any(changed(tier).keys() - {"first", "step"} for tier in scenario.drafters.tiers):
         fixed.append("drafters.tiers")  # the step alone is what a moved S(d) replaces
     if fixed:
         raise InputError(
-            f"scenario {scenario.name!r}: {fixed[0]} has no place on a page that moves N, depth and times of like "
-            "targets and chains; leave it out, or use specfleet analytic"
+            f"scenario {scenario.name!r}: {fixed[0]} has no place on a page that moves N, depth and times of a drafter "
+            "apart from like targets, one request at each; for a page of this fleet simulate it: specfleet sweep "
+            f"{file} --vary drafters.depth=1:8 -o FOLDER; specfleet report FOLDER -o page.html"
         )
 
 

@@ -46,7 +46,7 @@ ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.json) or of a 
 def answers(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the head and the text of each line of an answer."""
     for line in lines:
-        head, _, text = line.partition(": ")
+        head, _, text = line.replace("(needs ", "(no interval: it needs ").partition(": ")
         yield head, text
 
 
@@ -71,7 +71,7 @@ def plan_page(plan: Plan) -> ReportPage:
         grids += tables.scenario_grids(resolve(plan.scenario), plan.scenario, "The chosen fleet.")
     facts = {"fleets simulated": str(len(plan.rows)), "step times": plan.basis, "costs in": plan.unit}
     grids.append(tables.facts_grid(facts))
-    sources = f"Simulated; step times are {plan.basis}, acceptance as given.{tables.warned(plan.basis)}"
+    sources = f"Simulated; {tables.times_known(plan.basis)}."
     lines, served = list(answers(plan.lines)), lambda line: line[0].startswith("serve at ")
     tasks = ("Start a target with vLLM", "Start a target with SGLang")[: len(plan.commands) - 1]
     named = zip((*tasks, f"Measure that target at its share of {plan.loads[0]}"), plan.commands, strict=False)
@@ -90,7 +90,7 @@ def _reached(goal: Reached, is_short: bool = False) -> str:
 
 
 def _summary(plan: Plan) -> Iterator[str]:
-    """Say a plan in three sentences: what to run, what it gives, and what that is worth."""
+    """Say a plan in a few sentences: what to run, what it gives, what that is worth, and what it rests on."""
     best, unit = plan.chosen, plan.unit.partition(" (")[0]
     if len(plan.loads) > 1:
         _, _, text = plan.lines[0].partition(": ")
@@ -109,7 +109,11 @@ def _summary(plan: Plan) -> Iterator[str]:
     yield f"It gives {' and '.join(gives)}; {costs}{f' at {best.load}' * (len(gives) > 1)}{goals}."
     others = [row for row in plan.best(best.load) if row is not best]
     if others:
-        yield f"Next: {'; '.join(f'{row.method} at {row.target}: {row.standing}' for row in others[:2])}."
+        plain = [row for row in others if not row.depth]
+        near = [row for row in others if row not in plain][:2]
+        yield f"Next: {'; '.join(f'{row.method} at {row.target}: {row.standing}' for row in [*near, *plain[:1]])}."
+    if given := [note[12:].partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")]:
+        yield f"This rests on acceptance: {'; '.join(reversed(given))}."
 
 
 def _fleets(plan: Plan) -> Grid:
@@ -229,7 +233,8 @@ def _curves(cells: Sequence[CellResult], keys: Sequence[str]) -> tuple[Drawn, ..
 def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
     """Yield a line for the most tokens, the fastest users, and cells that failed or were offered too much."""
     yield from findings(cells)
-    yield from findings(cells, "tpot_p99_s")[:1]
+    for line in findings(cells, "tpot_p99_s")[:1]:
+        yield line.replace("best tpot_p99_s", "least time a token of the slowest requests (TPOT P99)")
     failed, full = [cell for cell in cells if cell.error], [cell for cell in cells if cell.overload]
     if failed:
         yield f"failed: {len(failed)} cells; the first: {failed[0].error}"

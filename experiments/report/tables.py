@@ -35,14 +35,13 @@ def known_as(label: str, basis: str) -> str:
         return "Numbers are measured: a run of the engine on real hardware."
     if label == "replayed":
         waited = f"replayed stations waited for step times that are {basis or 'stated'}"
-        return f"Numbers are of a run of the engine, in which {waited}.{warned(basis)}"
-    return f"Numbers are simulated; step times of the profile are {basis}.{warned(basis)}"
+        return f"Numbers are of a run of the engine, in which {waited}."
+    return f"Numbers are simulated; {times_known(basis)}."
 
 
-def warned(basis: str) -> str:
-    """Return the warning that step times of this basis need, as a further sentence."""
-    warning = warning_of(basis)
-    return f" Mind: {warning}." if warning else ""
+def times_known(basis: str) -> str:
+    """Say how step times are known, with the warning that they need."""
+    return warning_of(basis) or f"step times are {basis}"
 
 
 def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:

@@ -130,6 +130,9 @@ def sweep_figure(
 
 def _named(table: pd.DataFrame, key: str) -> tuple[pd.DataFrame, str]:
     """Return the table with a key's values as texts, in the unit of its label, and that."""
+    if key == "drafters.count":
+        names = {count: f"{text_of(count)} drafter{'s' * (count != 1)}" for count in table[key]} | {0: "no speculation"}
+        return table.assign(**{key: table[key].map(names)}), "drafters"
     if not key or not pd.api.types.is_numeric_dtype(table[key]) or pd.api.types.is_bool_dtype(table[key]):
         return table, axis_label(key)[0] if key else ""
     label, factor = scale_of(*axis_label(key), table[key].abs().max())

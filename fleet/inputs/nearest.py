@@ -9,6 +9,7 @@ ENGINES_WORDS = {"k": "drafters.depth", "num_speculative_tokens": "drafters.dept
                  "eagle": "drafters.kind", "multi-turn": "workload.conversations",
                  "chunked prefill": "verifiers.max_num_batched_tokens",
                  "disaggregation": "verifiers.prefill", "drafters.max_num_seqs": "drafters.group"}  # fmt: skip
+INSTEAD = {"drafters.depth = 0": "drafters.count = 0 drafts nothing"}  # of values that stand elsewhere
 SHOWN = 3  # names in an error; a command lists all
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.inputs.nearest import ENGINES_WORDS, SHOWN, nearest
+from specfleet.fleet.inputs.nearest import ENGINES_WORDS, INSTEAD, SHOWN, nearest
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.inputs.text import shortened
 
@@ -192,7 +192,8 @@ def _explain(message: str, content: Any, kind: Any) -> str:
         return f"{where or 'content'} = {shown} needs the key{'s' * (', ' in needed)} `{needed}`{values}"
     if choices and re.match(r"Invalid (enum )?value", text):
         return f"{where} = {shown} is not known; allowed: {', '.join(choices)}"
-    return f"{where or 'content'} = {shown}: {text[:1].lower()}{text[1:]}"
+    instead = f"; {INSTEAD[said]}" if (said := f"{where} = {shown}") in INSTEAD else ""
+    return f"{where or 'content'} = {shown}: {text[:1].lower()}{text[1:]}{instead}"
 
 
 def _below(value: Any, key: Any) -> Any:

@@ -20,7 +20,9 @@ from specfleet.fleet.times.overhead import Delay
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 Row = tuple[str, str, str]
+TITLES = {"hidden": "hidden, all states that a draft reads"}
 MANY = 6  # longest list of a parameter's values that is printed in full
+OF_DEMO = (("precision", "float32"), ("model", "demo"), ("prompts", "demo/evaluation"))  # defaults
 OF_PLACES = ("name", "seed", "profile", "drafters", "verifiers", "devices", "faults", "cost")
 OF_WORLDS = (
     "links", "link_ranges", "one_clock", "measure", "profile_digest", "basis", "needs", "workload", "lengths", "room",
@@ -38,6 +40,12 @@ def describe_fleet(fleet: Fleet) -> list[Row]:
         parts = {key: value for key, value in changed(fault).items() if key != "node"}
         rows.append((fault.node or "all links", f"fault: {tag_of(type(fault))[1]}", _pairs(parts)))
     return rows
+
+
+def without_demo(fleet: Fleet, rows: Sequence[Row]) -> list[Row]:
+    """Return rows without the engine's default models, prompts and precision where its times were not measured."""
+    is_absent = bool(fleet.profile_digest) and fleet.basis != "measured"
+    return [row for row in rows if not (is_absent and row[1:] in OF_DEMO)]
 
 
 def _whole(fleet: Fleet) -> Iterator[Row]:
@@ -86,7 +94,7 @@ def _keys(place: str, struct: msgspec.Struct | None, left_out: Sequence[str] = (
     for field in fields(struct) if struct is not None else ():
         value = getattr(struct, field.name)
         if field.name not in left_out and _holds(value):
-            yield place, field.name.removesuffix("_s"), _text(field.name, value)
+            yield place, TITLES.get(field.name, field.name.removesuffix("_s")), _text(field.name, value)
 
 
 def _holds(value: Any) -> bool:

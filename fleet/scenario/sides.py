@@ -198,11 +198,14 @@ def check_drafts(scenario: Scenario, origin: str) -> None:
             return
         is_apart = bool(depth) and drafters.place != "target"
         if varies or is_apart or drafts != profile.inferred_at:
-            at = ", apart from the target's steps" if is_apart else ""
-            asked = "varies" if varies else f"= {depth}, of {drafts[1]} tokens a row{at}"
-            known = "depth {}, of {} tokens a row".format(*profile.inferred_at)
+            at = "varies" if varies else f"is {depth}{_nodes(*drafts)}{' apart from the target' if is_apart else ''}"
+            asked = f"the depth of drafts {at}" if depth or varies else "nothing is drafted"
             raise InputError(
-                f"{origin}: the depth of drafts {asked}: profile {profile.name!r} is inferred from one load of {known} "
-                "and says nothing of others; give a profile measured at several depths, or import again with --target "
-                "MODEL@DEVICE"
+                f"{origin}: {asked}, and profile {profile.name!r} is inferred from one load of depth "
+                f"{profile.inferred_at[0]}{_nodes(*profile.inferred_at)}, so it has no times for this; give a profile "
+                "measured at several depths, or import again with --target MODEL@DEVICE"
             )
+
+
+def _nodes(depth: int, nodes: int) -> str:
+    return f" ({nodes} tokens)" if nodes != depth else ""

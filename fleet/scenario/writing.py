@@ -14,9 +14,9 @@ from specfleet.fleet.scenario.scenario import Drafters, Scenario, SharedDevice, 
 TABLES = ("drafters", "verifiers", "link", "acceptance", "workload", "measure", "slo", "cost")
 BARE = re.compile("[A-Za-z0-9_-]+")
 ALWAYS = {
-    Drafters: ("model", "depth"),
-    Verifiers: ("model", "count"),
-    Workload: ("requests", "prompts", "prompt_tokens", "new_tokens"),
+    Drafters: ("depth",),
+    Verifiers: ("count",),
+    Workload: ("requests", "prompt_tokens", "new_tokens"),
     SharedDevice: ("sharing",),
 }
 """Keys that a written scenario always has."""

@@ -8,6 +8,7 @@ import typer
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, settings
 from specfleet.experiments.console.exits import keeping
 from specfleet.experiments.console.printing import busy, print_json, print_notes, print_values, remark, say
+from specfleet.fleet.errors import InputError
 
 if TYPE_CHECKING:
     from specfleet.calibration.readers.importing import Imported
@@ -49,7 +50,7 @@ def import_(
         int | None,
         typer.Option(
             min=0,
-            help="Of clients: requests that they kept in flight, 0 if these arrived.",
+            help="Of clients: requests that they kept in flight, 0 if these arrived. Of vllm-metrics: 0.",
             show_default="by their settings",
         ),
     ] = None,
@@ -72,8 +73,11 @@ def import_(
         )  # fmt: skip
     if not as_json:
         print_imported(imported)
-    with busy("simulate what was read"):
-        comparison = compare_load(imported)
+    try:
+        with busy("simulate what was read"):
+            comparison = compare_load(imported)
+    except InputError as error:
+        raise InputError(f"{out} is written, and does not simulate: {error}") from error
     if as_json:
         named = {"scenario": str(out), "files": [str(path) for path in imported.files], "comparison": comparison}
         print_json(msgspec.structs.asdict(imported) | named)

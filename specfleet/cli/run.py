@@ -137,13 +137,13 @@ def show(scenario: options.ScenarioFile, changes: options.Changes = None, as_jso
     Both worlds build from exactly that.
     """
     from specfleet import show
-    from specfleet.fleet.scenario.show import describe_fleet
+    from specfleet.fleet.scenario.show import describe_fleet, without_demo
 
     fleet = show(scenario, options.settings(changes))
     if as_json:
         printing.print_json(fleet)
     else:
-        rows = describe_fleet(fleet)
+        rows = without_demo(fleet, describe_fleet(fleet))
         places = ["", *(place for place, _, _ in rows)]  # of the row above
         once = [
             ("" if place == above else place, what, value)

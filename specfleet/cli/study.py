@@ -272,7 +272,9 @@ def explore(
 ) -> None:
     """Write one page with sliders for the equations of a scenario, or of a star with a profile."""
     from specfleet import explore
+    from specfleet.experiments.report.explore import in_star
 
     with keeping(out):
         page = explore(scenario, out, options.settings(changes))
+    printing.print_notes(in_star(str(scenario)))
     printing.remark(f"page: {out}, {len(page.encode()) / 1000:.0f} kB")

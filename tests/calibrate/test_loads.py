@@ -354,7 +354,7 @@ def test_what_a_scrape_lacks_is_left_out(tmp_path: Path) -> None:
         ({"target": "llama-3.1-8b@h100", "draft": "lookup", "verify_ms": 3, "draft_ms": 1}, "leave --draft-ms"),
         ({"draft": "lookup"}, "needs --target MODEL@DEVICE"),
         ({"seconds": 0.0}, "--seconds 0.0: needs a time above 0"),
-        ({"in_flight": 4}, "--in-flight: import vllm-metrics does not read it; it reads .*, --depth, --seconds"),
+        ({"in_flight": 4}, "--in-flight 4: scrapes say how many"),
         ({"target": "llama-3.1-8b@abacus", "draft": "lookup"}, "does not ship"),
     ],
 )
@@ -399,3 +399,42 @@ def test_a_server_is_its_own_engine(tmp_path: Path, kind: str, text: str, title:
     assert f"on h100, bf16, {title}, one pass" in profile.sources["verify"]
     assert profile.verify.per_row_s == row_s
     assert made.scenario.verifiers.prefill_first == (title == "SGLang")
+
+
+def test_a_held_load_names_the_command_that_holds_its_rate(tmp_path: Path) -> None:
+    files, out = scrapes(tmp_path), tmp_path / "made.toml"
+    seconds = max(one.end_s for one in KNOWN)
+    made = specfleet.import_record("vllm-metrics", files, out, seconds=seconds)
+    (note,) = [note for note in made.notes if note.startswith("closed loop: 4 requests in flight are held")]
+    assert note.partition("; ")[2] in " ".join(out.read_text().replace("#", "").split())
+    changes = [text.partition("=")[::2] for text in re.findall(r"--set (\S+)", note)]
+    rate = specfleet.simulate(
+        out, {key: float(value) if "." in value else value for key, value in changes} | {"workload.streams": 0}
+    )
+    assert rate.metrics["carried_requests_per_s"].value == pytest.approx(len(KNOWN) / seconds, rel=0.1)
+    arrived = specfleet.import_record("vllm-metrics", files, out, seconds=seconds, in_flight=0)
+    rounded = replace(arrived.scenario.workload, arrivals=rate.scenario.workload.arrivals)
+    assert rounded == rate.scenario.workload
+
+
+def test_cells_that_hold_requests_say_so() -> None:
+    vary, load = {"drafters.depth": [2, 3]}, {"requests": 20, "new_tokens": 20}
+    held = specfleet.sweep("serving", vary, seeds=1, workload=load | {"streams": 4})
+    assert any(note.startswith("closed loop: each cell holds 4 requests") for note in held.notes)
+    arrived = {"streams": 0, "arrivals": {"process": "poisson", "per_s": 2.0}}
+    assert not any(
+        "closed loop" in note for note in specfleet.sweep("serving", vary, seeds=1, workload=load | arrived).notes
+    )
+
+
+def test_bounds_of_buckets_fit_the_models_that_served(tmp_path: Path) -> None:
+    files, out = scrapes(tmp_path), tmp_path / "made.toml"
+    for file in files:  # prompts of 200 tokens, in a bucket up to 10,000
+        file.write_text(re.sub(r'(request_prompt_tokens_bucket.*)le="10.0"', r'\1le="10000"', file.read_text()))
+    times = {"target": "llama-3.1-8b@h100", "draft": "eagle3"}
+    made = specfleet.import_record("vllm-metrics", files, out, seconds=30.0, **times)
+    prompt, new = made.scenario.workload.prompt_tokens, made.scenario.workload.new_tokens
+    highs = [getattr(law, "high", law) for law in (prompt, new)]
+    assert sum(highs) + DEPTH <= 2048
+    assert any("eagle3-llama-3.1-8b has 2048 positions" in note for note in made.notes)
+    assert specfleet.compare_load(made) is not None

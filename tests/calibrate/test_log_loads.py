@@ -12,6 +12,7 @@ import specfleet
 from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.sglang_log import read_sglang_log
 from specfleet.calibration.readers.vllm_log import read_vllm_log
+from specfleet.experiments.console.headline import headline
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.times.profile import HardwareProfile
 from tests.helpers.loads import DEPTH, load_in, log_text, sglang_log_text
@@ -221,6 +222,9 @@ def test_times_of_one_depth_say_nothing_of_others(tmp_path: Path, name: str) -> 
     specfleet.simulate(out, {"drafters.depth": DEPTH, "workload.requests": 8})
     with pytest.raises(InputError, match=f"inferred from one load of depth {DEPTH}.* or import again with --target"):
         specfleet.simulate(out, INFERRED[name])
+    held = specfleet.simulate(out, {"workload.requests": 8})
+    assert any("import again with --target MODEL@DEVICE to vary them" in note for note in held.notes)
+    assert "within the target's rounds" in headline(held.metrics)["load"]
     with pytest.raises(InputError, match="step times are inferred at depth"):
         specfleet.import_record("vllm-log", file, out, depth=1)
     assert isinstance(made.scenario.profile, HardwareProfile)

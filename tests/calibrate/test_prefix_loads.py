@@ -45,6 +45,9 @@ def test_a_record_with_hits_predicts_itself(tmp_path: Path, groups: int, workloa
     simulated = measure(simulate(made.scenario))
     assert simulated["prefix_hit_share"].value == pytest.approx(measure(run)["prefix_hit_share"].value, rel=0.1)
     assert comparison is not None
+    (hits,) = [row for row in comparison.rows if row.quantity == "prefix hits, share"]
+    assert hits.kind == "input"
+    assert hits.observed == made.load.cached_share
     errors = {row.quantity: row.error for row in comparison.rows if row.kind == "predicted"}
     for name in ("tokens/s", "TTFT, ms, mean", "TPOT, ms, mean"):
         assert abs(errors[name] or 0.0) < 0.1, errors

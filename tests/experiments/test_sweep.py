@@ -1,5 +1,6 @@
 """Sweeps and comparisons as a user meets them: cells, reruns, failures, tolerances."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 from specfleet.experiments.sweep.cell import ANALYTIC, CellResult, run_cell
+from specfleet.experiments.sweep.figure import sweep_figure
 from specfleet.experiments.sweep.sweep import (
     cell_file,
     cells_of,
@@ -257,3 +259,11 @@ def test_a_sweep_samples_devices_where_it_is_asked_to(tmp_path: Path, monkeypatc
         assert sampled.metrics["measured_drafter_power_w"].value == pytest.approx(300.0)
     assert asked == [False, True]
     assert "measured_drafter_power_w" not in plain.metrics
+
+
+def test_a_line_without_drafters_is_no_speculation() -> None:
+    rows = [{"verifiers.count": n, "drafters.count": count, "world": "sim", "basis": "", "quantity": "throughput",
+             "value": 1.0 + n + count, "low": math.nan, "high": math.nan, "unit": "tokens/s"}
+            for n in (1, 2) for count in (0, 1)]  # fmt: skip
+    drawn = sweep_figure(pd.DataFrame(rows))
+    assert set(drawn.rows.line) == {"no speculation", "1 drafter"}

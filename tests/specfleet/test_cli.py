@@ -53,6 +53,10 @@ KEYS = ("--key", "a.secret", "--server-key")
         (["node", "drafter", "star", "--connect", "a:1"], "--connect a:1: has no effect on a drafter; leave it out"),
         (["node", "target", "star", "--at", "./here"], "--at ./here: has no effect on a target; leave it out"),
         (["node", "drafter", "star", "--number", "2"], "--number 2: the scenario has drafters.count = 1"),
+        (
+            ["simulate", "star", "--set", "drafters.depth=0"],
+            "drafters.depth = 0: expected `int` >= 1; drafters.count = 0",
+        ),
         (["keys", "a/b"], "key 'a/b': allowed are 1 to 64 letters"),
         (["run", "star", "--set", "drafters.model=no/such/model"], "no/such/model"),
         *((words.replace("LONG", "a" * 10_000).split(), "aaa") for words in LONG),

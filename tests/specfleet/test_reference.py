@@ -108,6 +108,11 @@ FOUND = {
             "hash_ids": "hash_ids",
             "saturated": "saturated",
             "knee": "knee",
+            "risk": "risk",
+            "runs": "runs",
+            "standing": "standing",
+            "seeds": "seeds",
+            "needs": "needs 2.5x the requests",
             "bonus token": "bonus token",
         }.items()
     },

@@ -24,9 +24,10 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.writing import default_of, fields_of, tag_of, toml
 from specfleet.fleet.stations.star import StarInputs
 from specfleet.fleet.times.roofline import Roofline
-from specfleet.meaning.entries import LEFT_OUT, OF_ITS_KEYS, REQUIRED, Described, DescribedKey, Entry
+from specfleet.meaning.entries import FILE, LEFT_OUT, OF_ITS_KEYS, REQUIRED, Described, DescribedKey, Entry
 from specfleet.sim.analytic import StarPrediction
 
+GLOSSARY = FILE.parents[2] / "docs" / "glossary.md"
 KEYS = "\nKeys:\n"
 KEY = re.compile(r"^ {4}(\w+)(?: \((.+?)\))?: (.*(?:\n {8}.*)*)", re.MULTILINE)  # name, unit and meaning
 SYMBOL = re.compile(r"`([^`]+)`, (.*)", re.DOTALL)
@@ -276,6 +277,9 @@ def all_entries() -> list[Entry]:
             keys = ", ".join(key.name for key in table.keys) or "none"
             what, facts = f"{table.first}\n\n{table.prose}".strip(), {"where": ", ".join(table.uses), "keys": keys}
             entries.append(_entry(table.tag_field or "table", (table.title, table.struct.__name__), what, facts))
+    for here, there in re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", GLOSSARY.read_text(), re.MULTILINE)[1:]:
+        names = tuple(word.strip(" `") for word in re.split(r"[;,]| \(", here.replace(")", "")))
+        entries.append(_entry("word", names, re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", there), {}))
     return entries
 
 

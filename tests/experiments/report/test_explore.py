@@ -142,6 +142,7 @@ def test_recorded_acceptance_is_fitted_and_said_to_be() -> None:
         ("tree", "drafters.shape", None),
         ("amusd", "drafters.overlap", None),
         ("star", "drafters.admit", "at-most"),
+        ("serving", "drafters.place.*; specfleet report FOLDER -o page.html", None),
         ("star", "verifiers.patience_s", 5.0),
         ("star", "drafters.kind", "block"),
         ("star", "drafters.tiers", [{"first": 1, "link": {"latency_s": 0.1}}]),
@@ -211,3 +212,10 @@ def move(kind: str, key: str, value: object) -> str:
     """The script that moves a control by hand."""
     found = f"document.querySelector('#of-{key} {kind}')"
     return f"{found}.value = {value}; {found}.dispatchEvent(new Event('input', {{bubbles: true}}))"
+
+
+def test_a_profile_says_what_the_star_gives_it(say: Say, tmp_path: Path) -> None:
+    said = say("explore", "a100", "-o", tmp_path / "page.html").err
+    note = "a drafter apart from its targets, one request at each; depth and lengths are star's"
+    assert note in " ".join(said.split())
+    assert note.replace("'", "&#x27;") in (tmp_path / "page.html").read_text()

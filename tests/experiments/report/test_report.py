@@ -174,7 +174,7 @@ def test_numbers_of_replayed_stations_say_what_their_times_rest_on(tmp_path: Pat
     result = specfleet.Result(msgspec.structs.replace(run, header=header))
     result.save(tmp_path / "run.parquet")
     page = specfleet.report(tmp_path / "run.parquet")
-    assert "waited for step times that are estimated. Mind: step times estimated" in page
+    assert "waited for step times that are estimated." in page
     assert re.findall(r'<td><span class="chip (replayed|measured)">', page)[0] == "replayed"
     assert "step times estimated" in result.title()
     assert resolve(star(profile=sheet)).basis_in("engine") == "measured", "models have times of their own"
@@ -247,6 +247,9 @@ def test_plans_by_devices_and_of_methods_have_pages(tmp_path: Path) -> None:
         page = specfleet.report(tmp_path / name)
         assert Parsed(page).misfits == []
         assert found.question in Parsed(page).text
+    assert "no speculation at llama-3.1-8b@h100" in Parsed(page).text
+    assert "This rests on acceptance: 0.5 a position" in Parsed(page).text
+    assert "Simulated; step times estimated, not measured." in Parsed(page).text
 
 
 def test_a_sweep_without_a_cell_that_succeeded_says_so(tmp_path: Path) -> None:
