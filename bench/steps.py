@@ -31,7 +31,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
 from specfleet.fleet.hardware.profile import estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import device_of
-from specfleet.fleet.inputs.text import read_json_lines
+from specfleet.fleet.inputs.text import parse_json, read_lines
 
 MODELS = ("llama-3.2-1b", "llama-3.1-8b", "qwen3-14b")
 TOKENS, ROWS, CONTEXTS = (1, 2, 4, 6, 9), (1, 4, 16, 64), (256, 2048, 8192)
@@ -128,7 +128,8 @@ class Kept:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows: list[Row] = [row for _, row in read_json_lines(path)] if path.exists() else []
+        lines = read_lines(path) if path.exists() else ()
+        self.rows: list[Row] = [parse_json(line, f"{path}, line {number}") for number, line in lines]
 
     def find(self, key: Row) -> Row | None:
         """Return the row of that device and point."""

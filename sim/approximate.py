@@ -48,10 +48,8 @@ def rounds_per_s(
 
 
 def _residual_s(S: Floats, Z: Floats, c2: Floats) -> Floats:
-    """Return the mean rest of a running service at an arrival: S (1 + c^2) / 2 at a random time, S at its start.
-
-    Arrivals after a long return are random in time. Arrivals after a short return meet a service at its start.
-    """
+    """Return the mean rest of a running service at an arrival: S (1 + c^2) / 2 after a long return, S after a short
+    one, which meets its start."""
     random_share = Z / (Z + S * (1 + c2))
     residual: Floats = S * (1 + random_share * (c2 - 1) / 2)
     return residual

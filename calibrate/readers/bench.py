@@ -152,10 +152,7 @@ def _of_sglang(origin: str, bench: Bench, depth: int | None) -> Counts | None:
 
 
 def _timed(origin: str, bench: Bench, is_sglang: bool) -> list[Timed]:
-    """Return the requests that succeeded; none where the run was saved without its single times.
-
-    The gaps of SGLang are those of tokens, spread evenly within a chunk.
-    """
+    """Return the requests that succeeded, by single times if saved; SGLang spreads gaps evenly within a chunk."""
     count = len(bench.ttfts)
     if not count or (bench.start_times is None and not bench.duration):
         return []

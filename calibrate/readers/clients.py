@@ -122,7 +122,6 @@ def make_load(
     came = [(request.start_s - float(starts_s.min()), int(request.prompt), int(request.answer)) for request in requests]
     return Load(
         over=f"{span_s:.4g} s, timed by {where}",
-        seconds=span_s,
         requests=len(requests),
         requests_per_s=float(begun.sum()) / over_s if over_s else None,
         tokens_per_s=float((answers * share).sum()) / over_s if over_s else None,

@@ -101,10 +101,8 @@ def model_of(rounds: Rounds, origin: str) -> tuple[PerPosition, int]:
 
 
 def _rates(rounds: Rounds, deepest: int) -> Iterator[float]:
-    """Yield the share accepted at each place, of the drafts that got there and beyond (Kaplan and Meier's estimator).
-
-    After a place that none passed the rates are 0; they end where every draft that got there was at its end.
-    """
+    """Yield the share accepted at each place of the drafts that got there (Kaplan and Meier's estimator); 0 after a
+    place that none passed."""
     none_passed = False
     for place in range(1, deepest + 1):
         there = sum(count for (drafted, accepted), count in rounds.items() if min(drafted, accepted + 1) >= place)

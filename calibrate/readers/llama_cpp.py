@@ -235,10 +235,8 @@ def check(request: Timings, origin: str, depth: int) -> None:
 
 
 def _by_place(names: str, requests: Sequence[Timings], steps: int) -> Counts | None:
-    """Return the counts by position of those that drafted, if all say it; else None.
-
-    A request has as many rounds as its accepted tokens and its rates give.
-    """
+    """Return the counts by position of those that drafted, if all say it, with rounds by accepted tokens and rates;
+    else None."""
     if not all(request.passed and sum(request.passed) for request in requests):
         return None
     deepest = max(len(request.passed) for request in requests)

@@ -51,7 +51,7 @@ class Way(msgspec.Struct, frozen=True):
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """What a server did over some time; None for what its records do not have.
 
-    - `over`: the time and how it is known, in words. `seconds`: that time.
+    - `over`: the time and how it is known, in words.
     - `requests`: finished ones. `requests_per_s`, `tokens_per_s`: finished requests, and tokens of answers.
     - `prompt_tokens`, `new_tokens`: lengths.
     - `in_flight`: mean number of requests in the server; `running`, `waiting`: those parts of it.
@@ -71,7 +71,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     over: str
-    seconds: float | None = None
     requests: int = 0
     requests_per_s: float | None = None
     tokens_per_s: float | None = None

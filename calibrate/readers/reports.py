@@ -153,7 +153,6 @@ def _of_summary(origin: str, entry: dict[str, Any], in_flight: int | None) -> Lo
     ways = ways_of(None, token, per_s * (latency.mean - first.mean), tokens_per_s, None, 1.0)
     return Load(
         over=f"{seconds:.4g} s, summed up by inference-perf",
-        seconds=seconds,
         requests=int(count),
         requests_per_s=per_s,
         tokens_per_s=tokens_per_s,

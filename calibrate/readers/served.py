@@ -72,11 +72,8 @@ def inferred_profile(load: Load, engine: str = "vllm", drafts: tuple[int, int] =
 
 
 def _prefill(load: Load, round_s: float) -> tuple[float, str]:
-    """Return the time of a prefill, and its source in words; 0 without one.
-
-    A client sees TTFT. A request that follows another waits for the step of others that has just begun, one that
-    arrives for half a step, if one runs.
-    """
+    """Return the time of a prefill, and its source; 0 without one. Of TTFT the wait is left out: for a step of others,
+    or half a one where requests arrive."""
     if load.prefill_s:
         return load.prefill_s.mean, "a prefill time"
     if load.limit is None or load.ttft_s is None:

@@ -136,12 +136,8 @@ def _with_idle(lines: Sequence[LoadLine]) -> list[LoadLine]:
 def _prompts(
     read: Sequence[str], lines: Sequence[LoadLine], chunk: float
 ) -> tuple[Spread | None, int, float, Sequence[str]]:
-    """Return the mean prompt, the tokens of all, the share that a cache had beside them, and warnings.
-
-    Without batches of prompts, they are what running requests hold.
-
-    A batch of a full chunk ends within a prompt.
-    """
+    """Return the mean prompt, the tokens of all, the share that a cache had beside them, and warnings; without batches
+    of prompts, by what running requests hold."""
     groups = [tuple(map(int, match.groups("0"))) for line in read if (match := re.search(PREFILL, line))]
     batches = [batch for batch in groups if batch[0]]
     if not batches:

@@ -135,12 +135,8 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
 
 
 def _count_plain_steps(loads: Sequence[LoadLine], intervals: Sequence[Interval]) -> float:
-    """Return the steps of rows without a draft, and count them in the loads; 0 where they are few or not known.
-
-    Each step has a token beside the accepted ones; so has each prompt, which a log does not count. Lines of the load
-    are equally far apart; one of drafts covers the time without a draft before it, too. What follows the last of these
-    may be cut off.
-    """
+    """Return the steps of rows without a draft, which tokens beyond accepted ones show, and count them in the loads; 0
+    if few or not known. Lines are equally far apart; a line of drafts covers the time before it, too."""
     last = max((place for place, line in enumerate(loads, start=1) if "drafts" in line), default=0)
     lines = loads[:last]
     lasted_s = min([EVERY_S, *(interval.lasted_s for interval in intervals)])

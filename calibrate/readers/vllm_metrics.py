@@ -140,7 +140,6 @@ def _load(
     finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
     return Load(
         over=over,
-        seconds=span_s if span_s < math.inf else None,
         requests=round(finished),
         requests_per_s=finished / span_s or None,
         tokens_per_s=tokens_per_s,
@@ -196,11 +195,8 @@ def _time_between(
 
 
 def _contradiction(scrapes: Sequence[Sequence[Sample]], time_s: float, busy_s: float, served_s: float) -> str:
-    """Say what contradicts a time between two scrapes; empty if nothing does.
-
-    By Little's law the sum of latencies over the time is the requests in flight, which the gauges saw at both ends. A
-    scrape after a load sees few of them: only steps, where they are counted, say that the time is too short.
-    """
+    """Say what contradicts a time between two scrapes; empty if nothing does. By Little's law the latencies over it are
+    the requests in flight; after a load only counted steps say that it is too short."""
     if busy_s > APART * time_s:
         return f"steps between them took about {busy_s:.4g} s"
     names, in_flight = (GAUGES - {*KV_SHARES}), served_s / time_s

@@ -105,10 +105,8 @@ class AlignedCache(RowCache):
         self._spare(left)
 
     def _block(self, rows: int, tokens: int) -> _Block:
-        """Return a block for `rows` of `tokens` and more, from spare memory if a block is large enough.
-
-        It may contain values of earlier rows. They are masked out, and finite, as in fresh memory.
-        """
+        """Return a block for `rows` of `tokens` and more; spare memory has finite values of earlier rows, which are
+        masked out."""
         places = (tokens // HEADROOM + 2) * HEADROOM  # in steps, so that a growing batch fits its last memory
         numbers = rows * places * self.shape.numbers
         fits = [numbers <= memory.numel() <= WASTE * numbers for memory in self.spare]

@@ -189,10 +189,8 @@ class Drafter:
         return self._logits(pick_last(hidden, counts))
 
     def _missing(self, tags: Sequence[int]) -> list[list[int]]:
-        """Return the tokens that each cache lacks, at least the last committed one, from which drafts grow.
-
-        If rows are better fed alike, each feeds as many tokens as the row that lacks most, unless one is shorter.
-        """
+        """Return the tokens that each cache lacks, at least the last committed one; rows that are better fed alike feed
+        as many as the row that lacks most, unless one is shorter."""
         ends = [len(self.streams[tag].committed) - self.uncached for tag in tags]
         for tag, length in zip(tags, ends, strict=True):
             self.cache.roll_back(tag, length - 1)
@@ -205,10 +203,8 @@ class Drafter:
         return [self._known(self.streams[tag].committed[-count:]) for tag, count in zip(tags, lacking, strict=True)]
 
     def _known(self, tokens: Sequence[int]) -> list[int]:
-        """Return tokens as ids of this model.
-
-        A target with a larger padded embedding may use an id beyond the drafter's rows; it becomes the last row.
-        """
+        """Return tokens as ids of this model; beyond its rows, as of a larger padded embedding, they become the last
+        row."""
         last = self.model.vocabulary - 1
         return [min(token, last) for token in tokens]
 

@@ -151,10 +151,8 @@ def _tied(embedding: nn.Module) -> nn.Linear:
 
 
 def _set_biases(head: AnyHead, tensors: Tensors) -> None:
-    """Give projections a bias if config.json promises one or the checkpoint has one.
-
-    Heads of Qwen2 have biases at queries, keys and values only, which no key of a Llama-type config says.
-    """
+    """Give projections a bias if config.json or the checkpoint has one: those of Qwen2's queries, keys and values have
+    no key."""
     attention, config = head.decoder_layer.self_attn, head.config
     inner = ("q_proj", "k_proj", "v_proj")
     promised = bool(getattr(config, "qkv_bias", config.attention_bias))

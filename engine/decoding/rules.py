@@ -133,10 +133,8 @@ def _offered(
     alive: torch.Tensor,
     chance: Uniforms,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Offer the children (B, K) to the rest of p, `left`, in order.
-
-    Return the accepted child, whether there is one, and the new rest of p: (B,), (B,), (B, vocabulary).
-    """
+    """Offer the children (B, K) to the rest of p, `left`, in order; return the accepted child, whether there is one,
+    and the new rest."""
     step = torch.zeros_like(children[:, 0])
     taken = torch.zeros_like(alive)
     for place in range(children.shape[1]):

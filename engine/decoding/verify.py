@@ -233,10 +233,7 @@ class Target:
     def _walk(
         self, tags: Sequence[int], drafts: Drafts, tokens: torch.Tensor, logits: torch.Tensor
     ) -> list[tuple[list[int], list[int], int]]:
-        """Apply the rule. Return accepted nodes, their tokens and the target's own token of each row.
-
-        One copy to the host: of the outcome, or of draft and choices, which are as small for greedy drafts.
-        """
+        """Apply the rule; return accepted nodes, their tokens and each row's own token, by one copy to the host."""
         streams, tree = [self.streams[tag] for tag in tags], drafts.tree
         samplings, n = [stream.sampling for stream in streams], tree.nodes
         best, choices = logits.max(-1)  # (B, n + 1): the largest is a number if all are, except for minus infinity
@@ -275,10 +272,8 @@ class Target:
         return walk_down(self.rule, tree, drafted, q, p, chance)
 
     def _check(self, tag: int, drafts: Drafts, row: int, looked_at: Sequence[int]) -> None:
-        """Raise InputError if logits of the target, or those of a draft, are not numbers.
-
-        `looked_at`: for the root and each node whether its logits are not numbers, then the tokens of these.
-        """
+        """Raise InputError if logits are not numbers. `looked_at`: whether so for the root and each node, then the
+        tokens of these."""
         tree, count, length = drafts.tree, drafts.counts[row], len(self.streams[tag].committed)
         tokens = looked_at[tree.nodes + 2 : tree.nodes + 2 + count]
         if BROKEN in tokens:

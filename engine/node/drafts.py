@@ -101,10 +101,8 @@ def drafts_of(contents: Sequence[Content], device: torch.device) -> Drafts:
 
 
 def _stacked(weights: Sequence[np.ndarray | None], counts: Sequence[int], device: torch.device) -> torch.Tensor | None:
-    """Stack distributions (inner nodes, V) of rows with a draft, padded to the largest; None without distributions.
-
-    `counts`: nodes of all rows; rows without a draft get zeros.
-    """
+    """Stack distributions (inner nodes, V) of rows, padded to the largest, zeros for rows without a draft (`counts` is
+    0); None without any."""
     present = [rows for rows in weights if rows is not None]
     if not present:
         return None

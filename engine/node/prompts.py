@@ -82,10 +82,8 @@ def goes_on(identity: Identity) -> bool:
 
 
 def _asked(fleet: Fleet) -> Iterator[tuple[int, Request, int]]:
-    """Yield the target of each request, the request with its identity, and the tokens of its prompt that are its own.
-
-    Before those of a later turn comes what this run has said so far.
-    """
+    """Yield the target of each request, the request with its identity, and the tokens of its own in its prompt, after
+    what this run has said so far."""
     for tag, requests in streams_of(with_identities(fleet)).items():
         target, text = fleet.target_of(tag), 0
         for request in requests:

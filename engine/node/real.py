@@ -83,7 +83,7 @@ def verifier_node(
         unfinished(streams, life), timed=partial(timed, device=model.device), lock=device_lock(lock_file), site=site,
     )  # fmt: skip
     node.outputs = executor.outputs
-    if isinstance(executor, ServingExecutor | AlignedExecutor):
+    if isinstance(executor, ServingExecutor):
         node.signals = executor.recorded
     return node
 

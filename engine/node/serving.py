@@ -71,10 +71,7 @@ class ServingExecutor(VerifyExecutor):
         return outcomes
 
     def _read_last(self, step: Step) -> None:
-        """Let the drafter read what others may find of rows that end with this step: it drafts for them no more.
-
-        Prompts of the step are read before, as far as the last ones may have found their blocks.
-        """
+        """Let the drafter read what others may find of rows that end with this step, after the step's prompts."""
         tags = sorted((member.tag for member in step.members), key=lambda tag: self.in_prompt.get(tag, -1))
         found = tags if self.streams.said is not None else [tag for tag in tags if tag in self.in_prompt]
         ends = {tag for tag in found if len(self.target.committed(tag)) >= self.texts[tag].goal}

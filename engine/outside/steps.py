@@ -83,10 +83,8 @@ def log_of(fleet: Fleet, served: Served, differs: Differs = rows_differ) -> Log:
 
 
 def _arrivals(fleet: Fleet, served: Served) -> Iterator[tuple[float, int, Request]]:
-    """Yield time, stream and request of each arrival, in the order in which the engine got them.
-
-    A request that came during a step is noticed at its end: it arrived when it was due, or just after that step began.
-    """
+    """Yield time, stream and request of each arrival, in the engine's order; one during a step arrived when it was due,
+    or just after that step began."""
     starts_s, arrivals = [seen.start_s for seen in served.steps], []
     for tag, requests in streams_of(fleet).items():
         for request in requests:

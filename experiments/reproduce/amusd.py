@@ -161,11 +161,8 @@ def amusd_a100(trace: Path) -> Iterator[PaperRow]:
 
 
 def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> Iterator[PaperRow]:
-    """Predict the amusd run from the sd run, with what its loop adds.
-
-    A verification takes the same for any number of drafts, and less without one. The target's prefill is launched
-    before the first verification's clock begins, the drafter's within it.
-    """
+    """Predict the amusd run from the sd run: a verification takes the same for any number of drafts, and less without
+    one; prefills begin before the first verification's clock, the drafter's within it."""
     sd, amusd, launch_s = sample.sd, sample.amusd, sample.launched_before_s
     draft_prefill_s, verify_prefill_s = sd.prefills_s
     verify_s = sd.verify_s + sd.gap_s

@@ -364,10 +364,8 @@ def _blocks_of_rounds(rounds: tuple[Rounds, ...], root: int) -> Callable[[int], 
 
 
 def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:
-    """Return the function that maps request numbers to recorded sessions, in shuffled rounds.
-
-    Each session occurs once before any repeats. A run of as many sessions as recorded has the recorded mean exactly.
-    """
+    """Return the map from request numbers to recorded sessions, each once before any repeats, so that whole rounds have
+    the recorded mean."""
 
     @lru_cache(maxsize=4)
     def shuffled(deck: int) -> list[int]:
@@ -381,11 +379,8 @@ def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:
 
 
 def _play_back(first: int, sessions: list[Lengths], new_rng: Callable[[], np.random.Generator]) -> Iterator[Lengths]:
-    """Yield the rounds of one recorded session, then of further sessions chosen at random.
-
-    Resampling whole sessions keeps the dependence between rounds. A session that ends before its recording contains
-    only the recording's early rounds.
-    """
+    """Yield the rounds of a recorded session, then of further ones drawn at random: whole sessions keep the dependence
+    between rounds."""
     yield sessions[first]
     rng = new_rng()
     while True:

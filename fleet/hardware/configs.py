@@ -83,11 +83,7 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
 
 def _drafting_of(content: Mapping[str, Any], drafts: str, origin: str) -> tuple[Mapping[str, Any], str]:
     """Return a config.json with the sizes at its top, and what it drafts: "eagle", "eagle3", "mtp", or "" for a model.
-
-    - `drafts`: "peagle" for a head that drafts a block.
-
-    Raises InputError, which begins with `origin`, for what is not known.
-    """
+    InputError, which begins with `origin`, for what is not known."""
     kind, stated = str(content.get("model_type") or ""), content.get("speculators_model_type")
     names = content.get("architectures") or []
     said = f"{names} {kind} {stated} {content.get('auto_map')}".lower()

@@ -314,12 +314,8 @@ def _experts_s(placed: Placed, fed: float, unlike: float) -> float:
 
 
 def _attention(placed: Placed) -> list[AttentionTime]:
-    """Return the attention of windowed, full and linear layers; what a row keeps is read once in a pass.
-
-    Few tokens of a row attend to the latent itself, as wide for each head as the cache and the latent together. For
-    many it pays to expand the latent into keys and values first: from as many on as save what expanding the context
-    costs.
-    """
+    """Return the attention of windowed, full and linear layers. Few tokens of a row attend to the latent itself; from
+    as many on as it saves, the latent is expanded first."""
     shape = placed.shape
     read_s = shape.cache_numbers * placed.cache_bytes * shape.cache_share(placed.parallel) * placed.memory_s_per_byte
     operation_s = placed.compute_s_per_operation("bf16") / placed.parallel

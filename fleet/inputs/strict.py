@@ -82,11 +82,8 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _complete(value: Any, annotation: Any, keys: tuple[str | int, ...] = (), name: str = "") -> Any:
-    """Return a value with names and quantities expanded for msgspec; `name`: its key.
-
-    A bare name becomes {policy: name}, with the struct's `name_key`. A text with a unit becomes its number. Raises
-    ValidationError for a unit that does not fit.
-    """
+    """Return a value of the key `name` with bare names as {policy: name}, by `name_key`, and texts with a unit as
+    numbers; ValidationError for a wrong unit."""
     if len(keys) > DEEPEST:
         raise _wrong(f"more than {DEEPEST} tables and lists within each other", keys)
     if isinstance(value, Mapping):

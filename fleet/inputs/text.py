@@ -3,7 +3,6 @@
 import json
 import os
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +66,6 @@ def read_json(path: Path, what: str = "") -> Any:
         return parse_json(read_text(path, what), named(path, what))
     except InputError as error:
         raise OtherFormatError(str(error), path) from error
-
-
-def read_json_lines(path: Path, what: str = "") -> Iterator[tuple[int, Any]]:
-    """Yield number (from 1) and content of each line of a JSON Lines file; InputError as `read_json`."""
-    for number, line in read_lines(path, what):
-        yield number, parse_json(line, f"{named(path, what)}, line {number}")
 
 
 def parse_json(text: str, origin: str) -> Any:

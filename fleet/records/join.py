@@ -193,10 +193,8 @@ def _devices(named: Sequence[tuple[str, Run]], clocks: Mapping[str, Clock], firs
 
 
 def _links(files: Mapping[str, str], ways: Sequence[Way]) -> pd.DataFrame:
-    """Return a row for each file with messages to another: their number, the median and the least of their times.
-
-    Times are by the joined clock, from the end of the step that sent a message until it was read.
-    """
+    """Return for each file with messages to another their number, median and least time, by the joined clock, from a
+    step's end to the reading."""
     sent = pd.DataFrame(ways, columns=Way._fields)
     sender, receiver = sent.sender.map(files), sent.receiver.map(files)
     taken = sent.assign(sender=sender, receiver=receiver, taken_s=sent.arrived_s - sent.left_s)[sender != receiver]

@@ -167,10 +167,7 @@ def _drafter_times(scenario: Scenario, device: SharedDevice | None) -> Iterator[
 
 
 def _verifier_times(scenario: Scenario, device: SharedDevice | None) -> Iterator[VerifierTimes]:
-    """Yield the times of each range of equal targets; nothing if one of them is unknown.
-
-    The times of a replayed target are stated in full: it has no overhead.
-    """
+    """Yield the times of each range of equal targets, nothing if one is unknown; a replayed target has no overhead."""
     side = scenario.verifiers
     for first, profile in sides.profiles_of(scenario, "verifiers").items():
         title = _own_title(side, first)
@@ -260,10 +257,8 @@ def _batching_of(
 
 
 def _kv_token_bytes(scenario: Scenario) -> float:
-    """Return what a device of a prefill server sends of a token, with a drafter's part if that is sent.
-
-    It is 0 without a bandwidth; InputError for one with a profile that does not know it.
-    """
+    """Return what a device of a prefill server sends of a token, a drafter's part included if sent; 0 without a
+    bandwidth."""
     prefill, profile, drafters = scenario.verifiers.prefill, sides.profile_of(scenario, "verifiers"), scenario.drafters
     if not prefill or not prefill.link.bandwidth_bytes_per_s:
         return 0.0

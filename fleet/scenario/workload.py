@@ -287,10 +287,8 @@ def recorded_of(workload: Workload, cached: bool = False) -> Recorded:
 
 
 def _drawn(workload: Workload, seed: int, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Draw the tokens of prompts and of answers: uniform ones from `rng`, in turn, lognormal ones from own numbers.
-
-    Draws of one key therefore leave those of other keys and of arrivals unchanged.
-    """
+    """Draw the tokens of prompts and answers: uniform ones from `rng`, lognormal ones from own numbers, which leaves
+    other draws unchanged."""
     parts: dict[What, int | Between] = {"prompts": workload.prompt_tokens, "answers": workload.new_tokens}
     texts = np.empty((len(parts), workload.requests), dtype=np.int32)
     uniform: dict[int, Between] = {}
@@ -313,10 +311,8 @@ def part_source(seed: int, what: What) -> np.random.Generator:
 
 
 def _openings_s(fleet: Fleet, rng: np.random.Generator, gaps: np.random.Generator) -> Iterator[float]:
-    """Yield when streams open; without arrivals, at once. Poisson gaps come from `rng`, other gaps from `gaps`.
-
-    The first request of a trace opens at 0.
-    """
+    """Yield when streams open; at once without arrivals. Poisson gaps come from `rng`, others from `gaps`; traces begin
+    at 0."""
     match fleet.workload.arrivals:
         case None:
             yield from repeat(0.0)

@@ -102,10 +102,8 @@ class VerifierStation(TargetStation):
         return [DraftRequest(tag, event.request, session.epoch, session.base, True, session.priority, 0)]
 
     def _answered(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
-        """Return to a drafter that was given up, after the running step, if this empty draft answers a retry.
-
-        It may answer an earlier retry than the last one: the way to the drafter and back may exceed `rejoin_s`.
-        """
+        """Return to a lost drafter, after the running step, if this empty draft answers a retry: of late ones an
+        earlier one, too."""
         tag = event.tag
         if event.tokens or not self.silence.has_retried(tag, event.epoch):
             return super()._answered(event, session, now_s)

@@ -137,10 +137,8 @@ def join(
 
 
 def _keys_of(options: Mapping[str, Path | str | None], addresses: Sequence[str] | None) -> "Keys | None":
-    """Return the keys that a node's options name, those of servers by address; None without any of the options.
-
-    InputError unless all are given, and --server-key names one key for all addresses, or one for each.
-    """
+    """Return the keys that options name, a target's by address; None without any. InputError unless all are given, with
+    a key for all or each address."""
     from specfleet.engine.net.keys import read_keys
 
     if None in options.values():

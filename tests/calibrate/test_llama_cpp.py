@@ -110,7 +110,7 @@ def test_logs_of_several_servers_follow_each_other(tmp_path: Path) -> None:
     one, two = (read_llama_cpp_log(files, depth=4).load for files in ([LOG], [LOG, again]))
     assert one is not None
     assert two is not None
-    assert (two.requests, two.in_flight, two.seconds) == (24, one.in_flight, pytest.approx(2 * (one.seconds or 0)))
+    assert (two.requests, two.in_flight) == (24, one.in_flight)
     assert two.tokens_per_s == pytest.approx(one.tokens_per_s, rel=0.1)
 
 

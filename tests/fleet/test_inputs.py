@@ -16,7 +16,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.parquet import read_table
 from specfleet.fleet.inputs.quantities import DATA_RATES, RATES, SHARES, TIMES, quantity
 from specfleet.fleet.inputs.strict import convert
-from specfleet.fleet.inputs.text import read_json, read_json_lines, read_text, read_toml
+from specfleet.fleet.inputs.text import read_json, read_text, read_toml
 from specfleet.fleet.policies.order import rate_limits
 from specfleet.fleet.scenario.changes import parse_value, parts_of
 from specfleet.fleet.scenario.reading import make_scenario, read_scenario
@@ -177,7 +177,6 @@ def test_what_is_no_file_is_one_line(name: str, tmp_path: Path) -> None:
     for read in (
         read_text,
         read_json,
-        lambda path: list(read_json_lines(path)),
         lambda path: read_table(path, pa.schema([])),
     ):
         with pytest.raises(InputError) as refusal:

@@ -176,16 +176,6 @@ def test_capacity_of_groups_and_of_several_drafters_is_that_when_full() -> None:
             assert called is None or "drafter" in called.bottleneck
 
 
-@pytest.mark.parametrize(
-    ("drafters", "used"), [({}, 1), ({"count": 2}, 1), ({"count": 3}, 3), ({"count": 2, "route": "shortest-queue"}, 2)]
-)
-def test_a_rate_limit_at_each_drafter_is_a_bottleneck_of_its_own(drafters: dict[str, Any], used: int) -> None:
-    for load, overloaded in ((0.8, False), (1.3, True)):
-        limited = STAR | {"drafters": {"order": {"policy": "fifo", "limits_per_s": [0.0] * 7 + [2.0]}} | drafters}
-        called = verdict_of(arriving(limited, load * 8 * 2.0 * used / ROUNDS, 200))
-        assert (called.bottleneck if called else None) == ("the rate limit of target 8 is" if overloaded else None)
-
-
 @pytest.mark.parametrize("limits", [{}, {"kv_tokens": 1024}], ids=["tokens", "blocks"])
 def test_unlike_prompts_saturate_by_their_tokens(limits: dict[str, Any]) -> None:
     """A rare long prompt holds short ones up, which alone would take no step of its length."""

@@ -368,11 +368,8 @@ def _steps_of(rows: Table) -> Table:
 
 
 def _batching(window: Window, steps: Table, commits: Table) -> dict[str, Metric]:
-    """Time shares of a batch, the share of rounds without realignment, and block efficiency (DSDE, table I).
-
-    `realign_share` is the overhead of Batch Speculative Decoding Done Right, c_overhead(B) in its equation (1), as a
-    share of all steps. `grouped_share`: rounds without realignment.
-    """
+    """Time shares of a batch (`realign_share` is c_overhead of Batch Speculative Decoding Done Right, equation (1)),
+    rounds without realignment, block efficiency (DSDE, table I)."""
     all_s = window.sums(steps.time_s, steps.duration_s)
     metrics = {}
     for kind in ("draft", "verify", "realign"):
@@ -390,10 +387,8 @@ def _batching(window: Window, steps: Table, commits: Table) -> dict[str, Metric]
 
 
 def _fair_goodput(window: Window, fleet: Fleet, verified: Table) -> dict[str, Metric]:
-    """Utility of the clients' mean goodputs in tokens a round, and what its maximum lacks (GoodSpeed, problem (1)).
-
-    The maximum is that of each target's clients, with a constant acceptance of the tokens that were compared.
-    """
+    """Utility of the clients' mean goodputs, and what it lacks of the optimum at a constant acceptance of compared
+    tokens (GoodSpeed, problem (1))."""
     rule, counted = fleet.verifiers.allocate, verified.where(window.inside(verified.verified_s))
     if not len(counted):
         return {}

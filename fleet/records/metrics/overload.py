@@ -9,8 +9,8 @@ and its step includes the draft that follows. A station is overloaded if rho exc
 rate at rho = 1 is one run in a thousand (one-sided, over all stations; the variance is that of streams' work and of
 single steps).
 
-No verdict is possible for a station that takes all waiting work (at a barrier, or a batch without a limit), or for
-drafting ahead. The capacity of drafters at a barrier excludes their waits for it.
+No verdict is possible for a station that takes all waiting work (at a barrier, or a batch without a limit), a drafter
+with rate limits, or drafting ahead. The capacity of drafters at a barrier excludes their waits for it.
 """
 
 import math
@@ -25,7 +25,7 @@ from specfleet.fleet.policies.order import rate_limits
 from specfleet.fleet.records.columns import Bools, Integers, Series, Table
 from specfleet.fleet.records.metrics.findings import Findings
 from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
-from specfleet.fleet.records.metrics.tables import DRAFTING, at_drafter, received_of, requests_of
+from specfleet.fleet.records.metrics.tables import DRAFTING, received_of, requests_of
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson
 from specfleet.fleet.scenario.names import DRAFTER, PREFILL, ROUTER, TARGET
 from specfleet.fleet.scenario.resolved import Fleet
@@ -101,25 +101,24 @@ def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
 
 
 def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
-    """Yield the demand of each station that was saturated at times, and of each target's rate limit."""
+    """Yield the demand of each station that was saturated at times."""
     rows = rows.where((_sizes(rows) > 0) | ~rows.kind.among(*DRAFTING))
     all_jobs, all_steps = _jobs(rows), _steps(rows)
     for station in all_steps.station.present():
         steps, jobs = (table.where(table.station.among(station)) for table in (all_steps, all_jobs))
-        waits = fleet.verifiers.late == "wait"
+        waits = fleet.verifiers.late == "wait" or (_is_drafter(station) and rate_limits(fleet.drafters.order))
         if station == ROUTER or waits or len(steps) < MIN_STEPS or not len(jobs):
             continue
         at_station = rows.where(rows.station.among(station))
         if fleet.verifiers.aligned is not None:
             jobs = jobs.where(jobs.after.among("join"))  # other sessions wait in the pool
-        cycle_s = _cycle_s(fleet, station, steps)
-        saturated = _full(fleet, station, at_station, steps) & (_waiting(jobs, steps.begun_s) > 0) & ~np.isnan(cycle_s)
-        singly, of_steps = _singly(fleet, station), steps.plus(cycle_s=cycle_s, saturated=saturated)
+        saturated = _full(fleet, station, at_station, steps) & (_waiting(jobs, steps.begun_s) > 0)
+        saturated &= ~np.isnan(steps.cycle_s)
+        singly, of_steps = _singly(fleet, station), steps.plus(saturated=saturated)
         mixed = not (_is_drafter(station) or singly)
         demand = _demand(station, at_station, of_steps, streams, singly=singly, mixed=mixed)
         if demand is not None:
             yield demand
-    yield from _limits(fleet, rows, streams)
     if prefill := fleet.verifiers.prefill:
         came = received_of(rows)
         sent_s = came.payload_bytes * prefill.link.s_per_byte / prefill.count
@@ -159,15 +158,6 @@ def _full(fleet: Fleet, station: str, rows: Table, steps: Table) -> Bools:
     return np.ones(len(steps), dtype=bool)
 
 
-def _cycle_s(fleet: Fleet, station: str, steps: Table) -> Floats:
-    """Return a station's time from each step to its next, without the wait for a rate limit."""
-    cycle_s: Floats = steps.cycle_s
-    if _is_drafter(station) and rate_limits(fleet.drafters.order):
-        overhead = fleet.drafter_times(fleet.drafter_names.index(station)).overhead
-        cycle_s = np.minimum(cycle_s, steps.duration_s + overhead.after.mean_s + overhead.queued.mean_s)
-    return cycle_s
-
-
 def _jobs(rows: Table) -> Table:
     """Return the waits: station, asked_s and begun_s of each step of a stream, and `after`, the step before."""
     inputs = rows.where(~rows.event.among("view"))
@@ -183,10 +173,8 @@ def _jobs(rows: Table) -> Table:
 
 
 def _steps(rows: Table) -> Table:
-    """Return each station's steps in order: kind, begun_s, members, duration_s, and cycle_s until the next begins.
-
-    `duration_s` is NaN for an unfinished step, `cycle_s` for a station's last.
-    """
+    """Return each station's steps in order: kind, begun_s, members, duration_s (NaN if unfinished), and cycle_s until
+    the next begins (NaN for the last)."""
     begun, done = (rows.where(rows.event.among(event)) for event in ("start", "done"))
     steps = Groups(begun.station, begun.step)
     first = begun.where(steps.first)
@@ -257,27 +245,10 @@ def _demand(station: str, rows: Table, steps: Table, streams: Integers, singly: 
     return _Demand(station, share * float(of_stream_s.mean()), share * float(np.sqrt(variance)), len(of_streams))
 
 
-def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
-    """Yield the demand on each target's limits at its drafters: the time that they take for the rounds of a stream."""
-    limits, targets = rate_limits(fleet.drafters.order), fleet.verifiers.count
-    used = fleet.drafters.count // (1 if fleet.routed else math.gcd(fleet.drafters.count, targets))  # by a target
-    drafts = rows.where(at_drafter(rows) & rows.event.among("start") & rows.kind.among("draft"))
-    of_streams = Groups(np.append(streams, drafts.tag))
-    rounds = of_streams.counts()[of_streams.of[: len(streams)]] - 1
-    for target in range(targets if limits else 0):
-        limit, of_target = used * limits[min(target, len(limits) - 1)], rounds[streams % targets == target]
-        if limit > 0 and len(of_target) > 1:
-            share = len(of_target) / len(streams) / limit
-            error = of_target.std(ddof=1) / np.sqrt(len(of_target))
-            yield _Demand(f"limit.{target + 1}", share * float(of_target.mean()), share * float(error), len(of_target))
-
-
 def _in_words(worst: str, beyond: list[str]) -> str:
     """Return the bottleneck with its verb: one station, or all of its kind if several are overloaded."""
     kind, _, number = worst.partition(".")
-    words = {DRAFTER: "drafter", TARGET: "target", PREFILL: "prefill server", "limit": "rate limit"}.get(kind, kind)
+    words = {DRAFTER: "drafter", TARGET: "target", PREFILL: "prefill server"}.get(kind, kind)
     if sum(name.partition(".")[0] == kind for name in beyond) > 1:
         return f"the {words}s are"
-    if kind == "limit":
-        return f"the rate limit of target {number} is"
     return f"{words} {number} is" if number else f"the {words} is"

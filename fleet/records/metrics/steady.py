@@ -61,10 +61,8 @@ def places_of(fleet: Fleet) -> int:
 
 
 def _work_s(fleet: Fleet, rows: Table) -> list[Floats] | None:
-    """Work of each arrival on each device, device by device; None if steps are shared or not known.
-
-    Its mean on each side is the expected one, where the scenario gives one that the run does not contradict.
-    """
+    """Work of each arrival on each device, with the expected mean where the run does not contradict it; None if steps
+    are shared or not known."""
     done = rows.where(rows.event.among("done") & (rows.duration_s > 0))
     if not len(done) or len(Groups(done.station, done.step)) < len(done):
         return None
