@@ -121,24 +121,18 @@ def with_held(load: Load) -> Load:
 
 def within(load: Load, profile: HardwareProfile | str, depth: int) -> Load:
     """Return a load whose longest text fits the models that served it, where buckets alone bound it."""
-    positions = positions_of([profile], drafts=True) if isinstance(profile, HardwareProfile) else {}
-    prompt, new = load.prompt_tokens, load.new_tokens
-    model = min((name for name in positions if positions[name]), key=positions.__getitem__, default="")
-    if not model or prompt is None or new is None:
+    known = positions_of([profile], drafts=True) if isinstance(profile, HardwareProfile) else {}
+    room, model = min(((most - depth, model) for model, most in known.items() if most), default=(0, ""))
+    lengths = [spread for spread in (load.prompt_tokens, load.new_tokens) if spread]
+    means, highs = sum(spread.mean for spread in lengths), sum(min(spread.high, MOST_TOKENS) for spread in lengths)
+    if len(lengths) < 2 or not means < room < highs:
         return load
-    room, means = positions[model] - depth, prompt.mean + new.mean
-    highs = [min(spread.high, MOST_TOKENS) for spread in (prompt, new)]
-    if not means < room < sum(highs):
-        return load
-    share = (room - means) / (sum(highs) - means)
+    share = (room - means) / (highs - means)
     prompt, new = (
-        msgspec.structs.replace(spread, high=int(spread.mean + share * (high - spread.mean)))
-        for spread, high in zip((prompt, new), highs, strict=True)
+        msgspec.structs.replace(of, high=int(of.mean + share * (min(of.high, MOST_TOKENS) - of.mean))) for of in lengths
     )
-    note = (
-        f"longest prompt and answer: {prompt.high} and {new.high} tokens (assumed): {model} has {positions[model]} "
-        "positions, and the record's bounds are wider"
-    )
+    longest = f"longest prompt and answer: {prompt.high} and {new.high} tokens (assumed)"
+    note = f"{longest}: {model} has {room + depth} positions, and the record's bounds are wider"
     return msgspec.structs.replace(load, prompt_tokens=prompt, new_tokens=new, notes=(*load.notes, note))
 
 
