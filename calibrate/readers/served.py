@@ -102,9 +102,8 @@ def with_again(load: Load, draft: str) -> Load:
 
 
 def is_open(load: Load) -> bool:
-    """Whether requests arrive by themselves, at a known rate."""
-    idles = load.busy_share is not None and load.busy_share < ENOUGH_BUSY
-    return bool(load.requests_per_s) and (load.limit == 0 or idles)
+    """Whether requests arrive by themselves."""
+    return load.limit == 0 or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
 
 
 def with_held(load: Load) -> Load:
@@ -170,7 +169,7 @@ def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str
         requests = min(max(load.requests or 16 * in_flight, fewest), most)
         shared = SharedPrompts(share=load.shared_share) if load.shared_share else None
         workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new, shared=shared)
-    if is_open(load):
+    if load.requests_per_s and is_open(load):
         arrivals = Poisson(per_s=load.requests_per_s)
         said = f"{arrivals.per_s:.4g} requests/s arrive, as observed"
         return msgspec.structs.replace(workload, arrivals=arrivals), said
