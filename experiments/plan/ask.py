@@ -43,6 +43,7 @@ RAMP = (
     "conversations: at {} all turns arrive at their rate after a fifth of {:,} requests; simulations end with {:,}, "
     "so fewer arrive there than planned"
 )
+REPLACED = "workload.streams = {} of the scenario: {} replaces it"
 TURNS = "conversations: arrivals are those of requests, {:.3g} in each; requests in flight are users, who may think"
 LIMIT, PREFIXES = "verifiers.max_num_seqs", "verifiers.prefix_cache"
 COUNTS = ("drafters.count", "verifiers.count")
@@ -112,6 +113,9 @@ def plan(
     stated = frozenset({*given, *_stated(scenario)})
     base = _cached(base, cached, stated)
     rates, flights = read_rates(arrivals), read_in_flight(in_flight, MOST)
+    streams = base.workload.streams if rates or flights else 0
+    if streams:
+        base = msgspec.structs.replace(base, workload=msgspec.structs.replace(base.workload, streams=0))
     if flights and (rates or any(key.startswith("workload.arrivals") for key in given)):
         raise InputError("--in-flight, --arrivals (workload.arrivals): give one of them")
     loads = _loads(base, rates, flights, budget is not None)
@@ -132,6 +136,8 @@ def plan(
     candidates, unit, notes = make_candidates(asked)
     if serving and scenario is not None and base.verifiers.max_num_seqs == 1 and LIMIT not in given:
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
+    if streams:
+        notes.append(REPLACED.format(streams, "--in-flight" if flights else "--arrivals"))
     if loads[0].burstiness != 1:
         notes.append(BURSTS)
     talks = base.workload.conversations
@@ -276,5 +282,6 @@ def _title(asked: Asked, loads: Sequence[Load]) -> str:
     has_defaults = usual and not asked.scenario.workload.lengths
     defaults = f" (defaults: --set {'=N --set '.join(usual)}=N)" if has_defaults else ""
     shared = asked.scenario.workload.shared
-    alike = f" ({shared.beginning(prompt) / prompt:.0%} of them shared)" if shared else ""
+    turns = " besides a conversation's earlier turns" * bool(asked.scenario.workload.conversations)
+    alike = f" ({shared.beginning(prompt) / prompt:.0%} a common beginning{turns})" if shared else ""
     return f"{what}{on}, {at}: prompts of {prompt:.0f} tokens{alike}, {about_answers}{defaults}"

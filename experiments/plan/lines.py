@@ -4,18 +4,20 @@ Limits are found twice: by equations, which name the resource, and by simulation
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb
 from specfleet.experiments.plan.candidates import unstated
-from specfleet.experiments.plan.deployments import MARGIN, Load
+from specfleet.experiments.plan.deployments import MARGIN, Deployment, Estimate, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
 from specfleet.experiments.plan.ranges import LOWER, Ranges, carries, errors_of, missed, ranges_of, slowest
 from specfleet.experiments.plan.search import Simulations
+from specfleet.experiments.plan.serving import TIME, WORTH
 from specfleet.experiments.plan.trials import Interval, Values, simulated
 from specfleet.experiments.plan.turns import turns
+from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.fleet.shown import number
 
@@ -73,6 +75,11 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     places = {estimate.fleet.candidate.target for estimate in search.estimates.values()}
     if precision.endswith(":fp8") and any(place.startswith(f"{model}@") and ":bf16" in place for place in places):
         yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out"
+    devices, (kind, parallel) = rows[0].devices, devices_in(best.candidate.target)
+    if question.devices is None and precision and parallel > 1 and list(devices) == [kind]:
+        other = f"--devices {devices[kind]}x{kind} --target {model}"
+        in_all = "" if question.load.per_s else ", with --in-flight of them all"
+        yield f"layout: as --target states; {other} compares other layouts and precisions{in_all}"
 
 
 def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reached], unit: str) -> Iterator[str]:
@@ -83,7 +90,7 @@ def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reache
         if name in row.metrics
     ]
     rate = [] if search.question.load.per_s else list(_rate(row, ranges, unit.partition(" (")[0]))
-    said = [f"{row.metrics[HITS].value:.0%} of prompt tokens hit"] if HITS in row.metrics else []
+    said = [f"{row.metrics[HITS].value:.0%} of prompt tokens in the prefix cache"] if HITS in row.metrics else []
     said += [f"{goal.text}: {goal.state}" for goal in goals]
     yield f"gives: {'; '.join([*rate, *times, *said])}"
     share = "" if row.kv_share is None else "under 1%" if row.kv_share < 0.01 else f"{min(row.kv_share, 1):.0%}"
@@ -128,23 +135,45 @@ def _bottleneck(search: Simulations) -> str:
 
 
 def _limit(search: Simulations) -> str:
-    """Say which resource of the fleet is exhausted first, at which load, and up to which load it meets the goals."""
+    """Say up to which load the fleet meets the goals, and which limit it reaches first, at which load."""
     question, best = search.question, search.best[0]
     estimate = search.estimates[best.title]
-    resource, rows = next(iter(estimate.curve.full.items()))
-    rate = f"at {best.replicas * estimate.curve.load_of(resource):.3g}/s " if question.load.per_s else ""
-    parts, sources = [], "equations"
-    is_quick = not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT
-    if is_quick and not best.candidate.base.workload.conversations:  # of which in flight are users
-        once, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
-        _, answer = mean_lengths(best.candidate.base.workload)
-        sources += f"; simulated there: {once / answer:.3g} requests/s, and {twice / once - 1:+.0%} with twice as many"
+    full = estimate.curve.full
+    is_quick = not (best.drafters or best.prefills) and best.replicas * next(iter(full.values())) <= MAX_IN_FLIGHT
     if is_quick and question.load.per_s and search.winner is not None and question.goals:
-        parts.append(f"the goals hold {_edge(search)}")
-    if question.load.per_s and not parts:
-        parts.append(f"a plan asks for {1 - MARGIN:.0%} of its {estimate.per_s:.3g}/s at most")
-    parts.append(f"{resource} is full first, {rate}with {rows:.0f} requests at once at each target ({sources})")
-    return f"limit: {'; '.join(parts)}"
+        said = f"the goals hold {_edge(search)}"
+    elif question.load.per_s:
+        said = f"a plan asks for up to {(1 - MARGIN) * estimate.per_s:.3g}/s, {1 - MARGIN:.0%} of capacity by equations"
+    else:
+        said = ""
+    talks = best.candidate.base.workload.conversations  # of which in flight are users
+    first = _first(best, full) if is_quick and not talks else _first_by_equations(estimate)
+    return f"limit: {said}{'; ' * bool(said)}first {first}"
+
+
+def _first(best: Deployment, full: Mapping[str, float]) -> str:
+    """Say the limit that is reached first: of the devices' time, from where on twice as many requests add little."""
+    (resource, rows), *others = full.items()
+    _, answer = mean_lengths(best.candidate.base.workload)
+
+    def per_s(at: float) -> float:
+        return tokens_per_s(best, Load(0, round(at) * best.replicas)) / answer
+
+    once, more = per_s(rows), ""
+    while resource == TIME and 2 * best.replicas * rows <= MAX_IN_FLIGHT:
+        twice = per_s(2 * rows)
+        if twice < WORTH * once:
+            more = f", {twice:.3g} with twice as many"
+            break
+        resource, rows = (resource, 2 * rows) if 2 * rows < others[0][1] else others[0]
+        once = twice if resource == TIME else per_s(rows)
+    return f"{resource}, {once:.3g} requests/s with {rows:.0f} at once at each target{more} (simulated)"
+
+
+def _first_by_equations(estimate: Estimate) -> str:
+    resource, rows = next(iter(estimate.curve.full.items()))
+    rate = estimate.fleet.replicas * estimate.curve.load_of(resource)
+    return f"{resource}, about {rate:.3g} requests/s with {rows:.0f} at once at each target (equations)"
 
 
 def _edge(search: Simulations) -> str:

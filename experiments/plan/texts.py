@@ -1,12 +1,13 @@
 """What options of a plan say: acceptance, a link, a budget of devices, numbers of requests."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from specfleet.experiments.plan.goals import number_of
 from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, rate_of_mean
-from specfleet.fleet.acceptance.published import Stated, Wanted, find_published
+from specfleet.fleet.acceptance.published import Stated, Wanted, find_published, published_rows
 from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed
@@ -37,6 +38,8 @@ def drafter_named(word: str, targets: Sequence[str]) -> str:
     """
     if (usual := SYNONYMS.get(word.casefold())) is not None:
         return usual
+    plain = re.sub("[-_ ]", "", word.casefold())
+    word = plain if plain in METHODS and not Path(word).exists() else word
     models = [(target.rpartition("@")[0] or target).partition(":")[0] for target in targets]
     of_kind = [name for name in shipped_models() if name.startswith(f"{word.casefold()}-")]
     known = [name for model in models if (name := f"{word.casefold()}-{shipped_name(model)}") in of_kind]
@@ -112,6 +115,7 @@ def acceptance_by_drafter(texts: Sequence[str], drafts: Sequence[str]) -> dict[s
         own_name = model if model in (*FOUND, MTP) else shape_of(model).name  # of a file, its folder's
         names[model] = {draft, Path(model).name, own_name, shipped_name(model)}
         names[model] |= {word for word, own in SYNONYMS.items() if own == model}
+        names[model] |= {word for word in METHODS if own_name.startswith(f"{word}-")}
     accepted: dict[str, Stated] = {}
     for name, acceptance in read_acceptances(texts).items():
         typed = name.casefold(), name.rpartition("/")[2].casefold()  # a shipped model has no owner's name before it
@@ -138,16 +142,26 @@ def acceptance_at(
     if not model:
         return None, ""
     stated = accepted.get(model, accepted.get("", usual))
+    word = model if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
     if stated is None:
-        raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
+        said = f"missing; give the share of {model}'s draft tokens that pass, 0.7, or by position, .8,.6,.5"
+        raise InputError(f"--acceptance {model}=...: {said}{_published(model, word, shipped_name(target.shape.name))}")
     if not isinstance(stated, Wanted):
         return stated, ""
-    word = model if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
     row = find_published(stated, shipped_name(target.shape.name), word)
     said = f"{row.name}{'' if row.temperature is None else f', temperature {row.temperature:g}'}; {row.source}"
     if (row.target, row.drafter) != (shipped_name(target.shape.name), word):
         said += f"; borrowed from another model, for {word} at {target.shape.name}: assumed"
     return row.model(), f"acceptance of {row.drafter}: {row.shares} by position, {row.basis}: {said}"
+
+
+def _published(model: str, word: str, target: str) -> str:
+    """Name what is published of a drafter, of this target or else of others; "" for nothing."""
+    rows = [row for row in published_rows().values() if row.drafter == word]
+    of_target = [row for row in rows if row.target == target]
+    said = ", ".join(f"{row.data if of_target else row.name} {row.shares.split(',')[0]}" for row in of_target or rows[:4])
+    form = f"{model}=published:DATASET" if of_target else f"'{model}=published:NAME'"
+    return f"; published, of the first position: {said}; --acceptance {form} takes all" if said else ""
 
 
 def acceptance_notes(texts: Sequence[str], unnamed: Sequence[str] = ()) -> Iterator[str]:
