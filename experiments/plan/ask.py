@@ -43,18 +43,19 @@ RAMP = (
     "conversations: at {} all turns arrive at their rate after a fifth of {:,} requests; simulations end with {:,}, "
     "so fewer arrive there than planned"
 )
-REPLACED = "workload.streams = {} of the scenario: {} replaces it"
+REPLACED = "workload.streams = {} of the scenario: the plan's load replaces it"
 TURNS = "conversations: arrivals are those of requests, {:.3g} in each; requests in flight are users, who may think"
 LIMIT, PREFIXES = "verifiers.max_num_seqs", "verifiers.prefix_cache"
 COUNTS = ("drafters.count", "verifiers.count")
 LENGTHS = ("workload.prompt_tokens", "workload.new_tokens")
+STREAMS = "workload.streams"
 DEPTH, ALLOCATE = "drafters.depth", "verifiers.allocate"
 STATIONS = {  # of a scenario's keys those that a plan cannot keep, and why
     "drafters.device": "a plan places drafters and targets itself", "verifiers.device": "see drafters.device",
     "drafters.profile": "a plan knows one profile", "verifiers.profile": "a plan knows one profile",
     "drafters.tiers": "a plan knows like devices: sweep the mix, or plan for each kind by itself",
     "verifiers.tiers": "a plan knows like devices: sweep the mix, or plan for each kind by itself",
-    "faults": "a plan knows fleets without faults", "workload.streams": "give --in-flight",
+    "faults": "a plan knows fleets without faults", STREAMS: "give --in-flight",
 }  # fmt: skip
 
 
@@ -113,9 +114,6 @@ def plan(
     stated = frozenset({*given, *_stated(scenario)})
     base = _cached(base, cached, stated)
     rates, flights = read_rates(arrivals), read_in_flight(in_flight, MOST)
-    streams = base.workload.streams if rates or flights else 0
-    if streams:
-        base = msgspec.structs.replace(base, workload=msgspec.structs.replace(base.workload, streams=0))
     if flights and (rates or any(key.startswith("workload.arrivals") for key in given)):
         raise InputError("--in-flight, --arrivals (workload.arrivals): give one of them")
     loads = _loads(base, rates, flights, budget is not None)
@@ -124,7 +122,7 @@ def plan(
     serving = bool(in_flight) or loads[0].per_s > 0
     wanted = {key: [given[key]] for key in (DEPTH, *COUNTS) if given.get(key) is not None}
     wanted |= vary_of(vary) if vary is not None else {}
-    _check(base, given, wanted, bool(targets))
+    _check(base, given, wanted, bool(targets), serving)
     drafters, replicas = (tuple(wanted.pop(key, ())) for key in COUNTS)
     asked = Asked(
         scenario=_with_load(base, serving), targets=targets, drafts=_texts(draft), link=link,
@@ -136,8 +134,7 @@ def plan(
     candidates, unit, notes = make_candidates(asked)
     if serving and scenario is not None and base.verifiers.max_num_seqs == 1 and LIMIT not in given:
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
-    if streams:
-        notes.append(REPLACED.format(streams, "--in-flight" if flights else "--arrivals"))
+    notes += [REPLACED.format(base.workload.streams)] * bool(base.workload.streams)
     if loads[0].burstiness != 1:
         notes.append(BURSTS)
     talks = base.workload.conversations
@@ -227,7 +224,7 @@ def _with_load(base: Scenario, serving: bool) -> Scenario:
     Equally long answers of a server would stay in step; they vary by a tenth.
     """
     named = ids_in(base.workload) if base.verifiers.prefix_cache and known_share(base.workload) else 0
-    workload = msgspec.structs.replace(with_arrivals(base.workload, None), requests=ROWS, id_tokens=named)
+    workload = msgspec.structs.replace(with_arrivals(base.workload, None), requests=ROWS, id_tokens=named, streams=0)
     if serving and isinstance(workload.new_tokens, int) and not workload.lengths:
         workload = msgspec.structs.replace(workload, new_tokens=about(workload.new_tokens))
     return msgspec.structs.replace(base, workload=workload)
@@ -238,7 +235,9 @@ def about(tokens: int) -> Between:
     return Between(low=max(1, round(0.9 * tokens)), high=round(1.1 * tokens))
 
 
-def _check(base: Scenario, given: Mapping[str, Any], wanted: Mapping[str, Sequence[Any]], is_placed: bool) -> None:
+def _check(
+    base: Scenario, given: Mapping[str, Any], wanted: Mapping[str, Sequence[Any]], is_placed: bool, serving: bool
+) -> None:  # fmt: skip
     """Raise InputError for what a plan cannot keep of a scenario."""
     if "workload.requests" in given:
         raise InputError("workload.requests: has no effect, since a plan has as many as it needs; leave it out")
@@ -247,7 +246,7 @@ def _check(base: Scenario, given: Mapping[str, Any], wanted: Mapping[str, Sequen
             raise InputError(f"plan: {key} = {list(wanted[key])}: a plan varies it from 1 on")
     for key, why in STATIONS.items():
         side, _, name = key.rpartition(".")
-        if getattr(getattr(base, side) if side else base, name):
+        if getattr(getattr(base, side) if side else base, name) and not (serving and key == STREAMS):
             raise InputError(f"scenario {base.name!r}: {key}: {why}; leave it out")
     if DEPTH in wanted and (base.verifiers.allocate is not None or any(key.startswith(ALLOCATE) for key in wanted)):
         raise InputError(f"plan: {DEPTH}: {ALLOCATE} has the speculation lengths; leave {DEPTH} out")
@@ -282,6 +281,6 @@ def _title(asked: Asked, loads: Sequence[Load]) -> str:
     has_defaults = usual and not asked.scenario.workload.lengths
     defaults = f" (defaults: --set {'=N --set '.join(usual)}=N)" if has_defaults else ""
     shared = asked.scenario.workload.shared
-    turns = " besides a conversation's earlier turns" * bool(asked.scenario.workload.conversations)
+    turns = ", then a conversation's earlier turns" * bool(asked.scenario.workload.conversations)
     alike = f" ({shared.beginning(prompt) / prompt:.0%} a common beginning{turns})" if shared else ""
     return f"{what}{on}, {at}: prompts of {prompt:.0f} tokens{alike}, {about_answers}{defaults}"

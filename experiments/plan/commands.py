@@ -65,8 +65,9 @@ class Schedule(NamedTuple):
         """The schedule in words."""
         spans = [f"{depth or 'off'} at {first} to {last}" for first, last, depth in self.table[:-1]]
         spans.append(f"{self.table[-1][2] or 'off'} from {self.table[-1][0]} on")
-        at = f"simulated at {', '.join(dict.fromkeys(f'{rows:.3g}' for rows in self.simulated))}; elsewhere as at the nearest of them"
-        return f"depth {', '.join(spans)} requests at once at a target ({at})"
+        at = ", ".join(dict.fromkeys(f"{rows:.3g}" for rows in self.simulated))
+        said = f"(simulated at {at}; elsewhere as at the nearest of them)"
+        return f"depth {', '.join(spans)} requests at once at a target {said}"
 
 
 def server_commands(
@@ -202,13 +203,14 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
         random += f" --random-range-ratio '{json.dumps(spreads)}'"
     custom = f"--dataset-name custom --dataset-path PROMPTS.jsonl --custom-output-len {answer:.0f}"
     laws = (workload.prompt_tokens, workload.new_tokens)
+    alike = TURNS if workload.conversations else ALIKE * shares(workload)
     has_own = fleet.depth or workload.conversations or workload.id_tokens or (shared and shared.groups > 1)
     is_uniform = not workload.lengths and not any(isinstance(law, Between) and law.mean for law in laws)
     return (
         f"vllm bench serve --model {quote(served)} {rate} {custom if has_own else random} --ignore-eos "
         f"--num-prompts {workload.requests // replicas} "
         "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
-        f"{OWN + (TURNS if workload.conversations else ALIKE * shares(workload)) if has_own else '' if is_uniform else UNIFORM}"
+        f"{OWN + alike if has_own else '' if is_uniform else UNIFORM}"
     )
 
 

@@ -134,9 +134,9 @@ def other_loads(search: Simulations, fleet: Deployment) -> list[Load]:
     """Return lower and higher loads than the planned one, for the devices of a fleet: as many as run at once."""
     load, curve = search.question.load, search.estimates[fleet.title].curve
     if not load.per_s:
-        flights = {at: at.at_once(fleet.replicas) for at in map(load.times, FACTORS)}
-        runs = {at: curve.at_target(users / fleet.replicas) <= curve.rows[-1] for at, users in flights.items()}
-        return [at for at, users in flights.items() if 0 < users <= MAX_IN_FLIGHT and runs[at]]
+        rows = float(curve.rows[-1]) / curve.at_target(load.at_once(fleet.replicas) / fleet.replicas)
+        loads = [load.times(factor * min(1.0, rows)) for factor in FACTORS if factor < max(1.0, rows)]
+        return [at for at in loads if 0 < at.at_once(fleet.replicas) <= MAX_IN_FLIGHT]
     most = max(one.per_s for one in options_of(search, fleet).values())
     return [load.times(share * (1 - MARGIN) * most / load.per_s) for share in SHARES]
 

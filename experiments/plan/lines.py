@@ -10,7 +10,7 @@ import msgspec
 
 from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb
 from specfleet.experiments.plan.candidates import unstated
-from specfleet.experiments.plan.deployments import MARGIN, Deployment, Estimate, Load
+from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
 from specfleet.experiments.plan.ranges import LOWER, Ranges, carries, errors_of, missed, ranges_of, slowest
 from specfleet.experiments.plan.search import Simulations
@@ -137,18 +137,21 @@ def _bottleneck(search: Simulations) -> str:
 def _limit(search: Simulations) -> str:
     """Say up to which load the fleet meets the goals, and which limit it reaches first, at which load."""
     question, best = search.question, search.best[0]
-    estimate = search.estimates[best.title]
-    full = estimate.curve.full
-    is_quick = not (best.drafters or best.prefills) and best.replicas * next(iter(full.values())) <= MAX_IN_FLIGHT
+    estimate, said = search.estimates[best.title], ""
+    resource, rows = next(iter(estimate.curve.full.items()))
+    is_quick = not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT
     if is_quick and question.load.per_s and search.winner is not None and question.goals:
-        said = f"the goals hold {_edge(search)}"
+        said = f"the goals hold {_edge(search)}; "
     elif question.load.per_s:
-        said = f"a plan asks for up to {(1 - MARGIN) * estimate.per_s:.3g}/s, {1 - MARGIN:.0%} of capacity by equations"
-    else:
-        said = ""
-    talks = best.candidate.base.workload.conversations  # of which in flight are users
-    first = _first(best, full) if is_quick and not talks else _first_by_equations(estimate)
-    return f"limit: {said}{'; ' * bool(said)}first {first}"
+        said = (
+            f"a plan asks for up to {(1 - MARGIN) * estimate.per_s:.3g}/s, {1 - MARGIN:.0%} of capacity by equations; "
+        )
+    if is_quick and not best.candidate.base.workload.conversations:  # of which in flight are users
+        return f"limit: {said}first {_first(best, estimate.curve.full)}"
+    rate = best.replicas * estimate.curve.load_of(resource)
+    return (
+        f"limit: {said}first {resource}, about {rate:.3g} requests/s with {rows:.0f} at once at each target (equations)"
+    )
 
 
 def _first(best: Deployment, full: Mapping[str, float]) -> str:
@@ -168,12 +171,6 @@ def _first(best: Deployment, full: Mapping[str, float]) -> str:
         resource, rows = (resource, 2 * rows) if 2 * rows < others[0][1] else others[0]
         once = twice if resource == TIME else per_s(rows)
     return f"{resource}, {once:.3g} requests/s with {rows:.0f} at once at each target{more} (simulated)"
-
-
-def _first_by_equations(estimate: Estimate) -> str:
-    resource, rows = next(iter(estimate.curve.full.items()))
-    rate = estimate.fleet.replicas * estimate.curve.load_of(resource)
-    return f"{resource}, about {rate:.3g} requests/s with {rows:.0f} at once at each target (equations)"
 
 
 def _edge(search: Simulations) -> str:

@@ -159,7 +159,8 @@ def _published(model: str, word: str, target: str) -> str:
     """Name what is published of a drafter, of this target or else of others; "" for nothing."""
     rows = [row for row in published_rows().values() if row.drafter == word]
     of_target = [row for row in rows if row.target == target]
-    said = ", ".join(f"{row.data if of_target else row.name} {row.shares.split(',')[0]}" for row in of_target or rows[:4])
+    names = {row.data if of_target else row.name: row.shares.split(",")[0] for row in of_target or rows[:4]}
+    said = ", ".join(f"{name} {share}" for name, share in names.items())
     form = f"{model}=published:DATASET" if of_target else f"'{model}=published:NAME'"
     return f"; published, of the first position: {said}; --acceptance {form} takes all" if said else ""
 

@@ -64,7 +64,9 @@ def test_a_drafter_has_several_names(draft: str, named: str, target: str, method
 
 
 def test_missing_acceptance_names_what_is_published_of_the_drafter() -> None:
-    with pytest.raises(InputError, match=r"lookup=\.\.\.: missing; .*: gsm8k 0\.11, .*--acceptance lookup=published:DATASET"):
+    with pytest.raises(
+        InputError, match=r"lookup=\.\.\.: missing; .*: gsm8k 0\.11, .*--acceptance lookup=published:DATASET"
+    ):
         made("ngram", acceptance=())
     with pytest.raises(InputError, match=r"llama-3\.1-8b lookup gsm8k vllm 0\.11, .*'lookup=published:NAME'"):
         made("ngram", target="qwen3-8b@h100", acceptance=())

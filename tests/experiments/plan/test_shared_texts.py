@@ -145,7 +145,7 @@ def test_a_cached_share_hits() -> None:
     share = found.chosen.metrics["prefix_hit_share"].value
     assert share == pytest.approx(0.7, abs=0.01)
     assert hit_share(simulate(found.scenario)) == pytest.approx(0.7, abs=0.02)  # the first prompt is read
-    assert f"; {share:.0%} of prompt tokens hit" in found.lines[1]
+    assert f"; {share:.0%} of prompt tokens in the prefix cache" in found.lines[1]
     assert "prompts of 800 tokens (70% a common beginning), answers" in found.title
     assert "--random-input-len 240 --random-output-len 40 " in found.commands[-1]
     assert "--random-prefix-len 560 " in found.commands[-1]
