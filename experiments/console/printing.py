@@ -131,9 +131,7 @@ def interval(metric: "Metric") -> str:
     if metric.drifting:
         return "still changing"
     if metric.times_longer > 1:
-        decimals = 1 if metric.times_longer < 10 else 0
-        rounded_up = math.ceil(metric.times_longer * 10**decimals) / 10**decimals
-        return f"too few requests: {rounded_up:.{decimals}f} times as many would do"
+        return f"too few requests: {math.ceil(10 * metric.times_longer) / 10:g} times as many would do"
     low, high = number(metric.low), number(metric.high)
     return "-" if low == high else f"{low} .. {high}"
 

@@ -48,14 +48,13 @@ TURNS = "conversations: arrivals are those of requests, {:.3g} in each; requests
 LIMIT, PREFIXES = "verifiers.max_num_seqs", "verifiers.prefix_cache"
 COUNTS = ("drafters.count", "verifiers.count")
 LENGTHS = ("workload.prompt_tokens", "workload.new_tokens")
-STREAMS = "workload.streams"
 DEPTH, ALLOCATE = "drafters.depth", "verifiers.allocate"
 STATIONS = {  # of a scenario's keys those that a plan cannot keep, and why
     "drafters.device": "a plan places drafters and targets itself", "verifiers.device": "see drafters.device",
     "drafters.profile": "a plan knows one profile", "verifiers.profile": "a plan knows one profile",
     "drafters.tiers": "a plan knows like devices: sweep the mix, or plan for each kind by itself",
     "verifiers.tiers": "a plan knows like devices: sweep the mix, or plan for each kind by itself",
-    "faults": "a plan knows fleets without faults", STREAMS: "give --in-flight",
+    "faults": "a plan knows fleets without faults",
 }  # fmt: skip
 
 
@@ -122,7 +121,7 @@ def plan(
     serving = bool(in_flight) or loads[0].per_s > 0
     wanted = {key: [given[key]] for key in (DEPTH, *COUNTS) if given.get(key) is not None}
     wanted |= vary_of(vary) if vary is not None else {}
-    _check(base, given, wanted, bool(targets), serving)
+    _check(base, given, wanted, bool(targets))
     drafters, replicas = (tuple(wanted.pop(key, ())) for key in COUNTS)
     asked = Asked(
         scenario=_with_load(base, serving), targets=targets, drafts=_texts(draft), link=link,
@@ -195,6 +194,8 @@ def _loads(base: Scenario, rates: Sequence[float], flights: Sequence[int], in_al
         talks = base.workload.conversations  # arrive in a scenario; its requests are the load of a plan
         rates = [arrivals.per_s * (talks.mean_turns() if talks else 1.0)]
     burstiness = arrivals.burstiness if isinstance(arrivals, Gamma) else 1.0
+    if base.workload.streams and not rates:
+        raise InputError(f"scenario {base.name!r}: workload.streams: give --in-flight; leave it out")
     if not rates and in_all:
         raise InputError("--devices: give the load of the fleet: either --arrivals 16/s, or --in-flight 64")
     return [Load(per_s=rate, burstiness=burstiness) for rate in sorted(set(rates))] or [Load(each=1)]
@@ -235,9 +236,7 @@ def about(tokens: int) -> Between:
     return Between(low=max(1, round(0.9 * tokens)), high=round(1.1 * tokens))
 
 
-def _check(
-    base: Scenario, given: Mapping[str, Any], wanted: Mapping[str, Sequence[Any]], is_placed: bool, serving: bool
-) -> None:  # fmt: skip
+def _check(base: Scenario, given: Mapping[str, Any], wanted: Mapping[str, Sequence[Any]], is_placed: bool) -> None:
     """Raise InputError for what a plan cannot keep of a scenario."""
     if "workload.requests" in given:
         raise InputError("workload.requests: has no effect, since a plan has as many as it needs; leave it out")
@@ -246,7 +245,7 @@ def _check(
             raise InputError(f"plan: {key} = {list(wanted[key])}: a plan varies it from 1 on")
     for key, why in STATIONS.items():
         side, _, name = key.rpartition(".")
-        if getattr(getattr(base, side) if side else base, name) and not (serving and key == STREAMS):
+        if getattr(getattr(base, side) if side else base, name):
             raise InputError(f"scenario {base.name!r}: {key}: {why}; leave it out")
     if DEPTH in wanted and (base.verifiers.allocate is not None or any(key.startswith(ALLOCATE) for key in wanted)):
         raise InputError(f"plan: {DEPTH}: {ALLOCATE} has the speculation lengths; leave {DEPTH} out")

@@ -75,19 +75,15 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
 def _end(here: Depths, fleet: Deployment) -> str:
     """Say that no deeper drafts were tried where their acceptance ends at the best depth, and how to try them."""
     model = resolve(fleet.scenario(here.load, 1)).acceptance
-    if here.level[-1] < (end := deepest(model)) or not isinstance(model, AcceptanceModel):
+    if not isinstance(model, AcceptanceModel) or here.level[-1] < (end := deepest(model)):
         return ""
-    mean = f"{expected_committed(model, int(end)):.3g}@{end}"
-    return f"; deeper was not tried: acceptance ends at position {end}, --acceptance {mean} goes on at a constant rate"
+    said = f"--acceptance {expected_committed(model, int(end)):.3g}@{end} goes on at a constant rate"
+    return f"; deeper was not tried: acceptance ends at position {end}, {said}"
 
 
 def falling(loads: Sequence[Depths]) -> list[tuple[float, int]]:
-    """Return requests at once and a depth for each load, the lowest first.
-
-    Of level depths it is the shortest that is not below that of the next load. It rises with load only where no level
-    depth is: mixtures of experts read more weights for each token of a small batch.
-    """
-    depths = [0]
+    """Return requests at once and a depth for each load, rising: the shortest level one not below the next load's."""
+    depths = [0]  # rise with load only where none is level: experts cost small batches more for each token
     for at in reversed(loads):
         depths.insert(0, next((depth for depth in at.level if depth >= depths[0]), at.level[-1]))
     return [(at.rows, depth) for at, depth in zip(loads, depths, strict=False)]

@@ -77,9 +77,7 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
         yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out"
     devices, (kind, parallel) = rows[0].devices, devices_in(best.candidate.target)
     if question.devices is None and precision and parallel > 1 and list(devices) == [kind]:
-        other = f"--devices {devices[kind]}x{kind} --target {model}"
-        in_all = "" if question.load.per_s else ", with --in-flight of them all"
-        yield f"layout: as --target states; {other} compares other layouts and precisions{in_all}"
+        yield f"layout: as --target states; --devices {devices[kind]}x{kind} --target {model} compares others"
 
 
 def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reached], unit: str) -> Iterator[str]:
@@ -137,40 +135,29 @@ def _bottleneck(search: Simulations) -> str:
 def _limit(search: Simulations) -> str:
     """Say up to which load the fleet meets the goals, and which limit it reaches first, at which load."""
     question, best = search.question, search.best[0]
-    estimate, said = search.estimates[best.title], ""
+    estimate, workload, parts = search.estimates[best.title], best.candidate.base.workload, []
     resource, rows = next(iter(estimate.curve.full.items()))
+    rate, source = best.replicas * estimate.curve.load_of(resource), "equations"
     is_quick = not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT
     if is_quick and question.load.per_s and search.winner is not None and question.goals:
-        said = f"the goals hold {_edge(search)}; "
+        parts.append(f"the goals hold {_edge(search)}")
     elif question.load.per_s:
-        said = (
-            f"a plan asks for up to {(1 - MARGIN) * estimate.per_s:.3g}/s, {1 - MARGIN:.0%} of capacity by equations; "
-        )
-    if is_quick and not best.candidate.base.workload.conversations:  # of which in flight are users
-        return f"limit: {said}first {_first(best, estimate.curve.full)}"
-    rate = best.replicas * estimate.curve.load_of(resource)
-    return (
-        f"limit: {said}first {resource}, about {rate:.3g} requests/s with {rows:.0f} at once at each target (equations)"
-    )
+        parts.append(f"a plan asks for up to {(1 - MARGIN) * estimate.per_s:.3g}/s, {1 - MARGIN:.0%} of its capacity")
+    if is_quick and not workload.conversations:  # of which in flight are users
+        (resource, rows, tokens), source = _first(best, estimate.curve.full), "simulated"
+        rate = tokens / mean_lengths(workload)[1]
+    parts.append(f"first {resource}, {rate:.3g} requests/s with {rows:.0f} at once at each target ({source})")
+    return f"limit: {'; '.join(parts)}"
 
 
-def _first(best: Deployment, full: Mapping[str, float]) -> str:
-    """Say the limit that is reached first: of the devices' time, from where on twice as many requests add little."""
+def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, float]:
+    """Simulate the first limit, its requests and tokens/s: of the devices' time, where twice as many add little."""
     (resource, rows), *others = full.items()
-    _, answer = mean_lengths(best.candidate.base.workload)
-
-    def per_s(at: float) -> float:
-        return tokens_per_s(best, Load(0, round(at) * best.replicas)) / answer
-
-    once, more = per_s(rows), ""
-    while resource == TIME and 2 * best.replicas * rows <= MAX_IN_FLIGHT:
-        twice = per_s(2 * rows)
-        if twice < WORTH * once:
-            more = f", {twice:.3g} with twice as many"
-            break
-        resource, rows = (resource, 2 * rows) if 2 * rows < others[0][1] else others[0]
-        once = twice if resource == TIME else per_s(rows)
-    return f"{resource}, {once:.3g} requests/s with {rows:.0f} at once at each target{more} (simulated)"
+    rate, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
+    if resource != TIME or twice < WORTH * rate:
+        return resource, rows, rate
+    more = {TIME: 2 * rows} if 2 * rows < others[0][1] else {}
+    return _first(best, more | dict(others))
 
 
 def _edge(search: Simulations) -> str:

@@ -1,7 +1,6 @@
 """What options of a plan say: acceptance, a link, a budget of devices, numbers of requests."""
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -38,7 +37,7 @@ def drafter_named(word: str, targets: Sequence[str]) -> str:
     """
     if (usual := SYNONYMS.get(word.casefold())) is not None:
         return usual
-    plain = re.sub("[-_ ]", "", word.casefold())
+    plain = word.casefold().replace("-", "")
     word = plain if plain in METHODS and not Path(word).exists() else word
     models = [(target.rpartition("@")[0] or target).partition(":")[0] for target in targets]
     of_kind = [name for name in shipped_models() if name.startswith(f"{word.casefold()}-")]
@@ -159,10 +158,9 @@ def _published(model: str, word: str, target: str) -> str:
     """Name what is published of a drafter, of this target or else of others; "" for nothing."""
     rows = [row for row in published_rows().values() if row.drafter == word]
     of_target = [row for row in rows if row.target == target]
-    names = {row.data if of_target else row.name: row.shares.split(",")[0] for row in of_target or rows[:4]}
-    said = ", ".join(f"{name} {share}" for name, share in names.items())
+    names = (f"{row.data if of_target else row.name} {row.shares.split(',')[0]}" for row in of_target or rows[:4])
     form = f"{model}=published:DATASET" if of_target else f"'{model}=published:NAME'"
-    return f"; published, of the first position: {said}; --acceptance {form} takes all" if said else ""
+    return f"; published, at position 1: {', '.join(names)}; --acceptance {form} takes all" if rows else ""
 
 
 def acceptance_notes(texts: Sequence[str], unnamed: Sequence[str] = ()) -> Iterator[str]:
