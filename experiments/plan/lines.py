@@ -154,7 +154,7 @@ def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, flo
     """Simulate the first limit, its requests and tokens/s: of the devices' time, where twice as many add little."""
     (resource, rows), *others = full.items()
     rate, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
-    if resource != TIME or twice < WORTH * rate:
+    if resource != TIME or twice < WORTH * rate or best.replicas * rows > MAX_IN_FLIGHT:
         return resource, rows, rate
     more = {TIME: 2 * rows} if 2 * rows < others[0][1] else {}
     return _first(best, more | dict(others))

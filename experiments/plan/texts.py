@@ -143,8 +143,11 @@ def acceptance_at(
     stated = accepted.get(model, accepted.get("", usual))
     word = model if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
     if stated is None:
-        said = f"missing; give the share of {model}'s draft tokens that pass, 0.7, or by position, .8,.6,.5"
-        raise InputError(f"--acceptance {model}=...: {said}{_published(model, word, shipped_name(target.shape.name))}")
+        rows = sorted(published_rows().values(), key=lambda row: row.target != shipped_name(target.shape.name))
+        names = [f"{row.name} {row.shares.split(',')[0]}" for row in rows if row.drafter == word][:4]
+        known = f"; at position 1: {', '.join(names)}; --acceptance '{model}=published:NAME' takes all" * bool(names)
+        said = f"give the share of {model}'s draft tokens that pass, 0.7, or by position, .8,.6,.5"
+        raise InputError(f"--acceptance {model}=...: missing; {said}{known}")
     if not isinstance(stated, Wanted):
         return stated, ""
     row = find_published(stated, shipped_name(target.shape.name), word)
@@ -152,15 +155,6 @@ def acceptance_at(
     if (row.target, row.drafter) != (shipped_name(target.shape.name), word):
         said += f"; borrowed from another model, for {word} at {target.shape.name}: assumed"
     return row.model(), f"acceptance of {row.drafter}: {row.shares} by position, {row.basis}: {said}"
-
-
-def _published(model: str, word: str, target: str) -> str:
-    """Name what is published of a drafter, of this target or else of others; "" for nothing."""
-    rows = [row for row in published_rows().values() if row.drafter == word]
-    of_target = [row for row in rows if row.target == target]
-    names = (f"{row.data if of_target else row.name} {row.shares.split(',')[0]}" for row in of_target or rows[:4])
-    form = f"{model}=published:DATASET" if of_target else f"'{model}=published:NAME'"
-    return f"; published, at position 1: {', '.join(names)}; --acceptance {form} takes all" if rows else ""
 
 
 def acceptance_notes(texts: Sequence[str], unnamed: Sequence[str] = ()) -> Iterator[str]:
