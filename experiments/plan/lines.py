@@ -77,7 +77,7 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
         yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out"
     devices, (kind, parallel) = rows[0].devices, devices_in(best.candidate.target)
     if question.devices is None and precision and parallel > 1 and list(devices) == [kind]:
-        yield f"layout: as --target states; --devices {devices[kind]}x{kind} --target {model} compares others"
+        yield f"layout: stated; --devices {devices[kind]}x{kind} --target {model} compares other layouts and precisions"
 
 
 def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reached], unit: str) -> Iterator[str]:

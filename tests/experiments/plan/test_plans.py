@@ -164,7 +164,7 @@ def test_a_layout_stated_for_several_devices_names_the_others() -> None:
     short = {"workload.new_tokens": 16, "workload.prompt_tokens": "0.1k"}
     for place, said in (("2xh100", 1), ("h100", 0)):
         lines = specfleet.plan("star", short, target=f"llama-3.1-8b@{place}", in_flight=2, jobs=1).lines
-        layout = "layout: as --target states; --devices 2xh100 --target llama-3.1-8b compares others"
+        layout = "layout: stated; --devices 2xh100 --target llama-3.1-8b compares other layouts and precisions"
         assert sum(line.startswith(layout) for line in lines) == said
 
 
