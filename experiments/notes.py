@@ -126,7 +126,7 @@ def _free_rows(scenario: Scenario) -> Iterator[str]:
         profile = profile_of(scenario, "verifiers")
         if profile is not None and profile.inferred_at is not None:
             yield (
-                "a round's time is inferred from one load and holds for its requests in flight; with more or fewer it would "
+                "a round's time is inferred from one load and holds for its requests in flight; with others it would "
                 "change, and here it does not: import again with --target MODEL@DEVICE to vary them"
             )
             return

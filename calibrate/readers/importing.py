@@ -19,11 +19,11 @@ from specfleet.calibration.readers.responses import read_aiperf, read_sglang, re
 from specfleet.calibration.readers.served import (
     SETTINGS,
     estimated,
-    held,
     inferred_profile,
     input_names,
     served,
     with_again,
+    with_held,
     with_inferred_seqs,
     within,
 )
@@ -61,7 +61,7 @@ class Reader(NamedTuple):
 
 READERS = {
     "vllm": Reader(read_vllm),
-    "vllm-metrics": Reader(read_vllm_metrics, ("seconds", "in_flight")),
+    "vllm-metrics": Reader(read_vllm_metrics, ("seconds",)),
     "vllm-log": Reader(read_vllm_log),
     "vllm-bench": Reader(read_bench, ("in_flight",)),
     "llama-cpp": Reader(read_llama_cpp, ("depth",), "graphs"),  # whose overheads are assumed
@@ -243,7 +243,7 @@ def _written(
     out: Path, paths: Sequence[Path], kind: str, recording: Recording, depth: int, stated: Times | None, draft: str
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
-    counts, load = recording.counts, with_inferred_seqs(with_again(recording.load, draft)) if recording.load else None
+    counts, load = recording.counts, recording.load and with_held(with_inferred_seqs(with_again(recording.load, draft)))
     load = within(load, stated[0], depth) if load and stated else load
     notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
     if load is not None and load.unpredictable:
@@ -272,8 +272,9 @@ def _written(
     inputs: tuple[str, ...] = ()
     if load is not None:
         made, said = served(made, load, engine, draft, beside[TRACE].name if TRACE in beside else "")
-        more = tuple(held(load, made.workload))
-        notes, comments = (*notes, *more), [*comments, *_comments_on_load(load, (f"Load: {said}; {load.over}", *more))]
+        comments += textwrap.wrap(f"Load: {said}; {load.over}.", WIDTH, subsequent_indent="  ")
+        if unknown := [name for name in SETTINGS if getattr(load, name) is None]:
+            comments.append(f"Settings that the record does not have, assumed: {', '.join(unknown)}.")
         inputs = input_names(load, made.workload, stated is None)
     named = beside[PROFILE].name if PROFILE in beside else profile if isinstance(profile, str) else ""
     write_file(out, "\n".join(scenario_lines(made, named, comments)) + "\n")
@@ -293,14 +294,6 @@ def _written(
         inputs=inputs,
         times=source,
     )
-
-
-def _comments_on_load(load: Load, said: Sequence[str]) -> Iterator[str]:
-    """Yield what the scenario's file says of its load, and which settings are assumed."""
-    for text in said:
-        yield from textwrap.wrap(f"{text}.", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-    if unknown := [name for name in SETTINGS if getattr(load, name) is None]:
-        yield f"Settings that the record does not have, assumed: {', '.join(unknown)}."
 
 
 def _writers(recording: Recording, profile: HardwareProfile | str) -> Iterator[tuple[str, Callable[[Path], None]]]:

@@ -1,7 +1,6 @@
 """A server as its records show it: step times from the time of a round, and a workload from the load."""
 
 import math
-from collections.abc import Iterator
 
 import msgspec
 
@@ -102,6 +101,24 @@ def with_again(load: Load, draft: str) -> Load:
     return msgspec.structs.replace(load, again=BLOCK) if is_head else load
 
 
+def is_open(load: Load) -> bool:
+    """Whether requests arrive by themselves, at a known rate."""
+    idles = load.busy_share is not None and load.busy_share < ENOUGH_BUSY
+    return bool(load.requests_per_s) and (load.limit == 0 or idles)
+
+
+def with_held(load: Load) -> Load:
+    """Return a load with a note if requests are held in flight although the record does not say that they were."""
+    if is_open(load) or load.limit is not None or not load.requests_per_s:
+        return load
+    note = (
+        "closed loop: the requests in flight are held, so other settings change the requests/s; to hold the observed "
+        "rate: --set workload.streams=0 --set workload.arrivals.process=poisson --set workload.arrivals.per_s="
+        f"{load.requests_per_s:.4g}"
+    )
+    return msgspec.structs.replace(load, notes=(*load.notes, note))
+
+
 def within(load: Load, profile: HardwareProfile | str, depth: int) -> Load:
     """Return a load whose longest text fits the models that served it, where buckets alone bound it."""
     positions = positions_of([profile], drafts=True) if isinstance(profile, HardwareProfile) else {}
@@ -159,23 +176,12 @@ def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str
         requests = min(max(load.requests or 16 * in_flight, fewest), most)
         shared = SharedPrompts(share=load.shared_share) if load.shared_share else None
         workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new, shared=shared)
-    is_open = load.limit == 0 or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
-    if is_open and load.requests_per_s:
+    if is_open(load):
         arrivals = Poisson(per_s=load.requests_per_s)
         said = f"{arrivals.per_s:.4g} requests/s arrive, as observed"
         return msgspec.structs.replace(workload, arrivals=arrivals), said
     observed = f"observed {known:.4g}" if known is not None else "assumed: the record does not say"
     return msgspec.structs.replace(workload, streams=in_flight), f"{in_flight} requests in flight, {observed}"
-
-
-def held(load: Load, workload: Workload) -> Iterator[str]:
-    """Yield a note on requests that are held in flight although the record does not say that they were."""
-    if workload.streams and load.limit is None and load.requests_per_s:
-        yield (
-            f"closed loop: {workload.streams} requests in flight are held, so other settings change the requests/s; "
-            f"to hold the rate that was observed: --set workload.streams=0 --set workload.arrivals.process=poisson "
-            f"--set workload.arrivals.per_s={load.requests_per_s:.4g}"
-        )
 
 
 def input_names(load: Load, workload: Workload, is_inferred: bool) -> tuple[str, ...]:

@@ -4,8 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from specfleet.calibration.readers.counts import counts_of_survivors, steps_without_draft
 from specfleet.calibration.readers.load import Load, Spread, ways_of
 from specfleet.calibration.readers.prometheus import (
@@ -32,19 +30,18 @@ APART = 2.0  # factor between two numbers of requests in flight, from which they
 FEWEST = 4.0  # requests in flight, below which two moments say little of their mean
 
 
-def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None, in_flight: int | None = None) -> Recording:
+def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Recording:
     """Read one scrape, with counts since the server's start, or two, with counts between them.
 
-    - `seconds`: time between two scrapes, above 0; else by their samples' times, or by the files'.
-    - `in_flight`: 0 if requests arrived at the rate that the scrapes have; no other number is read.
+    - `seconds`: time between two scrapes; else by their samples' times, or by the files'.
+
+    InputError unless it is above 0, between two.
 
     A server without these counters does not speculate: its scrapes have a load only. Raises InputError, naming file,
     metric and both values, where counters are missing, contradict each other, or fall.
     """
     if seconds is not None and (not 0 < seconds <= MAX_S or len(files) != 2):
         raise InputError(f"--seconds {seconds}: needs a time above 0 between two scrapes")
-    if in_flight:
-        raise InputError(f"--in-flight {in_flight}: scrapes say how many; 0 states that requests arrive at their rate")
     scrapes = read_scrapes(files, "vllm:")
     model = _model(files, scrapes)
     kept = [[sample for sample in scrape if COUNTED.search(sample.name) or sample.name in GAUGES] for scrape in scrapes]
@@ -53,7 +50,6 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None, in_fl
     has_drafts = any(sample.name.startswith(PREFIX) for scrape in scrapes for sample in scrape)
     counts = _counts(files, scrapes, counted, model) if has_drafts else None
     load = _load(files, scrapes, counted, counts, seconds)
-    load = load and msgspec.structs.replace(load, limit=in_flight)
     if counts is None and load is None:
         lacks = f"{PREFIX}drafts_total, which a server with speculative decoding reports, and a load"
         raise InputError(f"{', '.join(map(str, files))}: lacks {lacks}")

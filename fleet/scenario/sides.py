@@ -198,14 +198,10 @@ def check_drafts(scenario: Scenario, origin: str) -> None:
             return
         is_apart = bool(depth) and drafters.place != "target"
         if varies or is_apart or drafts != profile.inferred_at:
-            at = "varies" if varies else f"is {depth}{_nodes(*drafts)}{' apart from the target' if is_apart else ''}"
+            at = "varies" if varies else f"is {depth} ({drafts[1]} tokens){', apart from the target' * is_apart}"
             asked = f"the depth of drafts {at}" if depth or varies else "nothing is drafted"
+            known = "{} ({} tokens)".format(*profile.inferred_at)
             raise InputError(
-                f"{origin}: {asked}, and profile {profile.name!r} is inferred from one load of depth "
-                f"{profile.inferred_at[0]}{_nodes(*profile.inferred_at)}, so it has no times for this; give a profile "
-                "measured at several depths, or import again with --target MODEL@DEVICE"
+                f"{origin}: {asked}, and profile {profile.name!r} is inferred from one load of depth {known}, with "
+                "times for nothing else; give a profile of several depths, or import again with --target MODEL@DEVICE"
             )
-
-
-def _nodes(depth: int, nodes: int) -> str:
-    return f" ({nodes} tokens)" if nodes != depth else ""

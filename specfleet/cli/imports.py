@@ -50,7 +50,7 @@ def import_(
         int | None,
         typer.Option(
             min=0,
-            help="Of clients: requests that they kept in flight, 0 if these arrived. Of vllm-metrics: 0.",
+            help="Of clients: requests that they kept in flight, 0 if these arrived.",
             show_default="by their settings",
         ),
     ] = None,
