@@ -1,5 +1,6 @@
 """What a user gets against what a unit of cost gives: a dot a fleet, or a curve for each method over several loads."""
 
+import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -71,4 +72,4 @@ def _label(canvas: Canvas, axes: Axes, unit: str) -> None:
 def frontier(table: pd.DataFrame) -> pd.DataFrame:
     """Return the fleets that no other beats in both, from the slowest user on."""
     ordered = table.sort_values([USER, VALUE], ascending=False)
-    return ordered[ordered[VALUE] >= ordered[VALUE].cummax()].drop_duplicates(USER).iloc[::-1]
+    return ordered[ordered[VALUE] > ordered[VALUE].cummax().shift(fill_value=-np.inf)].iloc[::-1]

@@ -137,9 +137,7 @@ def interval(metric: "Metric") -> str:
     if metric.drifting:
         return "still changing"
     if metric.times_longer > 1:
-        decimals = 1 if metric.times_longer < 10 else 0
-        rounded_up = math.ceil(metric.times_longer * 10**decimals) / 10**decimals
-        return f"needs {rounded_up:.{decimals}f}x the requests"
+        return f"too few requests: {math.ceil(10 * metric.times_longer) / 10:g} times as many would do"
     low, high = number(metric.low), number(metric.high)
     if metric.low == 0 < metric.value and metric.unit.endswith("/s"):  # clipped: only the upper end says something
         return f"up to {high}; needs more requests"

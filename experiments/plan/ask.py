@@ -43,6 +43,7 @@ RAMP = (
     "conversations: at {} all turns arrive at their rate after a fifth of {:,} requests; simulations end with {:,}, "
     "so fewer arrive there than planned"
 )
+REPLACED = "workload.streams = {} of the scenario: the plan's load replaces it"
 TURNS = "conversations: arrivals are those of requests, {:.3g} in each; requests in flight are users, who may think"
 LIMIT, PREFIXES = "verifiers.max_num_seqs", "verifiers.prefix_cache"
 COUNTS = ("drafters.count", "verifiers.count")
@@ -53,7 +54,7 @@ STATIONS = {  # of a scenario's keys those that a plan cannot keep, and why
     "drafters.profile": "a plan knows one profile", "verifiers.profile": "a plan knows one profile",
     "drafters.tiers": "a plan knows like devices: sweep the mix, or plan for each kind by itself",
     "verifiers.tiers": "a plan knows like devices: sweep the mix, or plan for each kind by itself",
-    "faults": "a plan knows fleets without faults", "workload.streams": "give --in-flight",
+    "faults": "a plan knows fleets without faults",
 }  # fmt: skip
 
 
@@ -133,6 +134,7 @@ def plan(
     candidates, unit, notes = make_candidates(asked)
     if serving and scenario is not None and base.verifiers.max_num_seqs == 1 and LIMIT not in given:
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
+    notes += [REPLACED.format(base.workload.streams)] * bool(base.workload.streams)
     if loads[0].burstiness != 1:
         notes.append(BURSTS)
     talks = base.workload.conversations
@@ -193,6 +195,8 @@ def _loads(base: Scenario, rates: Sequence[float], flights: Sequence[int], in_al
         talks = base.workload.conversations  # arrive in a scenario; its requests are the load of a plan
         rates = [arrivals.per_s * (talks.mean_turns() if talks else 1.0)]
     burstiness = arrivals.burstiness if isinstance(arrivals, Gamma) else 1.0
+    if base.workload.streams and not rates:
+        raise InputError(f"scenario {base.name!r}: workload.streams: give --in-flight; leave it out")
     if not rates and in_all:
         raise InputError("--devices: give the load of the fleet: either --arrivals 16/s, or --in-flight 64")
     return [Load(per_s=rate, burstiness=burstiness) for rate in sorted(set(rates))] or [Load(each=1)]
@@ -222,7 +226,7 @@ def _with_load(base: Scenario, serving: bool) -> Scenario:
     Equally long answers of a server would stay in step; they vary by a tenth.
     """
     named = ids_in(base.workload) if base.verifiers.prefix_cache and known_share(base.workload) else 0
-    workload = msgspec.structs.replace(with_arrivals(base.workload, None), requests=ROWS, id_tokens=named)
+    workload = msgspec.structs.replace(with_arrivals(base.workload, None), requests=ROWS, id_tokens=named, streams=0)
     if serving and isinstance(workload.new_tokens, int) and not workload.lengths:
         workload = msgspec.structs.replace(workload, new_tokens=about(workload.new_tokens))
     return msgspec.structs.replace(base, workload=workload)
@@ -277,5 +281,6 @@ def _title(asked: Asked, loads: Sequence[Load]) -> str:
     has_defaults = usual and not asked.scenario.workload.lengths
     defaults = f" (defaults: --set {'=N --set '.join(usual)}=N)" if has_defaults else ""
     shared = asked.scenario.workload.shared
-    alike = f" ({shared.beginning(prompt) / prompt:.0%} of them shared)" if shared else ""
+    turns = ", then a conversation's earlier turns" * bool(asked.scenario.workload.conversations)
+    alike = f" ({shared.beginning(prompt) / prompt:.0%} a common beginning{turns})" if shared else ""
     return f"{what}{on}, {at}: prompts of {prompt:.0f} tokens{alike}, {about_answers}{defaults}"

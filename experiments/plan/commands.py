@@ -41,6 +41,7 @@ ROUND = 1024  # to multiples of which the longest text is rounded up
 MAX_SPREAD = 0.99  # of uniform lengths around their mean: vLLM takes shares below 1
 OWN = '  # PROMPTS.jsonl has a line for each prompt: {"prompt": "TEXT"}'
 ALIKE = "; they share texts as the planned ones do"
+TURNS = "; each is sent by itself, without turns or users who think, so caches and loads differ from the plan"
 UNIFORM = "  # vLLM draws uniform lengths, with the mean of those planned and, as far as it can, their variance"
 
 
@@ -62,9 +63,11 @@ class Schedule(NamedTuple):
     @property
     def text(self) -> str:
         """The schedule in words."""
-        spans = [f"{depth or 'off'} at {first} to {last}" for first, last, depth in self.table]
-        at = f"simulated at {', '.join(f'{rows:.3g}' for rows in self.simulated)}; elsewhere as at the nearest of them"
-        return f"depth {', '.join(spans)} requests at once at a target ({at})"
+        spans = [f"{depth or 'off'} at {first} to {last}" for first, last, depth in self.table[:-1]]
+        spans.append(f"{self.table[-1][2] or 'off'} from {self.table[-1][0]} on")
+        at = ", ".join(dict.fromkeys(f"{rows:.3g}" for rows in self.simulated))
+        said = f"(simulated at {at}; elsewhere as at the nearest of them)"
+        return f"depth {', '.join(spans)} requests at once at a target {said}"
 
 
 def server_commands(
@@ -89,7 +92,7 @@ def server_commands(
     rows = min(in_flight, limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each at least
     if "max_num_seqs" in candidate.stated:
         rows = min(limits.max_num_seqs, limits.max_num_batched_tokens)
-    names = _names(candidate, f"let {rows} run at once of {load}" if rows < in_flight else f"fit {load}")
+    names = _names(candidate, f"let {rows} run at once of {load}" if rows < in_flight else f"as planned for {load}")
     # The model's own limit may exceed the cache.
     longest = -(-(read_lengths(candidate.base.workload).longest_text + deepest + 1) // ROUND) * ROUND
     room = limits.kv_tokens // limits.kv_block_size * limits.kv_block_size
@@ -200,13 +203,14 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
         random += f" --random-range-ratio '{json.dumps(spreads)}'"
     custom = f"--dataset-name custom --dataset-path PROMPTS.jsonl --custom-output-len {answer:.0f}"
     laws = (workload.prompt_tokens, workload.new_tokens)
+    alike = TURNS if workload.conversations else ALIKE * shares(workload)
     has_own = fleet.depth or workload.conversations or workload.id_tokens or (shared and shared.groups > 1)
     is_uniform = not workload.lengths and not any(isinstance(law, Between) and law.mean for law in laws)
     return (
         f"vllm bench serve --model {quote(served)} {rate} {custom if has_own else random} --ignore-eos "
         f"--num-prompts {workload.requests // replicas} "
         "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
-        f"{OWN + ALIKE * shares(workload) if has_own else '' if is_uniform else UNIFORM}"
+        f"{OWN + alike if has_own else '' if is_uniform else UNIFORM}"
     )
 
 

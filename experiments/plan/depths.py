@@ -14,6 +14,8 @@ from specfleet.experiments.plan.commands import Schedule, make_schedule, specula
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Estimate, Load, mean_request_s, requests_for
 from specfleet.experiments.plan.search import SEEDS, Simulations
 from specfleet.experiments.plan.trials import INDIFFERENT, simulated
+from specfleet.fleet.acceptance.models import AcceptanceModel, deepest, expected_committed
+from specfleet.fleet.scenario.resolve import resolve
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the largest load that is carried, to say how deep to draft
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # the same of closed loops, of the planned load
@@ -54,7 +56,7 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     here = depths_at(search, fleet, search.question.load) if fleet else None
     if fleet is None or here is None:
         return [], None
-    line = f"depths: {'' if fleet == search.best[0] else f'{fleet.candidate.name}: '}{here.text}"
+    line = f"depths: {'' if fleet == search.best[0] else f'{fleet.candidate.name}: '}{here.text}{_end(here, fleet)}"
     if fleet.candidate.base.verifiers.max_num_seqs == 1:
         return [line], None
     known = [depths_at(search, fleet, load) for load in other_loads(search, fleet) if load != search.question.load]
@@ -62,12 +64,29 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     if planned:  # the depth of its commands
         here = here._replace(times={planned: 1.0})
     loads = sorted((at for at in [here, *known] if at is not None), key=attrgetter("rows"))
-    spans = [(depth, [at.load.text for at in run]) for depth, run in groupby(loads, key=lambda at: at.level[0])]
-    said = ", ".join(f"{depth or 'off'} at {span(texts)}" for depth, texts in spans)
+    runs = groupby(zip(falling(loads), loads, strict=True), key=lambda pair: pair[0][1])
+    said = ", ".join(f"{depth or 'off'} at {span([at.load.text for _, at in run])}" for depth, run in runs)
     unit = loads[0].load.text.lstrip("0123456789.e+-")
     line += f"; by load: {said.replace(unit, '')}{unit}{' (equations)' if fleet.is_slow else ''}"
-    schedule = make_schedule(fleet.candidate, [(at.rows, at.level[0]) for at in loads])
+    schedule = make_schedule(fleet.candidate, falling(loads))
     return [line, *schedule_lines(fleet, schedule, planned)], schedule if planned else None
+
+
+def _end(here: Depths, fleet: Deployment) -> str:
+    """Say that no deeper drafts were tried where their acceptance ends at the best depth, and how to try them."""
+    model = resolve(fleet.scenario(here.load, 1)).acceptance
+    if not isinstance(model, AcceptanceModel) or here.level[-1] < (end := deepest(model)):
+        return ""
+    said = f"--acceptance {expected_committed(model, int(end)):.3g}@{end} goes on at a constant rate"
+    return f"; deeper was not tried: acceptance ends at position {end}, {said}"
+
+
+def falling(loads: Sequence[Depths]) -> list[tuple[float, int]]:
+    """Return requests at once and a depth for each load, rising: the shortest level one not below the next load's."""
+    depths = [0]  # rise with load only where none is level: experts cost small batches more for each token
+    for at in reversed(loads):
+        depths.insert(0, next((depth for depth in at.level if depth >= depths[0]), at.level[-1]))
+    return [(at.rows, depth) for at, depth in zip(loads, depths, strict=False)]
 
 
 def span(loads: Sequence[str]) -> str:
@@ -102,16 +121,18 @@ def depths_at(search: Simulations, fleet: Deployment, load: Load) -> Depths | No
             look = {depth + step for depth in level for step in (-1, 1)} & options.keys() - times_s.keys()
     best_s = min(times_s.values())
     at_each, curve = load.at_once(fleet.replicas) / fleet.replicas, options[fleet.depth].curve
-    rows = load.per_s * best_s / fleet.replicas or curve.at_target(at_each)
+    rows = min(load.per_s * best_s / fleet.replicas or curve.at_target(at_each), float(curve.rows[-1]))
     over = {depth: time_s / best_s for depth, time_s in times_s.items()}
     return Depths(load, rows, over) if best_s < math.inf else None
 
 
 def other_loads(search: Simulations, fleet: Deployment) -> list[Load]:
-    """Return lower and higher loads than the planned one, for the devices of a fleet."""
-    load = search.question.load
+    """Return lower and higher loads than the planned one, for the devices of a fleet: as many as run at once."""
+    load, curve = search.question.load, search.estimates[fleet.title].curve
     if not load.per_s:
-        return [at for at in map(load.times, FACTORS) if 0 < at.at_once(fleet.replicas) <= MAX_IN_FLIGHT]
+        rows = float(curve.rows[-1]) / curve.at_target(load.at_once(fleet.replicas) / fleet.replicas)
+        loads = [load.times(factor * min(1.0, rows)) for factor in FACTORS if factor < max(1.0, rows)]
+        return [at for at in loads if 0 < at.at_once(fleet.replicas) <= MAX_IN_FLIGHT]
     most = max(one.per_s for one in options_of(search, fleet).values())
     return [load.times(share * (1 - MARGIN) * most / load.per_s) for share in SHARES]
 

@@ -63,8 +63,10 @@ def parse_slo(texts: Iterable[str]) -> list[Goal]:
         if kind not in TIMES or form not in FORMS:
             allowed = f"{', '.join(TIMES)}, each with {', '.join(f'_{level}' for level in FORMS)}"
             raise InputError(f"--slo {text}: no time of requests is called {name!r}; allowed: {allowed}")
-        limit_s = number_of(f"--slo {text}", value, "limit_s")
-        goals.append(Goal(f"{plain} <= {value.strip()}", percentile_name(TIMES[kind], form), limit_s, "at most"))
+        limit_s, said = number_of(f"--slo {text}", value, "limit_s"), value.strip()
+        if not said[-1].isalpha():
+            raise InputError(f"--slo {text}: a time needs its unit; write {name}={said}ms, or {name}={said}s")
+        goals.append(Goal(f"{plain} <= {said}", percentile_name(TIMES[kind], form), limit_s, "at most"))
     return goals
 
 

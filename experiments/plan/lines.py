@@ -4,18 +4,20 @@ Limits are found twice: by equations, which name the resource, and by simulation
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb
 from specfleet.experiments.plan.candidates import unstated
-from specfleet.experiments.plan.deployments import MARGIN, Load
+from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
 from specfleet.experiments.plan.ranges import LOWER, Ranges, carries, errors_of, missed, ranges_of, slowest
 from specfleet.experiments.plan.search import SEEDS, SLOW_FEW, Simulations, able
+from specfleet.experiments.plan.serving import TIME, WORTH
 from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
 from specfleet.experiments.plan.turns import turns
+from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.fleet.shown import number
 
@@ -76,6 +78,9 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     if precision.endswith(":fp8") and any(place.startswith(f"{model}@") and ":bf16" in place for place in places):
         said = f"--target {model}:bf16 leaves it out; in bf16: {_in_bf16(search)}"
         yield f"precision: fp8 changes the answers of a bf16 model; {said}"
+    devices, (kind, parallel) = rows[0].devices, devices_in(best.candidate.target)
+    if question.devices is None and precision and parallel > 1 and list(devices) == [kind]:
+        yield f"layout: stated; --devices {devices[kind]}x{kind} --target {model} compares other layouts and precisions"
 
 
 def _in_bf16(search: Simulations) -> str:
@@ -97,7 +102,7 @@ def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reache
         if name in row.metrics
     ]
     rate = [] if search.question.load.per_s else list(_rate(row, ranges, unit.partition(" (")[0]))
-    said = [f"{row.metrics[HITS].value:.0%} of prompt tokens hit"] if HITS in row.metrics else []
+    said = [f"{row.metrics[HITS].value:.0%} of prompt tokens in the prefix cache"] if HITS in row.metrics else []
     said += [f"{goal.text}: {goal.state}" for goal in goals]
     yield f"gives: {'; '.join([*rate, *times, *said])}"
     share = "" if row.kv_share is None else "under 1%" if row.kv_share < 0.01 else f"{min(row.kv_share, 1):.0%}"
@@ -142,22 +147,20 @@ def _bottleneck(search: Simulations) -> str:
 
 
 def _limit(search: Simulations) -> str:
-    """Say which resource of the fleet is exhausted first, at which load, and up to which load it meets the goals."""
+    """Say up to which load the fleet meets the goals, and which limit it reaches first, at which load."""
     question, best = search.question, search.best[0]
-    estimate = search.estimates[best.title]
+    estimate, workload, parts = search.estimates[best.title], best.candidate.base.workload, []
     resource, rows = next(iter(estimate.curve.full.items()))
-    rate = f"at {best.replicas * estimate.curve.load_of(resource):.3g}/s " if question.load.per_s else ""
-    parts, sources = [], "equations"
+    rate, source = best.replicas * estimate.curve.load_of(resource), "equations"
     is_quick = not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT
-    if is_quick and not best.candidate.base.workload.conversations:  # of which in flight are users
-        once, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
-        _, answer = mean_lengths(best.candidate.base.workload)
-        sources += f"; simulated there: {once / answer:.3g} requests/s, and {twice / once - 1:+.0%} with twice as many"
     if is_quick and question.load.per_s and search.winner is not None and question.goals:
         parts.append(f"the goals hold {_edge(search)}")
-    if question.load.per_s and not parts:
-        parts.append(f"a plan asks for {1 - MARGIN:.0%} of its {estimate.per_s:.3g}/s at most")
-    parts.append(f"{resource} is full first, {rate}with {rows:.0f} requests at once at each target ({sources})")
+    elif question.load.per_s:
+        parts.append(f"a plan asks for up to {(1 - MARGIN) * estimate.per_s:.3g}/s, {1 - MARGIN:.0%} of its capacity")
+    if is_quick and not workload.conversations:  # of which in flight are users
+        (resource, rows, tokens), source = _first(best, estimate.curve.full), "simulated"
+        rate = tokens / mean_lengths(workload)[1]
+    parts.append(f"first {resource}, {rate:.3g} requests/s with {rows:.0f} at once at each target ({source})")
     return f"limit: {'; '.join(parts)}"
 
 
@@ -176,6 +179,16 @@ def _carried(search: Simulations) -> Iterator[str]:
     said = f"simulated at depth {fleet.depth}: " + ", ".join(f"{rate:.4g}" for rate in rates.values())
     said += f" rounds/s with {', '.join(map(str, rates))} targets"
     yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full} ({said})"
+
+
+def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, float]:
+    """Simulate the first limit, its requests and tokens/s: of the devices' time, where twice as many add little."""
+    (resource, rows), *others = full.items()
+    rate, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
+    if resource != TIME or twice < WORTH * rate or best.replicas * rows > MAX_IN_FLIGHT:
+        return resource, rows, rate
+    more = {TIME: 2 * rows} if 2 * rows < others[0][1] else {}
+    return _first(best, more | dict(others))
 
 
 def _edge(search: Simulations) -> str:

@@ -11,7 +11,7 @@ from specfleet.experiments.plan.answer import Row
 from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment
-from specfleet.experiments.plan.depths import Depths, depths_at, schedule_lines, span
+from specfleet.experiments.plan.depths import Depths, depths_at, falling, schedule_lines, span
 from specfleet.experiments.plan.lines import HITS
 from specfleet.experiments.plan.ranges import LOWER, errors_of, ranges_of
 from specfleet.experiments.plan.search import Simulations
@@ -32,14 +32,14 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     yield f"best: {'; '.join(spans)} (least {aim}){unstated(winning)}"
     yield f"ranges: {_ranges(by_load)}"
     if hits := [f"{rows[0].metrics[HITS].value:.0%}" for _, rows in by_load if HITS in rows[0].metrics]:
-        yield f"hits: {', '.join(hits)} of prompt tokens with the best methods"
+        yield f"hits: {', '.join(hits)} of prompt tokens in the prefix cache with the best methods"
     (fleet, depths), schedule = _depths(by_load), None
     if fleet is not None and depths:
         yield f"depths: {fleet.candidate.name}: {'; '.join(f'at {_short(at.load.text)}: {at.text}' for at in depths)}"
         winners = {search.question.load: search.best[0] for search, _ in by_load}
         planned = {load: one.depth for load, one in winners.items() if one.candidate.name == fleet.candidate.name}
         depths = [at._replace(times={planned[at.load]: 1.0}) if at.load in planned else at for at in depths]
-        schedule = make_schedule(fleet.candidate, [(at.rows, at.level[0]) for at in depths])
+        schedule = make_schedule(fleet.candidate, falling(depths))
         in_command = planned and not by_load[0][0].question.load.per_s
         yield from schedule_lines(fleet, schedule, 0 if in_command else None)
     yield from turns([search for search, _ in by_load])
@@ -47,7 +47,7 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         at = ", ".join(span([rows[0].load for _, rows in run]) for run in runs if _method(run[0][1][0]) == method)
         best = search.best[0]
         is_shown = fleet is not None and best.candidate.name == fleet.candidate.name and not search.question.load.per_s
-        depth = max(at.level[0] for at in depths) if is_shown and depths else best.depth
+        depth = max(deep for _, deep in falling(depths)) if is_shown and depths else best.depth
         asked = best.candidate, depth, rows_at_once(search, rows[0]), at, schedule if is_shown else None
         yield f"serve at {at}: {server_commands(*asked)[0]}"
     if not any(search.best[0].depth for search, _ in by_load):

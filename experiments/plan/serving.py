@@ -20,6 +20,7 @@ from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.approximate import rounds_per_s
 
 WORTH = 1.10  # twice the requests in flight must be served this much faster, or the device has no time left
+TIME = "the devices' time"
 MAX_ROWS = 4096
 FULL = 0.99  # load of prefill servers that count as full
 KNOTS_A_DOUBLING = 2
@@ -92,7 +93,7 @@ def curve_of_target(fleet: Fleet, targets: int = 1) -> LoadCurve:
     per_s = rows / times_s
     twice = np.interp(2 * rows, rows, per_s)
     idle = (twice >= WORTH * per_s) & (2 * rows <= rows[-1])
-    full["the devices' time"] = float(rows[np.argmin(idle)]) if not idle[rows <= most].all() else math.inf
+    full[TIME] = float(rows[np.argmin(idle)]) if not idle[rows <= most].all() else math.inf
     if rounds.is_apart:
         behind = [count for count in rows if targets * rounds.draft_s(int(count)) > rounds.alone_s(int(count))]
         full["the drafters' time"] = float(behind[0]) if behind else math.inf

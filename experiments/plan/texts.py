@@ -6,11 +6,11 @@ from pathlib import Path
 
 from specfleet.experiments.plan.goals import number_of
 from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, rate_of_mean
-from specfleet.fleet.acceptance.published import Stated, Wanted, find_published
+from specfleet.fleet.acceptance.published import Stated, Wanted, find_published, published_rows
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.passes import Placed
 from specfleet.fleet.hardware.shipped import device_of, shape_of, shipped_case, shipped_name
-from specfleet.fleet.hardware.words import FOUND, MTP, SYNONYMS
+from specfleet.fleet.hardware.words import FOUND, METHODS, MTP, SYNONYMS
 from specfleet.fleet.inputs.nearest import nearest
 from specfleet.fleet.inputs.quantities import quantity
 from specfleet.fleet.scenario.reading import read_scenario
@@ -90,6 +90,7 @@ def acceptance_by_drafter(texts: Sequence[str], drafts: Sequence[str]) -> dict[s
         own_name = model if model in (*FOUND, MTP) else shape_of(model).name  # of a file, its folder's
         names[model] = {draft, Path(model).name, own_name, shipped_name(model)}
         names[model] |= {word for word, own in SYNONYMS.items() if own == model}
+        names[model] |= {word for word in METHODS if own_name.startswith(f"{word}-")}
     accepted: dict[str, Stated] = {}
     for name, acceptance in read_acceptances(texts).items():
         typed = name.casefold(), name.rpartition("/")[2].casefold()  # a shipped model has no owner's name before it
@@ -116,11 +117,15 @@ def acceptance_at(
     if not model:
         return None, ""
     stated = accepted.get(model, accepted.get("", usual))
+    word = model if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
     if stated is None:
-        raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
+        rows = sorted(published_rows().values(), key=lambda row: row.target != shipped_name(target.shape.name))
+        names = [f"{row.name} {row.shares.split(',')[0]}" for row in rows if row.drafter == word][:4]
+        known = f"; at position 1: {', '.join(names)}; --acceptance '{model}=published:NAME' takes all" * bool(names)
+        said = f"give the share of {model}'s draft tokens that pass, 0.7, or by position, .8,.6,.5"
+        raise InputError(f"--acceptance {model}=...: missing; {said}{known}")
     if not isinstance(stated, Wanted):
         return stated, ""
-    word = model if drafter is None else drafter.shape.head or shipped_name(drafter.shape.name)
     row = find_published(stated, shipped_name(target.shape.name), word)
     said = f"{row.name}{'' if row.temperature is None else f', temperature {row.temperature:g}'}; {row.source}"
     if (row.target, row.drafter) != (shipped_name(target.shape.name), word):

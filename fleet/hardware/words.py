@@ -21,6 +21,8 @@ def drafter_named(word: str, targets: Sequence[str]) -> str:
     """
     if (usual := SYNONYMS.get(word.casefold())) is not None:
         return usual
+    plain = word.casefold().replace("-", "")
+    word = plain if plain in METHODS and not Path(word).exists() else word
     models = [(target.rpartition("@")[0] or target).partition(":")[0] for target in targets]
     of_kind = [name for name in shipped_models() if name.startswith(f"{word.casefold()}-")]
     known = [name for model in models if (name := f"{word.casefold()}-{shipped_name(model)}") in of_kind]

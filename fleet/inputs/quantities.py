@@ -1,7 +1,7 @@
 """Numbers with a unit, such as `10ms`, `70%` or `1Gbit`; the key's name gives the dimension.
 
 The suffix of a key is its dimension: `_s` and `_s_per_...` are seconds, `_bytes_per_s` bytes a second, `_per_s` events
-a second, `_w` watts. A share is a number whose type lies between 0 and 1.
+a second, `_w` watts, `_tokens` tokens. A share is a number whose type lies between 0 and 1.
 """
 
 import re
@@ -31,6 +31,7 @@ DIMENSIONS = (  # by the suffix of a key, the first match; with the units as mes
     ("_bytes_per_s", DATA_RATES, "bytes a second, or kB/s, MB/s, GB/s, kbit/s, Mbit/s, Gbit/s"),
     ("per_s", RATES, "a number a second, or /s, /min, /h, Hz"),
     ("_w", POWERS, "watts, or mW, W, kW"),
+    ("_tokens", {"k": Decimal(1000)}, "tokens, or k: 3k is 3000"),
     ("_s", TIMES, "seconds, or ns, us, ms, s, min, h"),
 )
 

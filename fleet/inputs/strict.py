@@ -130,6 +130,8 @@ def _written_out(text: str, annotation: Any, keys: tuple[str | int, ...], name: 
         number = quantity(text, mean or name, _is_share(annotation))
     except ValueError as error:
         raise _wrong(str(error), keys) from error
+    if number is not None and int in arms and number.is_integer():
+        number = int(number)
     return text if number is None else {mean: number} if mean else number
 
 

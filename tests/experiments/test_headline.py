@@ -4,6 +4,7 @@ import math
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 import specfleet
@@ -37,6 +38,13 @@ def test_every_value_of_a_line_is_that_of_its_metrics(requests: int) -> None:
     assert f"{number(100 * metrics['load'].value)} % of the time" in lines["load"]
     assert f"{metrics['mean_acceptance_length'].value:.2f} tokens a round" in lines["acceptance"]
     assert f"({interval(metrics['throughput'])})" in lines["throughput"]
+
+
+def test_too_few_requests_for_an_interval_say_how_many_would_do() -> None:
+    throughput = measure(simulate(star(workload={"requests": 12})))["throughput"]
+    for times, said in ((2.41, "2.5"), (50.0, "50")):
+        short = msgspec.structs.replace(throughput, times_longer=times, drifting=False)
+        assert interval(short) == f"too few requests: {said} times as many would do"
 
 
 GOALS, PRICES = {"tpot_s": 0.05, "ttft_s": 1.0}, {"target_per_hour": 3.0, "drafter_per_hour": 0.4, "unit": "EUR"}

@@ -56,6 +56,13 @@ def test_the_ring_of_the_chosen_fleet_is_whole() -> None:
     assert [dots.get_clip_on() for dots in axes.collections if dots.get_label() == "chosen"] == [False]
 
 
+def test_no_fleet_on_the_line_is_beaten() -> None:
+    """Neither by a fleet as good for a user that is cheaper, nor by one as cheap that is better for a user."""
+    table = pd.DataFrame({pareto.USER: [1.0, 2.0, 3.0, 4.0, 4.0], pareto.VALUE: [5.0, 5.0, 4.0, 2.0, 3.0]})
+    assert pareto.frontier(table)[pareto.USER].tolist() == [2.0, 3.0, 4.0]
+    assert pareto.frontier(table)[pareto.VALUE].tolist() == [5.0, 4.0, 3.0]
+
+
 def test_text_of_a_figure_is_no_formula(tmp_path: Path) -> None:
     """A dollar sign in a name, or in a caption, is itself; so is one in a title or a tick that is set later."""
     figure = timeline.draw({"cost $x^$": RUN.frame()}, canvas=Canvas(3.3))

@@ -36,6 +36,7 @@ class Quantities(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rates: tuple[Annotated[float, Meta(ge=0, le=1)], ...] = ()
     slowdowns: dict[str, float] = {}
     count: int = 0
+    new_tokens: int = 0
     name: str = ""
 
 
@@ -48,6 +49,7 @@ MEANT: dict[str, tuple[Any, Any]] = {
     "idle_w": ("50W", 50.0),
     "share": ("70%", 0.7),
     "rates": (["90%", 0.5], (0.9, 0.5)),
+    "new_tokens": ("3k", 3000),
     "name": ("10ms", "10ms"),
 }
 

@@ -14,7 +14,7 @@ from specfleet.experiments.plan.candidates import Asked, Candidate, make_candida
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import Deployment, Load, Question, estimates
 from specfleet.experiments.plan.texts import acceptance_notes, read_acceptances, read_link
-from specfleet.fleet.acceptance.models import Geometric, expected_committed
+from specfleet.fleet.acceptance.models import Geometric, expected_committed, survival
 from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
@@ -61,6 +61,15 @@ def test_a_drafter_has_several_names(draft: str, named: str, target: str, method
     (_, one), _ = made(draft, target=target, acceptance=(f"{named}=0.6",))
     assert one.base.acceptance == Geometric(0.6)
     assert f'"method": "{method}"' in server_commands(one, 2, 8)[0]
+
+
+def test_missing_acceptance_names_what_is_published_of_the_drafter() -> None:
+    said = r"missing; .* position 1: llama-3\.1-8b lookup gsm8k vllm 0\.11, .*'lookup=published:NAME'"
+    for target in ("llama-3.1-8b@h100", "qwen3-8b@h100"):
+        with pytest.raises(InputError, match=said):
+            made("ngram", target=target, acceptance=())
+        (_, lookup), _ = made("ngram", target=target, acceptance=("lookup=published:llama-3.1-8b lookup gsm8k vllm",))
+        assert survival(lookup.base.acceptance, 1)[-1] == pytest.approx(0.11, abs=1e-3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("draft", "target", "said"), WORDS["no_drafters"])

@@ -50,7 +50,7 @@ def candidate(target: str, draft: str = "") -> Candidate:
         ("qwen3-8b@h100", "pard-qwen3-0.6b", 8, '"model": "amd/PARD-Qwen3-0.6B", "parallel_drafting": true}',
          "SGLang has nothing like pard-qwen3-0.6b; vLLM does"),
         ("gpt-oss-20b@h100", "", 8, "serve openai/gpt-oss-20b --max-model-len", "checkpoints have the planned sizes"),
-        ("Qwen/Qwen3-8B@h100", "", 8, "serve Qwen/Qwen3-8B --max-model-len", "limits fit the planned load"),
+        ("Qwen/Qwen3-8B@h100", "", 8, "serve Qwen/Qwen3-8B --max-model-len", "limits as planned for the planned load"),
         ("llama-3.1-8b@h100", "suffix", 8, '{"method": "suffix", "num_speculative_tokens": 2}', "like suffix"),
     ],
 )  # fmt: skip

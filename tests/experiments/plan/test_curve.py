@@ -3,14 +3,13 @@
 import json
 import math
 import shlex
-from itertools import combinations
 
 import numpy as np
 import pytest
 
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment, Load
-from specfleet.experiments.plan.depths import Depths, schedule_lines
+from specfleet.experiments.plan.depths import Depths, falling, schedule_lines
 from specfleet.experiments.plan.ranges import ANY, RUNS, WIDEST, Errors, Ranges, accepting, errors_of
 from specfleet.experiments.plan.trials import Interval
 from specfleet.fleet.acceptance.models import Geometric, PerPosition, survival
@@ -37,17 +36,14 @@ def test_level_depths_stand_beside_what_others_lose(times: dict[int, float], sai
     assert Depths(Load(each=8), 8.0, times).text == said
 
 
-def test_schedules_agree_at_loads_that_they_share() -> None:
-    """And with the table of methods, which has the shortest depth that is level."""
+def test_schedules_rise_with_load_only_where_no_level_depth_is_lower() -> None:
+    """And two questions agree where they share the loads above."""
     times = [{2: 1.0, 3: 1.0}, {2: 1.1, 3: 1.005, 4: 1.0}, {0: 1.009, 1: 1.0, 2: 1.0, 3: 1.3}, {0: 1.0, 1: 1.2}]
-    _, head = candidates(TARGET, HEAD)
     by_load = [Depths(Load(each=rows), rows, at) for rows, at in zip((2, 8, 64, 256), times, strict=True)]
-    assert [at.level[0] for at in by_load] == [2, 3, 0, 0]
-    for asked in combinations(by_load, 2):
-        made = make_schedule(head, [(at.rows, at.level[0]) for at in asked])
-        spans = made.table if made else [[1, 1024, asked[0].level[0]]]
-        shared = {rows: depth for first, last, depth in spans for rows in range(first, last + 1)}
-        assert [shared[int(at.rows)] for at in asked] == [at.level[0] for at in asked]
+    assert falling(by_load) == [(2, 3), (8, 3), (64, 0), (256, 0)]
+    assert all(falling(by_load)[first:] == falling(by_load[first:]) for first in range(4))
+    expert = Depths(Load(each=1), 1, {1: 1.0, 2: 1.3})
+    assert falling([expert, *by_load]) == [(1, 1), *falling(by_load)]
 
 
 def test_commands_have_one_depth_for_every_batch() -> None:
@@ -65,7 +61,7 @@ def test_commands_have_one_depth_for_every_batch() -> None:
     assert config["num_speculative_tokens"] == 5
     assert json.loads(sglang[1]) == {str(first): {"candidate_steps": [depth]} for first, _, depth in schedule.table}
     assert sglang[2:6] == [">", "k.json", "&&", "python"]
-    assert all("limits fit 8 in flight" in command for command in commands)
+    assert all("limits as planned for 8 in flight" in command for command in commands)
     assert "adaptive" not in server_commands(small, 3, 8, "", schedule)[1]  # SGLang changes the depth of heads alone
     assert [command.partition(" or newer")[0].rpartition(" ")[2] for command in commands] == ["0.24", "0.5.14"]
     assert make_schedule(head, BY_LOAD[:2]) is None

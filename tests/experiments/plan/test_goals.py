@@ -61,6 +61,7 @@ WRONG_GOALS = {
     "itl_p99=40ms": "allowed: ttft, tpot, latency",
     "tpot_p99": "write NAME=VALUE",
     "tpot_p99=40kg": "allowed: seconds, or ns",
+    "tpot_p99=9": "a time needs its unit; write tpot_p99=9ms, or tpot_p99=9s",
     "tpot_p99=-1ms": "needs a number above 0",
     "tpot_p99=1e9": "below 1e",
     "tpot_p99=fast": "could not convert",

@@ -156,6 +156,32 @@ def test_a_plan_says_where_it_is_and_what_one_drafter_carries() -> None:
     assert counts.startswith("1, 2, 4")
 
 
+def test_loads_beyond_what_runs_at_once_shape_no_schedule() -> None:
+    """And depths say where their acceptance ends."""
+    limits = {"verifiers.max_num_seqs": 4, "workload.new_tokens": 16, "workload.prompt_tokens": 20}
+    asked = {"target": "llama-3.1-8b@h100", "draft": "eagle3", "acceptance": "eagle3=.9,.8", "jobs": 1}
+    found = specfleet.plan("star", limits, in_flight=6, **asked)
+    (depths,) = [line for line in found.lines if line.startswith("depths")]
+    assert "; deeper was not tried: acceptance ends at position 2, --acceptance 2.7@2 goes on" in depths
+    numbers = re.findall(r"\d+ (?:to \d+ )?in flight|\d+", depths.partition("by load")[2])
+    assert {int(number) for number in re.findall(r"\d+", " ".join(numbers))} <= {0, 1, 2, 6}
+
+
+def test_the_load_of_a_plan_replaces_streams_of_a_scenario() -> None:
+    short = {"workload.new_tokens": 16, "workload.streams": 9}
+    found = specfleet.plan("star", short, target="llama-3.1-8b@h100", in_flight=2, jobs=1)
+    assert "workload.streams = 9 of the scenario: the plan's load replaces it" in found.notes
+    assert found.loads == ("2 in flight at each target",)
+
+
+def test_a_layout_stated_for_several_devices_names_the_others() -> None:
+    short = {"workload.new_tokens": 16, "workload.prompt_tokens": "0.1k"}
+    for place, said in (("2xh100", 1), ("h100", 0)):
+        lines = specfleet.plan("star", short, target=f"llama-3.1-8b@{place}", in_flight=2, jobs=1).lines
+        layout = "layout: stated; --devices 2xh100 --target llama-3.1-8b compares other layouts and precisions"
+        assert sum(line.startswith(layout) for line in lines) == said
+
+
 def test_a_range_without_width_is_its_value_alone() -> None:
     of_one, of_two = Sample(({"ttft_s": 0.03339},)), Sample(({"load": 0.99}, {"load": 0.8}))
     assert ranged("TTFT", of_one.interval("ttft_s"), "ms", 1e3) == "TTFT 33.39 ms"
