@@ -16,17 +16,14 @@ from specfleet.fleet.scenario.lengths import TEXTS
 from specfleet.fleet.scenario.names import World
 from specfleet.fleet.scenario.readers import is_set
 from specfleet.fleet.scenario.reading import NO_SLOWDOWN
-from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.sides import SIDES, drafting_profiles, known_profiles, profile_of, shared_profile
 from specfleet.fleet.scenario.workload import has_file, recorded_of
 from specfleet.fleet.scenario.writing import changed, tag_of
 from specfleet.fleet.times import labels
-from specfleet.fleet.times.effects import NEVER_IDLE
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.analytic import StarPrediction
-from specfleet.sim.predict import idle_slowdown
 
 NEARLY = 0.01  # relative difference of two mean lengths that needs no note
 
@@ -38,19 +35,9 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """
-    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded, _uncached]
+    kinds = [_replaced_acceptance, _published_texts, _idle_targets, _absent_tiers, _recorded, _queues, _uncached]
     if world != "engine":
-        kinds = [
-            _estimated,
-            _no_slowdown,
-            _left_out,
-            _mixed_profiles,
-            _untimed_decoding,
-            _free_rows,
-            _blocks,
-            _no_queue,
-            *kinds,
-        ]
+        kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, _free_rows, _blocks, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
@@ -60,12 +47,13 @@ def notes_on_prediction(scenario: Scenario, star: StarPrediction) -> tuple[str, 
 
 
 def _beyond_equations(scenario: Scenario, star: StarPrediction) -> Iterator[str]:
-    order = scenario.drafters.order
+    order, drafting = scenario.drafters.order, profile_of(scenario, "drafters")
     if _decodes_in_no_time(scenario):
         yield "a plain decoding step takes no time here (decode is not given), so N_max is 0"
     if not isinstance(order, Fifo):
         yield f"drafters.order = {tag_of(type(order))[1]!r} serves targets unequally: N_max and rates are of their mean"
-    yield from notes_on_idle_gaps([idle_slowdown(resolve(scenario), star.idle_s)])
+    if drafting is not None:
+        yield from notes_on_idle_gaps([drafting.idle.slowdown(star.idle_s) / drafting.idle.slowdown(0.0)])
 
 
 def notes_on_idle_gaps(slowdowns: Iterable[float]) -> Iterator[str]:
@@ -102,13 +90,16 @@ def _blocks(scenario: Scenario) -> Iterator[str]:
             )
 
 
-def _no_queue(scenario: Scenario) -> Iterator[str]:
-    """Note a rule that looks at queues where nothing waits: every request of a closed loop runs at once."""
+def _queues(scenario: Scenario) -> Iterator[str]:
+    """Note drafts one by one for targets that run several requests, and a rule by the queue where nothing waits."""
     drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
-    streams = workload.streams or max(drafters.count, verifiers.count)
-    runs = workload.arrivals is None and streams <= verifiers.count * verifiers.max_num_seqs
-    drafts = drafters.place == "target" or streams <= drafters.count
-    if runs and drafts and getattr(verifiers.allocate, "sees_queue", False):
+    is_open, stations = workload.arrivals is not None, max(drafters.count, verifiers.count)
+    rows, streams, is_apart = verifiers.max_num_seqs, workload.streams or stations, drafters.place == "own"
+    singly = not (drafters.finds or is_set(scenario, "drafters.group") or is_set(scenario, "drafters.overlap"))
+    if drafters.count and is_apart and singly and rows > 1 and (is_open or streams > stations):
+        yield f"drafters.group = 'one' drafts one by one for targets of {rows} requests; 'batch' drafts for all waiting"
+    waits = is_open or streams > verifiers.count * rows or (is_apart and streams > drafters.count)
+    if getattr(verifiers.allocate, "sees_queue", False) and not waits:
         yield "verifiers.allocate looks at the queue, and here no request waits for a target or for a drafter"
 
 
@@ -142,18 +133,10 @@ def _estimated(scenario: Scenario) -> Iterator[str]:
                 "steps and links are none unless the scenario gives them. docs/results.md says how far "
                 f"such estimates are off{far if is_assumed else ''}"
             )
+        if profile.sources.get("idle") == NO_SLOWDOWN and len(profile.idle.gaps_s) > 1:
+            yield f"profile {name}: no idle gap slows a draft of a stated time, unless profile.idle.slowdowns states it"
         if experts := profile.sources.get("target.experts"):
             yield f"profile {name}: experts of the target are {experts}"
-
-
-def _no_slowdown(scenario: Scenario) -> Iterator[str]:
-    """Note idle slowdowns that a stated time of drafts leaves out."""
-    for name, profile in _profiles(scenario).items():
-        if profile.sources.get("idle") == NO_SLOWDOWN and profile.idle != NEVER_IDLE:
-            yield (
-                f"profile {name}: a stated profile.draft is the time of every draft, so none is slower after an idle "
-                "gap; profile.idle.slowdowns states otherwise"
-            )
 
 
 def _left_out(scenario: Scenario) -> Iterator[str]:

@@ -13,13 +13,13 @@ from matplotlib.lines import Line2D
 from specfleet.figures import style
 from specfleet.figures.style import COLOURS, NEW_FIGURE, STYLE, Canvas, line_looks
 
-ANALYTIC, PLAIN = "analytic", "no speculation"  # worlds beside the two that run
-MARKS = {"N_full": 1.2, "N_max": 0.6}  # knees, by the widths of their lines
+ANALYTIC, PLAIN = "analytic", "no speculation"  # worlds beside the two that run, as are the knees' marks
+MARKS = {"N_full": 1.2, "N_max": 0.6}  # widths of their lines
 LINES = {ANALYTIC: "--", "sim": "-", "engine": "", PLAIN: "-."}
 LABELS = {ANALYTIC: "equations (8)-(11)", "sim": "simulation", "engine": "engine", PLAIN: PLAIN}
 GREY = "#444444"
 MAX_ACROSS, MIN_PANEL_INCHES = 4, 1.6  # panels side by side, and the width of each
-WRITTEN_OUT, LEVELS = 4, 3  # marks of a panel and knee of which each is written out, of more only the first; heights of names
+LEVELS = 3  # heights of the names of marks
 Looks = Mapping[str, tuple[str, str]]  # colour and marker of each line
 
 
@@ -44,8 +44,10 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
         panels = canvas.panels(len(names), across, *size, sharey=bool(labels["panel"]))
         for number, (name, axes) in enumerate(zip(names, panels, strict=True)):
             part = points[points.panel == name]
-            for line, look in looks.items():
-                _line(axes, part[part.line == line], words, look, len(lines) == 1, _over(part, line))
+            heights = part[part.world.isin(("sim", "engine"))].groupby("line").value.agg(tuple)
+            for place, (line, look) in enumerate(looks.items(), start=1):
+                over = sum(heights.get(later) == heights.get(line) for later in lines[place:])  # equal ones hide it
+                _line(axes, part[part.line == line], words, look, len(lines) == 1, over)
             _ticks(axes, curves.x[curves.panel == name], words)
             axes.set(xlabel=labels["x"], ylabel="" if number % across else labels["value"])
             axes.set_title(titles[name], fontsize=9)
@@ -69,16 +71,8 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
     return panels[0].get_figure(root=True)
 
 
-def _over(points: pd.DataFrame, line: str) -> int:
-    """Return how many later lines of a panel would hide a line: they are level with it everywhere."""
-    results = points[~points.world.isin((ANALYTIC, PLAIN, *MARKS))].sort_values(["world", "x"])
-    curves = {name: rows.value.to_numpy() for name, rows in results.groupby("line", sort=False)}
-    later = list(curves)[list(curves).index(line) + 1 :] if line in curves else []
-    return sum(np.array_equal(curves[name].round(9), curves[line].round(9)) for name in later)
-
-
 def _line(
-    axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: tuple[str, str], alone: bool, over: int
+    axes: Axes, rows: pd.DataFrame, words: Sequence[str] | None, look: Sequence[str], alone: bool, over: int
 ) -> None:
     """Draw a line with its band, hollow where there is no interval. `over`: lines on top, which leave its edges."""
     worlds = set(rows.world)
@@ -97,7 +91,10 @@ def _line(
             axes.plot(places, heights, color=colour, lw=(1.6 if words is None else 0.8) + 2.4 * over)
             axes.fill_between(places, low, high, color=colour, alpha=0.18 if words is None else 0, lw=0)
         if world == "engine" or "engine" not in worlds:
-            bounded, dots = ~np.isnan(low), {"ls": "", "marker": look[1], "ms": 4 + 4 * over, "color": colour, "zorder": 3}
+            bounded, dots = (
+                ~np.isnan(low),
+                {"ls": "", "marker": look[1], "ms": 4 + 4 * over, "color": colour, "zorder": 3},
+            )
             errors = np.clip([heights - low, high - heights], 0, None)[:, bounded]
             axes.errorbar(places[bounded], heights[bounded], errors, elinewidth=1, capsize=2, **dots)
             axes.plot(places[~bounded], heights[~bounded], mfc="white", **dots)
@@ -129,8 +126,7 @@ def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks) -> None:
         for turn, colour in enumerate(colours):
             axes.axvline(knee, color=colour, lw=MARKS[name], ls=(4 * turn, (2, 4 * len(lines) - 2)), zorder=0)
         is_left = axes.transAxes.inverted().transform(axes.transData.transform((knee, 0)))[0] < 0.7
-        is_first = number == 0 or knees.index[number - 1][0] != name
-        text = f"$N_{{{name[2:]}}}$ = {knee:g}" if is_first or len(knees[name]) <= WRITTEN_OUT else f"{knee:g}"
+        text = f"$N_{{{name[2:]}}}$ = {knee:g}"
         look = {"ha": "left" if is_left else "right", "fontsize": 8, "parse_math": True}
         look |= {"color": colours[0] if len(lines) == 1 else GREY, "bbox": {"fc": "white", "ec": "none", "pad": 0.6}}
         axes.annotate(text, (knee, 0), (4 if is_left else -4, 5 + 10 * (number % LEVELS)), textcoords="offset points",

@@ -47,18 +47,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
-def value_label(value: Any) -> str:
-    """Return a key's value in few words: a rule by its name and its numbers.
-
-    >>> value_label({"policy": "halve", "most": 6}), value_label([1, 2])
-    ('halve, most 6', '[1, 2]')
-    """
-    if not isinstance(value, dict):
-        return str(value)
-    names = ("policy", "model", "kind", "process")
-    return ", ".join((f"{key} " * (key not in names)) + value_label(part) for key, part in value.items())
-
-
 def number(value: float, digits: int = 4) -> str:
     """Return a number with its significant digits, below 10^9 without exponent; rounding errors around zero are 0."""
     text = f"{0.0 if abs(value) < 1e-12 else value:.{digits}g}"

@@ -58,22 +58,6 @@ def predict_fleet(fleet: Fleet) -> StarPrediction:
     return star
 
 
-def idle_slowdown(fleet: Fleet, idle_s: float) -> float:
-    """Return how many times as long a draft takes after that idle time, which S leaves out."""
-    slowdown = fleet.drafter_times(0).idle.slowdown
-    return slowdown(idle_s) / slowdown(0.0)
-
-
-def prefill_share(fleet: Fleet, tokens_per_s: float) -> float:
-    """Return the share of a request's time that the prefills of both sides take, at a target's rate by the equations.
-
-    - `tokens_per_s`: of one target.
-    """
-    prompt, decoding_s = fleet.lengths.mean_prompt, fleet.lengths.mean_answer / tokens_per_s
-    prefill_s = sum(times.prefill.mean_s(prompt) for times in (fleet.drafter_times(0), fleet.verifier_times(0)))
-    return prefill_s / (prefill_s + decoding_s)
-
-
 def _star_of(targets: Sequence[StarInputs]) -> StarPrediction:
     """Evaluate the equations for the targets of one drafter, like or unlike."""
     one, returns_s = targets[0], [target.return_s for target in targets]

@@ -246,9 +246,8 @@ def sweep(
     workers = cluster or jobs or os.cpu_count() or 1
     try:
         swept = sweeps.sweep(cells, folder, world, seeds, workers, done, path, power, share)
-        notes = dict.fromkeys(note for _, made in cells for note in notes_of(made, world))
         gaps = notes_on_idle_gaps(cell.analytic.get("idle_slowdown", 1.0) for cell in swept)
-        return Sweep(swept, (*notes, *gaps))
+        return Sweep(swept, (*dict.fromkeys(note for _, made in cells for note in notes_of(made, world)), *gaps))
     except OutputError as error:
         error.result = Sweep(error.result)
         raise

@@ -134,7 +134,7 @@ def keeping(*places: Path | None) -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        stop.kept = stop.kept or "; ".join(_kept(place, earlier) for place, earlier in before.items())
+        stop.kept = "; ".join(filter(None, (stop.kept, *(_kept(place, earlier) for place, earlier in before.items()))))
         raise
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from specfleet.fleet.shown import ends, number, printable, value_label, with_ends
+from specfleet.fleet.interrupts import Interrupted
+from specfleet.fleet.shown import ends, number, printable, with_ends
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from specfleet.experiments.compare.compare import Comparison, PredictionError
     from specfleet.fleet.records.metrics.window import Metric  # it needs pandas, which takes a while to import
 
-LINE_S = 2.0  # least time between two lines of progress where there is no terminal
+LINE_S, SHARE, RARELY_S = 2.0, 0.2, 60.0  # time between two lines of progress without a terminal: least, and most
 PIPED_WIDTH = 140  # columns of a table that no terminal limits
 UNSTEADY = ", unsteady host"  # where the differences of reruns hide a prediction's error
 
@@ -62,23 +63,28 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
     screen = _screen()
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(title, total=total)
-        begun_s, printed_s, done, at_once = time.monotonic(), -LINE_S, 0, 0
+        begun_s, printed_s, done, at_once, said = time.monotonic(), -LINE_S, 0, 0, ""
 
         def advance(what: str) -> None:
-            nonlocal printed_s, done, total, at_once
-            passed_s, done = time.monotonic() - begun_s, done + 1
+            nonlocal printed_s, done, total, at_once, said
+            passed_s, done, said = time.monotonic() - begun_s, done + 1, what
             at_once += not what and at_once == done - 1  # was there before, and took no time
             total = total and max(total, done)  # what is measured once more was not foreseen
             bar.update(task, advance=1, total=total, description=printable(f"{title}: {what}" if what else title))
-            if not screen.is_terminal and what and passed_s - printed_s >= LINE_S:
+            if not screen.is_terminal and what and passed_s - printed_s >= min(max(LINE_S, passed_s * SHARE), RARELY_S):
                 printed_s, past = passed_s, done - 1 - at_once
-                left = f", about {_minutes(passed_s * (total - done + 1) / past)} left" if past > 0 else ""
+                left = f", about {minutes(passed_s * (total - done + 1) / past)} left" if past > 0 else ""
                 remark(f"{title}, {done} of {total}{left}: {what}" if total else f"{title}, {done} done: {what}")
 
-        yield advance
+        try:
+            yield advance
+        except Interrupted as stop:
+            stop.kept = "" if total else said
+            raise
 
 
-def _minutes(time_s: float) -> str:
+def minutes(time_s: float) -> str:
+    """Say a time in seconds, or in minutes where it is long."""
     return f"{time_s / 60:.0f} min" if time_s >= 90 else f"{max(time_s, 1):.0f} s"
 
 
@@ -133,12 +139,21 @@ def interval(metric: "Metric") -> str:
     if metric.times_longer > 1:
         return f"too few requests: {math.ceil(10 * metric.times_longer) / 10:g} times as many would do"
     low, high = number(metric.low), number(metric.high)
+    if metric.low == 0 < metric.value and metric.unit.endswith("/s"):  # clipped: only the upper end says something
+        return f"up to {high}; needs more requests"
     return "-" if low == high else f"{low} .. {high}"
 
 
 def case_text(case: Mapping[str, Any]) -> str:
     """Return a case's keys and values on one line."""
     return ", ".join(f"{key}={value_label(value)}" for key, value in case.items())
+
+
+def value_label(value: Any) -> str:
+    """Return a key's value in few words: a rule by its name and its numbers, such as "halve, most 6"."""
+    names = ("policy", "model", "kind", "process")
+    parts = value.items() if isinstance(value, dict) else ()
+    return ", ".join(f"{key} " * (key not in names) + value_label(part) for key, part in parts) or str(value)
 
 
 def print_comparison(title: str, comparison: "Comparison") -> None:

@@ -122,14 +122,15 @@ def plan(
     wanted = {key: [given[key]] for key in (DEPTH, *COUNTS) if given.get(key) is not None}
     wanted |= vary_of(vary) if vary is not None else {}
     _check(base, given, wanted, bool(targets))
+    goals = read_goals(base, _texts(slo), _texts(least))
     drafters, replicas = (tuple(wanted.pop(key, ())) for key in COUNTS)
     asked = Asked(
         scenario=_with_load(base, serving), targets=targets, drafts=_texts(draft), link=link,
         acceptance=_texts(f"{acceptance:g}" if isinstance(acceptance, float) else acceptance), cost=_texts(cost),
         devices=budget, serving=serving, given=stated,
+        costs_decide=any(Question((), load, goals, budget).aim != "time" for load in loads),
         depths=tuple(wanted.pop(DEPTH, ())), vary=wanted,
     )  # fmt: skip
-    goals = read_goals(base, _texts(slo), _texts(least))
     candidates, unit, notes = make_candidates(asked)
     if serving and scenario is not None and base.verifiers.max_num_seqs == 1 and LIMIT not in given:
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")

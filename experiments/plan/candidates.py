@@ -83,6 +83,7 @@ class Asked(msgspec.Struct, frozen=True):
     - `targets`, `drafts`: places, as options name them; without targets the scenario's stations are planned.
     - `devices`: the budget, of which targets and drafters take devices; None for as many as it takes.
     - `serving`: whether targets are servers, with vLLM's limits, and not StarSD's, which have one request each.
+    - `costs_decide`: whether costs choose among fleets.
     - `depths`: to try, () for all; `vary`: values of further keys.
     """
 
@@ -94,6 +95,7 @@ class Asked(msgspec.Struct, frozen=True):
     cost: tuple[str, ...] = ()
     devices: Mapping[str, int] | None = None
     serving: bool = True
+    costs_decide: bool = True
     given: frozenset[str] = frozenset()
     depths: tuple[int, ...] = ()
     vary: Mapping[str, Sequence[Any]] = {}
@@ -203,7 +205,7 @@ def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidat
     elsewhere = [draft for draft in drafts if "@" in draft]
     kinds = [f"@{kind}" for kind in asked.devices or ()]
     if asked.cost or asked.scenario.cost is None:
-        prices, unit = read_prices(asked.cost, [*targets, *elsewhere, *kinds])
+        prices, unit = read_prices(asked.cost, [*targets, *elsewhere, *kinds], asked.costs_decide)
     else:
         prices, unit = prices_by_role(asked.scenario, list(targets), elsewhere)
     at_places = (_at(asked, place, target, drafts, prices, accepted) for place, target in targets.items())
@@ -211,7 +213,8 @@ def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidat
     made, misfits = ([one for one in found if isinstance(one, kind)] for kind in (Candidate, MisfitError))
     if misfits and all(one.method == "none" for one in made):
         raise misfits[0]
-    left_out = [f"left out: {place}: {error}" for place, error in reasons.items() if place in asked.targets]
+    usual = [] if any(PRECISIONS[0] in place for place in targets) else [one for one in reasons if PRECISIONS[0] in one]
+    left_out = [f"left out: {one}: {error}" for one, error in reasons.items() if one in {*asked.targets, *usual[-1:]}]
     return made, unit, [*left_out, *dict.fromkeys(f"left out: {error}" for error in misfits)]
 
 

@@ -13,9 +13,9 @@ from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
 from specfleet.experiments.plan.ranges import LOWER, Ranges, carries, errors_of, missed, ranges_of, slowest
-from specfleet.experiments.plan.search import Simulations
+from specfleet.experiments.plan.search import SEEDS, SLOW_FEW, Simulations, able
 from specfleet.experiments.plan.serving import TIME, WORTH
-from specfleet.experiments.plan.trials import Interval, Values, simulated
+from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
 from specfleet.experiments.plan.turns import turns
 from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.scenario.workload import mean_lengths
@@ -26,6 +26,7 @@ MAX_LOAD = 16.0  # times the planned load
 NOT_KNOWN = " (range not known)"
 BURSTS = 0.25  # burstiness of arrivals that come in bursts
 BUSY = 0.85  # the load from which a station is called the bottleneck
+MOST_SHARING = 16  # targets of one drafter that are simulated
 HITS = "prefix_hit_share"
 GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}  # times that are said
 
@@ -41,12 +42,13 @@ def lines_of(
     if search.best[0].candidate.base.verifiers.max_num_seqs == 1:
         line = f"limit: {_bottleneck(search)}"
         if rule is not None:
-            line += f"; {rule.drafter} has {rule.planned} targets; at depth {rule.depth}, for one request at a time at "
-            line += f"each target, N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = {rule.N_max}"
-            line += " (equations)"
+            line += f"; {rule.drafter} has {rule.planned} target{'s' * (rule.planned > 1)}; at depth {rule.depth}, for "
+            line += f"one request at a time at each target, N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, "
+            line += f"N_max = {rule.N_max} (equations)"
         yield line
     else:
         yield _limit(search)
+        yield from _carried(search)
     yield from depths
     yield from turns([search])
     yield from _risks(search, ranges)
@@ -74,10 +76,22 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     model, _, precision = best.candidate.target.partition("@")
     places = {estimate.fleet.candidate.target for estimate in search.estimates.values()}
     if precision.endswith(":fp8") and any(place.startswith(f"{model}@") and ":bf16" in place for place in places):
-        yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out"
+        said = f"--target {model}:bf16 leaves it out; in bf16: {_in_bf16(search)}"
+        yield f"precision: fp8 changes the answers of a bf16 model; {said}"
     devices, (kind, parallel) = rows[0].devices, devices_in(best.candidate.target)
     if question.devices is None and precision and parallel > 1 and list(devices) == [kind]:
         yield f"layout: stated; --devices {devices[kind]}x{kind} --target {model} compares other layouts and precisions"
+
+
+def _in_bf16(search: Simulations) -> str:
+    """Say the best fleet in bf16, of those that were simulated and the first ones by equations."""
+    every = [made for made in search.estimates.values() if made.may_win and ":bf16" in made.fleet.candidate.target]
+    fleets = [made.fleet for made in able(search.question, every)]
+    search.run(fleets[:SLOW_FEW], SEEDS[0])
+    best = min((fleet for fleet in fleets if search.values[fleet.title]), key=search.rank, default=None)
+    if best is None:
+        return "none meets the goals"
+    return f"{best.title}, {number(search.sample(best).mean('throughput'))} tokens/s, {search.standing(best)}"
 
 
 def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reached], unit: str) -> Iterator[str]:
@@ -158,6 +172,23 @@ def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, flo
         return resource, rows, rate
     more = {TIME: 2 * rows} if 2 * rows < others[0][1] else {}
     return _first(best, more | dict(others))
+
+
+def _carried(search: Simulations) -> Iterator[str]:
+    """Say how many targets with several requests keep a drafter elsewhere busy: N_full, by simulation."""
+    load, fleet = search.question.load, next((best for best in search.best if best.drafters), None)
+    if fleet is None or load.per_s:
+        return
+    each, rates, rises = round(load.at_once(fleet.replicas) / fleet.replicas), dict[int, float](), True
+    while rises and (count := 2 ** len(rates)) <= max(min(MOST_SHARING, MAX_IN_FLIGHT // each), 1):
+        alike = msgspec.structs.replace(fleet, replicas=count, sharing=count)
+        known = search.values.get(alike.title) if load.each else None
+        rates[count] = (known or [simulated(search.scenario(alike, Load(each=each)))])[0]["rounds_per_s"]
+        rises = rates[count] > (1 + INDIFFERENT) * rates.get(count // 2, 0.0)
+    full = f"is not below {max(rates)}" if rises else f"= {math.ceil(max(rates.values()) / max(rates[1], 1e-9))}"
+    said = f"simulated at depth {fleet.depth}: " + ", ".join(f"{rate:.4g}" for rate in rates.values())
+    said += f" rounds/s with {', '.join(map(str, rates))} targets"
+    yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full} ({said})"
 
 
 def _edge(search: Simulations) -> str:

@@ -20,12 +20,13 @@ FREE = "an hour of a target costs 0, and then fleets without drafters are free; 
 ASSUMED, OF_COST = "$ (assumed prices)", "units (as in --cost)"
 
 
-def read_prices(costs: Sequence[str], places: Sequence[str]) -> tuple[dict[str, float], str]:
+def read_prices(costs: Sequence[str], places: Sequence[str], decide: bool = True) -> tuple[dict[str, float], str]:
     """Return what an hour of each place costs, and the unit.
 
     - `costs`: `h100=3,l40s=1`, the price of an hour of one device; in watts, `h100=700W`, an hour costs as many Wh.
       Without it prices are assumed.
     - `places`: MODEL@DEVICE.
+    - `decide`: whether costs choose among fleets; else, and of one kind of device, a missing price is a device-hour.
 
     Raises InputError for names that no place has, and for a device without a price.
     """
@@ -33,7 +34,10 @@ def read_prices(costs: Sequence[str], places: Sequence[str]) -> tuple[dict[str, 
     prices, unit = _stated_prices(costs, names)
     if not prices:
         prices, unit = PER_HOUR, ASSUMED
-    if missing := [name for name in names if name not in prices]:
+    missing = [name for name in names if name not in prices]
+    if missing and not costs and not (decide and len(names) > 1):
+        prices, unit = dict.fromkeys(names, 1.0), f"device-hours ({missing[0]} has no price)"
+    elif missing:
         add = ",".join(f"{name}=COST" for name in missing)
         raise InputError(f"--cost: {missing[0]} has no price; add --cost {add}, the cost of an hour")
     devices = [(place, *devices_in(place)) for place in places]

@@ -5,6 +5,7 @@ its capacity (`deployments.MARGIN`).
 """
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -13,6 +14,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from specfleet.experiments.console.printing import minutes
 from specfleet.experiments.jobs import ALL, Workers, kept_file, side_by_side
 from specfleet.experiments.plan.deployments import ENOUGH, Deployment, Estimate, Load, Question, estimates, requests_for
 from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Sample, Values, gap_between, simulated
@@ -60,6 +62,7 @@ class Simulations:
         self.best: list[Deployment] = []
         self.fastest: Deployment | None = None
         self.leader: Deployment | None = None
+        self.part = ""  # of the search, in words
         self.at_once = question.load.per_s * min(estimate.request_s for estimate in every)
         import_failure()  # loads the compiled loop, if it can be
 
@@ -91,7 +94,7 @@ class Simulations:
             fleet = self.estimates[title].fleet
             if self.leader is None or self.rank(fleet) < self.rank(self.leader):
                 self.leader = fleet
-            self.done(f"best so far: {self.leader.title}")
+            self.done(f"{self.part}best so far: {self.leader.title}")
 
     def sample(self, fleet: Deployment) -> Sample:
         """Return the simulations of a fleet."""
@@ -195,8 +198,14 @@ def find(
     if not share:
         raise InputError(f"--shard: there are {len(families)} methods to share; give no more shards")
     if question.aim != "hour":  # more at once, on a cluster
-        simulations.run([made.fleet for family in share for made in _first(question, family)], SEEDS[0])
-    for family in share:
+        first = [made.fleet for family in share for made in _first(question, family)]
+        simulations.part = f"a first look, fleets: {len(first)}, methods: {len(share)}; "
+        simulations.run(first, SEEDS[0])
+    begun_s = time.monotonic()
+    for through, family in enumerate(share):
+        left_s = (time.monotonic() - begun_s) * (len(share) - through + 1) / max(through, 1)  # + 1: the last seeds
+        left = f", about {minutes(left_s)} left" * (through > 0)
+        simulations.part = f"method {through + 1} of {len(share)}{left}; "
         near = _cheapest(simulations, family) if question.aim == "hour" else _first(question, family)
         best.append(_best_of(simulations, near, family))
     best.sort(key=simulations.rank)

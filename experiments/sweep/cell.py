@@ -19,7 +19,7 @@ from specfleet.fleet.scenario.names import SimPath, World
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.stations.star import star_inputs
-from specfleet.sim.predict import idle_slowdown, predict_fleet, prefill_share
+from specfleet.sim.predict import predict_fleet
 
 Cell = Mapping[str, Any]
 ANALYTIC = ("throughput", "throughput_per_target", "N_full", "N_max", "standalone_tokens_per_s",
@@ -32,8 +32,8 @@ class CellResult(msgspec.Struct, frozen=True):
 
     `analytic`: results of the equations, where they apply. `overload`: the verdict if the load exceeds the capacity;
     the cell then has no steady state, and no intervals. `scenario_digest`: of all that its runs read (`resume.py`).
-    `basis`: what its step times rest on; see `fleet/times/labels.py`. `power`: whether devices were sampled. `found`:
-    whether an earlier sweep ran it, where a sweep reports it.
+    `basis`: what its step times rest on; see `fleet/times/labels.py`. `power`: whether devices were sampled.
+    `found`: whether an earlier sweep ran it.
     """
 
     cell: dict[str, Any]
@@ -91,6 +91,9 @@ def analytic_values(scenario: Scenario) -> dict[str, float]:
     whole, of_target = prediction.throughput.with_bonus, prediction.throughput_per_target.with_bonus
     standalone = math.inf if prediction.targets else inputs.standalone_tokens_per_s
     most = prediction.N_max if math.isfinite(inputs.standalone_tokens_per_s) else math.nan
-    omitted = idle_slowdown(fleet, prediction.idle_s), prefill_share(fleet, of_target)
-    values = zip(ANALYTIC, (whole, of_target, prediction.N_full, most, standalone, *omitted), strict=True)
+    drafting, lengths = fleet.drafter_times(0), fleet.lengths
+    slowdown = drafting.idle.slowdown(prediction.idle_s) / drafting.idle.slowdown(0.0)
+    prefill_s = sum(times.prefill.mean_s(lengths.mean_prompt) for times in (drafting, fleet.verifier_times(0)))
+    share = prefill_s / (prefill_s + lengths.mean_answer / of_target)
+    values = zip(ANALYTIC, (whole, of_target, prediction.N_full, most, standalone, slowdown, share), strict=True)
     return {name: float(value) for name, value in values if math.isfinite(value)}

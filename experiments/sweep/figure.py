@@ -178,10 +178,8 @@ def devices_figure(table: pd.DataFrame, canvas: Canvas = NEW_FIGURE) -> Drawn:
 def _left_out(table: pd.DataFrame) -> str:
     """Say what the equations leave out in these cells, and how much that is at most."""
     most = table[table.world == ANALYTIC].groupby("quantity").value.max()
-    if "prefill_share" not in most:  # of an earlier version
-        return ", which leave out prefill"
-    slowdown, share = most.get("idle_slowdown", 1.0), most["prefill_share"]
-    parts = [f"prefill, up to {100 * share:.2g} % of a request's time"] if share else []
+    slowdown, share = most.get("idle_slowdown", 1.0), most.get("prefill_share", -1.0)  # earlier versions have none
+    parts = ["prefill" + f", up to {100 * share:.2g} % of a request's time" * bool(share > 0)] if share else []
     parts += [f"idle gaps, after which a draft takes up to {slowdown:.3g} times as long"] if slowdown > 1 else []
     return f", which leave out {'; and '.join(parts)}" if parts else ""
 

@@ -1,17 +1,16 @@
 """What a sweep says in words: its best cell, the cells that chance does not tell from it, and the knee."""
 
 import math
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from specfleet.experiments.console.printing import case_text, interval
+from specfleet.experiments.console.printing import case_text, interval, value_label
 from specfleet.experiments.sweep.cell import CellResult
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import shortened
 from specfleet.fleet.records.metrics.glossary import meanings
 from specfleet.fleet.records.metrics.window import Metric, with_percentiles
-from specfleet.fleet.shown import number, value_label
+from specfleet.fleet.shown import number
 
 COUNT, ROUNDS, EACH = "verifiers.count", "rounds_per_s", "throughput_per_target"
 STANDALONE = "standalone_tokens_per_s"
@@ -78,29 +77,25 @@ def as_run(cells: Sequence[CellResult]) -> tuple[str, str]:
     full, (low, high) = level_of(counts, [metric.value for metric in rounds]), level_between(counts, rounds)
     seen_level = full < FULL * last  # throughput that still rises with N comes within that share at the last ones
     after = {count: before + 1 for before, count in pairwise([counts[0] - 1, *counts])}
-    until = {count: behind - 1 for count, behind in pairwise([0, *counts])} | {last: f"{last} or more"}
-    of_full = f", not below {after[low]} as run"
-    if seen_level:
-        of_full = f", {_ranged(_span(after[full], full), _span(after[low], high), rounds)}"
+    until = {count: behind - 1 for count, behind in pairwise([0, *counts])} | {last: math.inf}
+    of_full = f", {_ranged(after[full], full, after[low], high, rounds)}"
+    of_full = of_full if seen_level else f", not below {after[low]} as run"
     standalone = cells[-1].analytic.get(STANDALONE)
     if standalone is None:
         return of_full, ""
     rates = [cell.metrics[EACH] for cell in cells]
     most, least, largest = most_that_gain(counts, rates, standalone)
-    seen = _ranged(_span(most, until.get(most, most)), _span(least, until.get(largest, largest)), rates)
-    none = "; 0 means that none gains" if re.search(r"\b0\b", seen) else ""
+    seen = _ranged(most, until.get(most, most), least, until.get(largest, largest), rates)
+    none = "; 0 means that none gains" if seen[0] == "0" or "(0 " in seen else ""
     return of_full, f", {seen}, against their rate of plain decoding{none}"
 
 
-def _span(low: int, high: int | str) -> str:
-    return f"{low} or more" if high == f"{low} or more" else str(low) if low == high else f"{low} to {high}"
-
-
-def _ranged(value: str, between: str, metrics: Sequence[Metric]) -> str:
-    """Say a knee as run, with the range that the metrics' intervals allow where it is another one."""
-    if any(math.isnan(metric.low) for metric in metrics):
-        between = "no interval"
-    return f"{value} as run" + (f" ({between})" if between != value else "")
+def _ranged(first: int, last: float, low: int, high: float, metrics: Sequence[Metric]) -> str:
+    """Say a knee as run, `first` to `last`, and behind it `low` to `high` by the intervals, where that is another."""
+    spans = (first, last), (low, high)
+    value, between = (f"{a}" if a == b else f"{a} or more" if b == math.inf else f"{a} to {b:g}" for a, b in spans)
+    between = "no interval" if any(math.isnan(metric.low) for metric in metrics) else between
+    return f"{value} as run" + f" ({between})" * (between != value)
 
 
 def cells_text(cells: Sequence[CellResult]) -> str:
@@ -147,6 +142,4 @@ def most_that_gain(counts: Sequence[int], metrics: Sequence[Metric], standalone:
     def last(bound: str) -> int:
         return max((N for N, metric in zip(counts, metrics, strict=True) if getattr(metric, bound) >= least), default=0)
 
-    has_intervals = not any(math.isnan(metric.low) for metric in metrics)
-    value = last("value")
-    return (value, last("low"), last("high")) if has_intervals else (value, 0, counts[-1])
+    return last("value"), last("low"), last("high")

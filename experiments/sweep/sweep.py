@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from specfleet.experiments.console.printing import value_label
 from specfleet.experiments.jobs import ALL, Workers, as_finished
 from specfleet.experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cell
 from specfleet.fleet.errors import InputError, OutputError
@@ -30,7 +31,7 @@ from specfleet.fleet.scenario.fingerprint import resume_digest
 from specfleet.fleet.scenario.names import SimPath, World
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.scenario import Scenario
-from specfleet.fleet.shown import ends, value_label
+from specfleet.fleet.shown import ends
 
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
 """Values by dotted key, or texts such as `verifiers.count=1:16`."""
@@ -172,10 +173,6 @@ def sweep(
     except OutputError as error:
         error.result = _in_order(results, len(planned))
         raise
-    except KeyboardInterrupt:  # in Python; the command line has its own
-        kept = f"in {folder}; the same call goes on from there" if folder else "; give `out`, a folder to keep them"
-        LOG.warning("kept: %d of %d cells %s", len(_in_order(results, len(planned))) if folder else 0, len(planned), kept)
-        raise
     return _in_order(results, len(planned))
 
 
@@ -200,6 +197,10 @@ def _run_missing(
                             _keep_table(folder, results)
                             tabled = len(results)
                     done(result)
+    except KeyboardInterrupt:  # in Python; the command line has its own
+        ran = sum(place in results for place in places)
+        LOG.warning("interrupted: %d of %d cells ran, kept in %s", ran, len(places), folder or "no folder: give `out`")
+        raise
     finally:
         if folder and tables and tabled < len(results):
             _keep_table(folder, results)

@@ -22,32 +22,40 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One accelerator. Units: bytes, bytes/s, dense floating point operations per second, shares of peaks, seconds.
+    """One accelerator; what a data sheet does not say is by default that of the H100, assumed.
 
-    - `bandwidth_share`, `compute_share`: share of the peaks that matrix products reach.
-    - `product_s`, `kernel_s`: minimum time of a matrix product, and of a smaller kernel.
-    - `kernel_share`: share of the bandwidth that small kernels reach.
-    - `sharpness`: see `Roofline`.
-    - `link_bytes_per_s`: bandwidth to the other devices of the host, each way.
-    - `link_latency_s`: latency of an all-reduce.
-    - `bridge_bytes_per_s`: bandwidth that more than two devices share, if they meet at one host bridge (PCIe).
-    - `tables`: its name among the systems of aiconfigurator-core; empty where none of its tables was tested.
-      `all_reduces`: the same, for the all-reduces between measured operators.
+    Keys:
+        title: Name in words.
+        memory_bytes: Memory that the driver offers.
+        bandwidth_bytes_per_s: Bandwidth of the memory.
+        compute (operations/s): Dense floating point operations per second, by precision.
+        bandwidth_share (share): Share of the bandwidth that matrix products reach.
+        compute_share (share): Share of the operations that matrix products reach.
+        product_s: Minimum time of a matrix product.
+        kernel_s: Minimum time of a smaller kernel.
+        kernel_share (share): Share of the bandwidth that small kernels reach.
+        sharpness: Exponent by which a roofline's two times become one.
+        link_bytes_per_s: Bandwidth to the other devices of the host, each way.
+        link_share (share): Share of that bandwidth that an all-reduce reaches.
+        link_latency_s: Latency of an all-reduce.
+        bridge_bytes_per_s: Bandwidth that more than two devices share, if they meet at one host bridge (PCIe).
+        tables: Name among the systems of aiconfigurator-core; empty where none of its tables was tested.
+        all_reduces: The same, for the all-reduces between measured operators.
     """
 
     title: str
     memory_bytes: Figure
     bandwidth_bytes_per_s: Figure
     compute: dict[Precision, Figure]
-    bandwidth_share: Figure
-    compute_share: Figure
-    product_s: Figure
-    kernel_s: Figure
-    kernel_share: Figure
-    sharpness: Figure
-    link_bytes_per_s: Figure
-    link_share: Figure
-    link_latency_s: Figure
+    bandwidth_share: Figure = Figure(0.903, "assumed: as the H100 SXM")
+    compute_share: Figure = Figure(0.765, "assumed: as the H100 SXM")
+    product_s: Figure = Figure(5.6e-6, "assumed: as the H100 SXM")
+    kernel_s: Figure = Figure(1.8e-6, "assumed: as the H100 SXM")
+    kernel_share: Figure = Figure(0.583, "assumed: as the H100 SXM")
+    sharpness: Figure = Figure(1.5, "assumed: as the H100 SXM")
+    link_bytes_per_s: Figure = Figure(32e9, "assumed: PCIe Gen4 x16")
+    link_share: Figure = Figure(0.7, "assumed: as the H100 SXM")
+    link_latency_s: Figure = Figure(25e-6, "assumed: as the H100 PCIe")
     bridge_bytes_per_s: Figure | None = None
     tables: str = ""
     all_reduces: str = ""

@@ -22,8 +22,15 @@ def shipped_case(device: str) -> str:
 
 
 def device_of(name: str) -> Accelerator:
-    """Return a device by its shipped name, or from a TOML file of the same keys; InputError names the nearest."""
-    return convert(read_toml(_path(name, "device", shipped_devices())), Accelerator, f"device {shortened(name)}")
+    """Return a device by its shipped name, or from a TOML file, which states numbers; InputError names the nearest."""
+    content = read_toml(_path(name, "device", shipped_devices()))
+    return convert(_with_sources(content), Accelerator, f"device {shortened(name)}")
+
+
+def _with_sources(content: Any) -> Any:
+    if isinstance(content, dict) and "value" not in content:
+        return {key: _with_sources(value) for key, value in content.items()}
+    return {"value": content, "source": "stated: the device's file"} if isinstance(content, int | float) else content
 
 
 def engine_of(name: str) -> HostOverhead:
@@ -88,8 +95,9 @@ def _at_hub(name: str) -> dict[str, Any] | None:
 def _path(name: str, what: str, shipped: dict[str, Path]) -> Path:
     path = shipped.get(name, Path(name))
     if not is_file(path):
+        copies = ", `specfleet init h100` writes a copy to change" if what == "device" else ""
         raise InputError(
             f"{what} {shortened(name)}: does not ship, and is no file; {nearest(name, shipped)}; "
-            f"`specfleet plan --list {what}s` lists all"
+            f"`specfleet plan --list {what}s` lists all{copies}"
         )
     return path

@@ -179,10 +179,9 @@ def _explain(message: str, content: Any, kind: Any) -> str:
         elsewhere = [
             f"{name}.{unknown[1]}"
             for name, hint in _hints(kind).items()
-            if len(tables := _structs(hint)) == 1 and unknown[1] in tables[0].__struct_fields__
+            if not tagged and len(tables := _structs(hint)) == 1 and unknown[1] in tables[0].__struct_fields__
         ]
-        if tagged:  # the table has its kind, and its keys come first
-            elsewhere = [f"{where}.{allowed[0]}"] if len(allowed) == 1 else []
+        elsewhere += [f"{where}.{allowed[0]}"] * (bool(tagged) and len(allowed) == 1)
         elsewhere = [ENGINES_WORDS[key_text]] if key_text in ENGINES_WORDS else elsewhere
         near = f"nearest: {', '.join(elsewhere)}" if elsewhere else nearest(unknown[1], allowed)
         known = f"; allowed: {', '.join(allowed)}" if few else ""
@@ -192,7 +191,10 @@ def _explain(message: str, content: Any, kind: Any) -> str:
     if missing:
         is_tag = missing[1] in {struct.__struct_config__.tag_field for struct in _structs(annotation)}
         values = f"; allowed: {', '.join(choices)}" if is_tag else ""
-        return f"{where or 'content'} = {shown} needs the key `{missing[1]}`{values}"
+        fields = msgspec.structs.fields(structs[0]) if len(structs := _structs(annotation)) == 1 and not is_tag else ()
+        others = [field.encode_name for field in fields if field.required and field.encode_name not in value]
+        needed = "`, `".join(dict.fromkeys([missing[1], *others]))
+        return f"{where or 'content'} = {shown} needs the key{'s' * (', ' in needed)} `{needed}`{values}"
     if choices and re.match(r"Invalid (enum )?value", text):
         return f"{where} = {shown} is not known; allowed: {', '.join(choices)}"
     return f"{where or 'content'} = {shown}: {text[:1].lower()}{text[1:]}"

@@ -26,8 +26,7 @@ class LengthAllocation(msgspec.Struct, frozen=True):
     - `needs`: what the acceptance model must provide: "lengths" of rounds, token "ratios" min(1, p/q), or "signals".
     - `by_client`: whether states belong to clients, which send one request after another and share a budget, and not
       to single requests.
-    - `sees_queue`: whether `lengths` also gets `waiting`, the number of requests that wait: for the target to run
-      them, and for a drafter elsewhere, as its last draft told.
+    - `sees_queue`: whether `lengths` also gets `waiting`: requests that wait for the target or for a drafter elsewhere.
     - `chooses`: whether it chooses the tokens of drafts that a step verifies, by `verified`.
     """
 

@@ -30,8 +30,7 @@ class Row(NamedTuple):
         base (tokens): Committed length that the row refers to; of a join, tokens that came with their KV cache.
         tokens (tokens): Of the prompt (join), granted (draft-request; negative: the drafter's own), drafted (draft,
             done), planned (start); of a view, the sessions that wait.
-        goal (tokens): Final length of the text (join); of a draft, the requests that wait at its drafter, where a rule
-            of lengths sees them.
+        goal (tokens): Final length of the text (join); of a draft, requests that wait behind it, if a rule sees it.
         accepted (tokens): Accepted draft tokens (done of verify), drafted ones that came with a join.
         flag: Whether it is the request's first round (draft-request), or was found by `drafters.first` (done of draft).
         priority (priority): Priority of the request (join, draft-request); a larger number is more urgent.

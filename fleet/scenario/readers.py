@@ -144,23 +144,19 @@ UNREAD: dict[str, frozenset[str]] = {
 """Each key, and the forms and others that do not read it."""
 
 _OVER_PROFILE = {  # keys of a scenario, and what they state in place of its profile
-    "acceptance": "acceptance",
-    "link": "link",
-    "verifiers.verify": "verify decode verify_prefill",
+    "acceptance": "acceptance", "link": "link", "verifiers.verify": "verify decode verify_prefill",
     "verifiers.profile": "verify decode verify_prefill realign kv",
     "drafters.profile": "draft one_pass draft_prefill catch_up_s idle",
-}
+}  # fmt: skip
 
 
 def overruled(scenario: Scenario, stated: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each stated key of the profile without effect, and the scenario's key that wins over it."""
-    winners = {part: key for key, parts in _OVER_PROFILE.items() if is_set(scenario, key) for part in parts.split()}
-    if needs_fit(scenario.acceptance):
-        winners.pop("acceptance", None)
-    for key in stated:
-        profile, part, *_ = *key.split("."), ""
-        if profile == "profile" and part in winners:
-            yield key, winners[part]
+    for (profile, _, part), key in ((key.partition("."), key) for key in map(str, stated)):
+        for winner, parts in _OVER_PROFILE.items() if profile == "profile" else ():
+            fits = winner == "acceptance" and needs_fit(scenario.acceptance)
+            if part.partition(".")[0] in parts.split() and is_set(scenario, winner) and not fits:
+                yield key, winner
 
 
 def unread(reader: str) -> Iterator[str]:

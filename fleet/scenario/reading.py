@@ -70,29 +70,24 @@ def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -
     Raises InputError, one line with file, key, value and what is allowed.
     """
     content, base = read_toml(path), path.parent if base is None else base
-    pairs = list(pairs_of(changes))
-    sources = {key.split(".")[1]: STATED for key, _ in pairs if key.startswith("profile.")}
-    implied = _implied(pairs)
-    sources |= {key.split(".")[1]: source for key, (_, source) in implied.items()}
-    pairs += [(key, value) for key, (value, _) in implied.items()]
+    pairs = _with_implied(changes)
+    stated = {key.split(".")[1] for key, _ in pairs if key.startswith("profile.")} - {"sources"}
+    sources = dict.fromkeys(stated, STATED)
     _open_profile(content, sources, base)
     apply_changes(content, pairs, str(path))
     return make_scenario(content, str(path), base, dict(pairs))
 
 
-def _implied(pairs: Iterable[tuple[str, Any]]) -> dict[str, tuple[Any, str]]:
-    """Return values of a profile that stated times imply, with their sources, unless they are stated, too.
-
-    A verification's time holds for one token as well. A draft's time holds whenever the drafter begins.
-    """
-    times = {key: value for key, value in pairs if key in ("profile.verify", "profile.draft")}
-    implied: dict[str, tuple[Any, str]] = {}
-    if "profile.verify" in times:
-        implied["profile.decode"] = times["profile.verify"], "assumed: as long as a stated verification"
-    if not isinstance(times.get("profile.draft", {}), Mapping):
-        implied["profile.idle.slowdowns"] = [1.0], NO_SLOWDOWN
-    taken = {tuple(key.split(".")[:2]) for key, _ in pairs}
-    return {key: value for key, value in implied.items() if tuple(key.split(".")[:2]) not in taken}
+def _with_implied(changes: Changes) -> list[tuple[str, Any]]:
+    """Return changes, and what times imply: a verification's holds for one token too, a draft's after any idle gap."""
+    pairs = list(pairs_of(changes))
+    stated, parts = dict(pairs), {str(key).split(".")[1] for key, _ in pairs if str(key).startswith("profile.")}
+    if "profile.verify" in stated and "decode" not in parts:
+        source = "assumed: as long as a stated verification"
+        pairs += [("profile.decode", stated["profile.verify"]), ("profile.sources.decode", source)]
+    if "idle" not in parts and not isinstance(stated.get("profile.draft", {}), Mapping):
+        pairs += [("profile.idle.slowdowns", [1.0]), ("profile.sources.idle", NO_SLOWDOWN)]
+    return pairs
 
 
 def _open_profile(content: dict[str, Any], changed: Mapping[str, str], base: Path) -> None:
@@ -105,9 +100,7 @@ def _open_profile(content: dict[str, Any], changed: Mapping[str, str], base: Pat
 
 def change_scenario(scenario: Scenario, changes: Changes) -> Scenario:
     """Return the scenario with changes, checked like a file; named files are relative to the working folder."""
-    content, origin, pairs = msgspec.to_builtins(scenario), f"scenario {scenario.name!r}", list(pairs_of(changes))
-    for key, (value, source) in _implied(pairs).items():
-        pairs += [(key, value), (f"profile.sources.{key.split('.')[1]}", source)]
+    content, origin, pairs = msgspec.to_builtins(scenario), f"scenario {scenario.name!r}", _with_implied(changes)
     apply_changes(content, pairs, origin)
     return make_scenario(content, origin, stated=dict(pairs))
 
@@ -115,12 +108,7 @@ def change_scenario(scenario: Scenario, changes: Changes) -> Scenario:
 def make_scenario(
     content: Mapping[str, Any], origin: str = "scenario", base: Path = Path(), stated: Iterable[str] = ()
 ) -> Scenario:
-    """Build a checked scenario from plain content.
-
-    - `origin`: its name in errors.
-    - `base`: the folder of its files.
-    - `stated`: dotted keys that a user has changed.
-    """
+    """Build a checked scenario; `origin`: its name in errors, `base`: its files' folder, `stated`: changed keys."""
     check_format(content, origin, "bring its keys up to date (specfleet explain KEY), then change `version`")
     check_format(content.get("profile"), f"{origin}: profile", "calibrate again")
     scenario = convert(content, Scenario, origin)

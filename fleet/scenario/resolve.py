@@ -31,7 +31,7 @@ from specfleet.fleet.scenario.resolved import (
 )
 from specfleet.fleet.scenario.scenario import Drafters, LengthRule, Scenario, SharedDevice, Verifiers, needs_of
 from specfleet.fleet.scenario.workload import read_lengths, with_lengths
-from specfleet.fleet.times.effects import USED
+from specfleet.fleet.times.effects import NO_CACHE, USED
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.mixed import drafting_s, parts_of, pass_s, together_s
 from specfleet.fleet.times.overhead import Overhead
@@ -248,6 +248,8 @@ def _batching_of(
         block_size=block, lookahead=of_head if has_cache else 0, slots=slots, prefill_first=verifiers.prefill_first,
     )  # fmt: skip
     longest = lengths.longest_text
+    if kv is not None and tokens == 0:
+        raise InputError(f"scenario {scenario.name!r}: {NO_CACHE}")
     if (tokens or kv is not None) and not (batching.kv_blocks and batching.fits(longest + depth)):
         raise InputError(
             f"scenario {scenario.name!r}: a request of {longest} tokens and its draft do not fit into a KV cache of "

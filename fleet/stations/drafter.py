@@ -146,13 +146,9 @@ class DrafterStation(Station):
             self.sessions[event.tag] = moved
         if event.tokens == 0:  # nothing is granted: the round has only the target's own token
             self._await(event.tag, now_s)
-            return [Draft(event.tag, event.request, event.epoch, event.base, 0, self._queued)]
+            return [Draft(event.tag, event.request, event.epoch, event.base, 0, len(self.waiting) * self.tells_queue)]
         self._ask(event.tag, event.priority, now_s)
         return []
-
-    @property
-    def _queued(self) -> int:
-        return len(self.waiting) if self.tells_queue else 0
 
     def _report(self) -> list[Instruction]:
         if self.number < 0:
@@ -265,7 +261,8 @@ class DrafterStation(Station):
             tokens = member.tokens if outcome.drafted < 0 else outcome.drafted  # prompt lookup may find fewer
             tail = session.tail + tokens
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=tail)
-            drafts.append(Draft(member.tag, member.request, member.epoch, member.base, tokens, self._queued))
+            queued = len(self.waiting) * self.tells_queue
+            drafts.append(Draft(member.tag, member.request, member.epoch, member.base, tokens, queued))
             self._await(member.tag, now_s)
             if self.ahead and (session.asked < 0 or tail < session.asked):
                 self._ask(member.tag, session.priority, now_s)

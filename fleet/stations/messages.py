@@ -54,10 +54,7 @@ class DraftRequest(Event, tag="draft-request", frozen=True, gc=False):
 
 
 class Draft(Event, tag="draft", frozen=True, gc=False, omit_defaults=True):
-    """Drafter to verifier: `tokens` draft tokens that continue the prefix of length `base`.
-
-    - `queued`: requests that wait at the drafter, if a rule of lengths sees them.
-    """
+    """Drafter to verifier: `tokens` that continue the prefix of length `base`; `queued`: requests behind, if asked."""
 
     epoch: LargeNumber
     base: Number

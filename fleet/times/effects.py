@@ -10,6 +10,7 @@ from specfleet.fleet.times.step_time import Factor, Seconds, Share
 
 Bytes = Annotated[float, Meta(ge=0, le=1e18)]
 USED = 0.92  # share of a device's memory that a server uses: vLLM's gpu_memory_utilization
+NO_CACHE = "weights leave no memory for a KV cache; more devices (MODEL@2xDEVICE) or a smaller precision (:int4) help"
 Watts = Annotated[float, Meta(ge=0, le=1e9)]
 
 

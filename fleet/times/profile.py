@@ -36,8 +36,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Keys:
         name: Name of the profile in tables.
-        draft: `S(d)`, time of a draft step by speculation length and context. A time alone, as a change, is that of every
-            draft: it leaves idle slowdowns out.
+        draft: `S(d)`, time of a draft step by speculation length and context. A time alone leaves `idle` out.
         one_pass: Whether `draft` was measured of a drafter of blocks, all tokens of a draft in one pass. Left out, a
             draft is a pass for each token, and `drafters.kind = "block"` takes the time of one of them.
         slots_less (tokens): 1 where its row of a step has a slot less than its draft has tokens: P-EAGLE, DSpark.

@@ -18,8 +18,8 @@ from specfleet.fleet.scenario.names import SimPath
 from specfleet.fleet.scenario.readers import unread, value_of
 from specfleet.fleet.scenario.resolved import Fleet
 
-# Tokens that SimPy decodes in the time of loading the compiled loop, about half a second. It reads 20 of a prompt as fast as it
-# decodes one.
+# Tokens that SimPy decodes in the time of loading the compiled loop, about half a second. It reads 20 of a prompt as
+# fast as it decodes one.
 WORTH_LOADING_TOKENS: float = 50_000
 
 # Tokens that SimPy decoded in this process although the loop supports the fleet; infinite once the loop is loaded.

@@ -138,6 +138,7 @@ def estimate(
     Without a drafter the profile has the model in both roles. Each number is labelled: estimated, stated, assumed.
     """
     from specfleet import estimate
+    from specfleet.fleet.times.effects import NO_CACHE
     from specfleet.fleet.times.profile import write_profile
 
     with keeping(out):
@@ -145,6 +146,8 @@ def estimate(
         if out is not None:
             write_profile(profile, out)
         print_estimate(profile, as_json)
+    if profile.kv is not None and profile.kv.tokens() == 0:
+        remark(f"warning: {target}: {NO_CACHE}")
     if out is not None and not as_json:
         remark(f"profile: {out} (digest {profile.digest()})")
 

@@ -49,12 +49,15 @@ def in_columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def init(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="A scenario that `specfleet scenarios` lists.")],
+    kind: Annotated[
+        str,
+        typer.Argument(metavar="KIND", help="A scenario (`specfleet scenarios`), or a device that ships."),
+    ],
     out: Annotated[
         Path | None, file_option("-o", "--out", metavar="FILE", help="File to write.", show_default="KIND.toml")
     ] = None,
 ) -> None:
-    """Write a scenario with every key explained in comments.
+    """Write a scenario with every key explained in comments, or a shipped device's file, to change.
 
     An existing file is never overwritten.
     """
@@ -62,4 +65,4 @@ def init(
 
     path = out or Path(f"{kind}.toml")
     write_template(kind, path)
-    remark(f"scenario: {path}")
+    remark(f"written: {path}")

@@ -70,9 +70,7 @@ def meanings() -> Meanings:
 def _of_packages() -> list[Entry]:
     """Return the policies of installed packages, as their docstrings say them."""
     tags = {str(policy.__struct_config__.tag): policy for policy in installed()}
-    texts = {tag: re.sub(r"\n {8,}", " ", inspect.getdoc(policy) or "") for tag, policy in tags.items()}
-    texts = {tag: re.sub(r"\n {4}", "\n\n", text) for tag, text in texts.items()}  # each key begins a line
-    return [Entry(tag, "policy", (tag, policy.__name__), texts[tag]) for tag, policy in tags.items()]
+    return [Entry(tag, "policy", (tag, policy.__name__), inspect.getdoc(policy) or "") for tag, policy in tags.items()]
 
 
 def axis_label(name: str) -> tuple[str, str]:

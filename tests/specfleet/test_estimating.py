@@ -57,6 +57,16 @@ def test_what_was_measured_or_stated_is_not_called_estimated() -> None:
     assert {basis for _, basis, _ in profiles()} == {"stated", "assumed"}
 
 
+def test_weights_without_room_for_a_cache_are_said(say: Say, tmp_path: Path) -> None:
+    full = "weights leave no memory for a KV cache; more devices"
+    made = say("profile", "estimate", "--target", "qwen3-30b-a3b@jetson-orin", "-o", tmp_path / "full.json")
+    assert made.status == 0
+    assert f"warning: qwen3-30b-a3b@jetson-orin: {full}" in made.err
+    planned = say("plan", "--target", "qwen3-30b-a3b@jetson-orin", "--in-flight", "4")
+    assert planned.status == 2
+    assert full in planned.err
+
+
 def test_the_command_writes_what_python_returns(say: Say, tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     named = ("--target", "llama-3.1-8b@2xl40s:fp8")

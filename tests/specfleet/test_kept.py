@@ -4,11 +4,14 @@ import fcntl
 import os
 import struct
 import termios
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from specfleet.fleet.interrupts import Interrupted
+from tests.helpers.cli import Say
 from tests.helpers.marks import slow
 from tests.helpers.processes import SIGNALS, assert_ended_by, ended, eventually, is_asleep, specfleet, tell
 
@@ -49,6 +52,16 @@ def test_a_signal_during_input_reports_that_nothing_was_written(name: str, how: 
     assert assert_ended_by(process, how, kept.replace("OUT", str(out))) == ""
     assert not out.exists()
     os.close(writers[0])
+
+
+@pytest.mark.parametrize("how", SIGNALS)
+def test_an_interrupted_plan_says_the_best_so_far(how: str, monkeypatch: pytest.MonkeyPatch, say: Say) -> None:
+    def begun(*_: object, done: Callable[[str], None], **_more: object) -> None:
+        done("method 1 of 2; best so far: 3 x target")
+        raise Interrupted(SIGNALS[how][0])
+
+    monkeypatch.setattr("specfleet.plan", begun)
+    assert say("plan", "star").err.splitlines()[-1].endswith("; method 1 of 2; best so far: 3 x target")
 
 
 @pytest.mark.parametrize(("how", "jobs"), [("SIGTERM", 1), slow("SIGTERM", 2), slow("Ctrl-C", 2)])

@@ -9,7 +9,7 @@ import pytest
 import specfleet
 from specfleet.experiments.notes import notes_of
 from specfleet.fleet.data.shipped import shipped_scenarios
-from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.scenario.reading import make_scenario, scenario_of
 from tests.helpers.cli import Say
 
 PRINTED = [0.82, 0.68, 0.55, 0.43, 0.36]
@@ -108,7 +108,7 @@ def test_a_baseline_without_the_time_of_its_steps_is_noted() -> None:
     ],
 )
 def test_free_rows_are_noted(tables: dict[str, Any], kinds: list[str]) -> None:
-    noted = notes_of(scenario(**tables))
+    noted = [note for note in notes_of(scenario(**tables)) if "drafters.group" not in note]
     assert [note.partition(" takes no longer for several")[0] for note in noted] == kinds
 
 
@@ -123,6 +123,20 @@ def test_free_rows_are_noted(tables: dict[str, Any], kinds: list[str]) -> None:
 def test_texts_that_share_without_a_cache_are_noted(workload: dict[str, Any], cached: bool) -> None:
     noted = notes_of(scenario(workload=workload, verifiers={"prefix_cache": cached}))
     assert [note for note in noted if "nothing keeps what texts share" in note] == ([] if cached else [noted[-1]])
+
+
+@pytest.mark.parametrize(
+    ("keys", "noted"),
+    [
+        ({"workload.streams": 32, "verifiers.max_num_seqs": 32}, True),
+        ({"workload.streams": 32, "verifiers.max_num_seqs": 32, "drafters.group": "batch"}, False),
+        ({"workload.streams": 32}, False),  # targets decode one after the other, as the paper's
+        ({"verifiers.max_num_seqs": 32}, False),
+    ],
+)
+def test_a_drafter_that_drafts_row_by_row_is_noted(keys: dict[str, Any], noted: bool) -> None:
+    notes = notes_of(scenario_of("star", keys))
+    assert any("drafts one by one" in note for note in notes) == noted
 
 
 def test_results_carry_their_notes() -> None:

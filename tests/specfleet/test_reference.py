@@ -9,6 +9,8 @@ import pytest
 from specfleet.fleet.acceptance.signals import SignalRow
 from specfleet.fleet.data.shipped import shipped_profiles, shipped_scenarios
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.hardware.device import Accelerator
+from specfleet.fleet.hardware.shipped import device_of
 from specfleet.fleet.inputs.nearest import ENGINES_WORDS
 from specfleet.fleet.records.metrics.glossary import METRICS
 from specfleet.fleet.records.metrics.window import Metric
@@ -29,7 +31,7 @@ from tools.reference.texts import PAGES
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TABLES = {table.title: table for table in (*tables_from(Scenario), *tables_from(StarPrediction))}
-STRUCTS = [*(table.struct for table in TABLES.values()), Row, RunHeader, SignalRow, StarInputs, Metric]
+STRUCTS = [*(table.struct for table in TABLES.values()), Row, RunHeader, SignalRow, StarInputs, Metric, Accelerator]
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
@@ -185,7 +187,8 @@ def test_a_template_says_what_the_scenario_of_its_kind_is(kind: str) -> None:
 
 def test_a_template_never_takes_the_place_of_a_file(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert say("init", "tree").status == 0
+    assert say("init", "tree").status == say("init", "h100", "-o", "device.toml").status == 0
+    assert device_of("device.toml") == device_of("h100")
     assert read_scenario(tmp_path / "tree.toml") == read_scenario(shipped_scenarios()["tree"])
     mine = tmp_path / "mine.toml"
     mine.write_text("# mine")
@@ -196,4 +199,4 @@ def test_a_template_never_takes_the_place_of_a_file(say: Say, tmp_path: Path, mo
         write_template("stars", tmp_path / "other.toml")
     with pytest.raises(InputError, match="cannot be written"):
         write_template("star", tmp_path / "mine.toml" / "star.toml")
-    assert {path.name for path in tmp_path.iterdir()} == {"tree.toml", "mine.toml"}
+    assert {path.name for path in tmp_path.iterdir()} == {"tree.toml", "mine.toml", "device.toml"}

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import inspect as types
 
 from specfleet.fleet.acceptance.signals import SignalRow
+from specfleet.fleet.hardware.device import Accelerator
 from specfleet.fleet.inputs.strict import MEANS, name_key
 from specfleet.fleet.records.metrics.glossary import METRICS, PERCENTILES, Meaning, percentile_name
 from specfleet.fleet.records.run import RunHeader
@@ -179,9 +180,8 @@ def in_words(kind: types.Type) -> str:
             return " or ".join(dict.fromkeys(parts))
         case types.StructType():
             field = name_key(kind.cls)
-            if kind.cls.__struct_fields__[:1] and kind.cls.__struct_fields__[0] in MEANS:
-                return "table, or a time such as 45ms"
-            return f"table with `{field}`, or a name" if field else "table"
+            bare = "table, or a time such as 45ms" if {*kind.cls.__struct_fields__[:1]} & {*MEANS} else "table"
+            return f"table with `{field}`, or a name" if field else bare
     return WORDS[type(kind)]
 
 
@@ -268,6 +268,7 @@ def all_entries() -> list[Entry]:
     for struct, kind, before in (
         (StarInputs, "input of the analytic model", ""), (Row, "column of the record table", ""),
         (RunHeader, "field of the run header", "header"), (SignalRow, "column of a signal file", ""),
+        (Accelerator, "key of a device's file", "device"),
     ):  # fmt: skip
         entries += [_of_key(key, kind, [joined(before, key.name)]) for key in keys_of(struct)]
     for table in tables:

@@ -46,6 +46,16 @@ def test_prices_count_all_devices_of_each_place() -> None:
     assert per_million_tokens(36.0, 1000.0) == pytest.approx(10.0)
 
 
+def test_a_price_is_needed_only_to_choose_among_kinds_of_devices() -> None:
+    per_hour, unit = read_prices([], ["a@mine.toml", "a@2xmine.toml"])
+    assert per_hour == {"a@mine.toml": 1.0, "a@2xmine.toml": 2.0}
+    assert unit == "device-hours (mine.toml has no price)"
+    several = ["a@mine.toml", "b@h100"]
+    assert read_prices([], several, decide=False) == (dict.fromkeys(several, 1.0), unit)
+    with pytest.raises(InputError, match=r"mine\.toml has no price"):
+        read_prices([], several)
+
+
 WRONG_GOALS = {
     "tpot=40ms": "no time of requests is called 'tpot'",
     "itl_p99=40ms": "allowed: ttft, tpot, latency",

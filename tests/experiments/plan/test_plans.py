@@ -139,7 +139,21 @@ def test_requests_beyond_a_limit_wait() -> None:
     runs = next(line for line in found.lines if line.startswith("runs"))
     assert runs == "runs: 2 requests at once at each target, 4 wait (max_num_seqs), in under 1% of its KV cache"
     assert "limits let 2 run at once of 6 in flight" in found.commands[0]
-    assert set(said) == {f"best so far: {found.chosen.fleet}"}
+    assert {what.partition("; ")[2] for what in said} == {f"best so far: {found.chosen.fleet}"}
+
+
+def test_a_plan_says_where_it_is_and_what_one_drafter_carries() -> None:
+    said, short = list[str](), {"drafters.depth": 2, "workload.new_tokens": 16, "workload.prompt_tokens": 20}
+    places = {"target": "llama-3.1-8b@h100", "draft": "llama-3.2-1b@l40s", "link": "1ms"}
+    found = specfleet.plan(None, short, **places, acceptance=0.7, in_flight=32, jobs=1, done=said.append)
+    assert said[0].startswith("a first look, fleets: 4, methods: 3; best so far: ")
+    assert any(what.startswith("method 2 of 3, about ") for what in said)
+    (line,) = [line for line in found.lines if line.startswith("carries")]
+    full, rates, counts = re.findall(r"N_full = (\d+) .*: ([\d., ]+) rounds/s with ([\d, ]+) targets", line)[0]
+    of_one, *others = map(float, rates.split(", "))
+    assert int(full) == math.ceil(max(others) / of_one)
+    assert others[-1] <= 1.01 * others[-2]
+    assert counts.startswith("1, 2, 4")
 
 
 def test_loads_beyond_what_runs_at_once_shape_no_schedule() -> None:
