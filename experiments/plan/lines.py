@@ -164,6 +164,16 @@ def _limit(search: Simulations) -> str:
     return f"limit: {'; '.join(parts)}"
 
 
+def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, float]:
+    """Simulate the first limit, its requests and tokens/s: of the devices' time, where twice as many add little."""
+    (resource, rows), *others = full.items()
+    rate, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
+    if resource != TIME or twice < WORTH * rate or best.replicas * rows > MAX_IN_FLIGHT:
+        return resource, rows, rate
+    more = {TIME: 2 * rows} if 2 * rows < others[0][1] else {}
+    return _first(best, more | dict(others))
+
+
 def _carried(search: Simulations) -> Iterator[str]:
     """Say how many targets with several requests keep a drafter elsewhere busy: N_full, by simulation."""
     load, fleet = search.question.load, next((best for best in search.best if best.drafters), None)
@@ -179,16 +189,6 @@ def _carried(search: Simulations) -> Iterator[str]:
     said = f"simulated at depth {fleet.depth}: " + ", ".join(f"{rate:.4g}" for rate in rates.values())
     said += f" rounds/s with {', '.join(map(str, rates))} targets"
     yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full} ({said})"
-
-
-def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, float]:
-    """Simulate the first limit, its requests and tokens/s: of the devices' time, where twice as many add little."""
-    (resource, rows), *others = full.items()
-    rate, twice = (tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
-    if resource != TIME or twice < WORTH * rate or best.replicas * rows > MAX_IN_FLIGHT:
-        return resource, rows, rate
-    more = {TIME: 2 * rows} if 2 * rows < others[0][1] else {}
-    return _first(best, more | dict(others))
 
 
 def _edge(search: Simulations) -> str:
