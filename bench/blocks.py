@@ -50,7 +50,7 @@ class Arm(NamedTuple):
 ARMS = {
     "chain, own device": Arm("qwen3-0.6b@l40s", is_apart=True),
     "block, own device": Arm("pard-qwen3-0.6b@l40s", "block", is_apart=True),
-    "chain, target's device": Arm("eagle3-llama-3.1-8b@l40s", "eagle"),
+    "chain, target's device": Arm("eagle3-qwen3-8b@l40s", "eagle"),
     "block, target's device": Arm("dflash-qwen3-8b@l40s", "block"),
     sweep.PLAIN: Arm(None),
 }

@@ -77,7 +77,7 @@ def test_a_measured_block_keeps_its_law_and_is_no_chain() -> None:
         ("dspark-qwen3-8b", "block", 6, 1),
         ("pard-qwen3-0.6b", "block", 15, 0),
         ("qwen3-0.6b", "model", 1, 0),
-        ("eagle3-llama-3.1-8b", "eagle", 0, 1),
+        ("eagle3-qwen3-8b", "eagle", 0, 1),
     ],
 )
 def test_rows_keep_the_places_that_vllm_reserves(draft: str, kind: str, slots: int, again: int) -> None:
