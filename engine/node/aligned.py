@@ -16,14 +16,14 @@ from specfleet.engine.node.build import AnyDrafter, Streams
 from specfleet.engine.node.executors import Watch, with_signals
 from specfleet.engine.node.worker import Executor
 from specfleet.fleet.policies.aligned import AlignedRule
-from specfleet.fleet.policies.outcome import Outcome
+from specfleet.fleet.policies.outcome import Outcome, Token
 from specfleet.fleet.stations.messages import Join, StationEvent
 from specfleet.fleet.times.step import Step
 
 
 @dataclass(eq=False)
 class AlignedExecutor(Executor):
-    """Runs an aligned station's steps on both models; keeps outputs by request.
+    """Runs an aligned station's steps on both models; keeps outputs and signals by request.
 
     - `watch`: the length rule's test after every drafted token; None for rules without such a test.
     - `signals`: whether outcomes have acceptance probability, divergence and entropy of every drafted token.
@@ -42,6 +42,7 @@ class AlignedExecutor(Executor):
         self.drafts: Drafts | None = None
         self.hidden: dict[int, torch.Tensor] = {}  # of prompts that the drafter has yet to read
         self.outputs: dict[int, list[int]] = {}
+        self.recorded: dict[int, list[Token]] = {}
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Note a request that joins; its caches open when it is prefilled."""
@@ -121,5 +122,8 @@ class AlignedExecutor(Executor):
             if tag not in self.joins:  # a finished row that stays
                 continue
             outcome = Outcome(verdict.accepted)
-            outcomes[tag] = with_signals(outcome, verdict.signals) if verdict.signals else outcome
+            if verdict.signals:
+                outcome = with_signals(outcome, verdict.signals)
+                note_signals(self.recorded, self.joins[tag], len(self.target.committed(tag)), verdict)
+            outcomes[tag] = outcome
         return tuple([outcomes[tag] for tag in tags])

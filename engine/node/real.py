@@ -83,7 +83,7 @@ def verifier_node(
         unfinished(streams, life), timed=partial(timed, device=model.device), lock=device_lock(lock_file), site=site,
     )  # fmt: skip
     node.outputs = executor.outputs
-    if isinstance(executor, ServingExecutor):
+    if isinstance(executor, ServingExecutor | AlignedExecutor):
         node.signals = executor.recorded
     return node
 
