@@ -89,6 +89,7 @@ def run(
     scenario: Given,
     changes: Changes | None = None,
     *,
+    signals: str | Path | None = None,
     power: str | Path | None = None,
     engine: Engine | None = None,
     server: str | None = None,
@@ -98,21 +99,21 @@ def run(
 ) -> Result:
     """Run the same scenario on the real engine, on this host; without `server` it needs `specfleet[engine]`.
 
-    `scenario`, `changes` and keywords as in `simulate`. `power`: a file (Parquet) for samples of the devices'
-    clock, power, load and memory, before each draft and twice a second; the metrics then have the energy a token.
-    `engine`: one of others, such as "vllm", in an environment of its own. `server`: the address of a running,
-    OpenAI-compatible one, such as "http://localhost:8000". Neither has power or counters. Where a file cannot be
-    written after the run, the OutputError's `result` is the run. `report` is called with lines on crowded cores,
-    and on power that cannot be measured, before the run; `watch`, twice a second, with its progress
-    (`specfleet.fleet.records.progress`).
+    `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
+    a target's device drafted. `power`: one for samples of the devices' clock, power, load and memory, before each draft
+    and twice a second; the metrics then have the energy a token. `engine`: one of others, such as "vllm", in an
+    environment of its own. `server`: the address of a running, OpenAI-compatible one, such as "http://localhost:8000".
+    Neither has signals, power or counters. Where a file cannot be written after the run, the OutputError's `result` is
+    the run. `report` is called with lines on crowded cores, and on power that cannot be measured, before the run;
+    `watch`, twice a second, with its progress (`specfleet.fleet.records.progress`).
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
     chosen = scenario_of(scenario, changes, **keys)
     others = [name for name in (engine, server) if name is not None]
-    if len(others) > 1 or (others and power is not None):
-        raise InputError(f"{others[0]}: has no power, and is one engine; leave out the others")
+    if len(others) > 1 or (others and (signals is not None or power is not None)):
+        raise InputError(f"{others[0]}: has no signals and no power, and is one engine; leave out the others")
     if server is not None:
         from specfleet.engine.outside.answers import run_on_server
 
@@ -123,13 +124,24 @@ def run(
         with OutsideEngine(engine, report) as outside:
             return Result(outside.run(chosen))
     from specfleet.engine.launch.serve import serve
+    from specfleet.fleet.acceptance.signals import write_signals
     from specfleet.fleet.records.power import write_samples
 
-    if power is not None:
-        check_writable(Path(power))
-    served = serve(chosen, watch=watch, power=power is not None, report=report)
+    drafters = chosen.drafters
+    is_chain = drafters.shape.kind == "chain" and not (drafters.finds or drafters.first)
+    if signals is not None and not (drafters.count and drafters.place == "target" and is_chain):
+        raise InputError(
+            f"signals = {signals}: only a model's chains on a target's device have signals; set drafters.place "
+            "= 'target', and leave drafters.shape out, drafters.first, and kinds 'lookup' and 'suffix'"
+        )
+    for file in (signals, power):
+        if file is not None:
+            check_writable(Path(file))
+    served = serve(chosen, signals=signals is not None, watch=watch, power=power is not None, report=report)
     result = Result(served.run)
     try:
+        if signals is not None:
+            write_signals(list(served.signals.values()), Path(signals))
         if power is not None and served.samples:
             write_samples(served.samples, Path(power))
     except OutputError as error:

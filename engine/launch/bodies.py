@@ -98,7 +98,7 @@ def node_body(pipe: LauncherPipe, make: Callable[[], Stations]) -> Served:
         log = node.serve(zero_s)
     if samples:
         pipe.send((SAMPLES, samples))
-    return Served(list(log), node.outputs)
+    return Served(list(log), node.outputs, node.signals)
 
 
 def plain_body(_pipe: LauncherPipe, work: Callable[..., Any], *arguments: Any) -> Any:

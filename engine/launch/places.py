@@ -82,16 +82,17 @@ def targets_place(
     texts: Sequence[Any],
     addresses: Mapping[int, str],
     lock_file: Path | None = None,
+    signals: bool = False,
 ) -> Place:
     """Return the place of targets: of one if it is real.
 
     - `texts`: the prompts of a real one, or the continuations of replayed ones.
-    - `addresses`, `lock_file`: see `verifier_node`.
+    - `addresses`, `lock_file`, `signals`: see `verifier_node`.
     """
     number = numbers[0]
     station = verifier_name(number) if len(numbers) == 1 else ""
     if fleet.verifiers.kind == "replayed":
         name = "replayed targets" if len(numbers) > 1 else f"replayed target {number + 1}"
         return Place(station, name, partial(ReplayedFleet, fleet, addresses, numbers, texts), replayed=True, ends=True)
-    make = partial(verifier_node, fleet, number, texts, addresses, lock_file)
+    make = partial(verifier_node, fleet, number, texts, addresses, lock_file, signals=signals)
     return Place(station, f"target {number + 1}", make, ends=True)

@@ -23,6 +23,7 @@ from specfleet.engine.node.observer import Report
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.engine.node.write_ahead_log import Life, Served
 from specfleet.engine.replayed.continuations import continuations_of
+from specfleet.fleet.policies.outcome import Token
 from specfleet.fleet.records.power import DeviceCurve, curves_of
 from specfleet.fleet.records.run import Run, make_run
 from specfleet.fleet.records.schema import PowerSample
@@ -40,23 +41,27 @@ class EngineRun(msgspec.Struct, frozen=True):
     """A run on the engine.
 
     - `outputs`: new tokens of each request of a real target.
+    - `signals`: of each request's drafted tokens, if they were recorded.
     - `samples`: of the devices' counters.
     """
 
     run: Run
     outputs: dict[int, list[int]]
+    signals: dict[int, list[Token]] = {}
     samples: tuple[PowerSample, ...] = ()
 
 
 def serve(
     scenario: Scenario,
     continuations_folder: Path = CONTINUATIONS,
+    signals: bool = False,
     watch: Watch | None = None,
     power: bool = False,
     report: Callable[[str], None] = lambda _line: None,
 ) -> EngineRun:
     """Run the scenario on this host and return its records.
 
+    - `signals`: whether to record those of drafted tokens, where targets draft on their own device.
     - `watch`: is called with the progress of all nodes, twice a second and at the end.
     - `power`: whether to measure clock, power, load and energy of the models' devices.
     - `report`: is called with lines on crowded cores, on power without a meter, and on samples that a fault lost.
@@ -76,7 +81,7 @@ def serve(
     gpu_of = gpus_of(fleet, gpus)
     texts = texts_of(fleet, continuations_folder)
     with watched(watch) as take:
-        launch = Launch(fleet, texts, gpu_of, take, measured)
+        launch = Launch(fleet, texts, gpu_of, take, measured, signals)
         served = launch.run(launch.waves())
     run = make_run(scenario, "engine", served.log, fleet, len(gpus))
     curves, samples = list[DeviceCurve](), list[PowerSample]()
@@ -88,7 +93,7 @@ def serve(
         samples += place.node.samples
     if curves:
         run = msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, devices=tuple(curves)))
-    return EngineRun(run, served.outputs, tuple(samples))
+    return EngineRun(run, served.outputs, served.signals, tuple(samples))
 
 
 def texts_of(fleet: Fleet, continuations_folder: Path, targets: Sequence[int] | None = None) -> Sequence[Any]:
@@ -112,6 +117,7 @@ class Launch:
     - `gpu_of`: the GPU of each station that has one of its own.
     - `watch`: is called with the reports of all nodes. `power`: whether devices are measured.
     - `measuring`: the process that measures each GPU, the first that uses it; "" is a host's only device.
+    - `signals`: whether targets record those of drafted tokens.
     - `nodes`: all processes, of all lives.
     """
 
@@ -120,6 +126,7 @@ class Launch:
     gpu_of: Mapping[str, str]
     watch: Report | None
     power: bool
+    signals: bool = False
     folder: Path = Path()  # of the run: sockets, locks of devices, and logs of processes that a fault kills
     addresses: dict[int, str] = field(default_factory=dict)  # that targets connect to
     places: list[Place] = field(default_factory=list)
@@ -168,7 +175,7 @@ class Launch:
         alone = [[number] for number in every if number not in together]
         lock_file = self._lock_file(verifiers.device)
         yield [
-            targets_place(fleet, numbers, self.texts, self.addresses, lock_file)
+            targets_place(fleet, numbers, self.texts, self.addresses, lock_file, self.signals)
             for numbers in [*alone, together]
             if numbers
         ]

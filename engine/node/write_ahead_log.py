@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from specfleet.engine.net.clock import now_s
+from specfleet.fleet.policies.outcome import Token
 from specfleet.fleet.records.recorder import Log
 from specfleet.fleet.scenario.workload import Request
 
@@ -41,15 +42,20 @@ FIRST = Life()
 
 
 class Served(msgspec.Struct):
-    """What a process has served: its rows, and of each finished request the new tokens; none without a model."""
+    """What a process has served: its rows, and of each finished request the new tokens, and signals of drafted ones.
+
+    There are no tokens without a model, and signals of batches only.
+    """
 
     log: Log
     outputs: dict[int, list[int]]
+    signals: dict[int, list[Token]] = {}
 
     def add(self, later: "Served") -> None:
         """Add what a later life, or another process, has served."""
         self.log += later.log
         self.outputs |= later.outputs
+        self.signals |= later.signals
 
 
 class WriteAheadLog(list[Any]):

@@ -80,6 +80,12 @@ def run(
     by: options.By = None,
     as_json: options.AsJson = False,
     out: options.RunFile = None,
+    signals: Annotated[
+        Path | None,
+        options.file_option(
+            "--signals", metavar="FILE", help="Record signals of a target's own drafts here (Parquet)."
+        ),
+    ] = None,
     power: options.Power = None,
     engine: options.EngineName = None,
     server: Annotated[
@@ -95,13 +101,13 @@ def run(
     from specfleet.fleet.scenario.resolve import resolve
 
     _one_output(by, as_json)
-    with keeping(out, power), printing_anyway(lambda result: show_run(result, as_json, out, everything, by)):
+    with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything, by)):
         chosen = scenario_of(scenario, options.settings(changes, seed))
         if engine is not None or server is not None:
-            result = run(chosen, power=power, engine=engine, server=server, report=printing.remark)
+            result = run(chosen, signals=signals, power=power, engine=engine, server=server, report=printing.remark)
         else:
             with living_line(chosen.name, tokens_of(resolve(chosen))) as watch:
-                result = run(chosen, power=power, report=printing.remark, watch=watch)
+                result = run(chosen, signals=signals, power=power, report=printing.remark, watch=watch)
         show_run(result, as_json, out, everything, by)
 
 

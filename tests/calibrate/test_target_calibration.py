@@ -71,7 +71,7 @@ def test_commands_calibrate_run_and_predict_a_target(tmp_path: Path) -> None:
     scenario, profile = str(tmp_path / "small.toml"), tmp_path / "profile.json"
     for command in (
         ["calibrate", "--scenario", scenario, "--quick", "-o", str(profile)],
-        ["run", scenario, "-o", str(tmp_path / "engine.parquet")],
+        ["run", scenario, "-o", str(tmp_path / "engine.parquet"), "--signals", str(tmp_path / "here.parquet")],
         ["simulate", scenario, "--set", f"profile={profile}", "-o", str(tmp_path / "sim.parquet")],
         ["simulate", scenario, "--set", f"profile={profile}", "--set", "verifiers.allocate.policy=dsde",
          "--set", "drafters.depth=5", "--set", "acceptance.model=signals",
@@ -84,8 +84,16 @@ def test_commands_calibrate_run_and_predict_a_target(tmp_path: Path) -> None:
     assert calibrated.verify.base_s > 0
     of_target = calibrated.overhead.own.target
     assert all(delay.mean_s > 0 for delay in (of_target.queued, of_target.woken, of_target.after))
-    assert len(read_signals(tmp_path / "profile.signals.parquet"))
+    assert len(read_signals(tmp_path / "here.parquet")) == 4
     runs = [read_run(tmp_path / f"{name}.parquet") for name in ("engine", "sim", "dsde")]
     assert [run.header.world for run in runs] == ["engine", "sim", "sim"]
     requests = [set(run.frame().query("event == 'join'").request) for run in runs]
     assert requests[0] == requests[1] == requests[2] == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("drafters", ["", 'place = "target"\nkind = "lookup"\n'])
+def test_signals_are_refused_where_drafts_have_none(tmp_path: Path, drafters: str) -> None:
+    (tmp_path / "star.toml").write_text(f"[drafters]\n{drafters}[workload]\nrequests = 2\n")
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "star.toml"), "--signals", str(tmp_path / "x.parquet")])
+    assert result.exit_code != 0
+    assert "only a model's chains on a target's device have signals" in str(result.exception or result.output)

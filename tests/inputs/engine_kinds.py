@@ -25,7 +25,7 @@ def run_here(_launch: Launch, waves: Iterable[list[Place]]) -> Served:
         refuse_process(place.name)
     node = place.make(site=Site(life=place.life))
     node.open()
-    return Served(list(node.serve(now_s())), node.outputs)
+    return Served(list(node.serve(now_s())), node.outputs, node.signals)
 
 
 def refuse_process(name: str, *_: Any, **__: Any) -> NoReturn:

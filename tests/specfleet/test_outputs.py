@@ -111,15 +111,20 @@ def test_a_calibration_that_cannot_be_written_is_printed(say: Say, monkeypatch: 
     assert (status, err) == (1, "specfleet: /dev/full: cannot be written (No space left on device)\n")
 
 
-def test_an_unwritable_engine_run_is_printed(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("option", ["-o", "--signals"])
+def test_an_unwritable_engine_run_is_printed(
+    option: str, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
     from specfleet.engine.launch.serve import EngineRun
 
     monkeypatch.setattr("specfleet.engine.launch.serve.serve", lambda *_, **__: EngineRun(simulate(star()), {}))
-    said = say("run", "serving", "--json", "-o", "/dev/full")
+    kept = {"-o": "--signals", "--signals": "-o"}[option]
+    said = say("run", "serving", "--json", option, "/dev/full", kept, tmp_path / "kept")
     assert said.status == 1
     assert json.loads(said.out)["metrics"]["throughput"]["value"] > 0
     assert said.err.splitlines()[-1] == "specfleet: /dev/full: cannot be written (No space left on device)"
+    assert (tmp_path / "kept").exists(), "the other file is written"
 
 
 # From Python.

@@ -47,6 +47,5 @@ A run is one Parquet file: the record table, with the run header as JSON in the 
 EVENTS = "What the column `event` says, besides `start`."
 
 SIGNALS = """
-The acceptance model [`signals`](scenario.md#signals-model) plays it back; calibrations of targets that draft
-themselves write one beside the profile.
+The acceptance model [`signals`](scenario.md#signals-model) plays it back; `specfleet run --signals FILE` writes one.
 """
