@@ -13,7 +13,7 @@ from specfleet.engine.decoding.grow import Drafts
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.net.content import Content
 from specfleet.engine.node.build import AnyDrafter, Streams
-from specfleet.engine.node.executors import Watch, with_signals
+from specfleet.engine.node.executors import Watch, note_signals, with_signals
 from specfleet.engine.node.worker import Executor
 from specfleet.fleet.policies.aligned import AlignedRule
 from specfleet.fleet.policies.outcome import Outcome, Token
