@@ -179,15 +179,18 @@ def _carried(search: Simulations) -> Iterator[str]:
     load, fleet = search.question.load, next((best for best in search.best if best.drafters), None)
     if fleet is None or load.per_s:
         return
-    each, rates, rises = round(load.at_once(fleet.replicas) / fleet.replicas), dict[int, float](), True
+    each, rates, tokens, rises = round(load.at_once(fleet.replicas) / fleet.replicas), dict[int, float](), [], True
     while rises and (count := 2 ** len(rates)) <= max(min(MOST_SHARING, MAX_IN_FLIGHT // each), 1):
         alike = msgspec.structs.replace(fleet, replicas=count, sharing=count)
         known = search.values.get(alike.title) if load.each else None
-        rates[count] = (known or [simulated(search.scenario(alike, Load(each=each)))])[0]["rounds_per_s"]
+        values = (known or [simulated(search.scenario(alike, Load(each=each)))])[0]
+        rates[count] = values["rounds_per_s"]
+        tokens.append(f"{values['throughput'] / count:.0f}")
         rises = rates[count] > (1 + INDIFFERENT) * rates.get(count // 2, 0.0)
     full = f"is not below {max(rates)}" if rises else f"= {math.ceil(max(rates.values()) / max(rates[1], 1e-9))}"
-    said = f"simulated at depth {fleet.depth}: " + ", ".join(f"{rate:.4g}" for rate in rates.values())
-    said += f" rounds/s with {', '.join(map(str, rates))} targets"
+    late = f"requests {'do not wait' if fleet.late == 'decode' else 'wait'} for late drafts"
+    said = f"simulated at depth {fleet.depth}; {late}: " + ", ".join(f"{rate:.4g}" for rate in rates.values())
+    said += f" rounds/s, {', '.join(tokens)} tokens/s a target, with {', '.join(map(str, rates))} targets"
     yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full} ({said})"
 
 

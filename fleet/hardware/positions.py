@@ -61,7 +61,7 @@ def check_context(positions: Mapping[str, int], text: int, depth: int) -> None:
             raise ContextError(
                 f"{model} has {known} positions (max_position_embeddings), and the longest prompt with its answer has "
                 f"{text} tokens, with a draft {text + depth}; lower workload.prompt_tokens or workload.new_tokens, or "
-                "name a model for longer texts"
+                "name a model for longer texts, or the folder of a checkpoint that has more positions"
             )
 
 

@@ -149,11 +149,13 @@ def test_a_plan_says_where_it_is_and_what_one_drafter_carries() -> None:
     assert said[0].startswith("a first look, fleets: 4, methods: 3; best so far: ")
     assert any(what.startswith("method 2 of 3, about ") for what in said)
     (line,) = [line for line in found.lines if line.startswith("carries")]
-    full, rates, counts = re.findall(r"N_full = (\d+) .*: ([\d., ]+) rounds/s with ([\d, ]+) targets", line)[0]
+    said = r"N_full = (\d+) .* late drafts: ([\d., ]+) rounds/s, ([\d, ]+) tokens/s a target, with ([\d, ]+) targets"
+    full, rates, tokens, counts = re.findall(said, line)[0]
     of_one, *others = map(float, rates.split(", "))
     assert int(full) == math.ceil(max(others) / of_one)
     assert others[-1] <= 1.01 * others[-2]
     assert counts.startswith("1, 2, 4")
+    assert len(tokens.split(", ")) == len(counts.split(", "))
 
 
 def test_loads_beyond_what_runs_at_once_shape_no_schedule() -> None:
