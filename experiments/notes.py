@@ -152,7 +152,10 @@ def _estimated(scenario: Scenario) -> Iterator[str]:
                 f"such estimates are off{far if is_assumed else ''}"
             )
         if profile.sources.get("idle") == NO_SLOWDOWN and len(profile.idle.gaps_s) > 1:
-            yield f"profile {name}: no idle gap slows a draft of a stated time, unless profile.idle.slowdowns states it"
+            yield (
+                f"profile {name}: a draft of any depth takes the stated time, and no idle gap slows it, unless "
+                "profile.draft.per_token_s and profile.idle.slowdowns are stated"
+            )
         if experts := profile.sources.get("target.experts"):
             yield f"profile {name}: experts of the target are {experts}"
 
