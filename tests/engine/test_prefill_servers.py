@@ -157,7 +157,7 @@ def test_no_cache_arrives_before_its_bytes() -> None:
         slow(HEAD, {"draft_cache": "sent", "first_round_drafts": True}),
         slow(HEAD | {"shape": {"kind": "tree", "branching": [2, 1]}}, {"count": 1}),
         slow({"count": 2, "route": "shortest-queue"}, {"count": 3}),
-        slow({"overlap": "ahead"}, {"link": {"latency_s": 0.0}}),
+        slow({"overlap": "ahead"}, {"link": {"latency_s": 0.0}, "layers": 1}),
     ],
 )
 def test_requests_pass_both_servers_as_in_the_simulation(drafters: dict[str, Any], prefill: dict[str, Any]) -> None:
