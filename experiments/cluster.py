@@ -49,7 +49,7 @@ def _answers(
                 wanted, counted_s = AHEAD * max(sum(client.nthreads().values()), 1), monotonic()
             fresh = _groups(calls, size, wanted - len(in_flight)) if 2 * len(in_flight) <= wanted else []
             if not (fresh or in_flight) and suspects:
-                fresh = [[suspects.pop()]]  # alone: a worker's end is told of all that it was given
+                fresh = [[suspects.pop()]]  # alone: a worker's end counts against all that it was given
             if fresh:
                 running.update(sent := _sent(client, call, fresh))
                 in_flight |= sent

@@ -137,10 +137,9 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
 
 
 def unstated(candidates: Iterable[Candidate]) -> str:
-    """Say whose acceptance is that of a model because no other was stated; "" if nobody's."""
-    why = "for none was stated, and published ones are lower"
+    """Say which methods have the acceptance of a model because no other was stated; "" if none has."""
     said = {
-        one.method: f"; BUT {one.name} has the acceptance of {one.shared_with}, {why}"
+        one.method: f"; BUT {one.name} has the acceptance of {one.shared_with}, for none was stated"
         for one in candidates
         if one.shared_with
     }

@@ -187,7 +187,7 @@ def _carried(search: Simulations) -> Iterator[str]:
         rates[count] = values["rounds_per_s"]
         tokens.append(f"{values['throughput'] / count:.0f}")
         rises = rates[count] > (1 + INDIFFERENT) * rates.get(count // 2, 0.0)
-    full = f"is not below {max(rates)}" if rises else f"= {math.ceil(max(rates.values()) / max(rates[1], 1e-9))}"
+    full = f"{'is at least' if rises else '='} {math.ceil(max(rates.values()) / max(rates[1], 1e-9))}"
     late = f"requests {'do not wait' if fleet.late == 'decode' else 'wait'} for late drafts"
     said = f"simulated at depth {fleet.depth}; {late}: " + ", ".join(f"{rate:.4g}" for rate in rates.values())
     said += f" rounds/s, {', '.join(tokens)} tokens/s a target, with {', '.join(map(str, rates))} targets"

@@ -142,9 +142,9 @@ class Looks(LengthAllocation, frozen=True, tag="looks", tag_field="policy"):
 def test_a_rule_without_a_queue_to_see_is_told(keys: dict[str, object], says: str) -> None:
     scenario = scenario_of("star", keys)
     looking = replace(scenario, verifiers=replace(scenario.verifiers, allocate=Looks()))
-    told = [line for line in (*notes_of(looking), *conflicts(looking)) if "looks at the queue" in line]
-    assert bool(told) == bool(says)
-    assert says in " ".join(told)
+    said = [line for line in (*notes_of(looking), *conflicts(looking)) if "looks at the queue" in line]
+    assert bool(said) == bool(says)
+    assert says in " ".join(said)
 
 
 def test_explain_knows_a_policy_of_a_package(tmp_path: Path) -> None:

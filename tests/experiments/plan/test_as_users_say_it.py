@@ -122,7 +122,7 @@ def test_a_drafter_for_shorter_texts_is_left_out_by_name(tmp_path: Path) -> None
 ])  # fmt: skip
 def test_an_acceptance_that_lookup_shares_with_a_head_is_said(accepted: tuple[str, ...], said: bool) -> None:
     found, _ = made("eagle3-llama-3.1-8b", "ngram", acceptance=accepted)
-    text = "; BUT prompt lookup has the acceptance of eagle3-llama-3.1-8b, for none was stated, "
+    text = "; BUT prompt lookup has the acceptance of eagle3-llama-3.1-8b, for none was stated: "
     assert unstated(found).startswith(text) is said
     assert unstated([one for one in found if one.method != "lookup"]) == ""
     assert unstated(made("ngram", "suffix")[0]) == ""
