@@ -21,15 +21,13 @@ from specfleet.fleet.inputs.text import named, read_json
 from specfleet.fleet.times.effects import Power, Watts
 from specfleet.fleet.times.step_time import Seconds
 
-COLD_S = (0.2, 1.0)  # assumed of the first pass of a process on a GPU: libraries and some hundred kernels are loaded
 GPUS = 2  # that the authors count: the target's and, in amusd runs, the drafter's
 Span = Annotated[float, Meta(gt=0, le=1e9)]  # seconds that something took
 
 
 class GpuSample(msgspec.Struct, frozen=True):
-    """State of all GPUs at one moment of the monitor's own clock, which begins after the run does."""
+    """State of all GPUs at one moment."""
 
-    timestamp: Seconds
     gpu_powers: Annotated[list[Watts], Meta(min_length=GPUS)]
 
 
@@ -70,16 +68,6 @@ class AmusdRun(msgspec.Struct, frozen=True, kw_only=True):
         """What a round takes beside its steps: the search for the end, and the roll-back."""
         beside_s = self.total_time - float(np.sum(self.draft_times)) - float(np.sum(self.verify_times))
         return max(beside_s, 0.0) / len(self.verify_times)
-
-    @property
-    def monitor_delay_s(self) -> tuple[float, float]:
-        """Bounds of how long after the run's clock its monitor's clock began.
-
-        The monitor looks once an interval until the run ends; what the total is longer than that, its start takes.
-        """
-        looks_s = [look.timestamp for look in self.gpustats]
-        after_s = self.total_time - looks_s[-1]
-        return after_s - float(np.median(np.diff(looks_s))), after_s
 
     def power_w(self, gpu: int) -> float:
         """Mean power of a GPU over the run."""
@@ -168,17 +156,6 @@ class Sample(msgspec.Struct, frozen=True):
         greedy = self.greedy
         beside_s = greedy.total_time - float(np.sum(greedy.token_times)) - start_up_s
         return float(np.mean(greedy.token_times[1:])) + max(beside_s, 0.0) / len(greedy.token_times)
-
-    @property
-    def launched_before_s(self) -> float:
-        """How long the prefills of the sd run were launched before its clock began, by the monitor's clock.
-
-        The monitor starts equally long before the greedy run's clock as before that launch. What the looks leave open
-        is `COLD_S`; the middle of it counts.
-        """
-        of_greedy, of_sd = self.greedy.monitor_delay_s, self.sd.monitor_delay_s
-        low, high = of_greedy[0] - of_sd[1], of_greedy[1] - of_sd[0]
-        return float(np.mean(np.clip(COLD_S, low, high)))
 
 
 def read_sample(path: Path) -> Sample:

@@ -39,7 +39,7 @@ def test_total_times_are_predicted_within_bounds(seed: int, tmp_path: Path, monk
 
 @pytest.mark.slow
 def test_the_same_holds_over_machines_pairs_and_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine files of ten; the others have short texts, in which the monitor's interval and chance weigh more."""
+    """Nine files of ten; the others have short texts, in which start-up and chance weigh more."""
     ordered = sorted(errors(seed, tmp_path, monkeypatch)["amusd"] for seed in MANY)
     assert ordered[int(0.9 * len(ordered)) - 1] < 0.08, ordered
     assert ordered[-1] < 0.1, ordered

@@ -20,7 +20,7 @@ class Machine:
     - `launch`: kernels of a step, target's and drafter's.
     - `token_wait`, `verify_wait`, `draft_wait`: until they are done.
     - `gap`: between two rounds; `call`: to another process. `cold`: first pass of a process.
-    - `prefill`: the passes over the prompt, on the GPU. `monitor`: until its clock begins.
+    - `prefill`: the passes over the prompt, on the GPU.
     - `agrees`: after an agreement, a mismatch.
     """
 
@@ -34,8 +34,6 @@ class Machine:
     call: float = 0.0001
     cold: float = 0.5
     prefill: tuple[float, float] = (0.2, 0.03)
-    monitor: float = 1.8
-    interval: float = 0.52
     agrees: tuple[float, float] = (0.97, 0.75)
     text: list[bool] = field(default_factory=list)
 
@@ -61,7 +59,6 @@ def any_machine(seed: int, **fixed: Any) -> Machine:
         "call": between(0.00003, 0.00015),
         "cold": between(0.2, 0.8),
         "prefill": (prefill_s, prefill_s * between(0.12, 0.25)),
-        "monitor": between(1.5, 2.3),
         "agrees": (between(0.9, 0.985), between(0.5, 0.9)),
     }
     return Machine(rng, **(drawn | fixed))
@@ -72,10 +69,10 @@ def run_file(machine: Machine) -> list[dict[str, Any]]:
     entries = []
     machine.text = draw_text(machine)
     for strategy, decode in (("greedy", greedy), ("sd", synchronous), ("amusd", asynchronous)):
-        monitor_s, total_s, metrics = decode(machine, machine.cold)
+        total_s, metrics = decode(machine, machine.cold)
         metrics |= {"total_time": total_s, "tokens_generated": machine.tokens}
         metrics["time_per_token"] = total_s / machine.tokens
-        metrics["gpustats"] = looks(machine, monitor_s + total_s)
+        metrics["gpustats"] = [{"gpu_powers": [200.0, 90.0]}] * 2
         entries.append({"sample_index": 0, "strategy": strategy, "metrics": metrics})
     return entries
 
@@ -89,28 +86,21 @@ def draw_text(machine: Machine) -> list[bool]:
     return text
 
 
-def looks(machine: Machine, ended_s: float) -> list[dict[str, Any]]:
-    """Return the monitor's samples from its start, `monitor` after that of the run, to the run's end."""
-    begins_s = machine.monitor + machine.rng.normal(0.0, 0.01)
-    stamps = np.arange(0.02, max(ended_s - begins_s, 0.03), machine.interval)
-    return [{"timestamp": float(stamp), "gpu_powers": [200.0, 90.0]} for stamp in stamps]
-
-
 def first_launch_s(machine: Machine, which: int, cold_s: float) -> float:
     """Return the launch time of the first pass over a prompt: a cold process loads all kernels."""
     return machine.jitter(cold_s + machine.launch[which])
 
 
-def greedy(machine: Machine, cold_s: float) -> tuple[float, float, dict[str, Any]]:
+def greedy(machine: Machine, cold_s: float) -> tuple[float, dict[str, Any]]:
     """Decode without a drafter; its clock includes the prefill, and a token's clock no wait."""
     launched_s = first_launch_s(machine, 0, cold_s)
     now_s = max(launched_s, machine.prefill[0])
     times = [machine.jitter(machine.launch[0]) for _ in range(machine.tokens - 1)]
     waits = [machine.jitter(machine.token_wait) for _ in times]
-    return 0.0, now_s + sum(times) + sum(waits), {"token_times": times}
+    return now_s + sum(times) + sum(waits), {"token_times": times}
 
 
-def synchronous(machine: Machine, cold_s: float) -> tuple[float, float, dict[str, Any]]:
+def synchronous(machine: Machine, cold_s: float) -> tuple[float, dict[str, Any]]:
     """Draft and verify in turn; the clock begins once both prefills are launched."""
     launched_s = first_launch_s(machine, 1, cold_s) + first_launch_s(machine, 0, cold_s / 10)
     behind_s = max(sum(machine.prefill) - launched_s, 0.0)  # remaining work of the GPU
@@ -128,7 +118,7 @@ def synchronous(machine: Machine, cold_s: float) -> tuple[float, float, dict[str
         place += agreed + 1
         now_s += machine.jitter(machine.gap)
     total_s = sum(drafts) + sum(verifications) + now_s
-    return launched_s, total_s, {"draft_times": drafts, "verify_times": verifications, "accepted_tokens": accepted}
+    return total_s, {"draft_times": drafts, "verify_times": verifications, "accepted_tokens": accepted}
 
 
 @dataclass
@@ -180,7 +170,7 @@ def found_s(drafter: Drafter, verified: list[tuple[float, int]], from_s: float, 
         time_s += POLL_S
 
 
-def asynchronous(machine: Machine, cold_s: float) -> tuple[float, float, dict[str, Any]]:
+def asynchronous(machine: Machine, cold_s: float) -> tuple[float, dict[str, Any]]:
     """Draft and verify at once, in two processes; the clock begins with the target's prefill."""
     m = machine
     launched_s = first_launch_s(m, 0, cold_s)
@@ -209,4 +199,4 @@ def asynchronous(machine: Machine, cold_s: float) -> tuple[float, float, dict[st
     while drafter.now_s < now_s:
         drafter.step(verified)
     total_s = now_s + m.call
-    return 0.0, total_s, {"draft_times": drafter.times, "verify_times": times, "accepted_tokens": accepted}
+    return total_s, {"draft_times": drafter.times, "verify_times": times, "accepted_tokens": accepted}

@@ -165,7 +165,7 @@ def trace(tmp_path: Path, **changes: Any) -> Path:
     }
     for strategy, change in changes.items():
         runs[strategy] |= change
-    looks = [{"timestamp": float(second), "gpu_powers": [220.0, 50.0]} for second in range(10)]
+    looks = [{"gpu_powers": [220.0, 50.0]}] * 2
     whole = {"tokens_generated": 960, "time_per_token": 0.0, "gpustats": looks}
     content = [{"sample_index": 0, "strategy": name, "metrics": whole | metrics} for name, metrics in runs.items()]
     file = tmp_path / "runs.json"
