@@ -1,44 +1,39 @@
 """Order: which waiting request a drafter serves next."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from specfleet.fleet.policies.own import with_own
 
+StepKind = Literal[
+    "prefill", "chunk", "draft_prefill", "draft", "verify", "decode", "mixed", "realign", "warm_up", "route"
+]
 
-class Waiting(Protocol):
-    """Attributes of waiting work that a rule reads; arrivals are listed oldest first."""
 
-    @property
-    def kind(self) -> str:
-        """Kind of work: prefill, draft, verify, decode."""
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """One thing to do for one session, as it waits at a station; rules read it. Arrivals are listed oldest first.
 
-    @property
-    def priority(self) -> int:
-        """A larger number is more urgent."""
+    - `priority`: a larger number is more urgent.
+    - `virtual_start`: start in virtual time, see `Weighted`. `due_s`: deadline, see `Deadline`.
+    - `not_before_s`: earliest start under a rate limit.
+    - `base`: committed tokens of the text, its prompt included. This and what follows is 0 for the rules that ship.
+    - `left`: tokens that the request still needs, by the workload.
+    - `accepted_per_round`: accepted draft tokens of a round so far in this request, the mean; NaN before the first
+      outcome.
+    """
 
-    @property
-    def virtual_start(self) -> float:
-        """Start in virtual time, see `Weighted`."""
-
-    @property
-    def due_s(self) -> float:
-        """Deadline, see `Deadline`."""
-
-    @property
-    def base(self) -> int:
-        """Committed tokens of the text, its prompt included. This and what follows is 0 for the rules that ship."""
-
-    @property
-    def left(self) -> int:
-        """Tokens that the request still needs, by the workload."""
-
-    @property
-    def accepted_per_round(self) -> float:
-        """Accepted draft tokens of a round so far in this request, the mean; NaN before the first outcome."""
+    kind: StepKind
+    tag: int
+    priority: int = 0
+    virtual_start: float = 0.0
+    not_before_s: float = 0.0
+    base: int = 0
+    left: int = 0
+    accepted_per_round: float = 0.0
+    due_s: float = 0.0
 
 
 class Limited(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +54,7 @@ class Limited(msgspec.Struct, frozen=True, kw_only=True):
 class Fifo(Limited, frozen=True, tag="fifo", tag_field="policy", forbid_unknown_fields=True):
     """First in, first out: the order of StarSD's global request buffer (appendix E.2)."""
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:
+    def pick(self, waiting: Sequence[Work]) -> int:
         """Return the index of the request to serve next."""
         return 0
 
@@ -67,7 +62,7 @@ class Fifo(Limited, frozen=True, tag="fifo", tag_field="policy", forbid_unknown_
 class Priority(Limited, frozen=True, tag="priority", tag_field="policy", forbid_unknown_fields=True):
     """The most urgent first; first in, first out among equals."""
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:
+    def pick(self, waiting: Sequence[Work]) -> int:
         """Return the index of the request to serve next."""
         return max(range(len(waiting)), key=lambda index: (waiting[index].priority, -index))
 
@@ -94,7 +89,7 @@ class Weighted(Limited, frozen=True, tag="weighted", tag_field="policy", forbid_
         """Weight of a target."""
         return self.weights[min(target, len(self.weights) - 1)]
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:
+    def pick(self, waiting: Sequence[Work]) -> int:
         """Return the index of the request to serve next."""
         return min(range(len(waiting)), key=lambda index: (waiting[index].virtual_start, index))
 
@@ -115,7 +110,7 @@ class Deadline(Limited, frozen=True, tag="deadline", tag_field="policy", forbid_
         """Latency goal of a target."""
         return self.goals_s[min(target, len(self.goals_s) - 1)]
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:
+    def pick(self, waiting: Sequence[Work]) -> int:
         """Return the index of the request to serve next."""
         return min(range(len(waiting)), key=lambda index: (waiting[index].due_s, index))
 

@@ -3,29 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 
-import msgspec
-
-from specfleet.fleet.times.step import StepKind
-
-
-class Work(msgspec.Struct, frozen=True, gc=False):
-    """One thing to do for one session, in a station's buffer.
-
-    - `virtual_start`: start in virtual time, for weighted orders.
-    - `due_s`: deadline, for orders by deadline.
-    - `not_before_s`: earliest start under a rate limit.
-    - `base`, `left`, `accepted_per_round`: progress of the session; see `Waiting`.
-    """
-
-    kind: StepKind
-    tag: int
-    priority: int = 0
-    virtual_start: float = 0.0
-    not_before_s: float = 0.0
-    base: int = 0
-    left: int = 0
-    accepted_per_round: float = 0.0
-    due_s: float = 0.0
+from specfleet.fleet.policies.order import StepKind, Work
 
 
 class Buffer(deque[Work]):

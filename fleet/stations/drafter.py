@@ -7,11 +7,10 @@ import msgspec
 
 from specfleet.fleet.policies.admit import refusal_of
 from specfleet.fleet.policies.blocks import CachedBlocks
-from specfleet.fleet.policies.order import Deadline, Order, Weighted, rate_limits
+from specfleet.fleet.policies.order import Deadline, Order, Weighted, Work, rate_limits
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.shapes import reach
 from specfleet.fleet.scenario.resolved import ResolvedDrafters
-from specfleet.fleet.stations.buffer import Work
 from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from specfleet.fleet.policies.blocks import CachedBlocks
-from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.policies.order import Fifo, Work
 from specfleet.fleet.policies.route import LongestPrefix, Routing
-from specfleet.fleet.stations.buffer import Work
 from specfleet.fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
 from specfleet.fleet.stations.session import Session
 from specfleet.fleet.stations.station import Station

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from specfleet.fleet.policies.group import DraftGroup, One
-from specfleet.fleet.policies.order import Order
-from specfleet.fleet.stations.buffer import Buffer, Work
+from specfleet.fleet.policies.order import Order, Work
+from specfleet.fleet.stations.buffer import Buffer
 from specfleet.fleet.stations.messages import Ignored, Instruction, Join, StationEvent, StepDone
 from specfleet.fleet.stations.session import Session
 from specfleet.fleet.times.step import Member, Step, StepKind

@@ -25,12 +25,12 @@ import numpy as np
 
 from specfleet.fleet.policies.blocks import CachedBlocks
 from specfleet.fleet.policies.continuous import Schedule
-from specfleet.fleet.policies.order import Fifo
+from specfleet.fleet.policies.order import Fifo, Work
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.shapes import reach
 from specfleet.fleet.scenario.resolved import ResolvedVerifiers
-from specfleet.fleet.stations.buffer import Tasks, Work
+from specfleet.fleet.stations.buffer import Tasks
 from specfleet.fleet.stations.grants import Grants
 from specfleet.fleet.stations.messages import (
     Draft,

@@ -3,8 +3,8 @@
 import msgspec
 import numpy as np
 
+from specfleet.fleet.policies.order import Work
 from specfleet.fleet.scenario.resolved import ResolvedVerifiers
-from specfleet.fleet.stations.buffer import Work
 from specfleet.fleet.stations.messages import (
     Draft,
     DraftRequest,

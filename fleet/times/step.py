@@ -4,9 +4,7 @@ from typing import Literal
 
 import msgspec
 
-StepKind = Literal[
-    "prefill", "chunk", "draft_prefill", "draft", "verify", "decode", "mixed", "realign", "warm_up", "route"
-]
+from specfleet.fleet.policies.order import StepKind as StepKind  # noqa: PLC0414  (others import it from here)
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specfleet.fleet.acceptance.sources import LARGEST, SMALLEST, uniform_blocks
-from specfleet.fleet.stations.buffer import Buffer, Tasks, Work
+from specfleet.fleet.policies.order import Work
+from specfleet.fleet.stations.buffer import Buffer, Tasks
 
 tags = st.integers(0, 4)
 changes = st.one_of(

@@ -12,13 +12,12 @@ from specfleet.fleet.policies.aligned import AlignedRule, Realign, Rollback, Sam
 from specfleet.fleet.policies.allocate import RandomShare
 from specfleet.fleet.policies.goodspeed import GoodSpeed
 from specfleet.fleet.policies.group import AllWaiting, One
-from specfleet.fleet.policies.order import Deadline, Fifo, Priority, Weighted
+from specfleet.fleet.policies.order import Deadline, Fifo, Priority, Weighted, Work
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
 from specfleet.fleet.policies.route import Predicted, RoundRobin, ShortestQueue
 from specfleet.fleet.policies.warm_up import AfterIdle, NoWarmUp
 from specfleet.fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
-from specfleet.fleet.stations.buffer import Work
 from specfleet.fleet.stations.drafter import DrafterStation
 from specfleet.fleet.stations.grants import Grants
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Ignored, Join, Refusal, StepDone
