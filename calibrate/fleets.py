@@ -12,7 +12,8 @@ from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.lengths import mean_tokens
 from specfleet.fleet.scenario.names import DRAFTER
 from specfleet.fleet.scenario.scenario import Scenario, SharedDevice, Sharing
-from specfleet.fleet.times.durations import grid_place, step_name
+from specfleet.fleet.times.durations import step_name
+from specfleet.fleet.times.mixed import make_part
 from specfleet.fleet.times.step_time import Quantiles, StepTime
 
 SETTLING_STEPS = 5  # of each station at the start of a run; they do not count
@@ -90,9 +91,7 @@ def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
     starts = starts.reindex(pd.MultiIndex.from_frame(done[["station", "step"]]))
     names = [step_name(step.station.startswith(DRAFTER), step.kind) for step in done.itertuples()]
     fitted_s = [
-        setup.times[name].mean_s(
-            *grid_place(step.kind, shape.nodes(step.tokens) if step.kind == "verify" else step.tokens, step.base)
-        )
+        setup.times[name].mean_s(*make_part(step.kind, step.tokens, step.base, shape)[:2])
         for name, step in zip(names, done.itertuples(), strict=True)
     ]
     return pd.DataFrame(

@@ -16,7 +16,7 @@ from specfleet.calibration.steadiness import passes_differ
 from specfleet.fleet.policies.shapes import Shape
 from specfleet.fleet.records.playback import finished_steps
 from specfleet.fleet.records.run import Run
-from specfleet.fleet.times.durations import extent, nodes_of, step_name
+from specfleet.fleet.times.durations import step_name
 from specfleet.fleet.times.mixed import Part, extent_of, parts_of, parts_of_draft
 from specfleet.fleet.times.step import Step
 from specfleet.fleet.times.step_time import StepTime
@@ -117,8 +117,8 @@ def laws_in(timed: Timed, shape: Shape, aligned: bool = False) -> dict[str, list
     """Return the variables of a step in the coefficients of each law that it is made of; see `fleet/times/mixed.py`."""
     step, drafted = timed.step, timed.drafted
     if aligned:
-        tokens = drafted if step.kind == "draft" else nodes_of(step, shape) if step.kind == "verify" else None
-        return {step_name(False, step.kind): columns_of(*extent(step, True, tokens))}
+        parts = parts_of(step, shape, drafted if step.kind == "draft" else None)
+        return {step_name(False, step.kind): columns_of(*extent_of(parts, True, step.ballast))}
     if step.kind in ("draft", "draft_prefill"):
         read, rows = parts_of_draft(step, drafted if step.kind == "draft" else [0] * len(drafted))
         # A prompt that is read at once follows a few places of its draft: that is a constant, and no context to fit.

@@ -7,14 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from specfleet.fleet.acceptance.sources import uniform_blocks
-from specfleet.fleet.policies.shapes import Shape
-from specfleet.fleet.times.mixed import drafting_s, pass_s
+from specfleet.fleet.policies.shapes import CHAIN, Shape
+from specfleet.fleet.times.mixed import drafting_s, extent_of, parts_of, pass_s
 from specfleet.fleet.times.overhead import Delay
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step import Step
 from specfleet.fleet.times.step_time import Constant, LinkTime, Spread, StepTime
-
-PREFILLS = frozenset({"prefill", "draft_prefill"})
 
 
 def ratios(spread: Spread, rng: np.random.Generator) -> Iterator[float]:
@@ -63,53 +61,25 @@ def step_name(drafting: bool, kind: str) -> str:
     return kind
 
 
-def grid_place(kind: str, tokens: int, base: int) -> tuple[int, int]:
-    """Return tokens and context that set the time of a step over `tokens` tokens at committed length `base`.
-
-    d draft tokens are verified by feeding d + 1; a plain decoding step feeds one; the context of a prefill is its
-    earlier chunks.
-    """
-    match kind:
-        case "verify":
-            return tokens + 1, base
-        case "decode":
-            return 1, base
-        case "draft_prefill":
-            return tokens, 0
-        case _:
-            return tokens, base
-
-
-def timed(draw: Draw, time: StepTime, step: Step, padded: bool = False, tokens: Sequence[int] | None = None) -> float:
+def timed(
+    draw: Draw,
+    time: StepTime,
+    step: Step,
+    shape: Shape = CHAIN,
+    padded: bool = False,
+    tokens: Sequence[int] | None = None,
+) -> float:
     """Draw the time of a step of one member, or of a batch, whose longest row sets the time.
 
+    - `shape`: of drafts.
     - `padded`: rows are padded to the longest.
     - `tokens`: tokens of the members, if different from the plan.
     """
-    members = step.members
-    if len(members) == 1 and not step.ballast and tokens is None:
-        return draw(*grid_place(step.kind, members[0].tokens, members[0].base), 0.0)
-    longest, context, rows, row_tokens = extent(step, padded, tokens)
+    parts = parts_of(step, shape, tokens)
+    if len(parts) == 1 and not step.ballast:
+        return draw(parts[0].fed, parts[0].context, 0.0)
+    longest, context, rows, row_tokens = extent_of(parts, padded, step.ballast)
     return draw(longest, context, time.rows_s(longest, context, rows, row_tokens))
-
-
-def extent(step: Step, padded: bool = False, tokens: Sequence[int] | None = None) -> tuple[int, int, int, int]:
-    """Return the inputs of a batch's step time: tokens and context of the longest row, rows, others' tokens.
-
-    `padded` and `tokens` as in `timed`. Prompts are prefilled one by one, and never padded.
-    """
-    planned = tokens if tokens is not None else [member.tokens for member in step.members]
-    places = [grid_place(step.kind, length, member.base) for length, member in zip(planned, step.members, strict=True)]
-    longest, context = max(fed for fed, _ in places), max(known for _, known in places)
-    rows = len(step.members) + step.ballast
-    if padded and step.kind not in PREFILLS:
-        return longest, context, rows, longest * (rows - 1)
-    return longest, context, rows, sum(fed for fed, _ in places) - longest + longest * step.ballast
-
-
-def nodes_of(step: Step, shape: Shape) -> list[int] | None:
-    """Return the number of nodes of each member's draft, if different from its depth."""
-    return None if shape.kind == "chain" else [shape.nodes(member.tokens) for member in step.members]
 
 
 Duration = Callable[[Step], float]
@@ -161,8 +131,7 @@ def verifier_durations(
             return drafting_s(drafts.times, step, tokens) * next(draft_ratio)
         if len(step.members) > 1 and (kind == "mixed" or times.verify.roofline is not None):
             return pass_s(times, step, shape) * next(ratio)
-        nodes = nodes_of(step, shape) if kind == "verify" else None
-        return timed(draws[kind], of_kind[kind], step, tokens=nodes)
+        return timed(draws[kind], of_kind[kind], step, shape)
 
     return duration_s
 
@@ -181,9 +150,7 @@ def aligned_durations(
     draws = {kind: step_durations(time, rng) for kind, time in of_kind.items()}
 
     def duration_s(step: Step) -> float:
-        kind, tokens = step.kind, None
-        if kind in ("draft", "verify"):
-            tokens = drafts.drafted(step) if kind == "draft" else nodes_of(step, shape)
-        return timed(draws[kind], of_kind[kind], step, padded=True, tokens=tokens)
+        kind, tokens = step.kind, drafts.drafted(step) if step.kind == "draft" else None
+        return timed(draws[kind], of_kind[kind], step, shape, padded=True, tokens=tokens)
 
     return duration_s

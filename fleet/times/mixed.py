@@ -10,7 +10,7 @@ from specfleet.fleet.policies.shapes import Shape
 from specfleet.fleet.times.grid import Grid
 from specfleet.fleet.times.roofline import Roofline
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
-from specfleet.fleet.times.step import Member, Step
+from specfleet.fleet.times.step import Member, Step, StepKind
 from specfleet.fleet.times.step_time import StepTime
 
 
@@ -23,21 +23,33 @@ class Part(NamedTuple):
     of_prompt: bool
 
 
-def parts_of(step: Step, shape: Shape) -> list[Part]:
-    """Return the parts of a target's step on drafts of that shape."""
-    parts = []
-    for member in step.members:
-        match step.kind_of(member):
-            case "prefill":
-                parts.append(Part(member.tokens, member.base, 1, True))
-            case "chunk":
-                parts.append(Part(member.tokens, member.base, 0, True))
-            case "verify":
-                nodes = shape.nodes(member.tokens) + 1
-                parts.append(Part(nodes, member.base, nodes, False))
-            case _:
-                parts.append(Part(1, member.base, 1, False))
-    return parts
+def make_part(kind: StepKind, tokens: int, base: int, shape: Shape) -> Part:
+    """Make a row's part of a step over `tokens` tokens at committed length `base`, on drafts of that shape.
+
+    d draft tokens are verified by feeding d + 1; a plain decoding step feeds one; the context of a prefill is its
+    earlier chunks, and the tokens of a draft are its levels.
+    """
+    match kind:
+        case "prefill":
+            return Part(tokens, base, 1, True)
+        case "chunk":
+            return Part(tokens, base, 0, True)
+        case "draft_prefill":
+            return Part(tokens, 0, 0, True)
+        case "verify":
+            nodes = shape.nodes(tokens) + 1
+            return Part(nodes, base, nodes, False)
+        case "decode":
+            return Part(1, base, 1, False)
+        case _:
+            return Part(tokens, base, 1, False)
+
+
+def parts_of(step: Step, shape: Shape, tokens: Sequence[int] | None = None) -> list[Part]:
+    """Return the parts of a step on drafts of that shape. `tokens`: of its members, if different from the plan."""
+    fed = tokens if tokens is not None else [member.tokens for member in step.members]
+    pairs = zip(step.members, fed, strict=True)
+    return [make_part(step.kind_of(member), number, member.base, shape) for member, number in pairs]
 
 
 def pass_s(times: VerifierTimes, step: Step, shape: Shape) -> float:
@@ -138,10 +150,16 @@ def together_s(time: StepTime, parts: Sequence[Part]) -> float:
     return time.mean_s(*extent_of(parts))
 
 
-def extent_of(parts: Sequence[Part]) -> tuple[int, int, int, int]:
-    """Return the inputs of the time of rows of one kind: tokens and context of the longest, rows, others' tokens."""
-    fed, context = max(part.fed for part in parts), max(part.context for part in parts)
-    return fed, context, len(parts), sum(part.fed for part in parts) - fed
+def extent_of(parts: Sequence[Part], padded: bool = False, ballast: int = 0) -> tuple[int, int, int, int]:
+    """Return the inputs of the time of rows of one kind: tokens and context of the longest, rows, others' tokens.
+
+    - `padded`: rows are padded to the longest; prompts, which are prefilled one by one, never are.
+    - `ballast`: further rows as long as the longest.
+    """
+    fed, context, rows = max(part.fed for part in parts), max(part.context for part in parts), len(parts) + ballast
+    if padded and not parts[0].of_prompt:
+        return fed, context, rows, fed * (rows - 1)
+    return fed, context, rows, sum(part.fed for part in parts) - fed + fed * ballast
 
 
 def one_pass_s(every_logit: Roofline, last_logit: Roofline, parts: Sequence[Part]) -> float:

@@ -15,7 +15,7 @@ from specfleet.cli.entry import app
 from specfleet.fleet.acceptance.signals import read_signals
 from specfleet.fleet.policies.shapes import CHAIN
 from specfleet.fleet.records.run import read_run
-from specfleet.fleet.times.durations import extent
+from specfleet.fleet.times.mixed import extent_of, parts_of
 from specfleet.fleet.times.profile import read_profile
 from specfleet.fleet.times.step import Member, Step
 from specfleet.fleet.times.step_time import StepTime
@@ -33,7 +33,7 @@ def steps(rng: np.random.Generator, count: int) -> list[Step]:
 
 
 def times_s(time: StepTime, some: Sequence[Step], aligned: bool = False) -> np.ndarray:
-    return np.array([time.mean_s(*extent(step, aligned)) for step in some])
+    return np.array([time.mean_s(*extent_of(parts_of(step, CHAIN), aligned)) for step in some])
 
 
 def fitted_to(some: Sequence[Step], measured_s: np.ndarray, aligned: bool = False) -> Fitted:

@@ -12,9 +12,6 @@ from specfleet.fleet.times.durations import (
     LocalDraftTimes,
     aligned_durations,
     draft_durations,
-    extent,
-    grid_place,
-    nodes_of,
     one_way_s,
     ratios,
     step_durations,
@@ -23,6 +20,7 @@ from specfleet.fleet.times.durations import (
     verifier_durations,
 )
 from specfleet.fleet.times.effects import IdleEffect
+from specfleet.fleet.times.mixed import extent_of, make_part, parts_of
 from specfleet.fleet.times.overhead import Overhead
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step import Member, Step, StepKind
@@ -49,7 +47,7 @@ def step(kind: StepKind, *rows: tuple[int, int], ballast: int = 0) -> Step:
     ],
 )  # fmt: skip
 def test_the_place_of_a_step_on_the_grid(kind: StepKind, place: tuple[int, int]) -> None:
-    assert grid_place(kind, 4, 30) == place
+    assert make_part(kind, 4, 30, CHAIN)[:2] == place
     expected = 1 + 0.1 * place[0] + (0.01 + 0.001 * place[0]) * place[1]
     assert timed(step_durations(TIME, RNG), TIME, step(kind, (4, 30))) == pytest.approx(expected)
 
@@ -72,18 +70,17 @@ def test_further_rows_count_their_tokens_padded_or_not(
     known = [base for _, base in members]
     filled = padded and kind != "prefill"  # prompts are read one by one
     grid = [max(fed) if filled else tokens for tokens in fed] + [max(fed)] * ballast
-    assert extent(one, padded) == (max(fed), max(known), len(grid), sum(grid) - max(fed))
+    assert extent_of(parts_of(one, CHAIN), padded, ballast) == (max(fed), max(known), len(grid), sum(grid) - max(fed))
     mean_s = TIME.mean_s(max(fed), max(known), len(grid), sum(grid) - max(fed))
-    assert timed(step_durations(TIME, RNG), TIME, one, padded) == pytest.approx(mean_s)
+    assert timed(step_durations(TIME, RNG), TIME, one, padded=padded) == pytest.approx(mean_s)
 
 
 def test_what_the_members_work_on_may_differ_from_the_plan() -> None:
-    assert extent(step("draft", (4, 30), (4, 40)), tokens=[2, 3]) == (3, 40, 2, 2)
+    assert extent_of(parts_of(step("draft", (4, 30), (4, 40)), CHAIN, [2, 3])) == (3, 40, 2, 2)
     assert timed(step_durations(TIME, RNG), TIME, step("draft", (4, 30)), tokens=[2]) == pytest.approx(
         TIME.mean_s(2, 30)
     )
-    assert nodes_of(step("verify", (2, 30)), tree(2)) == [6]
-    assert nodes_of(step("verify", (2, 30)), CHAIN) is None
+    assert [make_part("verify", 2, 30, shape).fed for shape in (tree(2), CHAIN)] == [7, 3]
 
 
 def test_drafts_are_slower_after_idle_gaps() -> None:
