@@ -12,10 +12,6 @@ from specfleet.fleet.policies.order import Work
 class One(msgspec.Struct, frozen=True, tag="one", tag_field="policy", forbid_unknown_fields=True):
     """One session at a time, as in StarSD; the station's order says which."""
 
-    def pick(self, waiting: Sequence[Work]) -> list[int]:
-        """Return the indices of the work that shares the next step."""
-        return [0] if waiting else []
-
 
 class AllWaiting(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid_unknown_fields=True):
     """All waiting work when the device is free, oldest first: work-conserving.

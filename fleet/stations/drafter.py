@@ -95,8 +95,6 @@ class DrafterStation(Station):
         self.depth = drafters.depth
         self.positions = drafters.positions
         self.discipline = Discipline(drafters.order, drafters.targets)
-        self.timed = self.discipline.limited
-        self._singly = self._singly and not self.timed
         self.cold: dict[int, int] = {}  # of sessions whose prefix is not in the cache: its tokens that are, by tag
         self.cache = cache
         self.number = drafter if drafters.route is not None else -1  # a drafter behind a router has a number
@@ -220,7 +218,7 @@ class DrafterStation(Station):
         return follows or self.waiting.holds(tag)
 
     def _next_group(self) -> list[int]:
-        if not self.timed:
+        if not self.discipline.limited:
             return super()._next_group()
         allowed = [index for index, work in enumerate(self.waiting) if work.not_before_s <= self.now_s]
         if not allowed:
@@ -228,7 +226,9 @@ class DrafterStation(Station):
         return [allowed[self.order.pick([self.waiting[index] for index in allowed])]]
 
     def _pause(self) -> Wait:
-        return Wait(min(work.not_before_s for work in self.waiting)) if self.timed and self.waiting else WAIT
+        return (
+            Wait(min(work.not_before_s for work in self.waiting)) if self.discipline.limited and self.waiting else WAIT
+        )
 
     def _leave(self, event: Leave, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from specfleet.fleet.policies.group import DraftGroup, One
+from specfleet.fleet.policies.group import AllWaiting, DraftGroup, One
 from specfleet.fleet.policies.order import Order, Work
 from specfleet.fleet.stations.buffer import Buffer
 from specfleet.fleet.stations.messages import Ignored, Instruction, Join, StationEvent, StepDone
@@ -60,8 +60,6 @@ class Station:
         self.warm_tokens = 0
         self.carried = 0  # finished rows of a batch that ends as a whole
         self.now_s = 0.0  # time of the last call of `plan`
-        self.timed = False  # whether waiting work may depend on time, not only on events
-        self._singly = isinstance(group, One)
         self.alone = False  # whether its sessions decode without a drafter
         self.first_epoch = 0  # of its sessions
         self._handlers: dict[type, Callable[[Any, float], list[Instruction]]] = {StepDone: self._done}
@@ -81,9 +79,7 @@ class Station:
     @property
     def ready(self) -> bool:
         """Return whether `plan` would start a step now: for drivers that must first obtain the device."""
-        if self.running is not None:
-            return False
-        return bool(self.program or (self.waiting and (self._singly or self.timed or self._next_group())))
+        return self.running is None and bool(self.program or self.waiting)
 
     def plan(self, now_s: float) -> Plan:
         """Return what the device should do now; a returned step counts as started."""
@@ -96,11 +92,7 @@ class Station:
             if not self._plan_program():
                 return self._pause()
         kind, tags = self.program.popleft()
-        sessions = self.sessions
-        if len(tags) == 1:
-            members: tuple[Member, ...] = (self._bind(kind, sessions[tags[0]]),)
-        else:
-            members = tuple([self._bind(kind, sessions[tag]) for tag in tags])
+        members = tuple([self._bind(kind, self.sessions[tag]) for tag in tags])
         self.steps_started += 1
         self.running = Step(self.steps_started, kind, members, self.idle_gap_s, self.warm_tokens, self.carried)
         return Start(self.running)
@@ -111,16 +103,12 @@ class Station:
 
     def _next_group(self) -> list[int]:
         """Return the indices into `waiting` of the next group."""
-        return self.group.pick(self.waiting) if self.waiting else []
+        if isinstance(self.group, AllWaiting):
+            return self.group.pick(self.waiting)
+        return [self.order.pick(self.waiting)] if self.waiting else []
 
     def _plan_program(self) -> bool:
         """Take the next group out of the buffer and begin its program; False if there is none."""
-        if self._singly:
-            if not self.waiting:
-                return False
-            work = self.waiting.take(self.order.pick(self.waiting))
-            self.program.extend(self._program([work]))
-            return True
         group = self._next_group()
         if not group:
             return False

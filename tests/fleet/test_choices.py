@@ -11,7 +11,7 @@ from specfleet.fleet.policies.admit import AtMost, Everyone, N_max, WithinMemory
 from specfleet.fleet.policies.aligned import AlignedRule, Realign, Rollback, SameLength
 from specfleet.fleet.policies.allocate import RandomShare
 from specfleet.fleet.policies.goodspeed import GoodSpeed
-from specfleet.fleet.policies.group import AllWaiting, One
+from specfleet.fleet.policies.group import AllWaiting
 from specfleet.fleet.policies.order import Deadline, Fifo, Priority, Weighted, Work
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.policies.overlap import Ahead
@@ -86,10 +86,9 @@ def test_orders_take_the_oldest_of_the_most_urgent(waiting: list[Work]) -> None:
 def test_groups_have_one_kind(waiting: list[Work]) -> None:
     kinds = [work.kind for work in waiting]
     of_kind = {kind: [index for index, each in enumerate(kinds) if each == kind] for kind in set(kinds)}
-    assert One().pick(waiting) == [0]
     assert AllWaiting().pick(waiting) == of_kind[kinds[0]]
     assert AllWaiting(most=2).pick(waiting) == of_kind[kinds[0]][:2]
-    assert One().pick([]) == AllWaiting().pick([]) == []
+    assert AllWaiting().pick([]) == []
 
 
 def test_admission_is_up_to_a_number_and_not_beyond() -> None:
