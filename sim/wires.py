@@ -3,12 +3,13 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from simpy import Environment
 from simpy.events import Event
 
 from specfleet.fleet.records.playback import Sent, sent_of
-from specfleet.fleet.scenario.faults import LinkFaults
+from specfleet.fleet.scenario.faults import ON_TIME, LinkFaults
 from specfleet.fleet.stations.messages import Message
 from specfleet.sim.servers import Server, at_last
 
@@ -31,32 +32,19 @@ class Wire:
     played_s: Mapping[Sent, deque[float]]
 
     def __post_init__(self) -> None:
-        self.in_flight: deque[tuple[Message, int]] = deque()
-        self.last_s = 0.0
+        self.last_s = 0.0  # arrival of the last message in order
         self.yields = False  # whether messages arrive after all else of their instant
 
     def send(self, message: Message, payload_bytes: int) -> None:
         """Schedule the arrival of a message, after all earlier ones."""
         measured_s = self.played_s.get(sent_of(self.server.station.name, message)) if self.played_s else None
-        way_s = measured_s.popleft() if measured_s else self.one_way_s(payload_bytes)
-        if self.faults is None:
-            self._send_in_order(message, payload_bytes, way_s)
-            return
-        for late_s, in_order in self.faults.copies(self.env.now):
+        way_s, now_s = measured_s.popleft() if measured_s else self.one_way_s(payload_bytes), self.env.now
+        for late_s, in_order in self.faults.copies(now_s) if self.faults else ON_TIME:
+            arrives_s = now_s + way_s + late_s
             if in_order:
-                self._send_in_order(message, payload_bytes, way_s + late_s)
-            else:
-                arrival = self.env.timeout(way_s + late_s)
-                arrival.callbacks.append(lambda _: self.server.deliver(message, payload_bytes))
+                arrives_s = self.last_s = max(self.last_s, arrives_s)
+            arrival = self.env.timeout(arrives_s - now_s)
+            arrival.callbacks.append(partial(self._arrive, message, payload_bytes))
 
-    def _send_in_order(self, message: Message, payload_bytes: int, way_s: float) -> None:
-        now_s = self.env.now
-        self.last_s = max(self.last_s, now_s + way_s)
-        self.in_flight.append((message, payload_bytes))
-        self.env.timeout(self.last_s - now_s).callbacks.append(self._arrive)
-
-    def _arrive(self, _arrival: Event) -> None:
-        at_last(self.yields, self.env, self._deliver)
-
-    def _deliver(self) -> None:
-        self.server.deliver(*self.in_flight.popleft())
+    def _arrive(self, message: Message, payload_bytes: int, _arrival: Event) -> None:
+        at_last(self.yields, self.env, partial(self.server.deliver, message, payload_bytes))

@@ -130,7 +130,11 @@ class LinkFaults:
 
     def copies(self, now_s: float) -> list[Copy]:
         """Return the arrivals of a message sent at `now_s`: none, one, or several."""
-        hit = [fault for fault in self._of(now_s) if self.rng.random() < fault.share]
+        hit = [
+            fault
+            for fault in self.faults
+            if fault.at_s <= now_s < fault.at_s + (fault.for_s or math.inf) and self.rng.random() < fault.share
+        ]
         if not hit:
             return ON_TIME
         late_s, in_order, seconds = 0.0, True, []
@@ -144,9 +148,3 @@ class LinkFaults:
                 late_s += by_s
                 in_order = in_order and fault.effect == "delay"
         return [Copy(late_s, in_order), *seconds]
-
-    def _of(self, now_s: float) -> Iterator[LinkFault]:
-        for fault in self.faults:
-            ends_s = math.inf if fault.for_s is None else fault.at_s + fault.for_s
-            if fault.at_s <= now_s < ends_s:
-                yield fault
