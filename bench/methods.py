@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 from specfleet.experiments.reproduce.rows import Paper, PaperRow, Reproduction, claim, fitted_if, in_parts, row
 from specfleet.fleet.acceptance.models import Geometric, rate_of_mean
-from specfleet.fleet.data.shipped import shipped_devices
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.records.metrics.measure import measure
@@ -81,7 +81,7 @@ def nearest_device(table: dict[str, Any], alone: Iterable[dict[str, Any]]) -> st
     """Return the shipped device on which the estimated rounds of one request are nearest to all methods' on gsm8k."""
     known = [entry for entry in alone if entry["target"] == table["target"] and len(entry["accepted"]) > 1]
     left_s = {}
-    for device in shipped_devices():
+    for device in shipped_files("devices"):
         try:
             left_s[device] = sum(_left_s(table, entry, device) ** 2 for entry in known)
         except InputError:  # too little memory

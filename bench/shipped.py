@@ -11,7 +11,7 @@ from pathlib import Path
 import specfleet
 from bench.harness import Aim, Options, Report, Row, first_rows, run
 from bench.replayed import Host, hosts_of, small_fleets
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.times.profile import HardwareProfile
@@ -22,14 +22,14 @@ JUDGED = "throughput"
 MECHANISM_AIM, PREDICTION_AIM = 2.0, 10.0  # absolute errors in hundredths
 
 OPTIONS: Options = {
-    "--only": {"nargs": "*", "choices": list(shipped_scenarios()), "help": "these scenarios; else all"},
+    "--only": {"nargs": "*", "choices": list(shipped_files("scenarios")), "help": "these scenarios; else all"},
     "--seconds": {"type": float, "default": 30.0, "help": "about how long each run takes"},
 }
 
 
 def study(options: argparse.Namespace) -> Report:
     """Run all scenarios, or those that are named, and judge each."""
-    names = options.only or list(shipped_scenarios())
+    names = options.only or list(shipped_files("scenarios"))
     fleets = [name for name in names if specfleet.scenario_of(name).drafters.place == "own"]
     small = small_fleets(options.seconds) if fleets else {}
     runs = run({name: partial(specfleet.run, scenario) for name, scenario in small.items()})

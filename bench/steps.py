@@ -26,7 +26,7 @@ from specfleet.engine.decoding.verify import Target
 from specfleet.engine.net.content import Content
 from specfleet.engine.node.drafts import drafts_of
 from specfleet.experiments.console.printing import remark
-from specfleet.fleet.data.shipped import shipped_devices, shipped_models
+from specfleet.fleet.data.shipped import shipped_files, shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
 from specfleet.fleet.hardware.profile import estimated_profile, placed_of
@@ -205,7 +205,9 @@ def card_of(device: str) -> str:
     """Return the shipped device of a name such as "NVIDIA H100 80GB HBM3"; empty for none."""
     words = device.lower().replace("-", " ").split()
     fitting = [
-        name for name in shipped_devices() if all(part in words or part in "".join(words) for part in name.split("-"))
+        name
+        for name in shipped_files("devices")
+        if all(part in words or part in "".join(words) for part in name.split("-"))
     ]
     return max(fitting, key=len, default="")
 

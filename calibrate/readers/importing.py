@@ -33,7 +33,7 @@ from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
 from specfleet.fleet.acceptance.fits import fit_beta_geometric
 from specfleet.fleet.acceptance.models import AcceptanceModel, PerPosition, Recorded, expected_committed
-from specfleet.fleet.data.shipped import shipped_profiles
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
 from specfleet.fleet.hardware.words import drafter_named
@@ -213,7 +213,7 @@ def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path
             raise InputError("--profile has the step times; leave --draft-ms and --verify-ms out")
         path, folder = Path(profile).resolve(), out.resolve().parent
         read_profile(str(profile), Path())
-        if str(profile) in shipped_profiles():
+        if str(profile) in shipped_files("profiles"):
             return str(profile), f"the profile {profile}"
         name = path.relative_to(folder) if path.is_relative_to(folder) else path
         return str(name), f"the profile {shortened(str(profile))}"

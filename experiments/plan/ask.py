@@ -21,7 +21,7 @@ from specfleet.experiments.plan.loads import lines_by_load, other_command, rows_
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
 from specfleet.experiments.sweep.sweep import Vary, vary_of
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import read_toml
 from specfleet.fleet.scenario.arrivals import Gamma, Trace
@@ -260,7 +260,7 @@ def _stated(scenario: Given | None) -> set[str]:
     if isinstance(content, Scenario):
         content = {side: changed(getattr(content, side)) for side in ("drafters", "verifiers")}
     if isinstance(content, (str, Path)):
-        content = read_toml(Path(content) if Path(content).exists() else shipped_scenarios()[str(content)])
+        content = read_toml(Path(content) if Path(content).exists() else shipped_files("scenarios")[str(content)])
     keys = dict(flat(content))
     return {key for key, value in keys.items() if (key, value) != (LIMIT, 1)}
 

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from specfleet.experiments.notes import notes_on_prediction
 from specfleet.fleet.acceptance.fits import fit_beta_geometric
 from specfleet.fleet.acceptance.models import BetaGeometric, Geometric, expected_accepted
-from specfleet.fleet.data.shipped import shipped_profiles
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
 from specfleet.fleet.scenario.changes import Changes, pairs_of
@@ -78,7 +78,7 @@ def explore(
 
 def in_star(name: str) -> tuple[str, ...]:
     """Return the note on a profile that is shown in a star; nothing for a scenario."""
-    if name not in shipped_profiles() and not name.endswith(".json"):
+    if name not in shipped_files("profiles") and not name.endswith(".json"):
         return ()
     own = ", acceptance" if read_profile(name, Path()).acceptance is None else ""
     words = "a drafter apart from its targets, one request at each"

@@ -8,28 +8,14 @@ from typing import Any
 from specfleet.fleet.inputs.text import read_toml
 
 
-def shipped_scenarios() -> dict[str, Path]:
-    """List the scenarios that ship, by name.
+def shipped_files(folder: str) -> dict[str, Path]:
+    """List the files of a folder that ship, by name: scenarios, profiles, devices, engines.
 
-    >>> list(shipped_scenarios())[-2:]
+    >>> list(shipped_files("scenarios"))[-2:]
     ['star', 'tree']
     """
-    return _files("scenarios")
-
-
-def shipped_profiles() -> dict[str, Path]:
-    """List the profiles that ship, by name."""
-    return _files("profiles")
-
-
-def shipped_devices() -> dict[str, Path]:
-    """List the files of the devices that ship, by name."""
-    return _files("devices")
-
-
-def shipped_engines() -> dict[str, Path]:
-    """List the files of the engines that ship, by name."""
-    return _files("engines")
+    place = Path(str(resources.files("specfleet.fleet.data"))) / folder
+    return {path.stem: path for path in sorted(place.iterdir())}
 
 
 @cache
@@ -41,9 +27,4 @@ def shipped_models() -> dict[str, dict[str, Any]]:
 @cache
 def shipped_tables(folder: str) -> dict[str, dict[str, Any]]:
     """Return the tables of the TOML files of a folder that ship, by the name of their file."""
-    return {name: read_toml(path) for name, path in _files(folder).items()}
-
-
-def _files(folder: str) -> dict[str, Path]:
-    place = Path(str(resources.files("specfleet.fleet.data"))) / folder
-    return {path.stem: path for path in sorted(place.iterdir())}
+    return {name: read_toml(path) for name, path in shipped_files(folder).items()}

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from specfleet.fleet.data.shipped import shipped_devices, shipped_engines, shipped_models, shipped_tables
+from specfleet.fleet.data.shipped import shipped_files, shipped_models, shipped_tables
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.configs import shape_of_config
 from specfleet.fleet.hardware.device import Accelerator, HostOverhead
@@ -18,12 +18,12 @@ CONFIG = "config.json"
 
 def shipped_case(device: str) -> str:
     """Return a device's name as it ships, whatever its case; other names as they are."""
-    return device.lower() if device.lower() in shipped_devices() else device
+    return device.lower() if device.lower() in shipped_files("devices") else device
 
 
 def device_of(name: str) -> Accelerator:
     """Return a device by its shipped name, or from a TOML file, which states numbers; InputError names the nearest."""
-    content = read_toml(_path(name, "device", shipped_devices()))
+    content = read_toml(_path(name, "device"))
     return convert(_with_sources(content), Accelerator, f"device {shortened(name)}")
 
 
@@ -35,7 +35,7 @@ def _with_sources(content: Any) -> Any:
 
 def engine_of(name: str) -> HostOverhead:
     """Return an engine by its shipped name, or from a TOML file of the same keys; InputError names the nearest."""
-    return convert(read_toml(_path(name, "engine", shipped_engines())), HostOverhead, f"engine {shortened(name)}")
+    return convert(read_toml(_path(name, "engine")), HostOverhead, f"engine {shortened(name)}")
 
 
 def shape_of(name: str) -> ModelShape:
@@ -92,7 +92,8 @@ def _at_hub(name: str) -> dict[str, Any] | None:
     return {**models[shipped], **tables["changes"].get(own, {}), **tables["quantised"].get(end, {})}
 
 
-def _path(name: str, what: str, shipped: dict[str, Path]) -> Path:
+def _path(name: str, what: str) -> Path:
+    shipped = shipped_files(f"{what}s")
     path = shipped.get(name, Path(name))
     if not is_file(path):
         copies = ", `specfleet init h100` writes a copy to change" if what == "device" else ""

@@ -6,12 +6,15 @@ draws.
 
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
+
+from specfleet.fleet.data.shipped import shipped_files
+from specfleet.fleet.inputs.text import read_toml
 
 Floats = NDArray[np.float64]
 Tokens = Annotated[int, Meta(ge=1, le=10**7)]  # tokens of a text: no model reads more
@@ -102,24 +105,12 @@ def by_quantiles(median: float, p90: float, high: int) -> Between:
     return Between(1, high, float(median * np.exp(variance / 2)), float(np.sqrt(np.expm1(variance))))
 
 
-TEXTS: dict[str, Texts] = {
-    "sharegpt": Texts(
-        Between(1, 8192, 161.31, 1.0),
-        Between(1, 8192, 337.99, 1.0),
-        "means of prompts (161.31) and answers (337.99) published: Kwon et al. 2023 (vLLM), figure 11; assumed: "
-        "lognormal with a coefficient of variation of 1",
-    ),
-    "chat": Texts(
-        by_quantiles(1730, 5696, 32768),
-        by_quantiles(415, 834, 8192),
-        "medians and 90th percentiles of prompts (1730, 5696) and answers (415, 834) published: Agrawal et al. 2024 "
-        "(Sarathi-Serve), table 2, openchat_sharegpt4; assumed: lognormal between and beyond them",
-    ),
-    "summarising": Texts(
-        by_quantiles(7059, 12985, 65536),
-        by_quantiles(208, 371, 4096),
-        "medians and 90th percentiles of prompts (7059, 12985) and answers (208, 371) published: Agrawal et al. 2024 "
-        "(Sarathi-Serve), table 2, arxiv_summarization; assumed: lognormal between and beyond them",
-    ),
-}
-"""Published workloads, by the name that `workload.lengths` takes."""
+def _read_texts(table: dict[str, Any]) -> Texts:
+    prompts, answers = (
+        by_quantiles(**law) if "median" in law else Between(**law) for law in (table["prompts"], table["answers"])
+    )
+    return Texts(prompts, answers, table["source"])
+
+
+TEXTS = {name: _read_texts(table) for name, table in read_toml(shipped_files("published")["lengths"]).items()}
+"""Published workloads, by the name that `workload.lengths` takes: fleet/data/published/lengths.toml."""

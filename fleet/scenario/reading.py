@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.format import check_format
 from specfleet.fleet.inputs.strict import convert
@@ -49,7 +49,7 @@ def scenario_of(source: Given, changes: Changes | None = None, **keys: Any) -> S
         content: dict[str, Any] = {}
         apply_changes(content, [*source.items(), *pairs], "scenario")
         return make_scenario(content, stated=[*source, *dict(pairs)])
-    path, shipped = Path(source), shipped_scenarios()
+    path, shipped = Path(source), shipped_files("scenarios")
     is_there = os.path.exists(path)
     if not is_there and str(source) in shipped:
         return read_scenario(shipped[str(source)], pairs, Path())

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from specfleet.fleet.acceptance.models import AcceptanceModel
-from specfleet.fleet.data.shipped import shipped_profiles
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_json
 from specfleet.fleet.inputs.format import FORMAT, Version, check_format
@@ -107,7 +107,7 @@ def read_profile(name: str, base: Path) -> HardwareProfile:
 
     Raises InputError if there is none, or if it does not parse.
     """
-    shipped = shipped_profiles()
+    shipped = shipped_files("profiles")
     path = shipped.get(name, base / name)
     if not is_file(path):
         raise InputError(

@@ -37,7 +37,7 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
 def print_shipped(what: str, as_json: bool = False) -> None:
     """Print the models, devices, engines or published acceptances that ship, as a table or as JSON by name."""
     from specfleet.fleet.acceptance.published import published_rows
-    from specfleet.fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
+    from specfleet.fleet.data.shipped import shipped_files, shipped_models
     from specfleet.fleet.errors import InputError
     from specfleet.fleet.hardware.passes import precisions_of
     from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
@@ -48,10 +48,10 @@ def print_shipped(what: str, as_json: bool = False) -> None:
     tables: dict[str, tuple[Any, ...]] = {
         "models": (shipped_models(), shape_of, of_models, lambda shape: (
             shape.quantised or None, shape.parameters() / 1e9, shape.positions or None)),
-        "devices": (shipped_devices(), device_of, of_devices, lambda device: (
+        "devices": (shipped_files("devices"), device_of, of_devices, lambda device: (
             ", ".join(precisions_of(device)), *(
                 figure.value / 1e9 for figure in (device.memory_bytes, device.bandwidth_bytes_per_s)))),
-        "engines": (shipped_engines(), engine_of, ("name",), lambda engine: (engine.title,)),
+        "engines": (shipped_files("engines"), engine_of, ("name",), lambda engine: (engine.title,)),
         "acceptance": (rows, rows.get, ("by position", "temperature", "basis", "source"), lambda row: (
             row.shares, row.temperature, row.basis, row.source)),
     }  # fmt: skip

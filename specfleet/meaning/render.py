@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from specfleet.fleet.data.shipped import shipped_devices, shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
 from specfleet.fleet.inputs.text import shortened
@@ -33,7 +33,7 @@ def in_lines(entry: Entry) -> str:
 
 def write_template(kind: str, path: Path) -> None:
     """Write the commented scenario of a kind, or a shipped device; InputError for none, or where the file exists."""
-    devices = shipped_devices()
+    devices = shipped_files("devices")
     text = devices[kind].read_text() if kind in devices else template(kind)
     if os.path.lexists(path):
         raise InputError(f"init {kind}: {path} exists already; name another file with -o")
@@ -45,7 +45,7 @@ def template(kind: str) -> str:
 
     A comment begins with `# `; a line that begins with `#` alone is a key at its default, ready to be changed.
     """
-    files = shipped_scenarios()
+    files = shipped_files("scenarios")
     if kind not in files:
         raise InputError(f"{shortened(kind, quoted=False)}: does not ship; allowed: devices, {', '.join(files)}")
     text = files[kind].read_text()

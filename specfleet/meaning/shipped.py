@@ -3,20 +3,20 @@
 import tomllib
 from pathlib import Path
 
-from specfleet.fleet.data.shipped import shipped_profiles, shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.times.labels import basis_of, label_of
 from specfleet.fleet.times.profile import HardwareProfile, read_profile
 
 
 def profiles() -> list[tuple[str, str, str]]:
     """List the profiles that ship: name, basis, what it is."""
-    read = {name: read_profile(name, Path()) for name in shipped_profiles()}
+    read = {name: read_profile(name, Path()) for name in shipped_files("profiles")}
     return [(name, basis_of(profile), _what_is(profile)) for name, profile in read.items()]
 
 
 def scenarios() -> list[tuple[str, str]]:
     """List the scenarios that ship: name, and what the first comment of the file says."""
-    return [(name, first_comment(path.read_text())) for name, path in shipped_scenarios().items()]
+    return [(name, first_comment(path.read_text())) for name, path in shipped_files("scenarios").items()]
 
 
 def first_comment(text: str) -> str:

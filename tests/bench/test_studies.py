@@ -19,7 +19,7 @@ from specfleet.engine.decoding.models import load_model
 from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.demo_pair.corpus import read_prompts
 from specfleet.engine.node.real import verifier_node
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.records.playback import ways_of
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.scenario.resolve import resolve
@@ -30,7 +30,7 @@ from tests.helpers.marks import slow
 from tests.helpers.plain import served_here
 
 NOTHING = Host(StationOverheads(), LinkTime(), 0.0)
-SCENARIOS = {name: specfleet.scenario_of(name) for name in shipped_scenarios()}
+SCENARIOS = {name: specfleet.scenario_of(name) for name in shipped_files("scenarios")}
 FLEETS = [name for name, scenario in SCENARIOS.items() if scenario.drafters.place == "own"]
 
 

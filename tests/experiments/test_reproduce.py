@@ -13,7 +13,7 @@ from specfleet.experiments.reproduce.every import NEEDS_TRACE
 from specfleet.experiments.reproduce.rows import JUDGED, Kind, PaperRow, Reproduction, claim, reversed_orders, row
 from specfleet.experiments.reproduce.runs import acceptance_behind
 from specfleet.fleet.acceptance.models import Geometric
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import read_scenario
 from specfleet.sim.run import simulate
@@ -62,7 +62,7 @@ def test_every_reproduction_is_scored_by_its_predicted_rows(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["star", "intra-node", "inter-node", "m-for-n", "dying-drafter"])
 def test_shipped_stars_draft_as_deep_as_equation_5_allows(name: str) -> None:
-    scenario = read_scenario(shipped_scenarios()[name])
+    scenario = read_scenario(shipped_files("scenarios")[name])
     profile, depth = scenario.profile, scenario.drafters.depth
     assert depth == int(min(1000 * starsd.service_s(N) / starsd.draft_token_ms(N) for N in starsd.COLUMNS))
     assert profile.draft.mean_s(depth) == pytest.approx(starsd.service_s(3), rel=1e-3)

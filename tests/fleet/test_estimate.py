@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from specfleet.fleet.data.shipped import shipped_devices, shipped_engines
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import LABELS, Figure
 from specfleet.fleet.hardware.memory import kv_memory
@@ -38,7 +38,7 @@ from specfleet.fleet.times.station_times import VerifierTimes
 from specfleet.fleet.times.step import Member, Step
 from specfleet.fleet.times.step_time import StepTime
 
-DEVICES = list(shipped_devices())
+DEVICES = list(shipped_files("devices"))
 PARALLEL = (1, 2, 4, 8)
 
 
@@ -233,7 +233,7 @@ def test_a_state_is_read_and_written_once_by_a_row_that_decodes() -> None:
 
 
 def test_device_and_engine_figures_have_labelled_sources() -> None:
-    for made in (*map(device_of, shipped_devices()), *map(engine_of, shipped_engines())):
+    for made in (*map(device_of, shipped_files("devices")), *map(engine_of, shipped_files("engines"))):
         for name, figure in made.figures().items():
             assert figure.source.startswith(tuple(f"{label}: " for label in LABELS)), name
     with pytest.raises(ValueError, match="a source begins with"):

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from specfleet.fleet.data.shipped import shipped_profiles
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.format import FORMAT
 from specfleet.fleet.records.run import read_run, write_run, writing_run
@@ -69,7 +69,7 @@ def test_a_run_with_the_former_seal_is_read_and_changes_show(tmp_path: Path) -> 
 
 
 def test_a_profile_of_another_format_is_refused(tmp_path: Path) -> None:
-    content = json.loads(shipped_profiles()["a100"].read_text())
+    content = json.loads(shipped_files("profiles")["a100"].read_text())
     (tmp_path / "old.json").write_text(json.dumps(content | {"version": FORMAT - 1, "turnaround_s": 0.1}))
     with pytest.raises(InputError, match=f"{OLD}calibrate again"):
         read_profile("old.json", tmp_path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specfleet.fleet.data.shipped import shipped_devices
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.configs import shape_of_config
 from specfleet.fleet.hardware.passes import roofline_of
@@ -97,7 +97,7 @@ def test_a_data_sheet_alone_makes_a_device(tmp_path: Path) -> None:
 
 
 def test_a_device_may_be_a_file_of_the_users(tmp_path: Path) -> None:
-    text = shipped_devices()["h100"].read_text()
+    text = shipped_files("devices")["h100"].read_text()
     (tmp_path / "mine.toml").write_text(text.replace("3.35e12", "6.7e12"))
     mine = placed_of(f"llama-3.1-8b@{tmp_path / 'mine.toml'}")
     assert roofline_of(mine).mean_s(1) < roofline_of(placed_of("llama-3.1-8b@h100")).mean_s(1)

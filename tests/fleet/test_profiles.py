@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from specfleet.fleet.data.shipped import shipped_profiles
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import estimate
 from specfleet.fleet.times.describe import describe
 from specfleet.fleet.times.effects import IdleEffect
 from specfleet.fleet.times.profile import read_profile, write_profile
 
-NAMES = sorted(shipped_profiles())
+NAMES = sorted(shipped_files("profiles"))
 
 
 def numbers(content: Any, path: str = "") -> Iterator[str]:
@@ -31,7 +31,7 @@ def numbers(content: Any, path: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_number_of_a_shipped_profile_has_a_source(name: str) -> None:
-    content = msgspec.json.decode(shipped_profiles()[name].read_bytes())
+    content = msgspec.json.decode(shipped_files("profiles")[name].read_bytes())
     sources = content.pop("sources")
     assert set(numbers(content)) == set(sources)
     assert all(text.strip() for text in sources.values())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specfleet.fleet.acceptance.models import Geometric
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.reading import change_scenario, make_scenario, read_scenario, scenario_of
 from specfleet.fleet.scenario.writing import scenario_lines
@@ -68,14 +68,14 @@ def test_a_change_that_no_scenario_can_take_is_named(changes: dict[str, Any], ex
         change_scenario(star(), changes)
 
 
-@pytest.mark.parametrize("name", shipped_scenarios())
+@pytest.mark.parametrize("name", shipped_files("scenarios"))
 def test_a_changed_scenario_is_the_changed_file(name: str) -> None:
     changes = {"seed": 7, "measure.warm_up_share": 0.2}
-    file = shipped_scenarios()[name]
+    file = shipped_files("scenarios")[name]
     assert change_scenario(read_scenario(file), changes) == read_scenario(file, changes)
 
 
-@pytest.mark.parametrize("name", shipped_scenarios())
+@pytest.mark.parametrize("name", shipped_files("scenarios"))
 def test_a_written_scenario_reads_back(name: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"name": 'a "\\é💥\n\x7f'}
     if name == "star":

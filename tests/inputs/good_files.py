@@ -5,7 +5,7 @@ import random
 import tomllib
 from pathlib import Path
 
-from specfleet.fleet.data.shipped import shipped_devices
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.records.run import write_run
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.times.profile import write_profile
@@ -56,7 +56,7 @@ def write_estimate(folder: Path) -> None:
     config = {"model_type": "qwen3_moe", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, **sizes}
     config |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "tie_word_embeddings": True}
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "device.toml").write_text(shipped_devices()["h100"].read_text())
+    (folder / "device.toml").write_text(shipped_files("devices")["h100"].read_text())
 
 
 def write_estimated(folder: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.records.metrics.window import with_percentiles
 from specfleet.fleet.records.run import Run
@@ -41,7 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {  # of the star, beyond the shipped scena
 
 def scenarios() -> dict[str, Scenario]:
     """Shipped scenarios and variants of the star, by name."""
-    shipped = {name: read_scenario(path) for name, path in shipped_scenarios().items()}
+    shipped = {name: read_scenario(path) for name, path in shipped_files("scenarios").items()}
     variants = {name: change_scenario(shipped["star"], changes) for name, changes in VARIANTS.items()}
     return shipped | variants
 

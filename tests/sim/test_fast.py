@@ -13,7 +13,7 @@ import pytest
 
 numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip install 'specfleet[fast]'")
 
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.reading import change_scenario, scenario_of
 from specfleet.fleet.scenario.resolve import resolve
@@ -103,7 +103,7 @@ def test_unsupported_fleets_are_refused_by_name(changes: dict[str, Any], named: 
 def test_the_page_lists_shipped_scenarios_that_leave_the_loop() -> None:
     page = (ROOT / "docs" / "compiled-loop.md").read_text()
     (counts,) = re.findall(r"^\| (\d+) shipped \| (\d+) \| (.*) \|$", page, re.MULTILINE)
-    names = shipped_scenarios()
+    names = shipped_files("scenarios")
     left = {name for name in names if unsupported_in(resolve(scenario_of(name)))}
     assert (int(counts[0]), int(counts[1])) == (len(names), len(names) - len(left))
     assert left == {name for name in re.findall(r"`(.*?)`", counts[2]) if name in names}

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 from specfleet.experiments.reproduce.goodspeed import goodputs_of, smoothed
 from specfleet.fleet.acceptance.models import committed_closed_form as expected_goodput
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.policies.allocate import RandomShare
 from specfleet.fleet.policies.goodspeed import Client, GoodSpeed, best_goodput, gradient_schedule, utility
 from specfleet.fleet.policies.outcome import Outcome
@@ -238,7 +238,7 @@ def test_baselines_share_among_all_clients_for_ever(policy: str) -> None:
 
 
 def test_the_shipped_clients_share_every_measured_round() -> None:
-    scenario = change_scenario(read_scenario(shipped_scenarios()["goodspeed"]), {"workload.requests": 40})
+    scenario = change_scenario(read_scenario(shipped_files("scenarios")["goodspeed"]), {"workload.requests": 40})
     findings = findings_of(simulate(scenario))
     verified = findings.verified
     assert verified is not None

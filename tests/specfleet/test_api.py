@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import specfleet
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.shown import MAX_ROWS, with_ends
 from tests.helpers.cli import Say
 
@@ -59,7 +59,7 @@ def test_changes_are_the_same_however_they_are_written(
 ) -> None:
     from specfleet.cli.options import settings
 
-    file = shipped_scenarios()["star"]
+    file = shipped_files("scenarios")["star"]
     by_text = specfleet.scenario_of(file, settings(texts)).digest()
     assert by_text != specfleet.scenario_of(file).digest()
     assert specfleet.scenario_of(file, mapping).digest() == by_text
@@ -98,7 +98,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_input_is_one_line_in_python_and_on_the_command_line(case: str, say: Say) -> None:
     change, expected = WRONG[case]
-    file = str(shipped_scenarios()["star"])
+    file = str(shipped_files("scenarios")["star"])
     status, out, err = say("simulate", file, "--set", change)
     with pytest.raises(specfleet.InputError) as error:
         specfleet.simulate(file, [change])

@@ -10,7 +10,7 @@ import pytest
 from specfleet.calibration.host import fitted_scenario, fitting, fitting_path, scenario_of_pair, write_fitting
 from specfleet.experiments.notes import notes_of
 from specfleet.fleet.acceptance.models import Recorded
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.scenario.reading import make_scenario, read_scenario, scenario_of
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.profile import HardwareProfile, write_profile
@@ -46,7 +46,7 @@ def pair(profile: HardwareProfile, **options: Any) -> Scenario:
     return scenario_of_pair(fitted_scenario(None, options, "demo/calibration"), profile)
 
 
-@pytest.mark.parametrize("name", sorted(shipped_scenarios()))
+@pytest.mark.parametrize("name", sorted(shipped_files("scenarios")))
 def test_the_scenario_that_is_written_reads_back_as_it_fits(name: str, tmp_path: Path) -> None:
     given = scenario_of(name)
     fits = fitting(given, measured())

@@ -8,7 +8,7 @@ import pytest
 
 import specfleet
 from specfleet.experiments.notes import notes_of
-from specfleet.fleet.data.shipped import shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.scenario.reading import make_scenario, scenario_of
 from tests.helpers.cli import Say
 
@@ -27,7 +27,7 @@ def positions(**values: list[Any]) -> dict[str, Any]:
     return {"acceptance": {"model": "per-position"} | values}
 
 
-@pytest.mark.parametrize("name", shipped_scenarios())
+@pytest.mark.parametrize("name", shipped_files("scenarios"))
 def test_no_shipped_scenario_has_a_note(name: str) -> None:
     assert notes_of(specfleet.scenario_of(name)) == ()
 

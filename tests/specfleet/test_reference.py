@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specfleet.fleet.acceptance.signals import SignalRow
-from specfleet.fleet.data.shipped import shipped_profiles, shipped_scenarios
+from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import Accelerator
 from specfleet.fleet.hardware.shipped import device_of
@@ -163,20 +163,20 @@ def test_an_unknown_word_is_bad_input(say: Say) -> None:
 
 
 def test_what_ships_is_listed_with_a_line_each(say: Say) -> None:
-    assert [name for name, *_ in profiles()] == list(shipped_profiles())
+    assert [name for name, *_ in profiles()] == list(shipped_files("profiles"))
     basis = {name: basis for name, basis, _ in profiles()}
     assert basis["rtx-4090"] == "stated"
     assert basis["jetson-orin"] == "assumed"
-    assert "star" in shipped_scenarios()
+    assert "star" in shipped_files("scenarios")
     for command, listed in (("profiles", profiles()), ("scenarios", scenarios())):
         lines = say(command).out.splitlines()
         shown = [(line.split()[0], line.split("  ")[-1].strip()) for line in lines]
         assert shown == [(one[0], one[-1]) for one in listed]
 
 
-@pytest.mark.parametrize("kind", shipped_scenarios())
+@pytest.mark.parametrize("kind", shipped_files("scenarios"))
 def test_a_template_says_what_the_scenario_of_its_kind_is(kind: str) -> None:
-    shipped, text = read_scenario(shipped_scenarios()[kind]), template(kind)
+    shipped, text = read_scenario(shipped_files("scenarios")[kind]), template(kind)
     assert make_scenario(tomllib.loads(text)) == shipped
     assert max(map(len, text.splitlines())) <= 120
     # A line that begins with # alone is a default: setting all of them changes nothing.
@@ -194,7 +194,7 @@ def test_a_template_never_takes_the_place_of_a_file(say: Say, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     assert say("init", "tree").status == say("init", "h100", "-o", "device.toml").status == 0
     assert device_of("device.toml") == device_of("h100")
-    assert read_scenario(tmp_path / "tree.toml") == read_scenario(shipped_scenarios()["tree"])
+    assert read_scenario(tmp_path / "tree.toml") == read_scenario(shipped_files("scenarios")["tree"])
     mine = tmp_path / "mine.toml"
     mine.write_text("# mine")
     refused = "specfleet: init star: mine.toml exists already; name another file with -o\n"
