@@ -94,87 +94,73 @@ class BlockPool:
 
     def new(self) -> int:
         """Take the block at the head of the queue, which loses its content."""
-        block, places = self.after[0], tuple[int, ...]()
+        block = self.after[0]
         content = self.contents[block]
         if (content or not block) and not 0 < self.limit < len(self.users):
             for values in (self.users, self.contents, self.before, self.after):
                 values.append(0)
-            self.free -= self.limit > 0
+                self.journal.append((values.pop, ()))
+            self._count("free", -(self.limit > 0))
             self.users[-1] = 1
-            self.journal.append((self._undo_first, ()))
             return len(self.users) - 1
         self._dequeue(block)
         if content:
-            places = self.places[content]
-            self._place(content, tuple([other for other in places if other != block]))
-            self.contents[block] = 0
-            self.evicted += 1
-        self.users[block] = 1
-        self.journal.append((self._undo_new, (block, content, places)))
+            self._place(content, tuple([other for other in self.places[content] if other != block]))
+            self._set(self.contents, block, 0)
+            self._count("evicted", 1)
+        self._set(self.users, block, 1)
         return block
-
-    def _undo_first(self) -> None:
-        for values in (self.users, self.contents, self.before, self.after):
-            values.pop()
-        self.free += self.limit > 0
-
-    def _undo_new(self, block: int, content: int, places: tuple[int, ...]) -> None:
-        self.users[block] = 0
-        self._enqueue(block, 0, self.after[0])
-        if content:
-            self.contents[block], self.places[content] = content, places
-            self.evicted -= 1
 
     def share(self, block: int) -> None:
         """Add a user to a block with content; a free one leaves the queue."""
-        self.journal.append((self._undo_share, (block, self.before[block], self.after[block])))
         if not self.users[block] and self.limit:
             self._dequeue(block)
-        self.users[block] += 1
-
-    def _undo_share(self, block: int, before: int, after: int) -> None:
-        self.users[block] -= 1
-        if not self.users[block] and self.limit:
-            self._enqueue(block, before, after)
+        self._set(self.users, block, self.users[block] + 1)
 
     def leave(self, block: int) -> None:
         """Remove a user from a block; a free one goes to the queue's end with its content, to its head without one."""
-        self.users[block] -= 1
+        self._set(self.users, block, self.users[block] - 1)
         if not self.users[block] and self.limit:
             neighbours = (self.before[0], 0) if self.contents[block] else (0, self.after[0])
             self._enqueue(block, *neighbours)
-        self.journal.append((self._undo_leave, (block,)))
-
-    def _undo_leave(self, block: int) -> None:
-        if not self.users[block] and self.limit:
-            self._dequeue(block)
-        self.users[block] += 1
 
     def hold(self, block: int, content: int) -> None:
         """Let a block that has become full be found by its content."""
-        self.contents[block] = content
-        self.places[content] = (*self.places.get(content, ()), block)
-        self.journal.append((self._undo_hold, (block, content)))
+        self._set(self.contents, block, content)
+        self._place(content, (*self.places.get(content, ()), block))
 
-    def _undo_hold(self, block: int, content: int) -> None:
-        self.contents[block] = 0
-        self._place(content, self.places[content][:-1])
+    def _set(self, values: list[int], block: int, value: int) -> None:
+        self.journal.append((values.__setitem__, (block, values[block])))
+        values[block] = value
+
+    def _count(self, name: str, change: int) -> None:
+        before = getattr(self, name)
+        self.journal.append((setattr, (self, name, before)))
+        setattr(self, name, before + change)
 
     def _place(self, content: int, blocks: tuple[int, ...]) -> None:
-        if blocks:
-            self.places[content] = blocks
-        else:
+        before = self.places.pop(content, ())
+        self.journal.append((self._put, (content, before)))
+        self._put(content, blocks)
+
+    def _put(self, content: int, blocks: tuple[int, ...]) -> None:
+        self.places[content] = blocks
+        if not blocks:
             del self.places[content]
 
     def _dequeue(self, block: int) -> None:
         before, after = self.before[block], self.after[block]
-        self.after[before], self.before[after] = after, before
-        self.free -= 1
+        self._set(self.after, before, after)
+        self._set(self.before, after, before)
+        self._count("free", -1)
 
     def _enqueue(self, block: int, before: int, after: int) -> None:
-        self.before[block], self.after[block] = before, after
-        self.after[before] = self.before[after] = block
-        self.free += 1
+        for values, place, value in (
+            (self.before, block, before), (self.after, block, after), (self.after, before, block),
+            (self.before, after, block),
+        ):  # fmt: skip
+            self._set(values, place, value)
+        self._count("free", 1)
 
 
 class Text:
