@@ -115,18 +115,14 @@ def analytic(scenario: options.ScenarioFile, changes: options.Changes = None, as
     """Evaluate the equations: S, Z, N_full, N_max, throughput."""
     from specfleet import analytic
     from specfleet.experiments.console.headline import acceptance_text
-    from specfleet.meaning.entries import meanings
+    from specfleet.meaning.entries import known_entries
 
     prediction = analytic(scenario, options.settings(changes))
     if as_json:
         printing.print_json(prediction)
         return
-    tables = meanings().tables
-    facts = {
-        key.name: key.facts
-        for name in ("Throughput", "TargetPrediction", "StarPrediction")
-        for key in tables[name].keys
-    }
+    of_model = (entry for entry in reversed(known_entries()) if entry.kind == "quantity of the analytic model")
+    facts = {entry.name: entry.facts for entry in of_model}
     rows = []
     for name, value in prediction.frame().itertuples(index=False):
         first, *_, last = name.split(".") * 2  # a number, or one of several below a symbol of their own

@@ -22,49 +22,25 @@ NEAREST = 5
 OF_LIST = r"\[\d*\]|\.\d+(?=\.|$)"  # in a key, an item of a list
 
 
-class DescribedKey(msgspec.Struct, frozen=True):
-    """A key of a table.
-
-    `facts`: its type, what is allowed, unit, default and symbol, by these labels, as far as there are any. `tables`:
-    the names of the tables that its value may be.
-    """
-
-    name: str
-    what: str
-    facts: dict[str, str]
-    tables: tuple[str, ...] = ()
-
-
-class Described(msgspec.Struct, frozen=True):
-    """A table of keys. `tag_field`, `tag`: the key that names the policy or model, and that name; empty for others."""
-
-    tag_field: str
-    tag: str
-    first: str
-    keys: tuple[DescribedKey, ...]
-
-
 class Entry(msgspec.Struct, frozen=True):
-    """One thing that can be looked up, by any of its `names`; `facts` are pairs of a label and a text."""
+    """One thing that can be looked up, by any of its `names`; `facts` are texts by their labels."""
 
     title: str
     kind: str
     names: tuple[str, ...]
     what: str
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: dict[str, str] = {}
 
-
-class Meanings(msgspec.Struct, frozen=True):
-    """All entries, what people ask for most first, and all tables by the name of their struct."""
-
-    entries: tuple[Entry, ...]
-    tables: dict[str, Described]
+    @property
+    def name(self) -> str:
+        """The last part of its title."""
+        return self.title.rpartition(".")[2]
 
 
 @cache
-def meanings() -> Meanings:
-    """Return what the file says."""
-    return msgspec.json.decode(FILE.read_bytes(), type=Meanings)
+def known_entries() -> tuple[Entry, ...]:
+    """Return what the file says, what people ask for most first."""
+    return msgspec.json.decode(FILE.read_bytes(), type=tuple[Entry, ...])
 
 
 def _of_packages() -> list[Entry]:
@@ -79,7 +55,7 @@ def axis_label(name: str) -> tuple[str, str]:
     >>> axis_label("verifiers.count"), axis_label("tpot_p99_s"), axis_label("link.latency_s")
     (('targets N', ''), ('TPOT P99', 's'), ('link.latency', 's'))
     """
-    facts: dict[str, str] = next((dict(entry.facts) for entry in meanings().entries if name in entry.names), {})
+    facts: dict[str, str] = next((entry.facts for entry in known_entries() if name in entry.names), {})
     unit, symbol = facts.get("unit", ""), facts.get("symbol", "")
     bare = re.sub("_per_s" if unit.endswith("/s") else "_s$" if unit.startswith("s") else "$", "", name)
     if not symbol:
@@ -97,7 +73,7 @@ def explain(word: str) -> list[Entry]:
     Words of other engines stand for keys. Raises InputError with the nearest words, and the keys that allow it as a
     value, where there is no entry.
     """
-    entries, sought = (*meanings().entries, *_of_packages()), re.sub(OF_LIST, "", word.strip().strip("`"))
+    entries, sought = (*known_entries(), *_of_packages()), re.sub(OF_LIST, "", word.strip().strip("`"))
     sought = ENGINES_WORDS.get(sought, sought)
     matches = [entry for entry in entries if any(f".{name}".endswith(f".{sought}") for name in entry.names)]
     matches = matches or [one for one in entries if one.kind == "word" and sought.lower() in map(str.lower, one.names)]
@@ -108,7 +84,7 @@ def explain(word: str) -> list[Entry]:
     names = {name for entry in entries for name in entry.names}
     candidates = names if "." in sought else {name.rpartition(".")[2] for name in names}
     written = {name.lower(): name for name in sorted(candidates)}
-    near = [entry.title for entry in entries if f'"{sought}"' in dict(entry.facts).get("allowed", "")]
+    near = [entry.title for entry in entries if f'"{sought}"' in entry.facts.get("allowed", "")]
     near += [written[name] for name in get_close_matches(sought.lower(), written, NEAREST)]
     hint = "nearest: " + ", ".join(near) if near else "nothing is near it"
     raise InputError(f"explain {shortened(word, quoted=False)}: unknown; {hint}")

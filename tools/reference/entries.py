@@ -24,7 +24,7 @@ from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.writing import default_of, fields_of, tag_of, toml
 from specfleet.fleet.stations.star import StarInputs
 from specfleet.fleet.times.roofline import Roofline
-from specfleet.meaning.entries import FILE, LEFT_OUT, OF_ITS_KEYS, REQUIRED, Described, DescribedKey, Entry
+from specfleet.meaning.entries import FILE, LEFT_OUT, OF_ITS_KEYS, REQUIRED, Entry
 from specfleet.sim.analytic import StarPrediction
 
 GLOSSARY = FILE.parents[2] / "docs" / "glossary.md"
@@ -284,18 +284,9 @@ def all_entries() -> list[Entry]:
 
 
 def entries_json() -> str:
-    """Return the file that `explain` and `init` read: an entry a line, then the tables of keys by their structs."""
-    tables = {}
-    for table in (*tables_from(Scenario), *tables_from(StarPrediction)):
-        keys = tuple(
-            DescribedKey(key.name, key.what, key.facts, tuple(one.__name__ for one in key.structs))
-            for key in table.keys
-        )
-        assert table.struct.__name__ not in tables, f"two structs named {table.struct.__name__}"
-        tables[table.struct.__name__] = Described(*tag_of(table.struct), table.first, keys)
+    """Return the file that `explain` and `init` read: an entry a line."""
     entries = ",\n".join(msgspec.json.encode(entry).decode() for entry in all_entries())
-    lines = ",\n".join(f"{json.dumps(name)}: {msgspec.json.encode(one).decode()}" for name, one in tables.items())
-    return f'{{"entries": [\n{entries}\n],\n"tables": {{\n{lines}\n}}}}\n'
+    return f"[\n{entries}\n]\n"
 
 
 def _of_keys(table: KeyTable, kind: str) -> Iterator[Entry]:
@@ -314,7 +305,7 @@ def _of_key(key: Key, kind: str, names: list[str], holders: tuple[str, ...] = ()
 
 def _entry(kind: str, names: tuple[str, ...], what: str, facts: dict[str, str]) -> Entry:
     aliases = tuple(dict.fromkeys(filter(None, names)))
-    return Entry(names[0], kind, aliases, what, tuple((label, text) for label, text in facts.items() if text))
+    return Entry(names[0], kind, aliases, what, {label: text for label, text in facts.items() if text})
 
 
 def _one_line(text: str) -> str:
