@@ -70,7 +70,7 @@ class BlockPool:
         self.users, self.contents, self.before, self.after = [0], [0], [0], [0]
         self.evicted = 0
         self.places: dict[int, tuple[int, ...]] = {}
-        self.journal: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self.journal: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
     def keep(self) -> None:
         """Make all changes final."""

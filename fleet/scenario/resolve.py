@@ -313,15 +313,14 @@ def round_costs(
     rows = sorted({min(1 << power, most_rows) for power in range(most_rows.bit_length() + 1)})
     draft_s, verify_s = [], []
     for number in rows:
-        steps = [_members(number, tokens, context) for tokens in range(most_tokens + 1)]
+        steps = [
+            tuple(Member(tag, 0, 0, context, tokens, tokens + 1) for tag in range(number))
+            for tokens in range(most_tokens + 1)
+        ]
         drafts = [(Step(1, "draft", members), [tokens] * number) for tokens, members in enumerate(steps)]
         draft_s.append(tuple([drafting_s(drafter, *draft) if drafter else 0.0 for draft in drafts]))
         verify_s.append(tuple(_verify_s(target, shape, members) for members in steps))
     return RoundCosts(tuple(rows), tuple(draft_s), tuple(verify_s))
-
-
-def _members(rows: int, tokens: int, context: int) -> tuple[Member, ...]:
-    return tuple(Member(tag, 0, 0, context, tokens, tokens + 1) for tag in range(rows))
 
 
 def _verify_s(target: VerifierTimes, shape: Shape, members: tuple[Member, ...]) -> float:

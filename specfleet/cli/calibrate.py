@@ -11,7 +11,6 @@ from specfleet.experiments.console.printing import print_json, print_table, prog
 from specfleet.fleet.errors import InputError
 
 if TYPE_CHECKING:
-    from specfleet.experiments.demo.run import DemoResult
     from specfleet.fleet.times.profile import HardwareProfile
 FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4; names, or files."
 
@@ -107,15 +106,10 @@ def demo(
     from specfleet.experiments.demo.run import run_demo
 
     effort = SHORT if short else FULL
-    with printing_anyway(print_demo):
+    with printing_anyway(lambda result: say("\n".join(result.lines))):
         with keeping(out), progress("demo", effort.stages) as advance:
             result = run_demo(out, effort, advance)
-        print_demo(result)
-
-
-def print_demo(result: "DemoResult") -> None:
-    """Print the comparison of both worlds, the files and what was found."""
-    say("\n".join(result.lines))
+        say("\n".join(result.lines))
 
 
 def estimate(
