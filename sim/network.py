@@ -36,7 +36,6 @@ from specfleet.sim.servers import (
     Device,
     GatheringDevice,
     Server,
-    Service,
     TimeSlicedDevice,
     drawn_delays,
 )
@@ -114,10 +113,8 @@ class Network:
             self.wires[ends] = down, up
         if not self.fleet.routed:
             return [*verifying, *drafting]
-        station, service = build.router_station(self.fleet), Service(lambda _step: 0.0, nothing)
-        self.router = Server(
-            self.env, RecordedStation(station, "simulated", self.log), Device(), service, partial(self._post, -1)
-        )
+        recorded = RecordedStation(build.router_station(self.fleet), "simulated", self.log)
+        self.router = Server(self.env, recorded, Device(), lambda _step: 0.0, nothing, partial(self._post, -1))
         self.views = [self._wire(self.router, lambda _payload: 0.0) for _ in drafting]
         return [*verifying, *drafting, self.router]
 
@@ -133,9 +130,8 @@ class Network:
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
         station, times = build.drafter_station(self.fleet, drafter), self.fleet.drafter_times(drafter)
-        service = Service(durations.draft_durations(times, rng), nothing)
-        device = self._device(self.fleet.drafters.device)
-        return self._server(station, device, service, times.overhead, drafter, times.idle)
+        duration_s, device = durations.draft_durations(times, rng), self._device(self.fleet.drafters.device)
+        return self._server(station, device, duration_s, nothing, times.overhead, drafter, times.idle)
 
     def _verifier(self, target: int, rng: np.random.Generator, prefill: PrefillStation | None = None) -> Server:
         """Build a target, or a prefill server like it."""
@@ -149,8 +145,7 @@ class Network:
             duration_s = durations.aligned_durations(times, shape, rng, drafts)
         else:
             device, duration_s = self._device(verifiers.device), durations.verifier_durations(times, shape, rng, drafts)
-        service = Service(duration_s, self.outcomes.at(station, verifiers.aligned))
-        server = self._server(station, device, service, times.overhead)
+        server = self._server(station, device, duration_s, self.outcomes.at(station, verifiers.aligned), times.overhead)
         server.yields = not self.fleet.in_turn  # AMUSD: a token that is drafted as a verification ends is ready
         return server
 
@@ -166,7 +161,8 @@ class Network:
         self,
         station: Station,
         device: Device,
-        service: Service,
+        duration_s: durations.Duration,
+        outcomes: Callable[[Step], tuple[Outcome, ...]],
         overhead: Overhead,
         drafter: int = -1,
         idle: IdleEffect = NEVER_IDLE,
@@ -177,12 +173,11 @@ class Network:
         if "overhead" in self.playback.parts:
             delays = played_delays(self.playback, station.name)
         if "steps" in self.playback.parts:
-            duration_s = played_durations(self.playback, station.name, service.duration_s, idle)
-            service = service._replace(duration_s=duration_s)
+            duration_s = played_durations(self.playback, station.name, duration_s, idle)
         post = partial(self._post, drafter)
         if not self.fallible:
-            return Server(self.env, recorded, device, service, post, delays)
-        server = FallibleServer(self.env, recorded, device, service, post, delays)
+            return Server(self.env, recorded, device, duration_s, outcomes, post, delays)
+        server = FallibleServer(self.env, recorded, device, duration_s, outcomes, post, delays)
         server.fresh = partial(self._fresh, station.name)
         return server
 

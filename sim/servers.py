@@ -24,13 +24,6 @@ from specfleet.fleet.times.overhead import Overhead
 from specfleet.fleet.times.step import Step
 
 
-class Service(NamedTuple):
-    """Steps of a station: their duration on an uncontended device, and the outcomes of their members."""
-
-    duration_s: Duration
-    outcomes: Callable[[Step], tuple[Outcome, ...]]
-
-
 class Delays(NamedTuple):
     """Overhead of one station in seconds, drawn or played back (`fleet/times/overhead.py`)."""
 
@@ -66,7 +59,8 @@ class Server:
         env: The simulation.
         station: The recorded station.
         device: The device of its steps.
-        service: Durations and outcomes of its steps.
+        duration_s: Gives the duration of a step on an uncontended device.
+        outcomes: Gives the outcomes of a step's members.
         post: Carries out the instructions of the station.
         delays: Its overhead, during which the station sends and receives.
     """
@@ -76,7 +70,8 @@ class Server:
         env: Environment,
         station: RecordedStation,
         device: "Device",
-        service: Service,
+        duration_s: Duration,
+        outcomes: Callable[[Step], tuple[Outcome, ...]],
         post: Callable[[Instruction], None],
         delays: Delays = NO_DELAYS,
     ) -> None:
@@ -85,7 +80,8 @@ class Server:
         self.handle = station.handle
         self.station = station.station
         self.device = device
-        self.duration_s, self.outcomes = service
+        self.duration_s = duration_s
+        self.outcomes = outcomes
         self.post = post
         self.delays = delays
         self.after_s = 0.0  # delay after the running step

@@ -4,7 +4,6 @@ The lognormal law is truncated at the bounds. One uniform number gives one lengt
 draws.
 """
 
-from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any
 
@@ -47,11 +46,14 @@ class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def at(self, uniforms: Floats) -> NDArray[np.int64]:
         """Return the lengths in tokens of a lognormal law for uniform numbers in [0, 1): its rounded quantiles."""
+        from scipy.special import ndtr, ndtri  # noqa: PLC0415 (without drawn lengths scipy is not needed)
+
         assert self.mean is not None
         assert self.cv is not None
-        below, quantile = _law(self.mean, self.cv)
-        first, last = below(self.low - 0.5), below(self.high + 0.5)
-        lengths = np.rint(quantile(first + uniforms * (last - first)))
+        spread = np.sqrt(np.log1p(self.cv**2))  # of the logarithm
+        middle = np.log(self.mean) - spread**2 / 2
+        first, last = (float(ndtr((np.log(end) - middle) / spread)) for end in (self.low - 0.5, self.high + 0.5))
+        lengths = np.rint(np.exp(middle + spread * ndtri(first + uniforms * (last - first))))
         return np.clip(lengths, self.low, self.high).astype(np.int64)
 
 
@@ -63,18 +65,6 @@ def mean_tokens(length: int | Between) -> float:
     if length.mean is None:
         return (length.low + length.high) / 2
     return float(length.at((np.arange(LEVELS) + 0.5) / LEVELS).mean())
-
-
-def _law(mean: float, cv: float) -> tuple[Callable[[float], float], Callable[[Floats], Floats]]:
-    """Return the law's distribution function and its inverse."""
-    from scipy.special import ndtr, ndtri  # noqa: PLC0415 (without drawn lengths scipy is not needed)
-
-    spread = np.sqrt(np.log1p(cv**2))
-    middle = np.log(mean) - spread**2 / 2
-    return (
-        lambda x: float(ndtr((np.log(x) - middle) / spread)),
-        lambda levels: np.exp(middle + spread * ndtri(levels)),
-    )
 
 
 class Lengths(msgspec.Struct, frozen=True):

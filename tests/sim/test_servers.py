@@ -10,7 +10,7 @@ from simpy import Environment
 from specfleet.fleet.stations.messages import Leave
 from specfleet.fleet.stations.outcomes import nothing
 from specfleet.fleet.times.step import Step
-from specfleet.sim.servers import ContendedDevice, Delays, Device, Server, Service, TimeSlicedDevice
+from specfleet.sim.servers import ContendedDevice, Delays, Device, Server, TimeSlicedDevice
 
 
 class FakeServer:
@@ -81,7 +81,7 @@ def test_a_withdrawn_start_takes_no_time_of_its_device() -> None:
     env, device, delay_s = Environment(), TimeSlicedDevice(), repeat(0.25)
     first, last = FakeServer(env, device, 1.0), FakeServer(env, device, 2.0)
     recorded: Any = SimpleNamespace(station=SimpleNamespace(ready=True), handle=lambda *_: [])
-    idle = Server(env, recorded, device, Service(lambda _: 9.0, nothing), print, Delays(delay_s, delay_s, delay_s))
+    idle = Server(env, recorded, device, lambda _: 9.0, nothing, print, Delays(delay_s, delay_s, delay_s))
     for server, time_s in ((first, 0.0), (last, 0.4)):
         offer_at(env, server, time_s)
     for time_s, ready in ((0.3, True), (0.5, False)):
