@@ -13,10 +13,9 @@ from specfleet.engine.node.real import drafter_node, verifier_node
 from specfleet.engine.node.router import router_node
 from specfleet.engine.node.write_ahead_log import FIRST, Life, Served
 from specfleet.engine.replayed.drafter import replayed_drafter_node
-from specfleet.engine.replayed.prefills import ReplayedPrefills
 from specfleet.engine.replayed.targets import ReplayedFleet
 from specfleet.fleet.records.recorder import ReportedRows
-from specfleet.fleet.scenario.names import PREFILL, ROUTER, verifier_name
+from specfleet.fleet.scenario.names import ROUTER, verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 
 State = Literal["starting", "serving", "stalled", "dead", "done"]
@@ -69,11 +68,6 @@ def router_place(fleet: Fleet, addresses: Mapping[int, str]) -> Place:
     """Return the place of the router. `addresses`: of the drafters, by number."""
     vocabulary, numbers = largest_vocabulary(fleet), state_numbers(fleet)
     return Place(ROUTER, ROUTER, partial(router_node, fleet, addresses, vocabulary, state_numbers=numbers))
-
-
-def prefills_place(fleet: Fleet) -> Place:
-    """Return the place of all prefill servers, which are replayed."""
-    return Place(PREFILL, "replayed prefill servers", partial(ReplayedPrefills, fleet), replayed=True)
 
 
 def targets_place(

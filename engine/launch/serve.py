@@ -11,14 +11,14 @@ import msgspec
 
 from specfleet.engine.launch.bodies import node_body
 from specfleet.engine.launch.placement import crowding, devices_of, gpus_of, has_meter, visible_gpus
-from specfleet.engine.launch.places import Place, drafter_place, prefills_place, router_place, targets_place
+from specfleet.engine.launch.places import Place, drafter_place, router_place, targets_place
 from specfleet.engine.launch.processes import NodeProcess, end_all, in_process
 from specfleet.engine.launch.runnable import check_can_run
 from specfleet.engine.launch.supervisor import Supervisor, Watch, watched
 from specfleet.engine.net.addresses import FILE, short_names
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.node.build import check_models, with_positions
-from specfleet.engine.node.node import PREFILLS, Site
+from specfleet.engine.node.node import Site
 from specfleet.engine.node.observer import Report
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.engine.node.write_ahead_log import Life, Served
@@ -28,7 +28,7 @@ from specfleet.fleet.records.power import DeviceCurve, curves_of
 from specfleet.fleet.records.run import Run, make_run
 from specfleet.fleet.records.schema import PowerSample
 from specfleet.fleet.scenario.faults import Kill, NodeFault, moments
-from specfleet.fleet.scenario.names import PREFILL, ROUTER, verifier_name
+from specfleet.fleet.scenario.names import ROUTER, verifier_name
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
@@ -167,8 +167,6 @@ class Launch:
             yield places[1:]  # they load their models once the first is ready
         if fleet.routed:
             yield [router_place(fleet, self.addresses)]
-        if verifiers.prefill:
-            yield [prefills_place(fleet)]
         hit = {fault.node for fault in fleet.faults if isinstance(fault, NodeFault)}
         every = range(verifiers.count)
         together = [number for number in every if verifiers.kind == "replayed" and verifier_name(number) not in hit]
@@ -197,8 +195,6 @@ class Launch:
         address = place.node.receive([started.node for started in self.places])
         if place.station == ROUTER:
             self.addresses = {0: address}
-        elif place.station == PREFILL:
-            self.addresses[PREFILLS] = address
         elif not place.ends:
             self.addresses[len(self.addresses)] = address
 

@@ -50,7 +50,6 @@ class Site(msgspec.Struct, frozen=True):
 
 
 HERE = Site()
-PREFILLS = -1  # of the process of all prefill servers, among the numbers of drafters
 
 
 class Stations:
@@ -182,25 +181,22 @@ def clients_of_drafters(
 ) -> tuple[ConnectionTable, Sockets]:
     """Return the connections of these targets, each to the drafters of its streams or to the router.
 
-    - `addresses`: of the drafters, by number; with a router, of the router alone; and of the `PREFILLS`, if any.
+    - `addresses`: of the drafters, by number; with a router, of the router alone.
     - `vocabulary`: of the targets' model; 0 if it has none.
     """
     asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
     tags = [tag for tag in streams_of(fleet) if fleet.target_of(tag) in targets]
     pairs = {(fleet.target_of(tag), asked(tag)) for tag in tags if fleet.drafters.stations}
-    pairs |= {(fleet.target_of(tag), PREFILLS) for tag in tags if fleet.verifiers.prefill}
     ports = {pair: port for port, pair in enumerate(sorted(pairs))}
     connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
     born, goes_on = time.time_ns(), site.life.number > 0
     clients = {
-        port: ClientEnd(fleet, target, born, *role, port, shown([connect[port]]), vocabulary, goes_on)
+        port: ClientEnd(fleet, target, born, "verifier", drafter, port, shown([connect[port]]), vocabulary, goes_on)
         for (target, drafter), port in ports.items()
-        for role in [("decoder", 0) if drafter == PREFILLS else ("verifier", drafter)]
     }
     connections = ConnectionTable(
-        None, clients, lambda tag: ports[fleet.target_of(tag), asked(tag)],
-        lambda tag: ports[fleet.target_of(tag), PREFILLS], links=stated_links(fleet),
-    )  # fmt: skip
+        None, clients, lambda tag: ports[fleet.target_of(tag), asked(tag)], links=stated_links(fleet)
+    )
     return connections, Sockets(None, connect, max_bytes(fleet, vocabulary), site.keys)
 
 

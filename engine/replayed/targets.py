@@ -1,5 +1,8 @@
 """Replayed targets: many in one light process without a model, for other hardware than this machine's.
 
+Their prefill servers are in the same process: a prompt's KV cache has no bytes here, and arrives when the stated link
+would have brought it.
+
 A verification takes the time that the scenario gives for such a target. Transport and queueing are real. Acceptance is
 drawn as in the simulation; with a real drafter it is real too: its tokens are compared with recorded text.
 """
@@ -16,11 +19,9 @@ import numpy as np
 from specfleet.engine.decoding.greedy import path_in_text
 from specfleet.engine.net.actions import HELLO_S, Action, Deliver, Lost, Rejected
 from specfleet.engine.net.clock import Margin, now_s
-from specfleet.engine.net.connections import ConnectionTable
 from specfleet.engine.net.content import NOTHING, Content, path_sent
-from specfleet.engine.net.handshake import Ping, Prompt
+from specfleet.engine.net.handshake import Ping
 from specfleet.engine.net.socket_thread import TICK_S, RateLimitedLog, wait_for_welcomes
-from specfleet.engine.net.sockets import Sockets
 from specfleet.engine.node.node import HERE, Site, Stations, clients_of_drafters
 from specfleet.engine.node.pending import PendingDrafts, repeats
 from specfleet.engine.node.worker import READ_S, STILL_S
@@ -31,7 +32,14 @@ from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.recorder import Log, RecordedStation
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import Request, streams_of
-from specfleet.fleet.stations.build import handed_over, join_of, kv_bytes, verifier_station
+from specfleet.fleet.stations.build import (
+    handed_over,
+    join_of,
+    kv_bytes,
+    prefill_of,
+    prefill_station,
+    verifier_station,
+)
 from specfleet.fleet.stations.messages import (
     DraftRequest,
     Finished,
@@ -46,6 +54,7 @@ from specfleet.fleet.stations.messages import (
     StepDone,
 )
 from specfleet.fleet.stations.outcomes import Outcomes
+from specfleet.fleet.stations.prefill import KvLink
 from specfleet.fleet.stations.station import Start, Station
 from specfleet.fleet.times.durations import LocalDraftTimes, verifier_durations
 from specfleet.fleet.times.step import Member, Step
@@ -131,7 +140,7 @@ class ReplayedTarget:
     """Target number `target` of a process, its station and its users; prefill servers get their requests first, if any.
 
     - `zero_s`: time zero of the run.
-    - `station`, `rng`: of a server like it, and the source of its times.
+    - `rng`: the source of its times. `station`: of a prefill server, which is like the first target.
     - `running`, `due_s`: its running step, and when that ends.
     - `open`: the last request of each user, by tag.
     """
@@ -141,11 +150,10 @@ class ReplayedTarget:
         home: "ReplayedFleet",
         target: int,
         zero_s: float,
+        rng: np.random.Generator,
         station: Station | None = None,
-        rng: np.random.Generator | None = None,
     ) -> None:
         fleet, station = home.fleet, station or verifier_station(home.fleet, target)
-        rng = rng or sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target]
         self.home = home
         self.zero_s = zero_s
         self.recorded = RecordedStation(station, "replayed", home.log, home.life.written)
@@ -194,23 +202,15 @@ class ReplayedTarget:
             self.home.deliver_later(Deliver(join_of(self.home.fleet, tag, request)), opens_s)
 
     def receive(self, action: Deliver, time_s: float) -> None:
-        """Take what has arrived: a user's request goes to its prefill server, if any, and comes back as a prompt."""
+        """Take what has arrived: a user's request goes to its prefill server, if any, and comes back as computed."""
         fleet, event = self.home.fleet, action.event
-        if isinstance(event, Prompt):
-            self._decode(event.tag, self.open[event.tag], time_s)
+        if isinstance(event, Join) and event.computed:
+            self.home.outcomes.begin(event.tag, event.request, event.computed)
         elif isinstance(event, Join) and fleet.verifiers.prefill:
-            self.home.post(Prompt(event.tag, event.request), NOTHING, time_s)
-        elif not isinstance(event, Ping):
-            self.deliver(event, action.content, time_s, action.payload_bytes)
-
-    def _decode(self, tag: int, request: Request, time_s: float) -> None:
-        """Take over a prompt with its first token, unless that was all."""
-        if request.new_tokens == 1:
-            self._post(Finished(tag, request.number), time_s)
+            self.home.prefills[prefill_of(fleet, event.tag)].deliver(event, NOTHING, time_s)
             return
-        self.home.outcomes.begin(tag, request.number, request.prompt_tokens)
-        join, size = handed_over(self.home.fleet, tag, request), kv_bytes(self.home.fleet, request)
-        self.deliver(join, NOTHING, time_s, size)
+        if not isinstance(event, Ping):
+            self.deliver(event, action.content, time_s, action.payload_bytes)
 
     def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Deliver an event to the station, carry out its instructions, and start what it plans."""
@@ -218,7 +218,7 @@ class ReplayedTarget:
         if not any(isinstance(instruction, Ignored) for instruction in instructions):
             self.pending.receive(event, content)
         for instruction in instructions:
-            self._post(instruction, time_s)
+            self.post(instruction, time_s)
         if self.recorded.station.ready and not self.home.stopping:
             plan = self.recorded.plan(time_s - self.zero_s)
             if isinstance(plan, Start):
@@ -234,7 +234,8 @@ class ReplayedTarget:
         ended_s = now_s()
         self.deliver(StepDone(step.number, outcomes, ended_s - self.started_s), NOTHING, ended_s)
 
-    def _post(self, instruction: Instruction, time_s: float) -> None:
+    def post(self, instruction: Instruction, time_s: float) -> None:
+        """Carry out an instruction of the station."""
         match instruction:
             case DraftRequest():
                 self.home.post(instruction, self.content_of(instruction), time_s)
@@ -253,6 +254,31 @@ class ReplayedTarget:
             self.pending.take(request.tag)  # a draft that came for a lost cache
         content = self.answers.content_of(request)
         return Content([0] * count) if count > len(content.tokens) else content
+
+
+class ReplayedPrefill(ReplayedTarget):
+    """Prefill server `number` of a process, from 0, and its link."""
+
+    def __init__(self, home: "ReplayedFleet", number: int, zero_s: float, rng: np.random.Generator) -> None:
+        station, prefill = prefill_station(home.fleet, number), home.fleet.verifiers.prefill
+        assert prefill is not None
+        self.link, self.computing_s = KvLink(prefill, rng.spawn(1)[0]), station.computing_s
+        super().__init__(home, 0, zero_s, rng, station)
+        self.requests = {}  # they are its targets'
+
+    def post(self, instruction: Instruction, time_s: float) -> None:
+        """Hand a complete prompt over: it arrives with its KV cache, unless its first token was all."""
+        if not isinstance(instruction, Finished):
+            return
+        fleet, tag = self.home.fleet, instruction.tag
+        target, computing_s = self.home.targets[fleet.target_of(tag)], self.computing_s.pop(tag)
+        request = target.open[tag]
+        if request.new_tokens == 1:
+            target.post(instruction, time_s)
+            return
+        size = kv_bytes(fleet, request)
+        arrival = Deliver(handed_over(fleet, tag, request), payload_bytes=size)
+        self.home.deliver_later(arrival, time_s + self.link.way_s(size, time_s, computing_s))
 
 
 class ReplayedFleet(Stations):
@@ -281,11 +307,11 @@ class ReplayedFleet(Stations):
             self.answers = partial(Drawn, self.outcomes, fleet.verifiers.outruns_drafts)
         self.say = site.say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
-        self.connections, self.sockets = self.connected(addresses, site)
-        self.server_of: Callable[[int], int] = fleet.target_of  # the number of a stream's station
+        self.connections, self.sockets = clients_of_drafters(fleet, self.numbers, addresses, site)
         self.sockets.log = site.say
         self.losses = RateLimitedLog(site.say, now_s())
-        self.targets: Mapping[int, ReplayedTarget] = {}
+        self.targets: dict[int, ReplayedTarget] = {}
+        self.prefills: list[ReplayedTarget] = []
         self.log = open_log(life)
         self.inbox: deque[tuple[Deliver, float]] = deque()
         self.later: list[tuple[float, int, Deliver]] = []  # a heap of events by their time
@@ -293,14 +319,6 @@ class ReplayedFleet(Stations):
         self.due_s = 0.0
         self.margin = Margin()
         self.stopping = False
-
-    def connected(self, addresses: Mapping[int, str], site: Site) -> tuple[ConnectionTable, Sockets]:
-        """Return the connections of its stations."""
-        return clients_of_drafters(self.fleet, self.numbers, addresses, site)
-
-    def servers(self, zero_s: float) -> Mapping[int, ReplayedTarget]:
-        """Return its stations, by number."""
-        return {number: ReplayedTarget(self, number, zero_s) for number in self.numbers}
 
     def stop(self) -> None:
         """End after the running steps."""
@@ -316,13 +334,17 @@ class ReplayedFleet(Stations):
 
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; after `stop` end the running steps and begin none."""
-        self.targets = self.servers(zero_s)
+        verifiers = self.fleet.verifiers
+        sources = sources_of(self.fleet.seed).targets.spawn(verifiers.servers)
+        self.targets = {number: ReplayedTarget(self, number, zero_s, sources[number]) for number in self.numbers}
+        of_prefills = enumerate(sources[verifiers.count :])
+        self.prefills = [ReplayedPrefill(self, number, zero_s, source) for number, source in of_prefills]
         try:
             while zero_s > now_s():
                 self._turn(zero_s - now_s())
             for target in self.targets.values():
                 target.begin()
-            while any(target.goes for target in self.targets.values()):
+            while any(target.goes for target in self._servers()):
                 self._finish_due()
                 self._wait()
             self._carry_out(self.connections.close(now_s()), now_s())
@@ -332,18 +354,21 @@ class ReplayedFleet(Stations):
 
     def stations(self) -> list[RecordedStation]:
         """Return the stations, which share a log."""
-        return [target.recorded for target in list(self.targets.values())]
+        return [target.recorded for target in self._servers()]
 
-    def post(self, message: Message | Prompt, content: Content, left_s: float) -> None:
+    def _servers(self) -> list[ReplayedTarget]:
+        return [*self.targets.values(), *self.prefills]
+
+    def post(self, message: Message, content: Content, left_s: float) -> None:
         """Send a message of a target that left its station at `left_s`."""
         time_s = now_s()
         self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
 
     def _finish_due(self) -> None:
         time_s = now_s()
-        for target in self.targets.values():
+        for target in self._servers():
             target.ring(time_s)
-        due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
+        due = [target for target in self._servers() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
             self._turn(0.0)  # events before the end of a step go first
             target.finish()
@@ -369,7 +394,7 @@ class ReplayedFleet(Stations):
                 action, time_s = self.inbox.popleft()
             else:
                 time_s, _, action = heapq.heappop(self.later)
-            self.targets[self.server_of(action.event.tag)].receive(action, time_s)
+            self.targets[self.fleet.target_of(action.event.tag)].receive(action, time_s)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
         for action in self.connections.carry_out(actions, self.sockets, time_s):
@@ -390,7 +415,7 @@ class ReplayedFleet(Stations):
 
     def _wait(self) -> None:
         """Receive frames until shortly before the next event or tick."""
-        dues_s = [target.next_s() for target in self.targets.values()]
+        dues_s = [target.next_s() for target in self._servers()]
         due_s = min(dues_s + [time_s for time_s, _, _ in self.later[:1]])
         before_s = now_s()
         wait_s = min(due_s - before_s - self.margin.s, TICK_S)

@@ -4,6 +4,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from specfleet.engine.launch.processes import NodeProcess
@@ -78,7 +79,7 @@ def test_requests_are_as_large_as_real_ones() -> None:
 def test_a_request_in_turn_drops_drafts_before_it(overlap: str) -> None:
     fleet = resolve(replayed(drafters={"overlap": overlap}))
     home: Any = SimpleNamespace(fleet=fleet, log=[], life=FIRST, answers=partial(Drawn, Outcomes(fleet), False))
-    target = ReplayedTarget(home, 0, 0.0)
+    target = ReplayedTarget(home, 0, 0.0, np.random.default_rng(0))
     target.content_of(DraftRequest(0, 0, 1, 17, opening=True))
     target.pending.receive(Draft(0, 0, 1, 17, 2), Content([0, 0]))
     target.content_of(DraftRequest(0, 0, 2, 18))
