@@ -108,7 +108,7 @@ class ClientEnd:
         except FrameError as error:
             return self._drop(f"malformed, {error}")
         self.received_s = now_s
-        if isinstance(message, Draft | Refusal | handshake.Ping | View):
+        if isinstance(message, Draft | Refusal | View):
             return self._deliver(message, content, payload_of(frame), now_s)
         return self._take_message(message, now_s)
 
@@ -125,7 +125,7 @@ class ClientEnd:
                 return self.lost(now_s, "has ended")
         return [] if isinstance(message, handshake.Alive) else self._drop(type(message).__name__)
 
-    def send(self, message: Message | handshake.Ping, content: Content, now_s: float) -> list[Action]:
+    def send(self, message: Message, content: Content, now_s: float) -> list[Action]:
         """Send a message of the station; without a connection a request waits, or is refused."""
         self.unsent.pop(message.tag, None)
         if self.state != "open":
@@ -174,7 +174,7 @@ class ClientEnd:
         return [self._send(handshake.Bye(), now_s)] if connected else []
 
     def _deliver(
-        self, message: Draft | Refusal | handshake.Ping | View, content: Content, payload_bytes: int, now_s: float
+        self, message: Draft | Refusal | View, content: Content, payload_bytes: int, now_s: float
     ) -> list[Action]:
         """Deliver a message to the station, under its tag of the fleet; drop it if the connection was lost."""
         if self.state != "open":

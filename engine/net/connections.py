@@ -7,13 +7,12 @@ from specfleet.engine.net.actions import SERVER_PORT, Action, Deliver, Lost, Ope
 from specfleet.engine.net.client import ClientEnd
 from specfleet.engine.net.content import Content
 from specfleet.engine.net.frames import due_of
-from specfleet.engine.net.handshake import Ping
 from specfleet.engine.net.links import StatedLinks, with_due
 from specfleet.engine.net.server import ServerEnd
 from specfleet.engine.net.sockets import Sockets
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
 
-Posted = Message | Routed | Ping
+Posted = Message | Routed
 
 
 @dataclass(eq=False)
@@ -65,7 +64,7 @@ class ConnectionTable:
             return self.clients[message.drafter].send(message.message, content, now_s)
         if isinstance(message, DraftRequest | Leave) or self.server is None:
             return self.clients[self.client_of(message.tag)].send(message, content, now_s)
-        assert isinstance(message, Draft | Refusal | View | Ping)
+        assert isinstance(message, Draft | Refusal | View)
         return self.server.send(message, content)
 
     def lost(self, port: int, peer: bytes, now_s: float) -> list[Action]:

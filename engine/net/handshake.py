@@ -72,14 +72,7 @@ class Bye(msgspec.Struct, tag="bye", frozen=True):
     """The sender leaves; its sessions are released."""
 
 
-class Ping(msgspec.Struct, tag="ping", frozen=True):
-    """The other end's worker sends it back at once; link times are measured by its round trips."""
-
-    tag: Number
-    number: Number
-
-
-Control = Hello | Welcome | Denied | Unknown | Alive | Bye | Ping
+Control = Hello | Welcome | Denied | Unknown | Alive | Bye
 
 
 class Seat(msgspec.Struct, frozen=True):

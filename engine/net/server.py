@@ -19,7 +19,6 @@ from specfleet.engine.net.handshake import (
     Bye,
     Denied,
     Hello,
-    Ping,
     Role,
     Seat,
     Unknown,
@@ -102,7 +101,7 @@ class ServerEnd:
     ) -> list[Action]:
         """Take a message of an accepted peer."""
         match message:
-            case DraftRequest() | Leave() | Ping():
+            case DraftRequest() | Leave():
                 return self._deliver(peer, sender, message, content, payload_bytes)
             case Bye():
                 return self.lost(peer, "it has ended")
@@ -110,7 +109,7 @@ class ServerEnd:
                 return [Send(SERVER_PORT, peer, pack(message))]
         return self._drop(peer, "out of place", type(message).__name__)
 
-    def send(self, message: Message | Ping, content: Content) -> list[Action]:
+    def send(self, message: Message, content: Content) -> list[Action]:
         """Send a message of the station to its peer, if that is connected."""
         if type(message) is View:
             routers = [peer for peer, sender in self.peers.items() if sender.seat.role == "router"]
@@ -119,8 +118,7 @@ class ServerEnd:
         if peer is None:
             return []
         sender = self.peers[peer]
-        if not isinstance(message, Ping):
-            sender.sessions.sent(message, content)
+        sender.sessions.sent(message, content)
         local = sender.seat.to_wire(message.tag)
         sent: WireMessage = msgspec.structs.replace(message, tag=local)
         return [Send(SERVER_PORT, peer, pack(sent, content))]
@@ -147,17 +145,14 @@ class ServerEnd:
         return [Send(SERVER_PORT, peer, frame) for peer in self.peers]
 
     def _deliver(
-        self, peer: bytes, sender: Peer, message: DraftRequest | Leave | Ping, content: Content, payload_bytes: int
+        self, peer: bytes, sender: Peer, message: DraftRequest | Leave, content: Content, payload_bytes: int
     ) -> list[Action]:
         """Deliver a message to the station, under its tag of the fleet."""
         tag = sender.seat.to_fleet(message.tag)
         if tag is None:
             return self._drop(peer, "out of place", f"tag {message.tag}")
         message = msgspec.structs.replace(message, tag=tag)
-        if isinstance(message, Ping):
-            before, why = list[Leave](), ""
-        else:
-            before, why = sender.sessions.judge(message, content)
+        before, why = sender.sessions.judge(message, content)
         if why:
             return self._drop(peer, "repeated" if why == REPEATED else "malformed", why)
         self.homes[tag] = peer

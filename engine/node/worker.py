@@ -25,7 +25,6 @@ import msgspec
 from specfleet.engine.net.actions import Deliver
 from specfleet.engine.net.clock import MAX_MARGIN_S, Waiter, now_s
 from specfleet.engine.net.content import NOTHING, Content
-from specfleet.engine.net.handshake import Ping
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.recorder import RecordedStation
 from specfleet.fleet.stations import messages
@@ -240,9 +239,7 @@ class Worker:
             self.draining, self.stopping = True, self.stopping or not item.when_done
             return
         time_s, arrival = item
-        if isinstance(arrival.event, Ping):
-            self.post(arrival.event, arrival.content)  # so that its round trip takes the path of a real message
-        elif not self.later and self.inbox.empty() and time_s <= min(by_s, now_s()):
+        if not self.later and self.inbox.empty() and time_s <= min(by_s, now_s()):
             self._hand_over(arrival, time_s)
         else:  # delayed events of an earlier time come first
             heapq.heappush(self.later, (time_s, next(self.numbers), arrival))

@@ -20,7 +20,6 @@ from specfleet.engine.decoding.greedy import path_in_text
 from specfleet.engine.net.actions import HELLO_S, Action, Deliver, Lost, Rejected
 from specfleet.engine.net.clock import Margin, now_s
 from specfleet.engine.net.content import NOTHING, Content, path_sent
-from specfleet.engine.net.handshake import Ping
 from specfleet.engine.net.socket_thread import TICK_S, RateLimitedLog, wait_for_welcomes
 from specfleet.engine.node.node import HERE, Site, Stations, clients_of_drafters
 from specfleet.engine.node.pending import PendingDrafts, repeats
@@ -209,8 +208,7 @@ class ReplayedTarget:
         elif isinstance(event, Join) and fleet.verifiers.prefill:
             self.home.prefills[prefill_of(fleet, event.tag)].deliver(event, NOTHING, time_s)
             return
-        if not isinstance(event, Ping):
-            self.deliver(event, action.content, time_s, action.payload_bytes)
+        self.deliver(event, action.content, time_s, action.payload_bytes)
 
     def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Deliver an event to the station, carry out its instructions, and start what it plans."""
@@ -402,7 +400,7 @@ class ReplayedFleet(Stations):
                 self.losses.log(action.reason, now_s())
             if isinstance(action, Rejected):
                 raise InputError(action.reason)
-            if not isinstance(action, Deliver) or isinstance(action.event, Ping):
+            if not isinstance(action, Deliver):
                 continue
             if action.after_s:
                 self.deliver_later(action, time_s + action.after_s)
