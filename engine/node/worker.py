@@ -194,7 +194,7 @@ class Worker:
             self._drain()
             self._ring(now_s())
             return
-        due_s = min(self.later[0][0] if self.later else math.inf, self._alarm_s())
+        due_s = min(self.later[0][0] if self.later else math.inf, self.alarm_s())
         if due_s < math.inf:
             left_s = max(due_s - time_s, 0.0)
             wait_s = left_s if wait_s is None else min(wait_s, left_s)
@@ -215,13 +215,13 @@ class Worker:
         if self.later:
             self._take_due(by_s)
 
-    def _alarm_s(self) -> float:
-        """Return the time of the station's next timeout."""
+    def alarm_s(self) -> float:
+        """Return the time of the station's next timeout, by the engine's clock."""
         return self.station.alarm_s() + self.zero_s
 
     def _ring(self, by_s: float) -> None:
         """Apply the station's timeout if it is due by then, after all events."""
-        if self._alarm_s() > by_s:
+        if self.alarm_s() > by_s:
             return
         self._drain()
         time_s = now_s()

@@ -58,6 +58,7 @@ def work_of(run: Run) -> dict[int, list[tuple[Any, ...]]]:
 def test_no_cache_arrives_before_its_bytes() -> None:
     scenario = split()
     targets = ReplayedFleet(FLEET, {})
+    targets.open()
     log = targets.serve(now_s() + 0.05)
     run = make_run(scenario, "engine", log, FLEET)
     assert replay(run) == []
