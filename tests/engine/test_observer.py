@@ -11,10 +11,9 @@ import pytest
 from specfleet.engine.launch.bodies import PROGRESS, LauncherPipe
 from specfleet.engine.launch.places import Place
 from specfleet.engine.launch.processes import NodeProcess
-from specfleet.engine.launch.serve import serve
-from specfleet.engine.launch.supervisor import Supervisor, watched
+from specfleet.engine.launch.serve import Launch, serve
 from specfleet.engine.net.clock import now_s
-from specfleet.engine.node.observer import LOOK_S, PIECE, Observer, observed
+from specfleet.engine.node.observer import LOOK_S, PIECE, Observer, observed, watched
 from specfleet.engine.node.write_ahead_log import Life, WriteAheadLog
 from specfleet.fleet.errors import NodeDiedError
 from specfleet.fleet.records.metrics.tables import commits_of
@@ -93,7 +92,7 @@ def test_an_unwatched_node_is_not_observed() -> None:
 
 def test_a_watch_is_called_periodically_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     time_s, called = 0.0, []
-    monkeypatch.setattr("specfleet.engine.launch.supervisor.now_s", lambda: time_s)
+    monkeypatch.setattr("specfleet.engine.node.observer.now_s", lambda: time_s)
     with watched(lambda progress: called.append(progress.time_s)) as take:
         assert take is not None
         for number in range(1, 41):
@@ -167,7 +166,7 @@ def test_progress_of_a_killed_process_have_its_last_rows(tmp_path: Path) -> None
     place.life, place.state = Life(wal=tmp_path / "drafter.1.wal"), "serving"
     place.node = SimpleNamespace(kill=lambda: None)  # type: ignore[assignment]
     place.report(ReportedRows(0.0, log[:WIDTH]))
-    Supervisor([place], lambda _place: None, [], now_s())._kill(place)
+    Launch(resolve(star()), (), {}, None, power=False, zero_s=now_s())._kill(place)
     assert (progress.drafts, set(whole.running), set(progress.running)) == (whole.drafts, {"drafter"}, set())
     assert whole.sessions
     assert not progress.sessions
