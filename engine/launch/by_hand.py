@@ -152,9 +152,8 @@ def serve_and_keep(
     if node.ends and not signals:
         say("done")
     if out is not None:
-        run = make_run(scenario, "engine", log, node.fleet, torch.cuda.device_count())
         devices = curves_of(samples, [recorded.station.name for recorded in node.stations()])
-        write_run(msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, devices=devices)), out)
+        write_run(make_run(scenario, "engine", log, node.fleet, torch.cuda.device_count(), devices=devices), out)
     if power is not None and samples:
         write_samples(samples, power)
     if signals:

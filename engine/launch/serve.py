@@ -84,7 +84,6 @@ def serve(
     with watched(watch) as take:
         launch = Launch(fleet, texts, gpu_of, take, measured, signals)
         served = launch.run(launch.waves())
-    run = make_run(scenario, "engine", served.log, fleet, len(gpus))
     curves, samples = list[DeviceCurve](), list[PowerSample]()
     for gpu, place in launch.measuring.items():
         if measured and place.life.number:
@@ -92,8 +91,7 @@ def serve(
         stations = [name for name in devices_of(fleet) if gpu_of.get(name, "") == gpu]
         curves += curves_of(place.node.samples, stations)
         samples += place.node.samples
-    if curves:
-        run = msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, devices=tuple(curves)))
+    run = make_run(scenario, "engine", served.log, fleet, len(gpus), devices=tuple(curves))
     return EngineRun(run, served.outputs, served.signals, tuple(samples))
 
 
@@ -188,8 +186,7 @@ class Launch:
         options: dict[str, Any] = {"light": not self.fleet.models, "gpu": gpu}
         if place.station != ROUTER:
             measures = not place.replayed and self.measuring.setdefault(gpu, place) is place
-            place.watch = self.watch
-            options |= {"watch": place.report if self.watch else None, "power": self.power and measures}
+            options |= {"watch": self.watch, "power": self.power and measures}
         site = Site(f"{FILE}{self.folder}/sockets/{place.station}", life=place.life)
         place.node = NodeProcess(place.name, node_body, partial(place.make, site=site), **options)
         self.nodes.append(place.node)
@@ -272,8 +269,8 @@ class Launch:
         place.recovered.add(left)
         killed = Row(time_s, place.station, written, "killed", "replayed" if place.replayed else "real")
         place.recovered.log += killed
-        place.report(ReportedRows(time_s, [*left.log[place.reported :], *killed]))
-        place.reported = 0
+        if self.watch is not None:
+            self.watch(ReportedRows(time_s, list(killed)))
         place.life = msgspec.structs.replace(
             life, number=life.number + 1, written=written + 1, finished=life.finished | left.outputs.keys(),
             wal=life.wal.with_name(f"{place.station}.{life.number + 2}.wal"), back_s=self._back_s(place.station),
