@@ -171,7 +171,7 @@ def delay_of(times_s: ArrayLike) -> Delay:
 
 
 def link_of(runs: Sequence[Run], pinged: LinkTime) -> LinkTime:
-    """Return the link, one way: latency and jitter of drafts and requests in some runs, bandwidth of pings."""
+    """Return the link, one way: latency and jitter of drafts and requests in some runs, bandwidth of round trips."""
     ways_s = [
         way_s
         for run in runs

@@ -218,8 +218,8 @@ class Bench:
         """Measure round trips of messages."""
 
         def measure() -> Measurements:
-            fleet, sizes_bytes = with_positions(resolve(self.scenario)), self.effort.payloads_bytes
-            round_trips_s = measure_round_trips(fleet, sizes_bytes, self.effort.pings)
+            sizes_bytes = self.effort.payloads_bytes
+            round_trips_s = measure_round_trips(sizes_bytes, self.effort.pings)
             return Measurements(round_trips_s=list(zip(sizes_bytes, round_trips_s, strict=True)))
 
         self._take(LINKS, measure)

@@ -21,13 +21,12 @@ from specfleet.engine.launch.placement import measured_here
 from specfleet.engine.launch.places import Place, drafter_place, router_place, targets_place
 from specfleet.engine.launch.runnable import check_by_hand
 from specfleet.engine.launch.serve import CONTINUATIONS, texts_of
-from specfleet.engine.launch.supervisor import Watch, watched
 from specfleet.engine.net.addresses import FREE, TCP, called_by_targets, check_address, drafters_at, shown, socket_file
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.keys import Keys, allowed_keys
 from specfleet.engine.node.build import check_models, with_positions
 from specfleet.engine.node.node import Site, Stations
-from specfleet.engine.node.observer import observed
+from specfleet.engine.node.observer import Watch, observed, watched
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable
 from specfleet.fleet.interrupts import ENDING, Interrupted
@@ -153,9 +152,8 @@ def serve_and_keep(
     if node.ends and not signals:
         say("done")
     if out is not None:
-        run = make_run(scenario, "engine", log, node.fleet, torch.cuda.device_count())
         devices = curves_of(samples, [recorded.station.name for recorded in node.stations()])
-        write_run(msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, devices=devices)), out)
+        write_run(make_run(scenario, "engine", log, node.fleet, torch.cuda.device_count(), devices=devices), out)
     if power is not None and samples:
         write_samples(samples, power)
     if signals:

@@ -8,15 +8,12 @@ from typing import Any, Literal
 
 from specfleet.engine.launch.processes import NodeProcess
 from specfleet.engine.node.build import largest_vocabulary, state_numbers
-from specfleet.engine.node.observer import Report
 from specfleet.engine.node.real import drafter_node, verifier_node
 from specfleet.engine.node.router import router_node
 from specfleet.engine.node.write_ahead_log import FIRST, Life, Served
 from specfleet.engine.replayed.drafter import replayed_drafter_node
-from specfleet.engine.replayed.prefills import ReplayedPrefills
 from specfleet.engine.replayed.targets import ReplayedFleet
-from specfleet.fleet.records.recorder import ReportedRows
-from specfleet.fleet.scenario.names import PREFILL, ROUTER, verifier_name
+from specfleet.fleet.scenario.names import ROUTER, verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 
 State = Literal["starting", "serving", "stalled", "dead", "done"]
@@ -30,7 +27,6 @@ class Place:
     - `name`: of the process. `make(site)`: makes its node. `replayed`: whether it has no model.
     - `ends`: whether it ends by itself, when its requests are done.
     - `life`, `node`: the last one, and its process. `recovered`: rows and texts of all lives.
-    - `watch`: takes reports of its rows. `reported`: values of its log that are reported in this life.
     """
 
     station: str
@@ -42,19 +38,11 @@ class Place:
     node: NodeProcess = field(init=False)
     state: State = "starting"
     recovered: Served = field(default_factory=lambda: Served([], {}))
-    watch: Report | None = None
-    reported: int = 0
 
     @property
     def goes(self) -> bool:
         """Whether it has a process that is still running."""
         return self.state in ("starting", "serving", "stalled")
-
-    def report(self, rows: ReportedRows) -> None:
-        """Pass a report on."""
-        if self.watch is not None:
-            self.watch(rows)
-            self.reported += len(rows.rows)
 
 
 def drafter_place(fleet: Fleet, number: int, lock_file: Path | None = None) -> Place:
@@ -69,11 +57,6 @@ def router_place(fleet: Fleet, addresses: Mapping[int, str]) -> Place:
     """Return the place of the router. `addresses`: of the drafters, by number."""
     vocabulary, numbers = largest_vocabulary(fleet), state_numbers(fleet)
     return Place(ROUTER, ROUTER, partial(router_node, fleet, addresses, vocabulary, state_numbers=numbers))
-
-
-def prefills_place(fleet: Fleet) -> Place:
-    """Return the place of all prefill servers, which are replayed."""
-    return Place(PREFILL, "replayed prefill servers", partial(ReplayedPrefills, fleet), replayed=True)
 
 
 def targets_place(

@@ -83,7 +83,6 @@ class ConnectionMonitor:
             server.set(zmq.ZAP_DOMAIN, ZAP_DOMAIN.encode())
             server.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer no peer is admitted
         self.events = server.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED)
-        self.descriptor = int(self.events.getsockopt(zmq.FD))
 
     @property
     def counts(self) -> Counter[str]:

@@ -3,7 +3,6 @@
 import msgspec
 
 from specfleet.engine.net.content import NOTHING, Content
-from specfleet.engine.net.handshake import Aside
 from specfleet.fleet.stations.messages import Join, Message, Overdue, Retry
 
 SERVER_PORT = -1  # port of a node's server; its clients have ports from 0
@@ -22,7 +21,7 @@ class ReceivedFrame(msgspec.Struct, frozen=True, gc=False):
 class Deliver(msgspec.Struct, frozen=True, gc=False):
     """Deliver an event to the station, `after_s` from now: a message, or the result of a lost connection."""
 
-    event: Message | Join | Overdue | Retry | Aside
+    event: Message | Join | Overdue | Retry
     content: Content = NOTHING
     payload_bytes: int = 0
     after_s: float = 0.0

@@ -89,7 +89,6 @@ class ClientEnd:
         self.hello = handshake.Hello(role, number, incarnation, 0, handshake.terms_of(fleet), drafter, goes_on)
         self.drafter, self.port, self.name = drafter, port, name
         self.calls_router, self.routes = fleet.routed and role == "verifier", role == "router"
-        self.decodes = role == "decoder"
         self.state = "calling"  # then "open", "rejected" or "closed"
         patience = fleet.verifiers.patience
         self.watched = patience.patience_s > 0
@@ -109,7 +108,7 @@ class ClientEnd:
         except FrameError as error:
             return self._drop(f"malformed, {error}")
         self.received_s = now_s
-        if isinstance(message, Draft | Refusal | handshake.Aside | View):
+        if isinstance(message, Draft | Refusal | View):
             return self._deliver(message, content, payload_of(frame), now_s)
         return self._take_message(message, now_s)
 
@@ -126,7 +125,7 @@ class ClientEnd:
                 return self.lost(now_s, "has ended")
         return [] if isinstance(message, handshake.Alive) else self._drop(type(message).__name__)
 
-    def send(self, message: Message | handshake.Aside, content: Content, now_s: float) -> list[Action]:
+    def send(self, message: Message, content: Content, now_s: float) -> list[Action]:
         """Send a message of the station; without a connection a request waits, or is refused."""
         self.unsent.pop(message.tag, None)
         if self.state != "open":
@@ -148,9 +147,6 @@ class ClientEnd:
         """Note that the server is gone: its sessions decode alone, and the client connects again."""
         if self.state != "open":
             return []
-        if self.decodes:  # prompts there have no other way to their targets
-            self.state = "rejected"
-            return [Rejected(f"{self.name} {reason}")]
         self.state = "calling"
         self.hello = msgspec.structs.replace(self.hello, attempt=self.hello.attempt + 1)
         self.called_s = now_s  # a server that is gone does not answer at once
@@ -178,14 +174,13 @@ class ClientEnd:
         return [self._send(handshake.Bye(), now_s)] if connected else []
 
     def _deliver(
-        self, message: Draft | Refusal | handshake.Aside | View, content: Content, payload_bytes: int, now_s: float
+        self, message: Draft | Refusal | View, content: Content, payload_bytes: int, now_s: float
     ) -> list[Action]:
         """Deliver a message to the station, under its tag of the fleet; drop it if the connection was lost."""
         if self.state != "open":
             return []
         tag = self.drafter if isinstance(message, View) else self.seat.to_fleet(message.tag)
-        is_right = self.routes if isinstance(message, View) else self.decodes == isinstance(message, handshake.Prompt)
-        if tag is None or not is_right:
+        if tag is None or (isinstance(message, View) and not self.routes):
             return self._drop(type(message).__name__)
         if isinstance(message, Draft | Refusal):
             asked = self.asked.get(tag)

@@ -7,20 +7,19 @@ from specfleet.engine.net.actions import SERVER_PORT, Action, Deliver, Lost, Ope
 from specfleet.engine.net.client import ClientEnd
 from specfleet.engine.net.content import Content
 from specfleet.engine.net.frames import due_of
-from specfleet.engine.net.handshake import Aside, Prompt
 from specfleet.engine.net.links import StatedLinks, with_due
 from specfleet.engine.net.server import ServerEnd
 from specfleet.engine.net.sockets import Sockets
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
 
-Posted = Message | Routed | Aside
+Posted = Message | Routed
 
 
 @dataclass(eq=False)
 class ConnectionTable:
     """The server and the clients of a node.
 
-    - `client_of`: the client that sends a tag's messages to its drafter. `decoder_of`: its prompts, to prefill servers.
+    - `client_of`: the client that sends a tag's messages to its drafter.
     - `on_draft`: if given (a router), drafts and refusals of clients go out by the server, past the station; it is
       called with each draft. The server answers once all clients have been welcomed, so that targets wait for a late
       drafter instead of decoding alone.
@@ -30,7 +29,6 @@ class ConnectionTable:
     server: ServerEnd | None = None
     clients: Mapping[int, ClientEnd] = field(default_factory=dict)
     client_of: Callable[[int], int] = lambda _tag: 0
-    decoder_of: Callable[[int], int] = lambda _tag: 0
     on_draft: Callable[[Draft, Content], None] | None = None
     links: StatedLinks | None = None
 
@@ -65,9 +63,8 @@ class ConnectionTable:
         if isinstance(message, Routed):
             return self.clients[message.drafter].send(message.message, content, now_s)
         if isinstance(message, DraftRequest | Leave) or self.server is None:
-            client_of = self.decoder_of if isinstance(message, Prompt) else self.client_of
-            return self.clients[client_of(message.tag)].send(message, content, now_s)
-        assert isinstance(message, Draft | Refusal | View | Aside)
+            return self.clients[self.client_of(message.tag)].send(message, content, now_s)
+        assert isinstance(message, Draft | Refusal | View)
         return self.server.send(message, content)
 
     def lost(self, port: int, peer: bytes, now_s: float) -> list[Action]:

@@ -19,7 +19,7 @@ TERMS = (
     "workload.temperature", "workload.top_k", "workload.top_p", "workload.requests",
 )  # fmt: skip
 LIVES = 256  # of a target behind a router that restarts its requests
-Role = Literal["verifier", "decoder", "router"]  # a decoder is a target that calls the prefill servers
+Role = Literal["verifier", "router"]
 Text = Annotated[str, Meta(max_length=200)]
 Incarnation = Annotated[int, Meta(ge=0, le=1 << 62)]
 
@@ -72,22 +72,7 @@ class Bye(msgspec.Struct, tag="bye", frozen=True):
     """The sender leaves; its sessions are released."""
 
 
-class Ping(msgspec.Struct, tag="ping", frozen=True):
-    """The other end's worker sends it back at once; link times are measured by its round trips."""
-
-    tag: Number
-    number: Number
-
-
-class Prompt(msgspec.Struct, tag="prompt", frozen=True):
-    """Target to prefill servers: compute the prompt of this request; and back, due when its KV cache has arrived."""
-
-    tag: Number
-    request: Number
-
-
-Aside = Ping | Prompt  # of a stream, and not of its round
-Control = Hello | Welcome | Denied | Unknown | Alive | Bye | Aside
+Control = Hello | Welcome | Denied | Unknown | Alive | Bye
 
 
 class Seat(msgspec.Struct, frozen=True):

@@ -16,7 +16,6 @@ from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
 from specfleet.fleet.stations.payload import HIDDEN_BYTES, PROBABILITY_BYTES, TOKEN_BYTES
 
-PING_BYTES = 1 << 18  # of a link's calibration
 MAX_WIDER = 2  # a drafter's vocabulary over its target's: embeddings are padded differently
 UNKNOWN = 1 << 31  # vocabulary of an unknown model: any token id that a frame can hold
 
@@ -86,7 +85,7 @@ def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Mess
 
 
 def max_bytes(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> int:
-    """Return the bytes of the largest frame that a peer sends: an opening request, a draft, or a ping.
+    """Return the bytes of the largest frame that a peer sends: an opening request, or a draft.
 
     - `vocabulary`: of the distributions of drafts; 0 for that of the profile.
     - `state_numbers`: of a token's hidden states in requests; 0 for none.
@@ -94,7 +93,7 @@ def max_bytes(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> int:
     nodes = fleet.drafters.shape.nodes(fleet.room.longest_draft)
     request = (TOKEN_BYTES + HIDDEN_BYTES * state_numbers) * fleet.room.longest_row + TOKEN_BYTES * nodes
     drawn = PROBABILITY_BYTES * (vocabulary or fleet.vocabulary) * (nodes + 1) if fleet.workload.temperature > 0 else 0
-    return HEADER.size + MAX_ENVELOPE_BYTES + max(request, 2 * TOKEN_BYTES * nodes + drawn, PING_BYTES)
+    return HEADER.size + MAX_ENVELOPE_BYTES + max(request, 2 * TOKEN_BYTES * nodes + drawn)
 
 
 def request_refused(

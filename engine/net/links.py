@@ -13,7 +13,6 @@ import numpy as np
 
 from specfleet.engine.net.actions import Action, Deliver, Send
 from specfleet.engine.net.frames import payload_of, stamped
-from specfleet.engine.net.handshake import Aside, Ping, Prompt
 from specfleet.fleet.acceptance.sources import sources_of
 from specfleet.fleet.scenario.faults import LinkFault, LinkFaults, Way
 from specfleet.fleet.scenario.links import Pair, holds_links, linked_pairs, ways_of
@@ -41,15 +40,13 @@ class StatedLinks:
         self.last_s: dict[tuple[Pair, bool], float] = {}
         self.kept_s: dict[int, float] = {}  # due time of the last delayed message of a stream, by tag
 
-    def due_s(self, message: Message | Routed | Aside, payload_bytes: int, left_s: float) -> float:
+    def due_s(self, message: Message | Routed, payload_bytes: int, left_s: float) -> float:
         """Return when a message that leaves its station at `left_s` is due.
 
-        0 if the scenario does not describe its link. The KV cache of a prompt has left only when it has arrived.
+        0 if the scenario does not describe its link.
         """
-        if isinstance(message, Prompt):
-            return left_s
         way = self._way(message)
-        if way is None or not self.fleet.links:
+        if way is None:
             return 0.0
         (target, drafter), down = way
         link = self.fleet.link(target, drafter)
@@ -62,7 +59,7 @@ class StatedLinks:
         self.last_s[way] = due_s
         return due_s
 
-    def _way(self, message: Message | Routed | Aside) -> tuple[Pair, bool] | None:
+    def _way(self, message: Message | Routed) -> tuple[Pair, bool] | None:
         """The link of a message and its direction (True: down); None without a link: to a router, and views."""
         fleet = self.fleet
         match message:
@@ -74,7 +71,7 @@ class StatedLinks:
                 return (fleet.target_of(message.tag), self.drafter), True
         return None
 
-    def stamp(self, actions: list[Action], message: Message | Routed | Aside, left_s: float) -> list[Action]:
+    def stamp(self, actions: list[Action], message: Message | Routed, left_s: float) -> list[Action]:
         """Stamp the frame of a message with its due time."""
         for place, action in enumerate(actions):
             if isinstance(action, Send):
@@ -88,7 +85,7 @@ class StatedLinks:
 
     def _kept(self, deliver: Deliver, due_s: float, now_s: float) -> Deliver:
         due_s = due_s if due_s - now_s < MAX_HELD_S else 0.0
-        if isinstance(deliver.event, View | Ping):  # of no stream
+        if isinstance(deliver.event, View):  # of no stream
             return deliver
         tag = deliver.event.tag
         until_s = max(due_s, self.kept_s.pop(tag, 0.0))
@@ -105,7 +102,7 @@ def with_due(send: Send, due_s: float) -> Send:
 
 def stated_links(fleet: Fleet, drafter: int | None = None) -> StatedLinks | None:
     """Return the emulated links of a node; None if the scenario describes none."""
-    return StatedLinks(fleet, drafter) if holds_links(fleet) or fleet.verifiers.prefill else None
+    return StatedLinks(fleet, drafter) if holds_links(fleet) else None
 
 
 @dataclass(eq=False)

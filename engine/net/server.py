@@ -16,12 +16,9 @@ from specfleet.engine.net.frames import VERSION, FrameError, OtherVersionError, 
 from specfleet.engine.net.handshake import (
     LIVES,
     Alive,
-    Aside,
     Bye,
     Denied,
     Hello,
-    Ping,
-    Prompt,
     Role,
     Seat,
     Unknown,
@@ -33,7 +30,7 @@ from specfleet.engine.net.handshake import (
 )
 from specfleet.engine.net.limits import REPEATED, Sessions, bounds_of
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.stations.messages import DraftRequest, Join, Leave, Message, View
+from specfleet.fleet.stations.messages import DraftRequest, Leave, Message, View
 
 
 @dataclass(slots=True)
@@ -64,7 +61,6 @@ class ServerEnd:
     - `incarnation`: of this node; a later one is larger.
     - `vocabulary`, `state_numbers`: of its model, see `limits.py`; 0 if unknown.
     - `drafter`: number of the drafter that it serves, from 0; None for a router.
-    - `prompts`: of prefill servers, the requests that they serve, by tag and number.
     - `counts`: what was refused and dropped, by reason.
     - `log`: is called with lines on peers that joined, left or were refused, and on what was dropped.
     - `names`: addresses and keys of peers, for the log.
@@ -78,7 +74,6 @@ class ServerEnd:
     counts: Counter[str] = field(default_factory=Counter)
     log: Callable[[str], None] = lambda _line: None
     names: Mapping[bytes, str] = field(default_factory=dict)
-    prompts: Mapping[tuple[int, int], Join] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.bounds, self.terms = bounds_of(self.fleet, self.vocabulary, self.state_numbers), terms_of(self.fleet)
@@ -106,17 +101,15 @@ class ServerEnd:
     ) -> list[Action]:
         """Take a message of an accepted peer."""
         match message:
-            case DraftRequest() | Leave() | Ping():
+            case DraftRequest() | Leave():
                 return self._deliver(peer, sender, message, content, payload_bytes)
-            case Prompt():
-                return self._open(peer, sender, message)
             case Bye():
                 return self.lost(peer, "it has ended")
             case Alive():
                 return [Send(SERVER_PORT, peer, pack(message))]
         return self._drop(peer, "out of place", type(message).__name__)
 
-    def send(self, message: Message | Aside, content: Content) -> list[Action]:
+    def send(self, message: Message, content: Content) -> list[Action]:
         """Send a message of the station to its peer, if that is connected."""
         if type(message) is View:
             routers = [peer for peer, sender in self.peers.items() if sender.seat.role == "router"]
@@ -125,8 +118,7 @@ class ServerEnd:
         if peer is None:
             return []
         sender = self.peers[peer]
-        if not isinstance(message, Aside):
-            sender.sessions.sent(message, content)
+        sender.sessions.sent(message, content)
         local = sender.seat.to_wire(message.tag)
         sent: WireMessage = msgspec.structs.replace(message, tag=local)
         return [Send(SERVER_PORT, peer, pack(sent, content))]
@@ -153,29 +145,18 @@ class ServerEnd:
         return [Send(SERVER_PORT, peer, frame) for peer in self.peers]
 
     def _deliver(
-        self, peer: bytes, sender: Peer, message: DraftRequest | Leave | Ping, content: Content, payload_bytes: int
+        self, peer: bytes, sender: Peer, message: DraftRequest | Leave, content: Content, payload_bytes: int
     ) -> list[Action]:
         """Deliver a message to the station, under its tag of the fleet."""
         tag = sender.seat.to_fleet(message.tag)
         if tag is None:
             return self._drop(peer, "out of place", f"tag {message.tag}")
         message = msgspec.structs.replace(message, tag=tag)
-        if isinstance(message, Ping):
-            before, why = list[Leave](), ""
-        else:
-            before, why = sender.sessions.judge(message, content)
+        before, why = sender.sessions.judge(message, content)
         if why:
             return self._drop(peer, "repeated" if why == REPEATED else "malformed", why)
         self.homes[tag] = peer
         return [*map(Deliver, before), Deliver(message, content, payload_bytes)]
-
-    def _open(self, peer: bytes, sender: Peer, message: Prompt) -> list[Action]:
-        """Deliver a request to a prefill server."""
-        tag = sender.seat.to_fleet(message.tag)
-        if tag is None or (tag, message.request) not in self.prompts:
-            return self._drop(peer, "out of place", f"a prompt of tag {message.tag}")
-        self.homes[tag] = peer
-        return [Deliver(self.prompts[tag, message.request])]
 
     def _drop(self, peer: bytes, what: str, why: str) -> list[Action]:
         """Drop a frame: count it, and log it unless it only repeats another."""
@@ -227,8 +208,6 @@ class ServerEnd:
 
     def _wrong_node(self, hello: Hello) -> str:
         """Return why a peer has called the wrong node; empty if it has not."""
-        if (hello.role == "decoder") != bool(self.prompts):
-            return f"this node serves no {hello.role}s"
         if self.drafter is None:
             return "" if hello.role == "verifier" else "this is a router, and routers call drafters"
         if self.fleet.routed and hello.role == "verifier":

@@ -58,25 +58,6 @@ COUNT_NAMES = {  # of counts, in the last line of a node
 }  # fmt: skip
 
 
-def wait_for_welcomes(
-    connections: ConnectionTable, patience_s: float, say: Callable[[str], None], turn: Callable[[float], object]
-) -> None:
-    """Wait until all clients are welcomed; InputError after `patience_s`.
-
-    - `say`: gets a line if that takes long.
-    - `turn(wait_s)`: returns when something has happened, or after that time.
-    """
-    until_s, say_s = now_s() + patience_s, now_s() + SAY_AFTER_S
-    while missing := connections.missing():
-        time_s = now_s()
-        if time_s >= until_s:
-            raise InputError(f"no drafter answered at {missing.partition(' at ')[2]} within {patience_s:g} s")
-        if time_s >= say_s:
-            say(f"waits for {missing}")
-            say_s = until_s
-        turn(min(until_s, say_s) - time_s)
-
-
 class SocketThread(threading.Thread):
     """Delivers events from the network, and sends posted messages. An error in it calls `failed`, and ends the node."""
 
@@ -131,15 +112,21 @@ class SocketThread(threading.Thread):
             self.sockets.close()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """As `wait_for_welcomes` of its connections; InputError also if one is rejected."""
-        wait_for_welcomes(self.connections, patience_s, self.say, self._news)
+        """Wait until all clients are welcomed, and say so if that takes long.
 
-    def _news(self, wait_s: float) -> None:
-        """Wait until a client is welcomed; raise the reason if one is rejected, or the error of the thread."""
-        with contextlib.suppress(queue.Empty):
-            news = self.news.get(timeout=wait_s)
-            if news is not None:
-                raise news
+        InputError if one is rejected, or after `patience_s`; the error of the thread if there is one.
+        """
+        until_s, say_s = now_s() + patience_s, now_s() + SAY_AFTER_S
+        while missing := self.connections.missing():
+            time_s = now_s()
+            if time_s >= until_s:
+                raise InputError(f"no drafter answered at {missing.partition(' at ')[2]} within {patience_s:g} s")
+            if time_s >= say_s:
+                self.say(f"waits for {missing}")
+                say_s = until_s
+            with contextlib.suppress(queue.Empty):
+                if (news := self.news.get(timeout=min(until_s, say_s) - time_s)) is not None:
+                    raise news
 
     def end(self) -> None:
         """Send Bye and end the thread; raise its error, if any."""

@@ -5,12 +5,10 @@ socket files, which only their user can reach.
 """
 
 import contextlib
-import errno
 import os
-import select
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -30,7 +28,6 @@ LINGER_MS = 500
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 UNANSWERED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 RECONNECT_S = 2.0  # a client that could not send for so long gets a new socket
-MAX_DESCRIPTORS = 1024  # that `select` takes
 
 
 class Sockets:
@@ -58,8 +55,7 @@ class Sockets:
         self.max_bytes, self.keys = max_bytes, keys
         self.context = zmq.Context()
         self.sockets: dict[int, zmq.Socket[bytes]] = {}
-        self.ports: dict[int, int] = {}  # port of the node, by the file descriptor that signals its frames
-        self.pending: set[int] = set()  # ports whose frames may have been signalled already
+        self.poller = zmq.Poller()
         self.unsent_s: dict[int, float] = {}  # since when a client cannot send
         self.client_monitors: dict[int, zmq.Socket[bytes]] = {}  # of clients with keys: why a greeting failed
         self.log: Callable[[str], None] = lambda _line: None
@@ -67,6 +63,7 @@ class Sockets:
         self.waking, self.woken = os.pipe()
         os.set_blocking(self.waking, False)
         os.set_blocking(self.woken, False)
+        self.poller.register(self.waking, zmq.POLLIN)
         self.wakeable = True
         self.waking_or_closing = threading.Lock()  # once closed, the pipe's descriptor may be reused
         self.monitor: ConnectionMonitor | None = None
@@ -77,8 +74,6 @@ class Sockets:
                 self._bind(bind)
             for port in self.addresses:
                 self._connect(port)
-            if max(self.ports, default=0) >= MAX_DESCRIPTORS:
-                raise zmq.ZMQError(errno.EMFILE)
         except zmq.ZMQError as error:
             self.close()
             what = f"{len(self.addresses)} connections of one process"
@@ -93,29 +88,14 @@ class Sockets:
         return Counter() if self.monitor is None else self.monitor.counts
 
     def poll(self, timeout_s: float) -> list[ReceivedFrame]:
-        """Return the frames that have arrived; if there are none, wait for one or for `wake`.
-
-        The timeout is exact to some microseconds, unlike that of ZeroMQ's poll.
-        """
+        """Return the frames that have arrived; if there are none, wait for one or for `wake`, in whole milliseconds."""
+        ready = dict(self.poller.poll(int(1000 * max(timeout_s, 0.0))))
         if self.monitor is not None:
             self.monitor.take_events()
-        arrived = self._read(self.pending)
-        if arrived:
-            return arrived
-        watched = [] if self.monitor is None else [self.monitor.descriptor]
-        ready, _, _ = select.select([self.waking, *watched, *self.ports], [], [], max(timeout_s, 0.0))
-        if self.monitor is not None and ready:
-            self.monitor.take_events()
-            ready = [descriptor for descriptor in ready if descriptor not in watched]
         if self.waking in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.waking, 4096)
-        # A descriptor signals a change only once; without any signal all sockets are read.
-        return self._read(
-            {self.ports[descriptor] for descriptor in ready if descriptor != self.waking}
-            if ready
-            else set(self.sockets)
-        )
+        return [frame for port, socket in self.sockets.items() if socket in ready for frame in self._read(port, socket)]
 
     def wake(self) -> None:
         """Let a waiting `poll` return; from any thread, also after `close`."""
@@ -129,7 +109,6 @@ class Sockets:
 
     def send(self, send: Send) -> bool:
         """Send a frame, without waiting; False if the peer is gone or its queue is full."""
-        self.pending.add(send.port)
         socket = self.sockets[send.port]
         try:
             if send.port == SERVER_PORT:
@@ -183,6 +162,7 @@ class Sockets:
         server = self._add(SERVER_PORT, zmq.ROUTER, address)
         server.set(zmq.ROUTER_MANDATORY, 1)
         self.monitor = ConnectionMonitor(self.context, server, self.keys)
+        self.poller.register(self.monitor.events, zmq.POLLIN)
         try:
             server.bind(address)
         except zmq.ZMQError as error:
@@ -205,7 +185,7 @@ class Sockets:
         if port in self.client_monitors:
             socket.disable_monitor()
             self.client_monitors.pop(port).close(linger=0)
-        del self.ports[socket.getsockopt(zmq.FD)]
+        self.poller.unregister(socket)
         socket.close(linger=0)
 
     def _log_refusals(self, port: int, monitor: "zmq.Socket[bytes]") -> None:
@@ -231,35 +211,19 @@ class Sockets:
         ):  # fmt: skip
             socket.set(option, value)
         self.sockets[port] = socket
-        self.ports[socket.getsockopt(zmq.FD)] = port
-        self.pending.add(port)
+        self.poller.register(socket, zmq.POLLIN)
         return socket
 
-    def _read(self, ports: set[int]) -> list[ReceivedFrame]:
-        """Read all frames of some ports, at most QUEUE of each."""
-        arrived: list[ReceivedFrame] = []
-        for port in list(ports):
-            socket, left = self.sockets[port], QUEUE
-            while left and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
-                left -= 1
-                if port == SERVER_PORT:
-                    arrived.append(self._server_frame(socket))
-                else:
-                    frame = _only_frame(socket, socket.recv(zmq.NOBLOCK, copy=False))
-                    arrived.append(ReceivedFrame(port, NO_PEER, frame, now_s()))
-            if left:
-                self.pending.discard(port)
-            else:
-                self.pending.add(port)
-        return arrived
-
-    def _server_frame(self, server: "zmq.Socket[bytes]") -> ReceivedFrame:
-        """Read a frame of the server; it is empty if its message has several."""
-        assert self.monitor is not None
-        peer = server.recv(zmq.NOBLOCK)
-        part = server.recv(zmq.NOBLOCK, copy=False)
-        self.monitor.note_message(peer, part)
-        return ReceivedFrame(SERVER_PORT, peer, _only_frame(server, part), now_s())
+    def _read(self, port: int, socket: "zmq.Socket[bytes]") -> Iterator[ReceivedFrame]:
+        """Read the frames of a port, at most QUEUE; the frame of a message that has several is empty."""
+        for _ in range(QUEUE):
+            if not socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                return
+            peer = socket.recv(zmq.NOBLOCK) if port == SERVER_PORT else NO_PEER
+            part = socket.recv(zmq.NOBLOCK, copy=False)
+            if self.monitor is not None and port == SERVER_PORT:
+                self.monitor.note_message(peer, part)
+            yield ReceivedFrame(port, peer, _only_frame(socket, part), now_s())
 
 
 def _only_frame(socket: "zmq.Socket[bytes]", part: zmq.Frame) -> bytes:

@@ -21,7 +21,7 @@ from specfleet.engine.net.links import LossyLinks, lossy_links, stated_links
 from specfleet.engine.net.server import ServerEnd
 from specfleet.engine.net.socket_thread import SocketThread
 from specfleet.engine.net.sockets import Sockets
-from specfleet.engine.node.worker import DeviceLock, Executor, Stop, Timed, Worker, by_the_clock, no_lock
+from specfleet.engine.node.worker import DeviceLock, Executor, Item, Stop, Timed, Worker, by_the_clock, no_lock
 from specfleet.engine.node.write_ahead_log import FIRST, Life, note_finished, open_log
 from specfleet.fleet.policies.outcome import Token
 from specfleet.fleet.records.recorder import Log, Origin, RecordedStation
@@ -50,7 +50,6 @@ class Site(msgspec.Struct, frozen=True):
 
 
 HERE = Site()
-PREFILLS = -1  # of the process of all prefill servers, among the numbers of drafters
 
 
 class Stations:
@@ -64,6 +63,7 @@ class Stations:
     ends = True
     address = ""
     life = FIRST
+    socket_thread: SocketThread | None = None
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -72,13 +72,29 @@ class Stations:
         self.signals: dict[int, list[Token]] = {}
 
     def open(self) -> None:
-        """Connect, and accept connections."""
+        """Connect, and accept connections: start the thread of the sockets."""
+        if self.socket_thread is not None:
+            self.socket_thread.start()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all clients are welcomed; InputError if one is rejected, or after `patience_s`."""
+        """Wait until all clients are welcomed; else close the connections.
+
+        InputError if one is rejected, or after `patience_s`.
+        """
+        try:
+            if self.socket_thread is not None:
+                self.socket_thread.wait_for_welcomes(patience_s)
+        except BaseException:
+            self.close()
+            raise
 
     def stop(self) -> None:
         """Let `serve` end early; from any thread, and from a signal handler."""
+
+    def close(self) -> None:
+        """Close the connections; raise the error of their thread, if any."""
+        if self.socket_thread is not None:
+            self.socket_thread.end()
 
     def stations(self) -> list[RecordedStation]:
         """Return its stations with their logs; from any thread."""
@@ -90,6 +106,7 @@ class Node(Stations):
 
     - `sockets`: belongs to `connections`. A node without both is not connected.
     - `requests`: of the streams of a target, by tag; `serve` ends when all are decoded, or after `stop`.
+    - `put`: takes its events, each at its time.
     - `lossy`: faults of its links.
     """
 
@@ -109,28 +126,14 @@ class Node(Stations):
         super().__init__(fleet)
         self.life = site.life
         self.lossy = lossy
-        self.worker = Worker(station, executor, self._post, timed, lock)
+        self.worker = Worker(station, executor, self.post, timed, lock)
         self.workers = [self.worker]
+        self.put: Callable[[Item], None] = self.worker.inbox.put
         self.requests: dict[int, Iterator[Request]] = {tag: iter(stream) for tag, stream in (requests or {}).items()}
         self.ends = requests is not None
-        self.socket_thread: SocketThread | None = None
         if connections is not None and sockets is not None:
             self.address = sockets.bound
             self.socket_thread = SocketThread(connections, sockets, self.worker.inbox.put, self.stop, site.say, lossy)
-
-    def open(self) -> None:
-        """Start the thread of the sockets."""
-        if self.socket_thread is not None:
-            self.socket_thread.start()
-
-    def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all clients are welcomed; else close the connections."""
-        try:
-            if self.socket_thread is not None:
-                self.socket_thread.wait_for_welcomes(patience_s)
-        except BaseException:
-            self.close()
-            raise
 
     def serve(self, zero_s: float) -> Log:
         """Serve until all requests are done, or after `stop`."""
@@ -143,7 +146,7 @@ class Node(Stations):
         if self.ends and not self.requests:
             self.stop()
         for tag in list(self.requests):
-            self._next_request(tag)
+            self.next_request(tag)
         try:
             self.worker.run()
         finally:
@@ -154,25 +157,22 @@ class Node(Stations):
         """End after the running step."""
         self.worker.inbox.put(Stop())
 
-    def close(self) -> None:
-        """Close the connections; raise the error of their thread, if any."""
-        if self.socket_thread is not None:
-            self.socket_thread.end()
-
-    def _next_request(self, tag: int, after_s: float = 0.0) -> None:
+    def next_request(self, tag: int, after_s: float = 0.0) -> None:
+        """Let a stream's next request open, or end after the last."""
         request = next(self.requests[tag], None)
         if request is not None:
             opens_s = max(now_s() + after_s + request.think_s, self.worker.zero_s + request.not_before_s)
-            self.worker.inbox.put((opens_s, Deliver(join_of(self.fleet, tag, request))))
+            self.put((opens_s, Deliver(join_of(self.fleet, tag, request))))
             return
         del self.requests[tag]
         if not self.requests:
-            self.worker.inbox.put(Stop(when_done=True))
+            self.put(Stop(when_done=True))
 
-    def _post(self, instruction: Instruction, content: Content) -> None:
+    def post(self, instruction: Instruction, content: Content) -> None:
+        """Carry out an instruction of the station."""
         if isinstance(instruction, Finished):
             note_finished(self.worker.recorded.log, instruction.request, self.outputs.get(instruction.request, ()))
-            self._next_request(instruction.tag, self.fleet.request_s)
+            self.next_request(instruction.tag, self.fleet.request_s)
         elif not isinstance(instruction, Ignored) and self.socket_thread is not None:
             self.socket_thread.post(instruction, content, self.worker.event_s)
 
@@ -182,25 +182,22 @@ def clients_of_drafters(
 ) -> tuple[ConnectionTable, Sockets]:
     """Return the connections of these targets, each to the drafters of its streams or to the router.
 
-    - `addresses`: of the drafters, by number; with a router, of the router alone; and of the `PREFILLS`, if any.
+    - `addresses`: of the drafters, by number; with a router, of the router alone.
     - `vocabulary`: of the targets' model; 0 if it has none.
     """
     asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
     tags = [tag for tag in streams_of(fleet) if fleet.target_of(tag) in targets]
     pairs = {(fleet.target_of(tag), asked(tag)) for tag in tags if fleet.drafters.stations}
-    pairs |= {(fleet.target_of(tag), PREFILLS) for tag in tags if fleet.verifiers.prefill}
     ports = {pair: port for port, pair in enumerate(sorted(pairs))}
     connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
     born, goes_on = time.time_ns(), site.life.number > 0
     clients = {
-        port: ClientEnd(fleet, target, born, *role, port, shown([connect[port]]), vocabulary, goes_on)
+        port: ClientEnd(fleet, target, born, "verifier", drafter, port, shown([connect[port]]), vocabulary, goes_on)
         for (target, drafter), port in ports.items()
-        for role in [("decoder", 0) if drafter == PREFILLS else ("verifier", drafter)]
     }
     connections = ConnectionTable(
-        None, clients, lambda tag: ports[fleet.target_of(tag), asked(tag)],
-        lambda tag: ports[fleet.target_of(tag), PREFILLS], links=stated_links(fleet),
-    )  # fmt: skip
+        None, clients, lambda tag: ports[fleet.target_of(tag), asked(tag)], links=stated_links(fleet)
+    )
     return connections, Sockets(None, connect, max_bytes(fleet, vocabulary), site.keys)
 
 

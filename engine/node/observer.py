@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.node.power import Meter
 from specfleet.engine.node.worker import Worker
+from specfleet.fleet.records.progress import Progress
 from specfleet.fleet.records.recorder import RecordedStation, ReportedRows
 from specfleet.fleet.records.schema import WIDTH, PowerSample
 from specfleet.fleet.times.step import Step
@@ -21,6 +22,7 @@ PAUSE_S = 0.0005  # between two reports
 
 Stations = Callable[[], Sequence[RecordedStation]]  # those of a process; some may share a log
 Report = Callable[[ReportedRows], bool]  # takes a report; False if it failed, which repeats the rows
+Watch = Callable[[Progress], None]
 
 
 class Observer(threading.Thread):
@@ -104,3 +106,26 @@ def observed(
         yield observer.samples
     finally:
         observer.end()
+
+
+@contextmanager
+def watched(watch: Watch | None) -> Iterator[Report | None]:
+    """Yield what takes the reports of a fleet's processes; None without a `watch`.
+
+    `watch` is called with the progress of all of them, twice a second and at the end.
+    """
+    if watch is None:
+        yield None
+        return
+    progress, called_s = Progress(), -LOOK_S
+
+    def take(report: ReportedRows) -> bool:
+        nonlocal called_s
+        progress.take(report)
+        if now_s() - called_s >= LOOK_S:
+            called_s = now_s()
+            watch(progress)
+        return True
+
+    yield take
+    watch(progress)

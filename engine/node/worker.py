@@ -25,7 +25,6 @@ import msgspec
 from specfleet.engine.net.actions import Deliver
 from specfleet.engine.net.clock import MAX_MARGIN_S, Waiter, now_s
 from specfleet.engine.net.content import NOTHING, Content
-from specfleet.engine.net.handshake import Ping
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.recorder import RecordedStation
 from specfleet.fleet.stations import messages
@@ -195,7 +194,7 @@ class Worker:
             self._drain()
             self._ring(now_s())
             return
-        due_s = min(self.later[0][0] if self.later else math.inf, self._alarm_s())
+        due_s = min(self.later[0][0] if self.later else math.inf, self.alarm_s())
         if due_s < math.inf:
             left_s = max(due_s - time_s, 0.0)
             wait_s = left_s if wait_s is None else min(wait_s, left_s)
@@ -216,13 +215,13 @@ class Worker:
         if self.later:
             self._take_due(by_s)
 
-    def _alarm_s(self) -> float:
-        """Return the time of the station's next timeout."""
+    def alarm_s(self) -> float:
+        """Return the time of the station's next timeout, by the engine's clock."""
         return self.station.alarm_s() + self.zero_s
 
     def _ring(self, by_s: float) -> None:
         """Apply the station's timeout if it is due by then, after all events."""
-        if self._alarm_s() > by_s:
+        if self.alarm_s() > by_s:
             return
         self._drain()
         time_s = now_s()
@@ -240,9 +239,7 @@ class Worker:
             self.draining, self.stopping = True, self.stopping or not item.when_done
             return
         time_s, arrival = item
-        if isinstance(arrival.event, Ping):
-            self.post(arrival.event, arrival.content)  # so that its round trip takes the path of a real message
-        elif not self.later and self.inbox.empty() and time_s <= min(by_s, now_s()):
+        if not self.later and self.inbox.empty() and time_s <= min(by_s, now_s()):
             self._hand_over(arrival, time_s)
         else:  # delayed events of an earlier time come first
             heapq.heappush(self.later, (time_s, next(self.numbers), arrival))

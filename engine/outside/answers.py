@@ -214,8 +214,7 @@ def run_of(scenario: Scenario, fleet: Fleet, answers: Answers, engine: str) -> R
     """Return the run of a scenario that an engine gave those answers to."""
     most = fleet.drafters.depth + 1 if fleet.drafters.count else MAX_TOKENS
     log = log_of(streams_of(fleet), answers, between_rounds_s(answers, fleet), most)
-    run = make_run(scenario, "engine", log, fleet)
-    return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=engine, steps=False))
+    return make_run(scenario, "engine", log, fleet, engine=engine, steps=False)
 
 
 def answers_of(served: Served) -> Answers:

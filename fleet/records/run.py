@@ -125,11 +125,12 @@ class Run(msgspec.Struct, frozen=True):
         return self.table.to_pandas()
 
 
-def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet, gpus: int = 0) -> Run:
+def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet, gpus: int = 0, **header: Any) -> Run:
     """Assemble a run from the logs of all stations: by time, and within a station in its order.
 
     - `fleet`: the resolved scenario.
     - `gpus`: number of GPUs available to the run.
+    - `header`: further fields of its header.
     """
     width = len(SCHEMA)
     arrays = [array_of(log[number::width], field.type) for number, field in enumerate(SCHEMA)]
@@ -137,7 +138,8 @@ def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet, gpus: int
     time_s = numbers_of(table["time_s"])
     if np.any(time_s[1:] < time_s[:-1]):
         table = table.take(array_of(np.lexsort((numbers_of(table["seq"]), time_s)), pa.int64()))
-    return Run(make_header(scenario, fleet, world, counted(table), gpus), table)
+    made = make_header(scenario, fleet, world, counted(table), gpus)
+    return Run(msgspec.structs.replace(made, **header), table)
 
 
 def counted(table: pa.Table) -> Counter[str]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from specfleet.engine.net.content import DRAWN, NOTHING, Content
 from specfleet.engine.net.frames import HEADER, VERSION, FrameError, pack, parse, payload_of
-from specfleet.engine.net.handshake import Alive, Bye, Denied, Hello, Ping, Unknown, Welcome
+from specfleet.engine.net.handshake import Alive, Bye, Denied, Hello, Unknown, Welcome
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
 from specfleet.fleet.stations.payload import TOKEN_BYTES, encode
 from specfleet.fleet.stations.session import ERA, INCARNATION
@@ -23,7 +23,6 @@ messages = st.one_of(
     st.builds(Hello, st.just("verifier"), numbers, numbers, numbers, st.dictionaries(names, names, max_size=5)),
     st.builds(Welcome, numbers, numbers),
     st.builds(Denied, numbers, names, st.booleans()),
-    st.builds(Ping, numbers, numbers),
     st.sampled_from([Alive(), Bye(), Unknown()]),
 )
 ids = st.lists(st.integers(-(1 << 31), (1 << 31) - 1), max_size=12)

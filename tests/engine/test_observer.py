@@ -11,11 +11,10 @@ import pytest
 from specfleet.engine.launch.bodies import PROGRESS, LauncherPipe
 from specfleet.engine.launch.places import Place
 from specfleet.engine.launch.processes import NodeProcess
-from specfleet.engine.launch.serve import serve
-from specfleet.engine.launch.supervisor import Supervisor, watched
+from specfleet.engine.launch.serve import Launch, serve
 from specfleet.engine.net.clock import now_s
-from specfleet.engine.node.observer import LOOK_S, PIECE, Observer, observed
-from specfleet.engine.node.write_ahead_log import Life, WriteAheadLog
+from specfleet.engine.node.observer import LOOK_S, PIECE, Observer, observed, watched
+from specfleet.engine.node.write_ahead_log import Life
 from specfleet.fleet.errors import NodeDiedError
 from specfleet.fleet.records.metrics.tables import commits_of
 from specfleet.fleet.records.progress import Progress
@@ -93,7 +92,7 @@ def test_an_unwatched_node_is_not_observed() -> None:
 
 def test_a_watch_is_called_periodically_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     time_s, called = 0.0, []
-    monkeypatch.setattr("specfleet.engine.launch.supervisor.now_s", lambda: time_s)
+    monkeypatch.setattr("specfleet.engine.node.observer.now_s", lambda: time_s)
     with watched(lambda progress: called.append(progress.time_s)) as take:
         assert take is not None
         for number in range(1, 41):
@@ -156,21 +155,18 @@ def test_reports_of_a_dead_node_precede_its_error_and_messages_to_it_are_lost() 
     assert reports_seen == [1]
 
 
-def test_progress_of_a_killed_process_have_its_last_rows(tmp_path: Path) -> None:
+def test_progress_forgets_the_sessions_of_a_killed_process(tmp_path: Path) -> None:
     log = [value for row in zip(*[iter(LOG)] * WIDTH, strict=True) if row[1] == "drafter" for value in row]
-    begun = next(place for place in range(3, len(log), WIDTH) if log[place] == "start") // WIDTH + 1
-    wal = WriteAheadLog(tmp_path / "drafter.1.wal")
-    wal += log[: begun * WIDTH]
-    progress, whole = Progress(), Progress()
-    whole.take(ReportedRows(0.0, log[: begun * WIDTH]))
-    place = Place("drafter", "drafter", lambda: None, watch=lambda report: progress.take(report) or True)
+    progress = Progress()
+    progress.take(ReportedRows(0.0, log[: WIDTH * 20]))
+    assert progress.sessions
+    place = Place("drafter", "drafter", lambda: None)
     place.life, place.state = Life(wal=tmp_path / "drafter.1.wal"), "serving"
     place.node = SimpleNamespace(kill=lambda: None)  # type: ignore[assignment]
-    place.report(ReportedRows(0.0, log[:WIDTH]))
-    Supervisor([place], lambda _place: None, [], now_s())._kill(place)
-    assert (progress.drafts, set(whole.running), set(progress.running)) == (whole.drafts, {"drafter"}, set())
-    assert whole.sessions
+    launch = Launch(resolve(star()), (), {}, lambda report: progress.take(report) or True, power=False, zero_s=now_s())
+    launch._kill(place)
     assert not progress.sessions
+    assert not progress.running
 
 
 def test_a_watched_run_reports_all_its_records() -> None:

@@ -7,17 +7,7 @@ import pytest
 
 from specfleet.engine.launch.runnable import check_by_hand, check_can_run
 from specfleet.engine.launch.serve import serve
-from specfleet.engine.net.actions import SERVER_PORT, Deliver, Rejected
-from specfleet.engine.net.client import ClientEnd
 from specfleet.engine.net.clock import now_s
-from specfleet.engine.net.connections import ConnectionTable
-from specfleet.engine.net.content import NOTHING
-from specfleet.engine.net.frames import pack
-from specfleet.engine.net.handshake import Bye, Prompt
-from specfleet.engine.net.links import stated_links
-from specfleet.engine.net.server import ServerEnd
-from specfleet.engine.node.node import PREFILLS
-from specfleet.engine.replayed.prefills import ReplayedPrefills
 from specfleet.engine.replayed.targets import ReplayedFleet
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.records.metrics.measure import measure
@@ -27,14 +17,11 @@ from specfleet.fleet.scenario.reading import read_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import streams_of
-from specfleet.fleet.stations.build import join_of, kv_bytes
-from specfleet.fleet.stations.messages import Draft, Join
+from specfleet.fleet.stations.build import kv_bytes
 from specfleet.fleet.stations.prefill import KvLink
 from specfleet.sim.run import simulate
-from tests.helpers.connecting import delivered, frame_of, said, welcomed
 from tests.helpers.marks import slow
 from tests.helpers.stars import star
-from tests.helpers.threads import Threads
 
 LINK = {"latency_s": 0.05, "bandwidth_bytes_per_s": 2e6}
 HEAD = {"place": "target", "depth": 3}
@@ -58,58 +45,6 @@ def split(drafters: dict[str, Any] = HEAD, **prefill: Any) -> Scenario:
 
 
 FLEET = resolve(split())
-PROMPT = Prompt(2, 2)  # of the first target's second stream
-JOIN = join_of(FLEET, 2, streams_of(FLEET)[2][0])
-
-
-def hand_over() -> tuple[ConnectionTable, ConnectionTable]:
-    """The connections of prefill servers, and of a target that they have welcomed."""
-    server, client = ServerEnd(FLEET, 1, prompts={(2, 2): JOIN}), ClientEnd(FLEET, 0, 1, "decoder")
-    welcomed(server, client)
-    links = stated_links(FLEET)
-    return ConnectionTable(server, links=links), ConnectionTable(clients={0: client}, links=links)
-
-
-def test_a_prompt_is_due_once_its_cache_has_arrived() -> None:
-    prefills, target = hand_over()
-    asked = frame_of(target.post(PROMPT, NOTHING, 1.0))
-    assert delivered(prefills.receive(SERVER_PORT, b"peer", asked, 1.0)) == [JOIN]
-    computed = frame_of(prefills.post(PROMPT, NOTHING, 5.0, left_s=7.5))
-    (arrival,) = target.receive(0, b"", computed, 5.1)
-    assert isinstance(arrival, Deliver)
-    assert arrival.event == PROMPT
-    assert arrival.after_s == pytest.approx(2.4)
-
-
-@pytest.mark.parametrize("prompt", [Prompt(0, 0), Prompt(1, 9), Prompt(9, 0)])  # tags on the wire; (1, 2) is right
-def test_prefill_servers_drop_prompts_of_no_request(prompt: Prompt) -> None:
-    prefills, _ = hand_over()
-    assert prefills.receive(SERVER_PORT, b"peer", pack(prompt), 1.0) == []
-    assert prefills.server is not None
-    assert prefills.server.counts["out of place"] == 1
-
-
-def test_only_targets_of_prefill_servers_take_prompts() -> None:
-    _, target = hand_over()
-    drafting = ClientEnd(FLEET, 0, 1)
-    welcomed(ServerEnd(FLEET, 1), drafting)
-    for client, message in ((drafting, Prompt(1, 2)), (target.clients[0], Draft(1, 2, 1, 9, 3))):
-        assert delivered(client.receive(pack(message), 1.0)) == []
-
-
-@pytest.mark.parametrize(("prompts", "role"), [({}, "decoder"), ({(2, 2): JOIN}, "verifier")])
-def test_prefill_servers_and_drafters_refuse_each_others_peers(prompts: dict[Any, Join], role: Any) -> None:
-    """Else one could take streams that another has."""
-    (refused,) = welcomed(ServerEnd(FLEET, 1, prompts=prompts), ClientEnd(FLEET, 0, 1, role))
-    assert isinstance(refused, Rejected)
-    assert f"serves no {role}s" in refused.reason
-
-
-def test_a_target_without_its_prefill_servers_ends() -> None:
-    _, target = hand_over()
-    (ended,) = target.receive(0, b"", pack(Bye()), 1.0)
-    assert isinstance(ended, Rejected)
-    assert said(target.tick(100.0)) == []  # it does not connect again
 
 
 def work_of(run: Run) -> dict[int, list[tuple[Any, ...]]]:
@@ -122,16 +57,9 @@ def work_of(run: Run) -> dict[int, list[tuple[Any, ...]]]:
 
 def test_no_cache_arrives_before_its_bytes() -> None:
     scenario = split()
-    prefills = ReplayedPrefills(FLEET)
-    prefills.open()
-    targets = ReplayedFleet(FLEET, {PREFILLS: prefills.address})
-    targets.wait_for_welcomes(60.0)
-    zero_s = now_s() + 0.05
-    with Threads() as threads:
-        computing = threads.start(lambda: prefills.serve(zero_s))
-        log = threads.start(lambda: targets.serve(zero_s)).result()
-        prefills.stop()
-        log += computing.result()
+    targets = ReplayedFleet(FLEET, {})
+    targets.open()
+    log = targets.serve(now_s() + 0.05)
     run = make_run(scenario, "engine", log, FLEET)
     assert replay(run) == []
     assert work_of(run) == work_of(simulate(scenario))
@@ -166,7 +94,8 @@ def test_requests_pass_both_servers_as_in_the_simulation(drafters: dict[str, Any
     assert replay(run) == []
     if "overlap" not in drafters:  # there, messages of a round pass each other
         assert work_of(run) == work_of(simulated)
-    assert measure(run)["kv_transfer_s"].value > 0
+    has_latency = bool(scenario.verifiers.prefill and scenario.verifiers.prefill.link.latency_s)
+    assert (measure(run)["kv_transfer_s"].value > 0) == has_latency
 
 
 def test_the_example_of_prefill_servers_runs_in_both_worlds() -> None:

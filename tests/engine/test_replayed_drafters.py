@@ -1,7 +1,5 @@
 """Replayed drafters: random numbers, step times and sizes of drafts; a short run over processes."""
 
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,9 +7,8 @@ import pytest
 from specfleet.engine.launch.processes import NodeProcess
 from specfleet.engine.launch.serve import serve
 from specfleet.engine.net.content import NOTHING, Content
-from specfleet.engine.node.write_ahead_log import FIRST
 from specfleet.engine.replayed.drafter import ReplayedDraftExecutor, empty_draft
-from specfleet.engine.replayed.targets import Drawn, ReplayedTarget
+from specfleet.engine.replayed.targets import Drawn, ReplayedExecutor
 from specfleet.fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, Recorded
 from specfleet.fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, tree
 from specfleet.fleet.records.replay import replay
@@ -77,8 +74,7 @@ def test_requests_are_as_large_as_real_ones() -> None:
 @pytest.mark.parametrize("overlap", ["in-turn", "ahead"])
 def test_a_request_in_turn_drops_drafts_before_it(overlap: str) -> None:
     fleet = resolve(replayed(drafters={"overlap": overlap}))
-    home: Any = SimpleNamespace(fleet=fleet, log=[], life=FIRST, answers=partial(Drawn, Outcomes(fleet), False))
-    target = ReplayedTarget(home, 0, 0.0)
+    target = ReplayedExecutor(fleet, Drawn(Outcomes(fleet), False, verifier_station(fleet, 0)))
     target.content_of(DraftRequest(0, 0, 1, 17, opening=True))
     target.pending.receive(Draft(0, 0, 1, 17, 2), Content([0, 0]))
     target.content_of(DraftRequest(0, 0, 2, 18))

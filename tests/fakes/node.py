@@ -9,7 +9,6 @@ from typing import Protocol
 from specfleet.engine.net.actions import SERVER_PORT, Action, Deliver, ReceivedFrame, Send
 from specfleet.engine.net.connections import ConnectionTable
 from specfleet.engine.net.content import NOTHING, Content
-from specfleet.engine.net.handshake import Ping
 from specfleet.engine.net.socket_thread import TICK_S
 from specfleet.engine.node.worker import Executor, Worker
 from specfleet.fleet.records.recorder import RecordedStation
@@ -144,10 +143,7 @@ class FakeNode:
     def _drain(self) -> None:
         while self.inbox:
             came, time_s = self.inbox.popleft()
-            if isinstance(came.event, Ping):
-                self.worker.post(came.event, came.content)
-            else:
-                self.worker.handle(came.event, came.content, time_s, came.payload_bytes)
+            self.worker.handle(came.event, came.content, time_s, came.payload_bytes)
 
     def _finish(self, step: Step, seconds: float) -> None:
         outcomes = self.worker.executor.run(step)

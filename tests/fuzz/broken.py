@@ -8,7 +8,7 @@ import numpy as np
 from specfleet.engine.net.actions import SERVER_PORT, ReceivedFrame, Send
 from specfleet.engine.net.content import NOTHING, Content
 from specfleet.engine.net.frames import pack, parse
-from specfleet.engine.net.handshake import Alive, Bye, Hello, Ping, Unknown, Welcome, terms_of
+from specfleet.engine.net.handshake import Alive, Bye, Hello, Unknown, Welcome, terms_of
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.recorder import Log
 from specfleet.fleet.records.replay import replay
@@ -95,7 +95,7 @@ class BrokenPeer:
             right = DraftRequest(0, asked.request, asked.epoch + 1, asked.base + taken + 1)
             content = Content([1])
         else:
-            quiet = (Alive(), Ping(0, 3), Leave(0, asked.request), Bye(), self.hello)
+            quiet = (Alive(), Leave(0, asked.request), Bye(), self.hello)
             said = quiet[rng.choice(len(quiet), p=[0.4, 0.3, 0.27, 0.01, 0.02])]
             if isinstance(said, Leave) and not keeps:
                 self.asked = None

@@ -7,7 +7,7 @@ import numpy as np
 
 from specfleet.engine.net.content import NOTHING, Content
 from specfleet.engine.net.frames import HEADER, MAGIC, VERSION, pack
-from specfleet.engine.net.handshake import Alive, Bye, Denied, Hello, Ping, Unknown, Welcome
+from specfleet.engine.net.handshake import Alive, Bye, Denied, Hello, Unknown, Welcome
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
 
 EXTREMES = (-1, 0, 1, 2, 7, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**62, -(2**31))
@@ -84,7 +84,7 @@ def out_of_place(rng: Random, hello: Hello) -> bytes:
     number = int(rng.integers(-1, 5))
     said = (
         Draft(number, 0, 1, 9, 4), Refusal(number, 0, "no"), View(number, 0, 3), Welcome(0, 1), Denied(0, "no"),
-        Unknown(), Alive(), Bye(), Leave(number, 3), Ping(number, 1), DraftRequest(number, 0, 1, 9, opening=True),
+        Unknown(), Alive(), Bye(), Leave(number, 3), DraftRequest(number, 0, 1, 9, opening=True),
         DraftRequest(number, 0, 5, 12), msgspec.structs.replace(hello, number=number),
         msgspec.structs.replace(hello, attempt=int(rng.integers(100))), msgspec.structs.replace(hello, role="router"),
         msgspec.structs.replace(hello, terms={"a" * 150: "b" * 150, "\x1b[31m": "\n"}),

@@ -194,6 +194,6 @@ class PretendedHost:
         with self.processes(scenario.name, held_bytes):
             return SimpleNamespace(run=simulate(msgspec.structs.replace(scenario, profile=PROFILE)))
 
-    def round_trips(self, _fleet: object, sizes_bytes: Sequence[int], repeats: int) -> list[list[float]]:
+    def round_trips(self, sizes_bytes: Sequence[int], repeats: int) -> list[list[float]]:
         with self.processes("links", [self.drafting_bytes(1)]):
             return [[0.001 + size * 1e-9] * repeats for size in sizes_bytes]
