@@ -107,7 +107,7 @@ def run_part(name: str, folder: Path, tiny: bool, limit_s: float) -> int:
     try:
         status = process.wait(limit_s)
     except subprocess.TimeoutExpired:
-        remark(f"{name}: cut off; a rerun of steps or pair goes on after what it kept")
+        remark(f"{name}: cut off; a further call goes on after what steps, serving and pair kept")
         status = CUT
     finally:
         stop(process)
