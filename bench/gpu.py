@@ -26,13 +26,13 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_json
 from specfleet.fleet.inputs.text import read_json
 
-CALL_S = 285.0  # of five minutes; the rest is for the start of Python, and for who packs the results
+CALL_S = 270.0  # of five minutes; the rest is for the start of Python, and for who packs the results
 DONE = "parts.json"
 CUT = 124  # exit status of a part that was cut off
 PARTS: dict[str, tuple[float, tuple[str, ...]]] = {  # seconds that it takes on an H100, estimated; words of `bench`
     "laws": (60.0, ("exact",)),
-    "steps": (110.0, ("steps",)),
-    "star": (210.0, ("star",)),
+    "steps": (100.0, ("steps",)),
+    "star": (200.0, ("star",)),
     "serving": (100.0, ("serving", "--seconds", "3", "--drafts", "none", "small model", "--rows", "--loads", "0.6")),
     "decoding": (55.0, ("decoding", "--precision", "bfloat16", "--prompts", "6", "--sizes")),
     "pair": (120.0, ("pair",)),  # in a call of its own
