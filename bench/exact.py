@@ -6,12 +6,14 @@ against those by masks.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
 
 import torch
 
 from bench.decoding import drafters_of
-from bench.harness import Aim, Options, Report, Row, run
+from bench.harness import Aim, Options, Report, Row, first_rows
 from bench.speculative import decode_batch, decode_speculatively
 from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.models import CausalLM, load_model
@@ -59,10 +61,12 @@ def pair_on(device: str) -> tuple[CausalLM, CausalLM]:
 
 def plain_row(pair: tuple[CausalLM, CausalLM], prompts: Texts, plain: Texts) -> Row:
     """Compare plain decoding on this device with that of the cpu."""
-    (texts,) = run({"plain": lambda: [decode_plain(Target(pair[1]), prompt, NEW_TOKENS) for prompt in prompts]})[
-        "plain"
-    ]
-    return {"way": "plain", "greedy": verdict(texts, plain)}
+
+    def decoded() -> Row:
+        texts = [decode_plain(Target(pair[1]), prompt, NEW_TOKENS) for prompt in prompts]
+        return {"greedy": verdict(texts, plain)}
+
+    return {"way": "plain"} | first_rows({"plain": decoded})[0]
 
 
 def row_of(
@@ -89,16 +93,13 @@ def row_of(
         finally:
             here[0].graphs, here[1].graphs = graphs
 
-    works = {
-        "greedy": (lambda: texts_of(here, GREEDY), lambda: plain),
-        "side by side": (side_by_side, lambda: plain),
-        "without graphs": (without_graphs, lambda: plain),
-        "sampled": (lambda: texts_of(here, WARM), lambda: texts_of(host, WARM)),
+    works: dict[str, Callable[[], Row]] = {
+        name: lambda: {"greedy": verdict(texts_of(here, GREEDY), plain)},
+        f"{name}, side by side": lambda: {"side by side": verdict(side_by_side(), plain)},
+        f"{name}, without graphs": lambda: {"without graphs": verdict(without_graphs(), plain)},
+        f"{name}, sampled": lambda: {"sampled": verdict(texts_of(here, WARM), texts_of(host, WARM))},
     }
-    found = run({f"{name}: {what}": work for what, (work, _) in works.items()})
-    return {"way": name} | {
-        what: verdict(found[f"{name}: {what}"][0], expected()) for what, (_, expected) in works.items()
-    }
+    return reduce(or_, first_rows(works), {"way": name})
 
 
 def beside_masks(model: CausalLM, text: Sequence[int]) -> list[Row]:
@@ -107,7 +108,8 @@ def beside_masks(model: CausalLM, text: Sequence[int]) -> list[Row]:
         if model.device.type == "cuda":
             remark(f"no attention by pages: {find_fault(model.device, model.dtype, model.shape.size)}")
         return []
-    tags, passes = [0, 1, 2, 3], {"prompt": [], "equal": [3] * 4, "again, captured": [3] * 4, "unequal": [1, 4, 2, 3]}
+    tags, equal = [0, 1, 2, 3], [3] * 4
+    passes = {"prompt": [], "equal": equal, "again, captured": equal, "decoded": [1] * 4, "unequal": [1, 4, 2, 3]}
 
     def logits_of(pages: bool) -> dict[str, torch.Tensor]:
         cache = model.new_cache(len(tags))

@@ -1,11 +1,13 @@
-"""Everything for one card, in parts of at most eight minutes: laws, step times, tokens/s, the stars, a server.
+"""Everything for one card, in calls of at most five minutes: laws, step times, a star, a server, tokens/s.
 
 Each part is a study in a process of its own, which frees its memory at its end. Its results lie in a folder named after
-the card. A rerun goes on after the parts that are done there, also on another host of the same card.
+the card. A call begins the parts that fit into what is left of it. A further call goes on after the parts that are done
+there, also on another host of the same card; those that began and did not end then come last.
 """
 
 import argparse
 import contextlib
+import ctypes
 import datetime
 import os
 import signal
@@ -15,6 +17,7 @@ import time
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from bench.harness import Aim, Options, Report, Row
 from specfleet.engine.decoding.telemetry import host_facts
@@ -23,30 +26,27 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_json
 from specfleet.fleet.inputs.text import read_json
 
-PART_S = 480.0
+CALL_S = 270.0  # of five minutes; the rest is for the start of Python, and for who packs the results
 DONE = "parts.json"
-PARTS: dict[str, tuple[str, ...]] = {  # words of `python -m bench`, by name; the quick and most telling ones first
-    "laws": ("exact",),
-    "steps-1b": ("steps", "--models", "llama-3.2-1b"),
-    "steps-8b": ("steps", "--models", "llama-3.1-8b"),
-    "star": ("star",),
-    "decoding": ("decoding", "--precision", "bfloat16", "--sizes", "1", "8", "--repetitions", "3"),
-    "serving": (
-        "serving", "--seconds", "5", "--drafts", "none", "small model", "--rows", "1", "8", "16", "--loads", "0.6",
-    ),
-    "pair": ("pair",),
-    "steps-14b": ("steps", "--models", "qwen3-14b"),
-}  # fmt: skip
+CUT = 124  # exit status of a part that was cut off
+PARTS: dict[str, tuple[float, tuple[str, ...]]] = {  # seconds that it takes on an H100, estimated; words of `bench`
+    "laws": (60.0, ("exact",)),
+    "steps": (100.0, ("steps",)),
+    "star": (200.0, ("star",)),
+    "serving": (100.0, ("serving", "--seconds", "3", "--drafts", "none", "small model", "--rows", "--loads", "0.6")),
+    "decoding": (55.0, ("decoding", "--precision", "bfloat16", "--prompts", "6", "--sizes")),
+    "pair": (120.0, ("pair",)),  # in a call of its own
+}
 TINY: dict[str, tuple[str, ...]] = {  # words that make a part small
     "exact": ("--prompts", "1"), "steps": ("--tiny", "--precision", "float32"), "star": ("--tiny",),
     "pair": ("--tiny", "--precision", "float32", "--counts", "1", "2"),
     "decoding": ("--precision", "float32", "--prompts", "1", "--sizes"),
-    "serving": ("--seconds", "1", "--drafts", "none", "--rows", "4", "--runs", "1", "--seeds", "2"),
+    "serving": ("--seconds", "1", "--drafts", "none", "--rows", "4", "--loads", "--runs", "1", "--seeds", "2"),
 }  # fmt: skip
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A part that ended: on which card and torch, when, after how long, and with which exit status of its aims."""
+    """A part that began: its card and torch, when, seconds until its end (0 without one), exit status of its aims."""
 
     card: str
     torch: str
@@ -56,31 +56,38 @@ class Done(msgspec.Struct, frozen=True):
 
 
 OPTIONS: Options = {
-    "--parts": {"nargs": "*", "choices": list(PARTS), "default": list(PARTS), "help": "parts, in this order"},
+    "--parts": {"nargs": "*", "choices": list(PARTS), "default": list(PARTS)[:-1], "help": "left out, all but pair"},
+    "--seconds": {"type": float, "default": CALL_S, "help": "of this call; what does not fit is left to the next"},
     "--tiny": {"action": "store_true", "help": "every part small, on the cpu where there is no card"},
 }
 
 
 def study(options: argparse.Namespace) -> Report:
-    """Run the parts that are not done; say which are done, and what they took."""
-    facts = host_facts()
+    """Run the parts that are not done, as far as they fit; say which are done, and what they took."""
+    ends_s, facts = time.monotonic() + options.seconds, host_facts()
     if "gpu" not in facts and not options.tiny:
         raise InputError("no cuda device; --tiny tries all parts on the cpu")
     card = facts.get("gpu", "cpu")
     title = "".join(letter if letter.isalnum() else "-" for letter in card.lower())
     folder = options.out / f"{title}{'-tiny' * options.tiny}"
-    for name in options.parts:
-        if done := done_in(folder, facts["torch"]).get(name):
-            remark(f"{name}: done {done.date}")
+    began = begun_in(folder, facts["torch"])
+    for name in sorted(options.parts, key=began.__contains__):
+        if name in began and began[name].seconds:
+            remark(f"{name}: done {began[name].date}")
             continue
-        remark(f"{name}: at most {PART_S / 60:g} minutes")
-        result, began_s = folder / name / f"{PARTS[name][0]}.json", time.monotonic()
+        needs_s, began_s = PARTS[name][0], time.monotonic()
+        if (left_s := ends_s - began_s) < needs_s:
+            remark(f"{name}: takes {needs_s:g} s, and {left_s:.0f} s are left; a further call goes on")
+            continue
+        limit_s, date = min(left_s, 2 * needs_s), datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes")
+        remark(f"{name}: at most {limit_s:.0f} s")
+        result, done = folder / name / f"{PARTS[name][1][0]}.json", Done(card, facts["torch"], date, 0.0, CUT)
         result.unlink(missing_ok=True)
-        status = run_part(name, folder / name, options.tiny)
+        keep(folder, name, done)  # so that a part that kills its call does not come first again
+        status = run_part(name, folder / name, options.tiny, limit_s)
         if result.exists():  # aims that it missed are a result, too
-            date = datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes")
-            keep(folder, name, Done(card, facts["torch"], date, time.monotonic() - began_s, status))
-    found = done_in(folder, facts["torch"])
+            keep(folder, name, replace(done, seconds=time.monotonic() - began_s, status=status))
+    found = {name: done for name, done in begun_in(folder, facts["torch"]).items() if done.seconds}
     rows: list[Row] = [
         {"part": name, **(msgspec.structs.asdict(found[name]) if name in found else {"card": "not done"})}
         for name in options.parts
@@ -91,20 +98,25 @@ def study(options: argparse.Namespace) -> Report:
     )
 
 
-def run_part(name: str, folder: Path, tiny: bool) -> int:
-    """Run a part in a process; return its exit status, 124 if it was cut off."""
-    study_name, *words = PARTS[name]
+def run_part(name: str, folder: Path, tiny: bool, limit_s: float) -> int:
+    """Run a part in a process; return its exit status, `CUT` if it was cut off."""
+    study_name, *words = PARTS[name][1]
     words += TINY[study_name] if tiny else ()
     command = [sys.executable, "-m", "bench", study_name, *words, "-o", str(folder)]
-    process = subprocess.Popen(command, start_new_session=True)  # noqa: S603  (a study of ours)
+    process = subprocess.Popen(command, process_group=0, preexec_fn=end_with_parent)  # noqa: PLW1509, S603  (ours)
     try:
-        status = process.wait(PART_S)
+        status = process.wait(limit_s)
     except subprocess.TimeoutExpired:
-        remark(f"{name}: cut off; a rerun of steps or pair goes on after what it kept")
-        status = 124
+        remark(f"{name}: cut off; a further call goes on after what steps, serving and pair kept")
+        status = CUT
     finally:
         stop(process)
     return status
+
+
+def end_with_parent() -> None:
+    """Let Linux kill this process when its parent ends: a part that outlives a killed call would disturb the next."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
@@ -114,14 +126,13 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def done_in(folder: Path, torch: str) -> dict[str, Done]:
-    """Return the parts that are done with that version of torch, by name."""
+def begun_in(folder: Path, torch: str) -> dict[str, Done]:
+    """Return the parts that began with that version of torch, by name."""
     path = folder / DONE
     found = msgspec.convert(read_json(path), dict[str, Done]) if path.exists() else {}
     return {name: done for name, done in found.items() if done.torch == torch}
 
 
 def keep(folder: Path, name: str, done: Done) -> None:
-    """Write that a part is done."""
-    parts = done_in(folder, done.torch) | {name: done}
-    write_json(parts, folder / DONE)
+    """Write that a part began or ended."""
+    write_json(begun_in(folder, done.torch) | {name: done}, folder / DONE)

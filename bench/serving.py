@@ -8,6 +8,7 @@ and the difference of two runs. With a run's delays played back, too, its simula
 import argparse
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ OPTIONS: Options = {
 
 def study(options: argparse.Namespace) -> Report:
     """Calibrate each way to draft, run all cells, and compare them with their simulations."""
-    profiles = {kind: calibrated(kind) for kind in dict.fromkeys(CALIBRATED.get(own, own) for own in options.drafts)}
+    kinds = dict.fromkeys(CALIBRATED.get(kind, kind) for kind in options.drafts)
+    profiles = {kind: calibrated(kind, options.out / f"{kind}.json") for kind in kinds}
     cells: dict[str, Scenario] = {}
     for kind in options.drafts:
         profile = profiles[CALIBRATED.get(kind, kind)]
@@ -89,11 +91,12 @@ def scenario_with(kind: str, workload: Mapping[str, Any], profile: HardwareProfi
     return scenario_of(make_scenario({"name": kind} | tables), {"profile": profile} if profile is not None else {})
 
 
-def calibrated(kind: str) -> HardwareProfile:
-    """Calibrate a way to draft on calibration prompts."""
+def calibrated(kind: str, file: Path) -> HardwareProfile:
+    """Calibrate a way to draft on calibration prompts into a file; stages of a try that was cut off are kept."""
     return specfleet.calibrate(
-        scenario_with(kind, {}), quick=True, report=lambda stage: remark(f"calibration, {kind}: {stage}")
-    )
+        scenario_with(kind, {}), quick=True, out=file, note=remark,
+        report=lambda stage: remark(f"calibration, {kind}: {stage}"),
+    )  # fmt: skip
 
 
 def closed(kind: str, rows: int, profile: HardwareProfile, seconds: float) -> Scenario:

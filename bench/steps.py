@@ -34,7 +34,7 @@ from specfleet.fleet.hardware.shipped import device_of
 from specfleet.fleet.inputs.text import parse_json, read_lines
 
 MODELS = ("llama-3.2-1b", "llama-3.1-8b", "qwen3-14b")
-TOKENS, ROWS, CONTEXTS = (1, 2, 4, 6, 9), (1, 4, 16, 64), (256, 2048, 8192)
+TOKENS, ROWS, CONTEXTS = (1, 3, 6), (1, 4, 16, 64), (256, 2048, 8192)
 PROMPTS = (512, 2048)
 REPEATS, COLD = 8, 3  # a shape is captured as a CUDA graph at its second pass
 FREE = 0.9  # share of free memory that a cache may take

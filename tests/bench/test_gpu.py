@@ -2,9 +2,13 @@
 
 import argparse
 import json
+import subprocess
+import sys
+import time
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("torch")
@@ -71,20 +75,65 @@ def test_steps_of_another_device_are_measured_again(tmp_path: Path, monkeypatch:
 
 
 def test_a_part_is_done_once_for_a_card_and_its_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = options(gpu, "--tiny", "--parts", "steps-1b", "--out", str(tmp_path))
+    asked = options(gpu, "--tiny", "--parts", "steps", "--out", str(tmp_path))
     monkeypatch.setattr(gpu, "host_facts", lambda: {"gpu": "NVIDIA Test 1", "torch": "2"})
-    monkeypatch.setattr(gpu, "PART_S", 0.01)
+    monkeypatch.setitem(gpu.PARTS, "steps", (0.01, ("steps", "--models", "llama-3.2-1b")))
     (left,) = gpu.study(asked).aims
     assert (left.value, left.verdict) == (1, "missed")  # it was cut off
-    monkeypatch.setattr(gpu, "PART_S", 120.0)
+    monkeypatch.setitem(gpu.PARTS, "steps", (120.0, ("steps", "--models", "llama-3.2-1b")))
     assert gpu.study(asked).aims[0].value == 0
-    assert (tmp_path / "nvidia-test-1-tiny" / "steps-1b" / "steps.json").exists()
+    assert (tmp_path / "nvidia-test-1-tiny" / "steps" / "steps.json").exists()
     monkeypatch.setattr(gpu, "run_part", lambda *_: 3)
     assert gpu.study(asked).aims[0].value == 0
-    assert gpu.study(options(gpu, "--parts", "steps-1b", "--out", str(tmp_path))).aims[0].value == 1, "a small one"
+    assert gpu.study(options(gpu, "--parts", "steps", "--out", str(tmp_path))).aims[0].value == 1, "a small one"
     for facts in ({"gpu": "NVIDIA Test 2", "torch": "2"}, {"gpu": "NVIDIA Test 1", "torch": "3"}):
         monkeypatch.setattr(gpu, "host_facts", lambda facts=facts: facts)
         assert gpu.study(asked).aims[0].value == 1
+
+
+@pytest.mark.parametrize("hangs", [[], *([name] for name in list(gpu.PARTS)[:-1])], ids=str)
+def test_two_calls_do_all_parts_that_do_not_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: list[str]
+) -> None:
+    """Each part takes as long as stated. One that hangs is cut off, and comes last in further calls."""
+    now_s, ran = [0.0], []
+
+    def run_part(name: str, folder: Path, _tiny: bool, limit_s: float) -> int:
+        needs_s, (study, *_) = gpu.PARTS[name]
+        ran.append(name)
+        now_s[0] += limit_s if name in hangs else needs_s
+        if name not in hangs:
+            write_file(folder / f"{study}.json", "{}")
+        return 0
+
+    monkeypatch.setattr(gpu, "host_facts", lambda: {"gpu": "NVIDIA Test 1", "torch": "2"})
+    monkeypatch.setattr(gpu.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(gpu, "run_part", run_part)
+    for number in (1, 2, 3):
+        began_s = now_s[0]
+        (left,) = gpu.study(options(gpu, "--out", str(tmp_path))).aims
+        assert now_s[0] - began_s <= gpu.CALL_S
+        if number == 2:
+            assert left.value <= (3 if hangs else 0)
+    assert left.value == len(hangs)
+    assert ran[0] == "laws"
+
+
+@pytest.mark.slow
+def test_a_killed_call_goes_on_in_the_next(tmp_path: Path) -> None:
+    """Its part ends with it: it would disturb the next one."""
+    words = ("-m", "bench", "gpu", "--tiny", "--parts", "steps", "--out", str(tmp_path))
+    call = subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL)
+    while not (kept := list(tmp_path.rglob("*.jsonl"))):
+        assert call.poll() is None
+        time.sleep(0.05)
+    (part,) = psutil.Process(call.pid).children()
+    call.kill()
+    call.wait()
+    part.wait(10)
+    lines = kept[0].read_text().splitlines()
+    subprocess.run([sys.executable, *words], check=True, capture_output=True)
+    assert kept[0].read_text().splitlines()[: len(lines)] == lines
 
 
 def test_without_a_card_the_parts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +169,7 @@ def test_logits_by_pages_are_held_against_those_by_masks() -> None:
     model.graphs = Graphs(lambda work: work)
     with reading_pages():
         found = exact.beside_masks(model, text)
-    assert [row["pass"] for row in found] == ["prompt", "equal", "again, captured", "unequal"]
+    assert [row["pass"] for row in found] == ["prompt", "equal", "again, captured", "decoded", "unequal"]
     assert max(row[exact.APART] for row in found) < 1e-9
     wrong = partial(varlen_reference, from_the_end=False)
     with reading_pages(), pytest.MonkeyPatch.context() as patch:

@@ -122,6 +122,9 @@ def test_pages_are_read_where_a_small_case_is_right(monkeypatch: pytest.MonkeyPa
     assert ask() == ""
     monkeypatch.setattr(pages, "kernel", lambda: partial(varlen_reference, from_the_end=False))
     assert "off" in ask()
+    split = lambda *given, **more: varlen_reference(*given, **more) + (more["num_splits"] is None)  # noqa: E731
+    monkeypatch.setattr(pages, "kernel", lambda: split)
+    assert "off" in ask(), "a row alone"
     monkeypatch.setattr(pages, "kernel", lambda: lambda query, _key, _value: query)  # an older torch
     assert ask().startswith("TypeError: ")
     assert not reads_pages(CPU, torch.bfloat16, 16)
