@@ -38,16 +38,18 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
     having = [(cell, every[quantity]) for cell in cells if quantity in (every := with_percentiles(cell.metrics))]
     if len(having) < 2:
         return []
+    if not any(key.startswith(CHOSEN) for cell, _ in having for key in cell.cell):
+        spans = (pick(having, key=lambda pair: pair[1].value) for pick in (min, max))
+        return [f"{quantity}: {' to '.join(f'{_value(metric)} at {words(cell.cell)}' for cell, metric in spans)}"]
     sets: dict[str, list[tuple[Cell, Metric]]] = {}
     for cell, metric in having:
         chosen = {key: value for key, value in cell.cell.items() if key.startswith(CHOSEN)}
-        sets.setdefault(words({key: cell.cell[key] for key in cell.cell if key not in chosen}), []).append((chosen, metric))
-    if not any(chosen for chosen, _ in sum(sets.values(), [])):
-        (low, least), (high, most) = (pick(having, key=lambda pair: pair[1].value) for pick in (min, max))
-        spans = (f"{_value(metric)} at {words(cell.cell)}" for cell, metric in ((low, least), (high, most)))
-        return [f"{quantity}: {' to '.join(spans)}"]
+        given = {key: value for key, value in cell.cell.items() if key not in chosen}
+        sets.setdefault(words(given), []).append((chosen, metric))
     sense = -1 if known[quantity].unit in LESS_IS_BETTER else 1
-    lines = [f"best {quantity}{f' at {where}' if where else ''}: {_best(pairs, sense)}" for where, pairs in sets.items()]
+    lines = [
+        f"best {quantity}{f' at {where}' if where else ''}: {_best(pairs, sense)}" for where, pairs in sets.items()
+    ]
     more = [f"best {quantity} of others: {len(lines) - MAX_NAMED} more, in the table"] if len(lines) > MAX_NAMED else []
     return [*lines[:MAX_NAMED], *more, *knees([cell for cell, _ in having])]
 
@@ -61,7 +63,9 @@ def _best(having: Sequence[tuple[Cell, Metric]], sense: int) -> str:
         first = best
     others = [chosen for chosen, _ in sorted([best, *level], key=having.index) if chosen is not first[0]]
     said = f"{words(first[0])}, {_value(first[1])} ({interval(_in_ms(first[1]))})"
-    return said + (f"; level with it within chance: {_named(others, [chosen for chosen, _ in having])}" if others else "")
+    return said + (
+        f"; level with it within chance: {_named(others, [chosen for chosen, _ in having])}" if others else ""
+    )
 
 
 def _only_number(cell: Cell) -> float:
