@@ -1,7 +1,7 @@
 """A metric along a key of a sweep, a line for each value of another, a panel for each of a third, with 95 % bands."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -57,7 +57,7 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
             if low > -0.05 * high:  # begin at zero, so that small differences look small
                 axes.set_ylim(0, 1.03 * high if number == 0 or not labels["panel"] else high)
             _levels(axes, part[part.world == PLAIN], looks)
-            _marks(axes, part[part.world.isin(MARKS)], looks, not number % across)
+            _marks(axes, part[part.world.isin(MARKS)], looks, () if number % across else set(points.world))
         worlds, handles = [world for world in LABELS if (points.world == world).any()], []
         for world in worlds if len(worlds) > 1 else ():
             colour, marker = COLOURS.get(world, GREY) if len(looks) == 1 else GREY, "o" if world == "engine" else ""
@@ -120,15 +120,21 @@ def _levels(axes: Axes, levels: pd.DataFrame, looks: Looks) -> None:
         axes.axhline(value, color=colour, ls=LINES[PLAIN], lw=1.2, zorder=1)
 
 
-def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks, named: bool) -> None:
+def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks, named: Collection[str]) -> None:
     """Mark knees, each line in its colour, and their numbers above; the dots of equal ones alternate. N_max is thinner.
 
-    Numbers beyond the panel have an arrow. `named`: whether the names of both rows stand before them.
+    Numbers beyond the panel have an arrow. `named`: rows whose names stand before them.
     """
     last = axes.get_xlim()[1]
-    for row, (name, knees) in enumerate(marks.groupby("world")):
+    for row, name in enumerate(MARKS):
+        if name in named:
+            axes.annotate(f"$N_{{{name[2:]}}}$", (0, 1), (-4, 2 + ROW_POINTS * row), textcoords="offset points",
+                          xycoords="axes fraction", ha="right", fontsize=8, color=GREY, parse_math=True)  # fmt: skip
+        knees = marks[marks.world == name]
+        if knees.empty:
+            continue
         above = axes.secondary_xaxis("top")
-        above.tick_params(length=0, labelsize=8, pad=1 + ROW_POINTS * row)
+        above.tick_params(which="both", length=0, labelsize=8, pad=1 + ROW_POINTS * row)
         above.spines["top"].set_visible(False)
         inside, texts = knees[knees.x <= last].groupby("x").line.agg(list), []
         for knee, lines in inside.items():
@@ -140,9 +146,6 @@ def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks, named: bool) -> None:
         if len(beyond):
             colour = looks[beyond.line.iloc[0]][0] if len(beyond) == 1 < len(looks) else GREY
             texts.append((last, f"  {', '.join(f'{knee:g}' for knee in beyond.x)} \N{RIGHTWARDS ARROW}", colour))
-        above.set_xticks(*zip(*((x, text) for x, text, _ in texts), strict=True))
+        above.set_xticks([x for x, *_ in texts], [text for _, text, _ in texts])
         for label, (_, text, colour) in zip(above.get_xticklabels(), texts, strict=True):
             label.set(color=colour, ha="left" if text.startswith(" ") else "center")
-        if named:
-            axes.annotate(f"$N_{{{name[2:]}}}$", (0, 1), (-4, 2 + ROW_POINTS * row), textcoords="offset points",
-                          xycoords="axes fraction", ha="right", fontsize=8, color=GREY, parse_math=True)  # fmt: skip
