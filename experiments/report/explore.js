@@ -57,11 +57,12 @@ const bar = (x, y, width, kind) => `<rect x="${x}" y="${y}" width="${width}" hei
 function plot(svg, width, key, most, title, marks) {
   const [left, right, bottom, count] = [46, width - 12, 260, Math.min(most, 200)], every = niceAbove(26 * most / width);
   const xs = upTo(count, (i) => Math.round(1 + i * (most - 1) / (count - 1)));
-  const [chain, block] = [false, true].map((isBlock) => xs.map((x) => O(at({ [key]: x }, isBlock))));
+  const heights = (isBlock) => xs.map((x) => O(at({ [key]: x }, isBlock)));
+  const chain = heights(false), block = byId("block").checked ? heights(true) : [];
   const plain = xs.map((x) => (key === "N" ? x : state.N) / state.plain_s);
   const tick = niceAbove(Math.max(...chain, ...block) / 5), X = (x) => left + (x - 1) / (most - 1) * (right - left);
   const Y = (y) => bottom - y / tick * 40;
-  const points = (ys) => xs.map((x, i) => `${X(x)},${Y(ys[i])}`).filter((_, i) => ys[i] <= 5 * tick);
+  const points = (ys) => ys.map((y, i) => `${X(xs[i])},${Y(y)}`).filter((_, i) => ys[i] <= 5 * tick);
   const curve = (ys, hue, kind = "") => `<polyline class="${kind}" style="stroke:var(--${hue})" points="${points(ys)}"/>`;
   const ticks = upTo(6, (i) => line(left, Y(i * tick), right, Y(i * tick))
     + text(left - 6, Y(i * tick) + 4, shown(i * tick), 'text-anchor="end" class="soft"'));
@@ -72,7 +73,7 @@ function plot(svg, width, key, most, title, marks) {
   });
   svg.setAttribute("height", bottom + 40);
   svg.innerHTML = [...ticks, ...numbers, axis((left + right) / 2, bottom + 34, title), text(0, 14, "tokens/s"), ...named,
-    curve(plain, "soft", "plain"), curve(block, "orange"), curve(chain, "blue"),
+    curve(plain, "soft", "plain"), ...(block.length ? [curve(block, "orange")] : []), curve(chain, "blue"),
     `<circle cx="${X(state[key])}" cy="${Y(O(compute(state)))}" r="5" style="fill:var(--blue)"/>`].join("");
 }
 
@@ -122,13 +123,15 @@ function draw() {
     + `<p><b>N_full = ${of.N_full}</b>: so many targets keep the drafter busy, and more raise no throughput. `
     + `Its load is ${shown(100 * of.load)} %.</p><p><b>N_max = ${of.N_max}</b>: `
     + `${of.N_max ? "up to so many targets, each is at least" : "no target is"} as fast as without the drafter.</p>`;
+  const ofBlock = (mark) => byId("block").checked ? [mark] : [];
   plot(...byN, "N", mostN, "N, targets", [[of.N_full, `N_full = ${of.N_full}`], [of.N_max, `N_max = ${of.N_max}`],
-    [block.N_full, `block: N_full = ${block.N_full}`]]);
+    ...ofBlock([block.N_full, `block: N_full = ${block.N_full}`])]);
   plot(...byDepth, "d", state.depths, `d, draft tokens a round, at N = ${state.N}`, [
-    [best[0], `best d = ${best[1]}`], [bestOfBlock[0], `block: best d = ${bestOfBlock[1]}`]]);
+    [best[0], `best d = ${best[1]}`], ...ofBlock([bestOfBlock[0], `block: best d = ${bestOfBlock[1]}`])]);
   drawTimeline(...timeline, of);
   byId("numbers").innerHTML = ROWS.map(([words, unit, value]) => `<tr><td>${words}</td>`
-    + `<td class="n">${shown(value(of))}</td><td class="n">${shown(value(block))}</td><td>${unit}</td></tr>`).join("");
+    + `<td class="n">${shown(value(of))}</td><td class="n of-block">${shown(value(block))}</td><td>${unit}</td></tr>`).join("");
+  document.querySelectorAll(".of-block").forEach((part) => { part.hidden = !byId("block").checked; });
   byId("command").textContent = command();
 }
 
@@ -138,6 +141,8 @@ function start(settings) {
   mostN = niceAbove(Math.max(16, 2 * N, Math.min(N_full, 180), Math.min(N_max, 180)));
   CONTROLS.forEach(addControl);
   byId("of-beta").before(byId("of-model"));
+  byId("controls").append(byId("of-block"));
+  byId("block").oninput = draw;
   byId("model").value = state.model;
   byId("model").oninput = ({ target }) => { state.model = target.value; draw(); };
   byId("copy").onclick = () => { getSelection().selectAllChildren(byId("command")); document.execCommand("copy"); };

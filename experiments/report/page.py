@@ -14,6 +14,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from specfleet.figures.style import STYLE, Drawn, resized
+from specfleet.fleet.shown import number
 
 TEMPLATE = Path(__file__).with_name("page.html")
 LONG = 24  # characters of a text from which its column is wide
@@ -141,6 +142,6 @@ def _cell(cell: Cell, look: str) -> str:
     if _is_missing(cell):
         return f"<td{look}>-</td>"
     if isinstance(cell, (int, float)):
-        return f'<td class="n" data-v="{cell:.10g}">{cell:.4g}</td>'
+        return f'<td class="n" data-v="{cell:.10g}">{number(cell)}</td>'
     text = str(cell)
     return f"<td{' class=t' * (len(text) > LONG)}>{_chip(text) if text in LABELS else escape(text)}</td>"

@@ -16,7 +16,7 @@ from specfleet.experiments.sweep.cell import CellResult
 from specfleet.experiments.sweep.figure import sweep_figure, text_of
 from specfleet.experiments.sweep.findings import findings
 from specfleet.experiments.sweep.sweep import RECORD, read_sweep, shown, table
-from specfleet.figures.style import Drawn
+from specfleet.figures.style import Drawn, scale_of
 from specfleet.figures.timeline import steps_of
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
@@ -27,6 +27,7 @@ from specfleet.fleet.records.run import Run, read_run
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.meaning.entries import axis_label
 
 SHOWN = {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
 """Times of a fleet by their headings, and what they are multiplied by."""
@@ -196,13 +197,14 @@ def _percent(error: PredictionError | None) -> float | None:
 
 
 def sweep_page(name: str, scenario: Scenario, cells: Sequence[CellResult]) -> ReportPage:
-    """Return the page of a sweep: the name of its folder, the first cell's scenario, and all cells."""
+    """Return the page of a sweep, of its folder's name, the first cell's scenario, and all cells."""
     fleet, keys = resolve(scenario), list(dict.fromkeys(key for cell in cells for key in cell.cell))
     world, seeds = cells[0].world, cells[0].seeds
     basis = ", ".join(dict.fromkeys(cell.basis for cell in cells if cell.basis))
     label = tables.label_in(world, fleet.replayed)
     note = f"Of the first cell; {', '.join(keys)} {'vary' if len(keys) > 1 else 'varies'}."
     facts = {
+        "folder": name,
         "cells": str(len(cells)),
         "seeds a cell": str(seeds),
         "world": world,
@@ -214,7 +216,8 @@ def sweep_page(name: str, scenario: Scenario, cells: Sequence[CellResult]) -> Re
     sources = f"{tables.known_as(label, basis)} Ranges are 95 % intervals{over}."
     grids = (_cells(cells, keys, label), *tables.scenario_grids(fleet, scenario, note, world), tables.facts_grid(facts))
     first, rest = sentences(tuple(answers(_answer(cells))))
-    return ReportPage(f"Sweep {name}", "a sweep", rest, sources, _curves(cells, keys), grids, first)
+    title = f"{scenario.name}: throughput by {' and '.join(axis_label(key)[0] for key in keys)}"
+    return ReportPage(title, "a sweep", rest, sources, _curves(cells, keys), grids, first)
 
 
 def _text(cell: CellResult, key: str) -> str:
@@ -233,8 +236,9 @@ def _curves(cells: Sequence[CellResult], keys: Sequence[str]) -> tuple[Drawn, ..
 def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
     """Yield a line for the most tokens, the fastest users, and cells that failed or were offered too much."""
     yield from findings(cells)
-    for line in findings(cells, "tpot_p99_s")[:1]:
-        yield line.replace("best tpot_p99_s", "least time a token of the slowest requests (TPOT P99)")
+    for line in findings(cells, "tpot_p99_s"):
+        if line.startswith("best "):
+            yield line.replace("best tpot_p99_s", "least TPOT P99")
     failed, full = [cell for cell in cells if cell.error], [cell for cell in cells if cell.overload]
     if failed:
         yield f"failed: {len(failed)} cells; the first: {failed[0].error}"
@@ -245,13 +249,15 @@ def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
 def _cells(cells: Sequence[CellResult], keys: Sequence[str], label: str) -> Grid:
     every = [with_percentiles(cell.metrics) for cell in cells]
     units = {name: metric.unit.partition(",")[0] for metrics in every for name, metric in metrics.items()}
-    names = [name for name in TABLED if name in units]
+    most = {name: max(metrics[name].value for metrics in every if name in metrics) for name in TABLED if name in units}
+    scales = {name: scale_of(axis_label(name)[0], units[name], value) for name, value in most.items()}
     rows = [
         (*(float(value) if isinstance(value := cell.cell.get(key), (int, float)) else _text(cell, key) for key in keys),
-         *(tables.clipped(metrics[name].value, units[name]) if name in metrics else None for name in names), label)
+         *(factor * tables.clipped(metrics[name].value, units[name]) if name in metrics else None
+           for name, (_, factor) in scales.items()), label)
         for cell, metrics in zip(cells, every, strict=True)
     ]  # fmt: skip
-    headings = (*keys, *(f"{name}, {units[name]}" for name in names), "label")
+    headings = (*keys, *(heading for heading, _ in scales.values()), "label")
     return Grid("All cells", headings, rows, "sweep.csv in the folder holds every metric with its interval.")
 
 

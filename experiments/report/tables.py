@@ -59,8 +59,8 @@ def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
 
 
 def clipped(value: float, unit: str) -> float:
-    """Return a value as it is shown: a share is at most 1, whatever rounding of times makes of it."""
-    return min(value, 1.0) if unit.startswith("share") else value
+    """Return a value as it is shown, whatever rounding of times makes of it: a share is at most 1, no time 10^-14 s."""
+    return min(value, 1.0) if unit.startswith("share") else 0.0 if abs(value) < 1e-12 else value
 
 
 def scenario_grids(fleet: Fleet, scenario: Scenario, note: str = "", world: str = "sim") -> list[Grid]:

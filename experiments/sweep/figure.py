@@ -111,10 +111,9 @@ def sweep_figure(
     x = scale_of(*axis_label(keys[0]), points.x.abs().max() if is_number else 1.0)
     y = scale_of(axis_label(metric)[0], unit_of_metric(metric, points), points.value.abs().max())
     if keys[0] == COUNT:
-        swept = points.x.min(), points.x.max()
         for name in MARKS:
             knees = points_of(table, name, *keys).assign(world=name).drop_duplicates(["line", "panel"])
-            knees = knees[knees.value.between(*swept)]
+            knees = knees[knees.value >= points.x.min()]
             points = pd.concat([points, knees.assign(x=knees.value, value=np.nan)])
     elif keys[0].endswith(".depth"):
         points = pd.concat([points, _plain(table, metric, keys, points)])
@@ -136,7 +135,7 @@ def _named(table: pd.DataFrame, key: str) -> tuple[pd.DataFrame, str]:
     if not key or not pd.api.types.is_numeric_dtype(table[key]) or pd.api.types.is_bool_dtype(table[key]):
         return table, axis_label(key)[0] if key else ""
     label, factor = scale_of(*axis_label(key), table[key].abs().max())
-    return table.assign(**{key: (table[key] * factor).map(text_of)}), label
+    return table.assign(**{key: (table[key] * factor).map(text_of)}), label.removesuffix(", share")
 
 
 def _plain(table: pd.DataFrame, metric: str, keys: tuple[str, str, str], points: pd.DataFrame) -> pd.DataFrame:
@@ -201,6 +200,8 @@ def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str], left_o
             parts.append("Hollow: no interval, since runs are too short for one or more was offered than is carried.")
     if (points.world == ANALYTIC).any():
         parts.append(f"Dashed: StarSD's equations{left_out}.")
+    if marked := [name for name in MARKS if (points.world == name).any()]:
+        parts.append(f"Above: {' and '.join(marked)}, by the equations.")
     if (points.world == PLAIN).any():
         source = "depth 0" if (points.x == 0).any() else "plain decoding, by the equations"
         parts.append(f"Dash-dotted: no speculation ({source}).")

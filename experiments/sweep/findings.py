@@ -4,15 +4,20 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from specfleet.experiments.console.printing import case_text, interval, value_label
-from specfleet.experiments.sweep.cell import CellResult
+from msgspec.structs import replace
+
+from specfleet.experiments.console.printing import interval, value_label
+from specfleet.experiments.sweep.cell import Cell, CellResult
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import shortened
 from specfleet.fleet.records.metrics.glossary import meanings
 from specfleet.fleet.records.metrics.window import Metric, with_percentiles
 from specfleet.fleet.shown import number
+from specfleet.meaning.entries import axis_label
 
 COUNT, ROUNDS, EACH = "verifiers.count", "rounds_per_s", "throughput_per_target"
+COUNTS = (COUNT, "drafters.count")
+CHOSEN = ("drafters.", "verifiers.")  # keys of what is built; others are facts of requests, links and machines
 STANDALONE = "standalone_tokens_per_s"
 MAX_NAMED = 8  # cells that a line names
 LESS_IS_BETTER = ("s", "W", "J/token", "cost/million tokens")  # units of metrics of which less is better
@@ -20,10 +25,11 @@ FULL = 0.98  # share of a plateau from which a drafter counts as full; its load 
 
 
 def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[str]:
-    """Return lines on the best cell by a metric; none for fewer than two cells that have it.
+    """Return lines on the best cells by a metric, then on knees; none for fewer than two cells that have it.
 
-    Where a number alone varies, the smallest that chance does not tell from the best comes first. Of times, power,
-    energy and costs the least is best, of others the largest. InputError for what is no metric.
+    What is built is chosen: keys of drafters and verifiers; the best is said for each value of all others. Where a
+    number alone is chosen, it is the smallest that chance does not tell from the best. Of times, power, energy and
+    costs the least is best, of others the largest. InputError for what is no metric.
     """
     known = meanings()
     if quantity not in known:
@@ -32,22 +38,72 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
     having = [(cell, every[quantity]) for cell in cells if quantity in (every := with_percentiles(cell.metrics))]
     if len(having) < 2:
         return []
+    if not any(key.startswith(CHOSEN) for cell, _ in having for key in cell.cell):
+        spans = (pick(having, key=lambda pair: pair[1].value) for pick in (min, max))
+        return [f"{quantity}: {' to '.join(f'{_value(metric)} at {words(cell.cell)}' for cell, metric in spans)}"]
+    sets: dict[str, list[tuple[Cell, Metric]]] = {}
+    for cell, metric in having:
+        chosen = {key: value for key, value in cell.cell.items() if key.startswith(CHOSEN)}
+        given = {key: value for key, value in cell.cell.items() if key not in chosen}
+        sets.setdefault(words(given), []).append((chosen, metric))
     sense = -1 if known[quantity].unit in LESS_IS_BETTER else 1
-    best, top = max(having, key=lambda pair: sense * pair[1].value)
-    lines = [f"best {quantity}: {case_text(best.cell)}, {number(top.value)} {top.unit} ({interval(top)})"]
-    level = [cell for cell, metric in having if cell is not best and is_level(metric, top)]
-    if level:
-        smallest = min([best, *level], key=_only_number)
-        if _only_number(smallest) < _only_number(best):
-            lines.insert(0, f"smallest within chance of the best {quantity}: {case_text(smallest.cell)}")
-        lines.append(f"level with it within chance: {cells_text(level)}")
-    return [*lines, *knees([cell for cell, _ in having])]
+    lines = [
+        f"best {quantity}{f' at {where}' if where else ''}: {_best(pairs, sense)}" for where, pairs in sets.items()
+    ]
+    more = [f"best {quantity} of others: {len(lines) - MAX_NAMED} more, in the table"] if len(lines) > MAX_NAMED else []
+    return [*lines[:MAX_NAMED], *more, *knees([cell for cell, _ in having])]
 
 
-def _only_number(cell: CellResult) -> float:
+def _best(having: Sequence[tuple[Cell, Metric]], sense: int) -> str:
+    """Say the best of cells that differ in what is chosen, and the others that chance does not tell from it."""
+    best = max(having, key=lambda pair: sense * pair[1].value)
+    level = [pair for pair in having if pair is not best and is_level(pair[1], best[1])]
+    first = min([best, *level], key=lambda pair: _only_number(pair[0]))
+    if not _only_number(first[0]) < _only_number(best[0]):
+        first = best
+    others = [chosen for chosen, _ in sorted([best, *level], key=having.index) if chosen is not first[0]]
+    said = f"{words(first[0])}, {_value(first[1])} ({interval(_in_ms(first[1]))})"
+    return said + (
+        f"; level with it within chance: {_named(others, [chosen for chosen, _ in having])}" if others else ""
+    )
+
+
+def _only_number(cell: Cell) -> float:
     """Return a cell's value of the only key, as far as that is a number; NaN for others."""
-    value = next(iter(cell.cell.values())) if len(cell.cell) == 1 else None
+    value = next(iter(cell.values())) if len(cell) == 1 else None
     return float(value) if isinstance(value, int | float) else math.nan
+
+
+def _in_ms(metric: Metric) -> Metric:
+    """Return a short time in milliseconds, any other metric as it is."""
+    if metric.unit != "s" or not metric.value < 1:
+        return metric
+    value, low, high = (1e3 * number for number in (metric.value, metric.low, metric.high))
+    return replace(metric, value=value, low=low, high=high, unit="ms")
+
+
+def _value(metric: Metric) -> str:
+    shown = _in_ms(metric)
+    return f"{number(shown.value)} {shown.unit}"
+
+
+def words(cell: Cell) -> str:
+    """Say a cell as people do.
+
+    >>> words({"verifiers.count": 1, "drafters.depth": 3, "acceptance.beta": 0.9, "link.latency_s": 0.05})
+    '1 target, depth 3, beta 0.9, link latency 50 ms'
+    """
+    parts = []
+    for key, value in cell.items():
+        name, unit = axis_label(key)
+        name = name.partition(" ")[0].replace(".", " ")
+        if key in COUNTS:
+            parts.append(f"{value} {name.removesuffix('s' * (value == 1))}")
+        elif unit == "s" and isinstance(value, int | float):
+            parts.append(f"{name} {number(1e3 * value)} ms")
+        else:
+            parts.append(f"{name} {value_label(value)}")
+    return ", ".join(parts)
 
 
 def knees(cells: Sequence[CellResult]) -> list[str]:
@@ -55,11 +111,11 @@ def knees(cells: Sequence[CellResult]) -> list[str]:
     stars = [cell for cell in cells if COUNT in cell.cell and "N_full" in cell.analytic]
     sets: dict[str, list[CellResult]] = {}
     for cell in sorted(stars, key=lambda cell: int(cell.cell[COUNT])):
-        sets.setdefault(case_text({key: value for key, value in cell.cell.items() if key != COUNT}), []).append(cell)
+        sets.setdefault(words({key: value for key, value in cell.cell.items() if key != COUNT}), []).append(cell)
     lines = []
     for others, star in sets.items():
         N_full, N_max = (star[-1].analytic.get(name) for name in ("N_full", "N_max"))
-        where = f", {others}" if others else ""
+        where = f" at {others}" if others else ""
         full, most = as_run(star) if len(star) > 1 and all(ROUNDS in cell.metrics for cell in star) else ("", "")
         said = "N_max: not known (no decode time)" if N_max is None else f"N_max = {N_max:g} by the equations{most}"
         lines.append(f"knee{where}: N_full = {N_full:g} by equation (12){full}; {said}")
@@ -98,15 +154,16 @@ def _ranged(first: int, last: float, low: int, high: float, metrics: Sequence[Me
     return f"{value} as run" + f" ({between})" * (between != value)
 
 
-def cells_text(cells: Sequence[CellResult]) -> str:
-    """Name some cells: the values of one key, or cell by cell."""
+def _named(cells: Sequence[Cell], swept: Sequence[Cell]) -> str:
+    """Name some cells: the values of one key, those without a gap in between by their ends; or cell by cell."""
     shown, more = cells[:MAX_NAMED], f" and {len(cells) - MAX_NAMED} more" if len(cells) > MAX_NAMED else ""
-    keys = set().union(*(cell.cell for cell in cells))
-    if len(keys) == 1:
-        (key,) = keys
-        values = [cell.cell[key] for cell in shown]
-        return f"{key}={('; ' if isinstance(values[0], dict) else ', ').join(map(value_label, values))}{more}"
-    return "; ".join(case_text(cell.cell) for cell in shown) + more
+    if len(cells[0]) > 1:
+        return "; ".join(map(words, shown)) + more
+    values, between = ([value_label(value) for cell in some for value in cell.values()] for some in (cells, swept))
+    place = between.index(values[0])
+    if len(values) > 2 and between[place : place + len(values)] == values:
+        return f"{values[0]} to {values[-1]}"
+    return ", ".join(values[:MAX_NAMED]) + more
 
 
 def is_level(metric: Metric, best: Metric) -> bool:

@@ -1,6 +1,7 @@
 """A sweep names its best cell, the cells that chance does not tell from it, and the knee."""
 
 import math
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,20 +27,42 @@ def cell(N: int, value: float, half: float = 2.0, depth: int | None = None) -> C
 def test_noise_on_a_plateau_is_not_the_answer() -> None:
     plateau = [cell(1, 100), cell(4, 298), cell(5, 301), cell(6, 300.5)]
     assert findings(plateau) == [
-        "best throughput: verifiers.count=5, 301 tokens/s (299 .. 303)",
-        "level with it within chance: verifiers.count=6",
+        "best throughput: 5 targets, 301 tokens/s (299 .. 303); level with it within chance: 6",
         "knee: N_full = 4 by equation (12); N_max = 8 by the equations",
     ]
     wider = [cell(one.cell["verifiers.count"], one.metrics["throughput"].value, 3.0) for one in plateau]
-    smallest, _, level = findings(wider)[:3]
-    assert smallest == "smallest within chance of the best throughput: verifiers.count=4"
-    assert "verifiers.count=4, 6" in level
+    least = "best throughput: 4 targets, 298 tokens/s (295 .. 301); level with it within chance: 5, 6"
+    assert findings(wider)[0] == least
+    assert findings([*wider, cell(7, 299, 3.0)])[0].endswith(": 5 to 7")
 
 
 def test_cells_of_several_keys_are_named_in_full_and_some_are_counted() -> None:
-    level = findings([cell(N, 300, depth=2) for N in range(1, 13)])[1]
-    assert level.startswith("level with it within chance: verifiers.count=2, drafters.depth=2; ")
+    level = findings([cell(N, 300, depth=2) for N in range(1, 13)])[0].partition("; ")[2]
+    assert level.startswith("level with it within chance: 2 targets, depth 2; ")
     assert level.endswith("and 3 more")
+
+
+def of_cell(metric: Metric, **key: Any) -> CellResult:
+    cell = {name.replace("_", ".", 1): value for name, value in key.items()}
+    return CellResult(cell, "sim", 3, "", {"throughput": metric})
+
+
+def test_the_best_is_said_for_each_value_of_what_is_not_chosen() -> None:
+    """Most tokens are at the best acceptance, which nobody chooses."""
+    rates = {(0.6, 1): 50.0, (0.6, 4): 200.0, (0.6, 8): 201.0, (0.9, 1): 90.0, (0.9, 4): 470.0, (0.9, 8): 506.0}
+    cells = [of_cell(Metric(rate, rate - 2, rate + 2, "tokens/s"), acceptance_beta=beta, verifiers_count=N)
+             for (beta, N), rate in rates.items()]  # fmt: skip
+    assert findings(cells) == [
+        "best throughput at beta 0.6: 4 targets, 200 tokens/s (198 .. 202); level with it within chance: 8",
+        "best throughput at beta 0.9: 8 targets, 506 tokens/s (504 .. 508)",
+    ]
+    alone = [of_cell(Metric(1 / x, 1 / x, 1 / x, "tokens/s"), link_latency_s=x) for x in (0.05, 0.01, 0.1)]
+    assert findings(alone) == ["throughput: 10 tokens/s at link latency 100 ms to 100 tokens/s at link latency 10 ms"]
+    assert len([line for line in findings(cells * 9) if line.startswith("best")]) == 2
+    many = [
+        of_cell(Metric(x, x, x, "tokens/s"), workload_streams=s, drafters_depth=x) for s in range(30) for x in (1, 2)
+    ]
+    assert findings(many)[-1] == "best throughput of others: 22 more, in the table"
 
 
 @pytest.mark.parametrize("half", [1.0, 2.0])
@@ -135,9 +158,9 @@ def test_of_times_power_and_costs_the_least_is_best(quantity: str, unit: str, be
     p99 = {1: 2.0, 2: 1.0, 3: 1.05}
     name = "tpot_s" if quantity == "tpot_p99_s" else quantity
     metrics = {N: {name: msgspec.structs.replace(one(float(N)), p99=one(p99[N]) if unit == "s" else None)} for N in p99}
-    lines = findings([CellResult({"drafters.depth": N}, "sim", 3, "", metrics[N]) for N in p99], quantity)
-    assert lines[0].startswith(f"best {quantity}: drafters.depth={best}, ")
-    assert lines[1:] == (["level with it within chance: drafters.depth=3"] if quantity == "tpot_p99_s" else [])
+    (line,) = findings([CellResult({"drafters.depth": N}, "sim", 3, "", metrics[N]) for N in p99], quantity)
+    assert line.startswith(f"best {quantity}: depth {best}, ")
+    assert line.endswith("; level with it within chance: 3") == (quantity == "tpot_p99_s")
 
 
 def test_an_interval_that_begins_at_zero_says_its_upper_end() -> None:

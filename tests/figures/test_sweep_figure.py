@@ -1,12 +1,13 @@
 """Figures of sweeps: any metric along any varied key."""
 
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from specfleet.experiments.draw import draw as drawn
@@ -44,6 +45,11 @@ def draw(*given: Any, **keys: Any) -> Figure:
 
 def texts_of(figure: Figure) -> list[str]:
     return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def marks_of(axes: Axes) -> list[list[str]]:
+    """The numbers above a panel, N_full's and N_max's."""
+    return [[label.get_text().strip() for label in above.get_xticklabels()] for above in axes.child_axes]
 
 
 def made(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -88,8 +94,8 @@ def test_a_second_key_may_have_panels_and_knees_are_marked() -> None:
     table = made([{"quantity": "throughput"} | row for row in rows])
     figure = draw("sweep", table, panels=True)
     assert [axes.get_title() for axes in figure.axes] == ["depth d = 3", "depth d = 5"]
-    marks = [[text.get_text().strip() for text in axes.texts] for axes in figure.axes]
-    assert marks == [["$N_{full}$ = 2", "$N_{max}$ = 3"], []]  # 9 lies beyond the sweep
+    assert texts_of(figure) == ["$N_{full}$", "$N_{max}$"]
+    assert list(map(marks_of, figure.axes)) == [[["2"], ["3"]], [["9 \N{RIGHTWARDS ARROW}"]]]  # beyond the sweep
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
 
 
@@ -209,8 +215,26 @@ def test_marks_of_three_lines_have_their_colours_and_values() -> None:
     assert [(line.get_xdata()[0], line.get_color()) for line in marks] == [
         (2.0, colours[1]), (3.0, colours[0]), (3.0, colours[2]),
     ]  # fmt: skip
-    assert texts_of(figure) == ["$N_{full}$ = 2", "$N_{full}$ = 3"]
-    assert figure.axes[0].texts[0].get_color() == colours[1]
+    assert marks_of(figure.axes[0]) == [["2", "3"]]
+    assert figure.axes[0].child_axes[0].get_xticklabels()[0].get_color() == colours[1]
+
+
+@pytest.mark.parametrize("width", [3.3, 7.0])
+def test_numbers_above_a_figure_touch_nothing(width: float) -> None:
+    rows: list[dict[str, Any]] = []
+    for (beta, most), N in product(((0.6, 9.0), (0.75, 10.0), (0.8, 14.0), (0.9, 20.0)), range(1, 11)):
+        cell = {"verifiers.count": N, "acceptance.beta": beta, "world": "analytic"}
+        rows += [cell | {"quantity": "throughput", "world": "sim"}]
+        rows += [cell | {"quantity": "N_full", "value": 4.0}, cell | {"quantity": "N_max", "value": most}]
+    figure = draw("sweep", made(rows), width_inches=width, caption=False)
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    assert marks_of(axes) == [["4"], ["9", "10", "14, 20 \N{RIGHTWARDS ARROW}"]]
+    labels = [*axes.texts, *(label for above in axes.child_axes for label in above.get_xticklabels())]
+    boxes = [artist.get_window_extent() for artist in (*labels, *figure.legends)]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert axes.get_position().width > 0.65, "names take little of a column"
+    assert [text.get_text() for text in figure.legends[-1].get_texts()][-1].endswith("0.9")
 
 
 def test_no_speculation_is_a_level_along_depths() -> None:

@@ -29,6 +29,7 @@ from tests.helpers.browser import NEEDS_ONE, value_in
 from tests.helpers.cli import Say
 
 NODE = shutil.which("node")
+DARK = "(prefers-color-scheme: dark)"
 ANSWER = "{}.map(([of, moved]) => [compute(of), changesOf(of, new Set(moved))])"
 
 
@@ -153,6 +154,30 @@ def test_what_is_no_star_at_all_settings_is_refused(scenario: str, key: str, val
         specfleet.explore(scenario, changes={key: value} if value else None)
 
 
+@pytest.mark.parametrize(
+    ("scenario", "changes"),
+    [
+        ("amusd", {}),
+        ("goodspeed", {}),
+        ("serving", {"acceptance": {"model": "per-position", "histogram": [4, 3, 2, 1]}, "drafters.depth": 2}),
+    ],
+)
+def test_the_sweep_that_a_refusal_names_runs(scenario: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(specfleet.InputError) as refused:
+        specfleet.explore(scenario, changes=changes)
+    (varied,) = re.findall(r"specfleet sweep \w+ --vary ([^ ]+) -o FOLDER;", str(refused.value))
+    rest = {key: value for key, value in changes.items() if not varied.startswith(key)}
+    swept = specfleet.sweep(scenario, varied, rest | {"workload.requests": 8}, seeds=1, jobs=1)
+    assert len(swept.cells) > 1
+    assert swept.errors == []
+
+
+def test_times_of_one_load_are_first_imported_with_a_model() -> None:
+    inferred = {"name": "inferred", "draft": {}, "verify": {"base_s": 0.02}, "inferred_at": [4, 4]}
+    with pytest.raises(specfleet.InputError, match=r"again with --target MODEL@DEVICE .* --vary drafters\.depth=1:4 "):
+        specfleet.explore("star", changes={"profile": inferred, "drafters.place": "target", "drafters.depth": 4})
+
+
 @pytest.mark.skipif(NODE is None, reason="no Node")
 @pytest.mark.parametrize(
     "moves", [{}, {"N": 3, "d": 4, "latency_s": 0.01}, {"draft_a_s": 0.02, "verify_a_s": 0.05, "beta": 0.5}]
@@ -199,6 +224,20 @@ class TestInABrowser:
     def test_no_style_of_other_pages_hides_a_part(self, page: Path) -> None:
         text = page.read_text()
         assert not set(re.findall(r'class="(\w+)"', text)) & set(re.findall(r"\.(\w+) { display: none; }", text))
+
+    def test_a_block_drafter_shows_where_it_is_asked_for(self, page: Path) -> None:
+        """Until then the chain has the whole axis."""
+        highest = "Math.min(...[...document.querySelectorAll('#by-N polyline')].map(e => e.getBBox().y))"
+        shown = "[...document.querySelectorAll('.of-block')].filter(e => e.clientWidth || e.offsetWidth).length"
+        seen = f"[document.querySelectorAll('#by-N polyline').length, {highest}, {shown}]"
+        ticked = "document.getElementById('block').click()"
+        (few, height, none), (more, full, every) = value_in(page, f"[{seen}, ({ticked}, {seen})]")
+        assert (few, none, more) == (2, 0, 3)
+        assert every > 10
+        assert max(height, full) < 130, "of 200 pixels"
+
+    def test_in_the_dark_its_own_colours_stay(self, page: Path) -> None:
+        assert value_in(page, "getComputedStyle(document.getElementById('by-N')).filter", DARK) == "none"
 
     def test_a_move_takes_no_longer_than_a_frame(self, page: Path) -> None:
         """The fastest of thirty, for the host may be busy."""

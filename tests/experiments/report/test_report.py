@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 import specfleet
 from specfleet.experiments.report.page import LABELS, MAX_ROWS, Grid, ReportPage, html_of
-from specfleet.experiments.report.tables import scenario_grids
+from specfleet.experiments.report.tables import clipped, scenario_grids
 from specfleet.figures.style import new_figure
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
@@ -121,6 +121,10 @@ def test_simulated_pages_leave_out_what_the_engine_alone_reads(pages: dict[str, 
     }
 
 
+def test_rounding_of_times_is_no_number() -> None:
+    assert [clipped(value, "s") for value in (5.684e-14, -1e-13, 1e-9)] == [0.0, 0.0, 1e-9]
+
+
 def test_columns_without_a_value_are_left_out() -> None:
     grid = Grid("T", ("a", "b", "c, ms"), [("x", None, 1.0), ("y", "", float("nan"))])
     page = html_of(ReportPage("t", "k", (), "s", (), (grid,), ("Run it.",), (("start", "echo '<a>'"),)))
@@ -157,7 +161,8 @@ def test_a_sweep_shows_every_cell_and_names_the_best(results: dict[str, Path], p
         {"workload.requests": 24, "workload.new_tokens": 32}, out=results["sweep"], seeds=2, jobs=1,
     ).frame()  # fmt: skip
     best = swept.loc[swept.throughput.idxmax()]
-    assert f"verifiers.count={best['verifiers.count']}, drafters.depth={best['drafters.depth']}" in pages["sweep"]
+    assert f"{best['verifiers.count']} targets, depth {best['drafters.depth']}, " in pages["sweep"]
+    assert "<h1>star: throughput by targets N and depth d</h1>" in pages["sweep"]
     for value in swept.throughput:
         assert f'data-v="{value:.10g}"' in pages["sweep"]
 
