@@ -98,7 +98,7 @@ class Plan(msgspec.Struct, frozen=True):
     - `loads`: loads in words. `rows`: the simulated fleets of each, those that are best of their method first.
     - `goals`: of the chosen fleet of a single load. `rule`: where targets have one request each, and drafters apart.
     - `commands`: that start and measure the chosen fleet.
-    - `scenario`: the chosen fleet, ready to run; None with several loads, and where no fleet meets the goals.
+    - `scenarios`: the fleets of `best()` in its order, ready to run.
     - `unit`, `basis`: what costs are in, and what the step times rest on.
     - `notes`: on the scenario of the best fleet and on candidates that are left out, a line each.
     """
@@ -110,7 +110,7 @@ class Plan(msgspec.Struct, frozen=True):
     goals: tuple[Reached, ...]
     rule: RuleOfThumb | None
     commands: tuple[str, ...]
-    scenario: Scenario | None
+    scenarios: tuple[Scenario, ...]
     unit: str
     basis: str
     notes: tuple[str, ...]
@@ -124,6 +124,11 @@ class Plan(msgspec.Struct, frozen=True):
     def chosen(self) -> Row:
         """The best fleet of the first load; the closest one where none meets the goals."""
         return self.rows[0]
+
+    @property
+    def scenario(self) -> Scenario | None:
+        """The chosen fleet, ready to run; None with several loads, and where no fleet meets the goals."""
+        return self.scenarios[0] if len(self.loads) == 1 and self.chosen.standing == "best" else None
 
     def best(self, load: str = "") -> list[Row]:
         """Return the best fleets of each method, the best of all first, under one load or all."""

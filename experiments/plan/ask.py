@@ -13,7 +13,7 @@ from specfleet.experiments.notes import notes_of
 from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, rule_of_thumb
 from specfleet.experiments.plan.candidates import Asked, make_candidates
 from specfleet.experiments.plan.commands import bench_command, server_commands
-from specfleet.experiments.plan.deployments import LARGE, Load, Question, ramp_requests, requests_for
+from specfleet.experiments.plan.deployments import LARGE, Deployment, Load, Question, ramp_requests, requests_for
 from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
 from specfleet.experiments.plan.goals import read_goals
 from specfleet.experiments.plan.lines import lines_of
@@ -157,28 +157,30 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
     reached = tuple(goals_reached(first.question.goals, rows[0])) if len(by_load) == 1 else ()
     rule = rule_of_thumb(first) if len(by_load) == 1 else None
     commands: tuple[str, ...] = ()
-    chosen: Scenario | None = None
+    chosen = [_priced(search.scenario(fleet), fleet, unit) for search in by_load for fleet in search.best]
     if len(by_load) > 1:
         both = list(zip(by_load, ([row for row in table if row.is_best] for table in tables), strict=True))
         lines = tuple(lines_by_load(both))
     else:
         depths, schedule = speculate(first)
         lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rule, unit, depths))
-        if first.winner is not None:
-            prices = Cost(best.candidate.target_per_hour, best.candidate.drafter_per_hour, unit)
-            chosen = msgspec.structs.replace(first.scenario(best), cost=prices)
-            if serving and "@" in best.candidate.target:
-                measure = bench_command(best, first.question.load, chosen)
-                load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
-                asked = best.candidate, best.depth, rows_at_once(first, rows[0]), load, schedule
-                commands = (*server_commands(*asked), *other_command(first, rows[0]), measure)
+        if first.winner is not None and serving and "@" in best.candidate.target:
+            measure = bench_command(best, first.question.load, chosen[0])
+            load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
+            asked = best.candidate, best.depth, rows_at_once(first, rows[0]), load, schedule
+            commands = (*server_commands(*asked), *other_command(first, rows[0]), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(
         title=title, lines=lines, loads=tuple(search.question.load.text for search in by_load),
         rows=tuple(row for table in tables for row in table), goals=reached, rule=rule, commands=commands,
-        scenario=chosen, unit=unit, basis=basis_of(profile), notes=tuple(notes),
+        scenarios=tuple(chosen), unit=unit, basis=basis_of(profile), notes=tuple(notes),
     )  # fmt: skip
+
+
+def _priced(scenario: Scenario, fleet: Deployment, unit: str) -> Scenario:
+    prices = Cost(fleet.candidate.target_per_hour, fleet.candidate.drafter_per_hour, unit)
+    return msgspec.structs.replace(scenario, cost=prices)
 
 
 def _loads(base: Scenario, rates: Sequence[float], flights: Sequence[int], in_all: bool) -> list[Load]:

@@ -243,13 +243,18 @@ def test_depths_end_where_acceptance_does() -> None:
     assert {row.depth for row in plan.rows if row.drafters} <= {1, 2, 3}
 
 
-def test_the_chosen_scenario_simulates_to_the_plans_numbers(star: Plan, placed: Plan, tmp_path: Path) -> None:
-    for plan in (star, placed):
-        folder = tmp_path / plan.unit
-        assert write_answer(plan, folder) == ["plan.json", "plan.png", "profile.json", "chosen.toml"]
-        again = specfleet.simulate(folder / "chosen.toml").metrics
-        assert again["throughput"].value == pytest.approx(plan.chosen.tokens_per_s, rel=0.05)
-        assert again["cost_per_million_tokens"].value == pytest.approx(plan.chosen.per_million, rel=0.05)
+def test_each_rows_scenario_simulates_to_its_numbers(
+    star: Plan, placed: Plan, methods: Plan, tmp_path: Path
+) -> None:
+    for number, plan in enumerate((star, placed, methods)):
+        folder = tmp_path / str(number)
+        _, _, *files = write_answer(plan, folder)
+        assert ("chosen.toml" in files) == (plan != methods)
+        for row, file in zip(plan.best(), files, strict=True):
+            assert f"# {row.load}: {row.fleet}: {row.standing}\n" in (folder / file).read_text()
+            again = specfleet.simulate(folder / file).metrics
+            assert again["throughput"].value == pytest.approx(row.tokens_per_s, rel=0.05)
+            assert again["cost_per_million_tokens"].value == pytest.approx(row.per_million, rel=0.05)
         assert read_plan(folder / "plan.json") == msgspec.convert(msgspec.to_builtins(plan), Plan)
 
 
@@ -257,8 +262,9 @@ def test_the_chosen_scenario_finds_the_files_of_the_question(
     star: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert star.scenario is not None
-    write_answer(replace(star, scenario=replace(star.scenario, workload=Workload(lengths="texts.csv"))), Path("kept"))
+    first, *others = star.scenarios
+    named = replace(first, workload=Workload(lengths="texts.csv"))
+    write_answer(replace(star, scenarios=(named, *others)), Path("kept"))
     assert specfleet.scenario_of("kept/chosen.toml").workload.lengths == str(tmp_path / "texts.csv")
 
 
