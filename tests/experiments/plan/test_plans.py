@@ -212,6 +212,20 @@ def test_drafters_elsewhere_stand_beside_those_on_the_target(placed: Plan) -> No
     assert not dear.chosen.drafters
 
 
+def test_another_method_wins_where_acceptance_turns_the_advice() -> None:
+    """The same drafter elsewhere has the same acceptance, and does not win by it."""
+    places = {"target": "llama-3.1-70b@4xh100", "draft": "llama-3.2-1b@l40s", "link": "1ms", "jobs": 1}
+
+    def asked(acceptance: float) -> Plan:
+        return specfleet.plan("star", SMALL | {"drafters.depth": 4}, acceptance=acceptance, **places)
+
+    found = asked(0.8)
+    rival, by = re.findall("turns: (.*) wins if acceptance of llama-3.2-1b is lower by ([0-9.]+)", str(found.lines))[0]
+    before, after = (asked(0.8 - float(by) + more).chosen.method for more in (0.02, -0.02))
+    assert before == found.chosen.method
+    assert after == rival == "no speculation"
+
+
 @pytest.mark.parametrize("tokens_per_s", [400, 640])
 def test_goals_of_all_tokens_are_met_by_more_targets(tokens_per_s: int) -> None:
     keys = PAIR | {"cost": "h100=1,l4=50", "least": f"tokens_per_s={tokens_per_s}"}
