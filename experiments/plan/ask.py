@@ -1,7 +1,7 @@
 """From options to a question for each load, and from their answers to a plan."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import msgspec
 from specfleet.experiments.jobs import read_shard
 from specfleet.experiments.notes import notes_of
 from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, rule_of_thumb
-from specfleet.experiments.plan.candidates import Asked, make_candidates
+from specfleet.experiments.plan.candidates import Asked, Candidate, make_candidates
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import LARGE, Deployment, Load, Question, ramp_requests, requests_for
 from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
@@ -48,7 +48,7 @@ TURNS = "conversations: arrivals are those of requests, {:.3g} in each; requests
 LIMIT, PREFIXES = "verifiers.max_num_seqs", "verifiers.prefix_cache"
 COUNTS = ("drafters.count", "verifiers.count")
 LENGTHS = ("workload.prompt_tokens", "workload.new_tokens")
-DEPTH, ALLOCATE = "drafters.depth", "verifiers.allocate"
+DEPTH, ALLOCATE, PLACE = "drafters.depth", "verifiers.allocate", "drafters.place"
 STATIONS = {  # of a scenario's keys those that a plan cannot keep, and why
     "drafters.device": "a plan places drafters and targets itself", "verifiers.device": "see drafters.device",
     "drafters.profile": "a plan knows one profile", "verifiers.profile": "a plan knows one profile",
@@ -132,6 +132,10 @@ def plan(
         depths=tuple(wanted.pop(DEPTH, ())), vary=wanted,
     )  # fmt: skip
     candidates, unit, notes = make_candidates(asked)
+    if targets and (place := given.get(PLACE)):
+        candidates = [one for one in candidates if one.depths != (0,) and (one.method == "apart") == (place == "own")]
+        if not candidates:
+            raise InputError(f"plan: {PLACE} = {place}: no drafter is there; --draft MODEL@DEVICE is one elsewhere")
     if serving and scenario is not None and base.verifiers.max_num_seqs == 1 and LIMIT not in given:
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
     notes += [REPLACED.format(base.workload.streams)] * bool(base.workload.streams)
@@ -143,6 +147,7 @@ def plan(
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
     workers, folder, share = cluster or jobs or os.cpu_count() or 1, Path(out) if out else None, read_shard(shard, out)
     by_load = [find(question, workers, done, folder, share) for question in questions]
+    notes = [*_shared_acceptance(candidates, by_load), *notes]
     title = f"shard {shard} of the methods, {_title(asked, loads)}" if shard else _title(asked, loads)
     return _answer(title, by_load, unit, serving, notes)
 
@@ -176,6 +181,14 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
         rows=tuple(row for table in tables for row in table), goals=reached, rule=rule, commands=commands,
         scenarios=tuple(chosen), unit=unit, basis=basis_of(profile), notes=tuple(notes),
     )  # fmt: skip
+
+
+def _shared_acceptance(candidates: Sequence[Candidate], by_load: Sequence[Simulations]) -> Iterator[str]:
+    """Note that several drafters have one acceptance, of those that have room."""
+    kept = {made.fleet.candidate.name for search in by_load for made in search.estimates.values()}
+    drafters = list(dict.fromkeys(one.drafted_by for one in candidates if one.is_unnamed and one.name in kept))
+    if len(drafters) > 1:
+        yield f"acceptance: one for {' and '.join(drafters)}, which differ; --acceptance {drafters[0]}=... states it"
 
 
 def _priced(scenario: Scenario, fleet: Deployment, unit: str) -> Scenario:

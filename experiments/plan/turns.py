@@ -45,9 +45,10 @@ def by_acceptance(search: Simulations) -> Turn | None:
     changed = next((fleet for fleet in (best, *others) if fleet.depth), None)
     if changed is None or changed.is_slow or search.winner is None:
         return None
-    drafter = _drafter(changed)
-    alike = [fleet for fleet in (best, *others) if fleet.depth and not fleet.is_slow and _drafter(fleet) == drafter]
-    fleets = [fleet for fleet in (best, *others) if fleet in alike or not fleet.depth or _drafter(fleet) != drafter]
+    drafter = changed.candidate.drafted_by
+    of_it = [fleet for fleet in (best, *others) if fleet.candidate.drafted_by == drafter]
+    alike = [fleet for fleet in of_it if not fleet.is_slow]
+    fleets = [fleet for fleet in (best, *others) if fleet in alike or fleet not in of_it]
 
     def first(by: float) -> Deployment | None:
         varied, more = copy.copy(search), -by if best.depth else by
@@ -63,10 +64,6 @@ def by_acceptance(search: Simulations) -> Turn | None:
     wins = f"{rival.candidate.name}{elsewhere} wins" if rival else "a goal is missed"
     said = changed.candidate.name.partition(" on ")[0].partition("@")[0]
     return f"{wins} if acceptance of {said} is {'lower' if best.depth else 'higher'} by ", f"{by:.2f}"
-
-
-def _drafter(fleet: Deployment) -> str:
-    return fleet.candidate.drafter or fleet.candidate.method
 
 
 def by_link(search: Simulations) -> Turn | None:

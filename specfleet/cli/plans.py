@@ -85,7 +85,8 @@ def print_answer(answer: "Plan") -> None:
             heading = (f"targets of {answer.rule.drafter}", *_of_a_star(columns))
             print_table("", heading, _by_targets(answer), texts=3)
     if len({row.method for row in answer.best()}) > 2 and "@" in answer.chosen.target:
-        say("command of another row: ask again with its --draft alone, or without --draft for no speculation")
+        elsewhere = " (elsewhere: and --set drafters.place=own)" * any(row.drafters for row in answer.best())
+        say(f"another row as the answer: its --draft alone{elsewhere}, or no --draft; -o FOLDER keeps all as scenarios")
     if answer.commands:
         say(f"start a target of this fleet (vLLM, SGLang), and measure it at its share of {answer.loads[0]}:")
     for command in answer.commands:

@@ -149,13 +149,17 @@ def test_a_plan_says_where_it_is_and_what_one_drafter_carries() -> None:
     assert said[0].startswith("a first look, fleets: 4, methods: 3; best so far: ")
     assert any(what.startswith("method 2 of 3, about ") for what in said)
     (line,) = [line for line in found.lines if line.startswith("carries")]
-    said = r"N_full = (\d+) .* late drafts: ([\d., ]+) rounds/s, ([\d, ]+) tokens/s a target, with ([\d, ]+) targets"
-    full, rates, tokens, counts = re.findall(said, line)[0]
-    of_one, *others = map(float, rates.split(", "))
-    assert int(full) == math.ceil(max(others) / of_one)
-    assert others[-1] <= 1.01 * others[-2]
+    said = (
+        r"N_full = (\d+) \(([\d.]+) rounds/s with (\d) targets over ([\d.]+) with one\); tokens/s a target with "
+        r"([\d, ]+) targets: ([\d, ]+); (\d+) without speculation \(simulated at depth 2; "
+    )
+    full, most, with_most, of_one, counts, tokens, plain = re.findall(said, line)[0]
+    assert int(full) == math.ceil(float(most) / float(of_one))
+    assert with_most in counts
     assert counts.startswith("1, 2, 4")
     assert len(tokens.split(", ")) == len(counts.split(", "))
+    alone = next(row for row in found.best() if not row.depth)
+    assert plain == f"{alone.tokens_per_s / alone.targets:.0f}"
 
 
 def test_loads_beyond_what_runs_at_once_shape_no_schedule() -> None:
@@ -242,6 +246,27 @@ def test_unreached_goals_are_said_with_their_miss() -> None:
     assert plan.goals[0].state == "missed"
 
 
+def test_a_place_that_is_set_is_where_the_answer_drafts() -> None:
+    for place in ("own", "target"):
+        found = specfleet.plan("star", SMALL | {"drafters.place": place, "drafters.depth": 2}, **PAIR)
+        assert {row.drafters > 0 for row in found.rows} == {place == "own"}
+        assert found.scenario is not None
+        assert found.scenario.drafters.place == place
+    with pytest.raises(InputError, match=r"drafters\.place = own: no drafter is there; --draft MODEL@DEVICE"):
+        specfleet.plan("star", {"drafters.place": "own"}, target=TARGET, draft=HEAD, acceptance=0.7, jobs=1)
+
+
+@pytest.mark.parametrize(("limit", "said"), [("20ms", True), ("4ms", False)])
+def test_a_plan_says_that_no_speculation_is_enough(limit: str, said: bool) -> None:
+    options: dict[str, Any] = {"draft": HEAD, "acceptance": 0.7, "in_flight": 2, "slo": f"tpot_mean={limit}"}
+    found = specfleet.plan(None, SMALL | {"drafters.depth": 2}, target=TARGET, jobs=1, **options)
+    (plain,) = [row for row in found.best() if not row.depth]
+    gives = next(line for line in found.lines if line.startswith("gives: "))
+    assert found.chosen.depth
+    assert gives.endswith(f"; no speculation meets it, too: {plain.standing}") == said
+    assert plain.standing.startswith("misses") != said
+
+
 @pytest.mark.parametrize("per_s", [None, 4.0])
 def test_keys_that_are_set_are_not_searched(per_s: float | None) -> None:
     fixed = SMALL | {"drafters": {"depth": 3}, "verifiers.count": 2, "drafters.count": 2}
@@ -315,7 +340,7 @@ def test_the_best_method_costs_least_and_has_a_command(
     print_answer(methods)
     printed = capsys.readouterr().out
     assert "prompt lookup" in printed
-    assert "\ncommand of another row: ask again with its --draft alone" in printed
+    assert "\nanother row as the answer: its --draft alone (elsewhere: and --set drafters.place=own)" in printed
     axes = draw("plan", methods, tmp_path / "plan.png").figure.axes[0]
     assert {line.get_label() for line in axes.lines} >= {row.method for row in methods.best()}
 
@@ -346,6 +371,10 @@ def test_a_candidate_without_room_is_left_out_first(capsys: pytest.CaptureFixtur
     found = specfleet.plan(None, SMALL | {"drafters.depth": 2}, in_flight=1, **narrow)
     assert {row.method for row in found.best()} == {"no speculation", "llama-3.1-8b@l40s"}
     assert "left out: llama-3.1-8b on the target's device: the drafter and its cache have no room" in str(found.notes)
+    several = narrow | {"draft": ["llama-3.1-8b", "llama-3.2-1b", "qwen3-0.6b"]}  # two of them have no room, or misfit
+    notes = specfleet.plan(None, SMALL | {"drafters.depth": 2}, in_flight=1, **several).notes
+    assert [note.startswith("left out") for note in notes].count(True) == 2
+    assert not any(note.startswith("acceptance: one for") for note in notes)
     print_answer(found)
     printed = capsys.readouterr()
     assert printed.out.splitlines()[1].startswith("left out: llama-3.1-8b on")
