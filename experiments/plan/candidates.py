@@ -278,7 +278,7 @@ def _on_target(text: str, place: str, target: Placed) -> Placed | None:
     is_split = bool(where) and where.partition(":")[0] != kind
     if (shape is None or shape.head) and where and (kind != own or (is_split and count != parallel)):
         at = own if kind != own else f"{parallel}x{own}"
-        why = ", whose hidden states it reads; small models draft elsewhere" * (shape is not None and kind != own)
+        why = "; it reads hidden states there, and small models draft elsewhere" * (shape is not None and kind != own)
         raise InputError(f"--draft {text}: drafts on its target's device, {at}{why}; leave @{where} out")
     if shape is None:
         return None

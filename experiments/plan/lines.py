@@ -164,7 +164,7 @@ def _limit(search: Simulations) -> str:
         (resource, rows, tokens), source = _first(best, estimate.curve.full), "simulated"
         rate = tokens / mean_lengths(workload)[1]
     said = f"{rate:.3g} requests/s with {rows:.0f} at once at each target ({source})"
-    parts.append(f"the first limit is {resource}: {said}")
+    parts.append(f"{resource} limits first, at {said}")
     return f"limit: {'; '.join(parts)}"
 
 

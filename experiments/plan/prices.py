@@ -33,7 +33,7 @@ def read_prices(costs: Sequence[str], places: Sequence[str], decide: bool = True
     names = list(dict.fromkeys(devices_in(place)[0] for place in places))
     prices, unit = _stated_prices(costs, names)
     if unit != WATTS and (usual := [name for name in names if name not in prices and name in PER_HOUR]):
-        unit = f"$ (assumed {'prices' if not prices else 'of ' + ', '.join(usual)})"
+        unit = f"$ (assumed {'prices' if not prices else 'for ' + ', '.join(usual)})"
         prices = PER_HOUR | prices
     missing = [name for name in names if name not in prices]
     if missing and not costs and not (decide and len(names) > 1):

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from specfleet.experiments.plan.answer import Plan, Row
 
 MOST_NAMED = 100  # letters of a file's name
+WRITTEN = "Written by `specfleet plan`."
 
 
 def write_answer(answer: "Plan", folder: Path) -> list[str]:
@@ -26,11 +27,14 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
     files = ["plan.json", "plan.png"]
     write_json(with_ends(answer), folder / files[0])
     draw("plan", answer, folder / files[1])
+    for old in folder.glob("[0-9]*-*.toml"):  # of an answer before
+        if old.read_text().startswith(f"# {WRITTEN}"):
+            old.unlink()
     for place, (row, scenario) in enumerate(zip(answer.best(), answer.scenarios, strict=True), 1):
         of_load = f" {row.load}" * (len(answer.loads) > 1)
         named = re.sub(r"[^\w.@-]+", "-", f"{place} {row.method}{of_load}")
         files.append("chosen.toml" if scenario is answer.scenario else f"{named[:MOST_NAMED]}.toml")
-        comments = ["Written by `specfleet plan`.", f"{row.load}: {row.fleet}: {row.standing}"]
+        comments = [WRITTEN, f"{row.load}: {row.fleet}: {row.standing}"]
         comments += answer.lines if scenario is answer.scenario else [answer.question]
         lines = scenario_lines(absolute(scenario), comments=comments)
         write_file(folder / files[-1], "\n".join(lines) + "\n")

@@ -42,7 +42,7 @@ def test_prices_count_all_devices_of_each_place() -> None:
     assert read_budget("8xH100,2xL4") == {"h100": 8, "l4": 2}
     four = ["a@4xh100", "b@l4"]
     assert read_prices(["h100=700W,l4=72W"], four) == ({"a@4xh100": 2800.0, "b@l4": 72.0}, "Wh")
-    assert read_prices(["l4=0"], four) == ({"a@4xh100": 12.0, "b@l4": 0.0}, "$ (assumed of h100)")  # a spare card
+    assert read_prices(["l4=0"], four) == ({"a@4xh100": 12.0, "b@l4": 0.0}, "$ (assumed for h100)")  # a spare card
     assert Cost(12.0, 0.5, "cost").per_hour(drafters=2, targets=3) == 37.0
     assert per_million_tokens(36.0, 1000.0) == pytest.approx(10.0)
 

@@ -162,6 +162,19 @@ def test_a_plan_says_where_it_is_and_what_one_drafter_carries() -> None:
     assert plain == f"{alone.tokens_per_s / alone.targets:.0f}"
 
 
+def test_depths_of_a_drafter_elsewhere_are_those_simulated() -> None:
+    short = {"workload.new_tokens": 16, "workload.prompt_tokens": 20, "drafters.place": "own"}
+    places = {"target": "llama-3.1-70b@4xh100", "draft": "llama-3.2-1b@l40s", "link": "1ms", "jobs": 1}
+    found = specfleet.plan(None, short, **places, acceptance=0.7, in_flight=16, vary="verifiers.count=1")
+    (depths,) = [line for line in found.lines if line.startswith("depths")]
+    level, lost = re.findall(r"depths: ([\d to and]+) (?:best|level)(?: \(speed lost: (\d+)% at depth 1)?", depths)[0]
+    first, *_, last = re.findall(r"\d+", 2 * level)
+    assert int(first) <= found.chosen.depth <= int(last)
+    rate = {row.depth: row.tokens_per_s for row in found.rows if row.fleet.endswith(found.chosen.fleet[-20:])}
+    assert (1 in rate) == bool(lost)
+    assert not lost or float(lost) == pytest.approx(100 * (1 - rate[1] / found.chosen.tokens_per_s), abs=5)  # a seed
+
+
 def test_loads_beyond_what_runs_at_once_shape_no_schedule() -> None:
     """And depths say where their acceptance ends."""
     limits = {"verifiers.max_num_seqs": 4, "workload.new_tokens": 16, "workload.prompt_tokens": 20}
@@ -295,6 +308,9 @@ def test_each_rows_scenario_simulates_to_its_numbers(
             assert again["throughput"].value == pytest.approx(row.tokens_per_s, rel=0.05)
             assert again["cost_per_million_tokens"].value == pytest.approx(row.per_million, rel=0.05)
         assert read_plan(folder / "plan.json") == msgspec.convert(msgspec.to_builtins(plan), Plan)
+    (folder / "2-mine.toml").write_text("# Written by hand.\n")
+    write_answer(star, folder)  # leaves no rows of the answer before
+    assert len(list(folder.glob("*.toml"))) == len(star.best()) + 1
 
 
 def test_the_chosen_scenario_finds_the_files_of_the_question(
