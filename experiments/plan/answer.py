@@ -178,11 +178,15 @@ def goals_reached(goals: Sequence[Goal], row: Row) -> Iterator[Reached]:
         yield Reached(goal.text, goal.unit, goal.shown(goal.limit), value, min(low, high), max(low, high), state)
 
 
-def rule_of_thumb(search: Simulations) -> RuleOfThumb | None:
-    """Return the rule of thumb where targets have one request each, and some fleet has a drafter elsewhere."""
-    fleet = next((best for best in search.best if best.drafters), None)
-    if fleet is None or fleet.candidate.base.verifiers.max_num_seqs > 1:
-        return None
+def rules_of_thumb(search: Simulations) -> list[RuleOfThumb]:
+    """Return the rule of thumb of the best drafter elsewhere on each link, where targets have one request each."""
+    apart = [fleet for fleet in search.best if fleet.drafters and fleet.candidate.base.verifiers.max_num_seqs == 1]
+    places = [(fleet.candidate.target, fleet.candidate.place) for fleet in apart]
+    rules = [_rule_of_thumb(fleet) for fleet, at in zip(apart, places, strict=True) if at == places[0]]
+    return [rule for rule in rules if rule]
+
+
+def _rule_of_thumb(fleet: Deployment) -> RuleOfThumb | None:
     base = fleet.candidate.base
     drafters = msgspec.structs.replace(base.drafters, depth=fleet.depth)
     inputs = star_inputs(resolve(msgspec.structs.replace(base, drafters=drafters)))

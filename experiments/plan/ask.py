@@ -10,7 +10,7 @@ import msgspec
 
 from specfleet.experiments.jobs import read_shard
 from specfleet.experiments.notes import notes_of
-from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, rule_of_thumb
+from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, rules_of_thumb
 from specfleet.experiments.plan.candidates import Asked, Candidate, make_candidates
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import LARGE, Deployment, Load, Question, ramp_requests, requests_for
@@ -160,7 +160,7 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
     of_each = ((*search.notes, *notes_of(search.scenario(search.best[0]))) for search in by_load)
     notes = dict.fromkeys((*said, *chain.from_iterable(of_each)))
     reached = tuple(goals_reached(first.question.goals, rows[0])) if len(by_load) == 1 else ()
-    rule = rule_of_thumb(first) if len(by_load) == 1 else None
+    rules = rules_of_thumb(first) if len(by_load) == 1 else []
     commands: tuple[str, ...] = ()
     chosen = [_priced(search.scenario(fleet), fleet, unit) for search in by_load for fleet in search.best]
     if len(by_load) > 1:
@@ -168,7 +168,7 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
         lines = tuple(lines_by_load(both))
     else:
         depths, schedule = speculate(first)
-        lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rule, unit, depths))
+        lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rules, unit, depths))
         if first.winner is not None and serving and "@" in best.candidate.target:
             measure = bench_command(best, first.question.load, chosen[0])
             load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
@@ -178,7 +178,7 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
     assert isinstance(profile, HardwareProfile)
     return Plan(
         title=title, lines=lines, loads=tuple(search.question.load.text for search in by_load),
-        rows=tuple(row for table in tables for row in table), goals=reached, rule=rule, commands=commands,
+        rows=tuple(row for table in tables for row in table), goals=reached, rule=next(iter(rules), None), commands=commands,
         scenarios=tuple(chosen), unit=unit, basis=basis_of(profile), notes=tuple(notes),
     )  # fmt: skip
 

@@ -32,19 +32,26 @@ GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90
 
 
 def lines_of(
-    search: Simulations, rows: Sequence[Row], goals: Sequence[Reached], rule: RuleOfThumb | None, unit: str,
-    depths: Sequence[str],
+    search: Simulations, rows: Sequence[Row], goals: Sequence[Reached], rules: Sequence[RuleOfThumb],
+    unit: str, depths: Sequence[str],
 ) -> Iterator[str]:  # fmt: skip
-    """Say the answer for one load; `rows`: the best fleet of each method; `unit`: of costs; `depths`: on them."""
+    """Say the answer for one load.
+
+    `rows`: the best fleet of each method; `rules`: of the best drafter elsewhere, by link; `unit`: of costs; `depths`:
+    on them.
+    """
     ranges = ranges_of(search, search.best[0])
     yield from _fleet(search, rows)
     yield from _gives(search, rows[0], ranges, goals, unit)
     if search.best[0].candidate.base.verifiers.max_num_seqs == 1:
         line = f"limit: {_bottleneck(search)}"
-        if rule is not None:
+        for rule in rules[:1]:
             line += f"; {rule.drafter} has {rule.planned} target{'s' * (rule.planned > 1)}; at depth {rule.depth}, for "
             line += f"one request at a time at each target, N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, "
             line += f"N_max = {rule.N_max} (equations)"
+        for rule in rules[1:]:  # which differ by the link
+            where = f"{rule.drafter.rpartition(', ')[2]}, at depth {rule.depth}"
+            line += f"; {where}: N_full = {rule.N_full}, N_max = {rule.N_max}"
         yield line
     else:
         yield _limit(search)

@@ -229,6 +229,17 @@ def test_drafters_elsewhere_stand_beside_those_on_the_target(placed: Plan) -> No
     assert not dear.chosen.drafters
 
 
+def test_each_link_has_its_number_of_targets() -> None:
+    few = SMALL | {"drafters.depth": 4}
+    several = specfleet.plan("star", few, **PAIR | {"link": "1ms,9ms"}, vary="verifiers.count=2")
+    (limit,) = [line for line in several.lines if line.startswith("limit")]
+    for link in ("1ms", "9ms"):
+        rule = specfleet.plan("star", few, **PAIR | {"link": link}, vary="verifiers.count=2").rule
+        assert rule is not None
+        said = re.findall(rf"link {link}\D.*?N_full = (\d+).*?N_max = (\d+)", limit)
+        assert said == [(str(rule.N_full), str(rule.N_max))]
+
+
 def test_another_method_wins_where_acceptance_turns_the_advice() -> None:
     """The same drafter elsewhere has the same acceptance, and does not win by it."""
     places = {"target": "llama-3.1-70b@4xh100", "draft": "llama-3.2-1b@l40s", "link": "1ms", "jobs": 1}
