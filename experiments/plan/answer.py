@@ -98,7 +98,7 @@ class Plan(msgspec.Struct, frozen=True):
     - `loads`: loads in words. `rows`: the simulated fleets of each, those that are best of their method first.
     - `goals`: of the chosen fleet of a single load. `rule`: where targets have one request each, and drafters apart.
     - `commands`: that start and measure the chosen fleet.
-    - `scenario`: the chosen fleet, ready to run; None with several loads, and where no fleet meets the goals.
+    - `scenarios`: the fleets of `best()` in its order, ready to run.
     - `unit`, `basis`: what costs are in, and what the step times rest on.
     - `notes`: on the scenario of the best fleet and on candidates that are left out, a line each.
     """
@@ -110,7 +110,7 @@ class Plan(msgspec.Struct, frozen=True):
     goals: tuple[Reached, ...]
     rule: RuleOfThumb | None
     commands: tuple[str, ...]
-    scenario: Scenario | None
+    scenarios: tuple[Scenario, ...]
     unit: str
     basis: str
     notes: tuple[str, ...]
@@ -124,6 +124,11 @@ class Plan(msgspec.Struct, frozen=True):
     def chosen(self) -> Row:
         """The best fleet of the first load; the closest one where none meets the goals."""
         return self.rows[0]
+
+    @property
+    def scenario(self) -> Scenario | None:
+        """The chosen fleet, ready to run; None with several loads, and where no fleet meets the goals."""
+        return self.scenarios[0] if len(self.loads) == 1 and self.chosen.standing == "best" else None
 
     def best(self, load: str = "") -> list[Row]:
         """Return the best fleets of each method, the best of all first, under one load or all."""
@@ -173,11 +178,15 @@ def goals_reached(goals: Sequence[Goal], row: Row) -> Iterator[Reached]:
         yield Reached(goal.text, goal.unit, goal.shown(goal.limit), value, min(low, high), max(low, high), state)
 
 
-def rule_of_thumb(search: Simulations) -> RuleOfThumb | None:
-    """Return the rule of thumb where targets have one request each, and some fleet has a drafter elsewhere."""
-    fleet = next((best for best in search.best if best.drafters), None)
-    if fleet is None or fleet.candidate.base.verifiers.max_num_seqs > 1:
-        return None
+def rules_of_thumb(search: Simulations) -> list[RuleOfThumb]:
+    """Return the rule of thumb of the best drafter elsewhere on each link, where targets have one request each."""
+    apart = [fleet for fleet in search.best if fleet.drafters and fleet.candidate.base.verifiers.max_num_seqs == 1]
+    places = [(fleet.candidate.target, fleet.candidate.place) for fleet in apart]
+    rules = [_rule_of_thumb(fleet) for fleet, at in zip(apart, places, strict=True) if at == places[0]]
+    return [rule for rule in rules if rule]
+
+
+def _rule_of_thumb(fleet: Deployment) -> RuleOfThumb | None:
     base = fleet.candidate.base
     drafters = msgspec.structs.replace(base.drafters, depth=fleet.depth)
     inputs = star_inputs(resolve(msgspec.structs.replace(base, drafters=drafters)))

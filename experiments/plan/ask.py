@@ -1,7 +1,7 @@
 """From options to a question for each load, and from their answers to a plan."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,10 @@ import msgspec
 
 from specfleet.experiments.jobs import read_shard
 from specfleet.experiments.notes import notes_of
-from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, rule_of_thumb
-from specfleet.experiments.plan.candidates import Asked, make_candidates
+from specfleet.experiments.plan.answer import Plan, goals_reached, make_rows, rules_of_thumb
+from specfleet.experiments.plan.candidates import Asked, Candidate, make_candidates
 from specfleet.experiments.plan.commands import bench_command, server_commands
-from specfleet.experiments.plan.deployments import LARGE, Load, Question, ramp_requests, requests_for
+from specfleet.experiments.plan.deployments import LARGE, Deployment, Load, Question, ramp_requests, requests_for
 from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
 from specfleet.experiments.plan.goals import read_goals
 from specfleet.experiments.plan.lines import lines_of
@@ -48,7 +48,7 @@ TURNS = "conversations: arrivals are those of requests, {:.3g} in each; requests
 LIMIT, PREFIXES = "verifiers.max_num_seqs", "verifiers.prefix_cache"
 COUNTS = ("drafters.count", "verifiers.count")
 LENGTHS = ("workload.prompt_tokens", "workload.new_tokens")
-DEPTH, ALLOCATE = "drafters.depth", "verifiers.allocate"
+DEPTH, ALLOCATE, PLACE = "drafters.depth", "verifiers.allocate", "drafters.place"
 STATIONS = {  # of a scenario's keys those that a plan cannot keep, and why
     "drafters.device": "a plan places drafters and targets itself", "verifiers.device": "see drafters.device",
     "drafters.profile": "a plan knows one profile", "verifiers.profile": "a plan knows one profile",
@@ -132,6 +132,10 @@ def plan(
         depths=tuple(wanted.pop(DEPTH, ())), vary=wanted,
     )  # fmt: skip
     candidates, unit, notes = make_candidates(asked)
+    if targets and (place := given.get(PLACE)):
+        candidates = [one for one in candidates if one.depths != (0,) and (one.method == "apart") == (place == "own")]
+        if not candidates:
+            raise InputError(f"plan: {PLACE} = {place}: no drafter is there; --draft MODEL@DEVICE is one elsewhere")
     if serving and scenario is not None and base.verifiers.max_num_seqs == 1 and LIMIT not in given:
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
     notes += [REPLACED.format(base.workload.streams)] * bool(base.workload.streams)
@@ -143,6 +147,7 @@ def plan(
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
     workers, folder, share = cluster or jobs or os.cpu_count() or 1, Path(out) if out else None, read_shard(shard, out)
     by_load = [find(question, workers, done, folder, share) for question in questions]
+    notes = [*_shared_acceptance(candidates, by_load), *notes]
     title = f"shard {shard} of the methods, {_title(asked, loads)}" if shard else _title(asked, loads)
     return _answer(title, by_load, unit, serving, notes)
 
@@ -155,30 +160,40 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
     of_each = ((*search.notes, *notes_of(search.scenario(search.best[0]))) for search in by_load)
     notes = dict.fromkeys((*said, *chain.from_iterable(of_each)))
     reached = tuple(goals_reached(first.question.goals, rows[0])) if len(by_load) == 1 else ()
-    rule = rule_of_thumb(first) if len(by_load) == 1 else None
+    rules = rules_of_thumb(first) if len(by_load) == 1 else []
     commands: tuple[str, ...] = ()
-    chosen: Scenario | None = None
+    chosen = [_priced(search.scenario(fleet), fleet, unit) for search in by_load for fleet in search.best]
     if len(by_load) > 1:
         both = list(zip(by_load, ([row for row in table if row.is_best] for table in tables), strict=True))
         lines = tuple(lines_by_load(both))
     else:
         depths, schedule = speculate(first)
-        lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rule, unit, depths))
-        if first.winner is not None:
-            prices = Cost(best.candidate.target_per_hour, best.candidate.drafter_per_hour, unit)
-            chosen = msgspec.structs.replace(first.scenario(best), cost=prices)
-            if serving and "@" in best.candidate.target:
-                measure = bench_command(best, first.question.load, chosen)
-                load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
-                asked = best.candidate, best.depth, rows_at_once(first, rows[0]), load, schedule
-                commands = (*server_commands(*asked), *other_command(first, rows[0]), measure)
+        lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rules, unit, depths))
+        if first.winner is not None and serving and "@" in best.candidate.target:
+            measure = bench_command(best, first.question.load, chosen[0])
+            load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
+            asked = best.candidate, best.depth, rows_at_once(first, rows[0]), load, schedule
+            commands = (*server_commands(*asked), *other_command(first, rows[0]), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(
         title=title, lines=lines, loads=tuple(search.question.load.text for search in by_load),
-        rows=tuple(row for table in tables for row in table), goals=reached, rule=rule, commands=commands,
-        scenario=chosen, unit=unit, basis=basis_of(profile), notes=tuple(notes),
+        rows=tuple(row for table in tables for row in table), goals=reached, rule=next(iter(rules), None), commands=commands,
+        scenarios=tuple(chosen), unit=unit, basis=basis_of(profile), notes=tuple(notes),
     )  # fmt: skip
+
+
+def _shared_acceptance(candidates: Sequence[Candidate], by_load: Sequence[Simulations]) -> Iterator[str]:
+    """Note that several drafters have one acceptance, of those that have room."""
+    kept = {made.fleet.candidate.name for search in by_load for made in search.estimates.values()}
+    drafters = list(dict.fromkeys(one.drafted_by for one in candidates if one.is_unnamed and one.name in kept))
+    if len(drafters) > 1:
+        yield f"acceptance: one for {' and '.join(drafters)}, which differ; --acceptance {drafters[0]}=... states it"
+
+
+def _priced(scenario: Scenario, fleet: Deployment, unit: str) -> Scenario:
+    prices = Cost(fleet.candidate.target_per_hour, fleet.candidate.drafter_per_hour, unit)
+    return msgspec.structs.replace(scenario, cost=prices)
 
 
 def _loads(base: Scenario, rates: Sequence[float], flights: Sequence[int], in_all: bool) -> list[Load]:

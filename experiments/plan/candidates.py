@@ -59,6 +59,7 @@ class Candidate(msgspec.Struct, frozen=True):
     - `drafter`: the model that drafts; `placed`: where.
     - `stated`: limits of a server that the user states.
     - `accepted`: what a published acceptance is, and its source.
+    - `is_unnamed`: whether its acceptance was stated without a drafter's name.
     - `shared_with`: of drafts without a model, the model that has the same acceptance, as none was stated for them.
     """
 
@@ -74,7 +75,13 @@ class Candidate(msgspec.Struct, frozen=True):
     placed: Placed | None = None
     stated: frozenset[str] = frozenset()
     accepted: str = ""
+    is_unnamed: bool = False
     shared_with: str = ""
+
+    @property
+    def drafted_by(self) -> str:
+        """The model that drafts, or the method without one."""
+        return self.drafter or self.method
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -114,14 +121,19 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     accepted = texts.acceptance_by_drafter(asked.acceptance, drafts)
     is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
     shared = [model for model in dict.fromkeys(draft.partition("@")[0] for draft in drafts) if model not in accepted]
-    notes = list(texts.acceptance_notes(asked.acceptance, shared if is_shared else ()))
+    notes = list(texts.acceptance_notes(asked.acceptance))
     if asked.targets:
         placed, unit, left_out = _placed(asked, accepted)
     else:
         placed, unit, left_out = _of_scenario(asked, accepted.get("")), scenario_cost(asked.scenario).unit, []
     models = [model for model in shared if model not in FOUND and is_shared]
     sharing = {model: models[0] for model in shared if model in FOUND and models}
-    placed = [msgspec.structs.replace(one, shared_with=sharing.get(one.method, "")) for one in placed]
+    placed = [
+        msgspec.structs.replace(
+            one, is_unnamed=is_shared and one.drafted_by in shared, shared_with=sharing.get(one.method, "")
+        )
+        for one in placed
+    ]
     made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
     made = [role for candidate in made for role in _roles(asked, candidate)]
     notes += dict.fromkeys(candidate.accepted for candidate in made if candidate.accepted)
@@ -266,7 +278,8 @@ def _on_target(text: str, place: str, target: Placed) -> Placed | None:
     is_split = bool(where) and where.partition(":")[0] != kind
     if (shape is None or shape.head) and where and (kind != own or (is_split and count != parallel)):
         at = own if kind != own else f"{parallel}x{own}"
-        raise InputError(f"--draft {text}: drafts on its target's device, {at}; leave @{where} out")
+        why = "; it reads hidden states there, and small models draft elsewhere" * (shape is not None and kind != own)
+        raise InputError(f"--draft {text}: drafts on its target's device, {at}{why}; leave @{where} out")
     if shape is None:
         return None
     if why := misfit(shape, target.shape):

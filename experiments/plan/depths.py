@@ -57,7 +57,7 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     if fleet is None or here is None:
         return [], None
     line = f"depths: {'' if fleet == search.best[0] else f'{fleet.candidate.name}: '}{here.text}{_end(here, fleet)}"
-    if fleet.candidate.base.verifiers.max_num_seqs == 1:
+    if fleet.candidate.base.verifiers.max_num_seqs == 1 or fleet.drafters:  # equations know no late drafts
         return [line], None
     known = [depths_at(search, fleet, load) for load in other_loads(search, fleet) if load != search.question.load]
     planned = fleet.depth if fleet == search.best[0] else None
@@ -108,11 +108,16 @@ def options_of(search: Simulations, fleet: Deployment) -> dict[int, Estimate]:
 def depths_at(search: Simulations, fleet: Deployment, load: Load) -> Depths | None:
     """Return the depths of a speculating fleet at a load; None if it does not carry that.
 
-    Equations say where to look. Simulations decide, but of slow ones; all neighbours of level depths are looked at.
+    Equations say where to look. Simulations decide, of slow fleets those of the search; of others all neighbours of
+    level depths are looked at.
     """
     options = options_of(search, fleet)
     times_s = {depth: mean_request_s(one.curve, load, fleet.replicas) for depth, one in options.items()}
-    if not fleet.is_slow:
+    if fleet.is_slow and load == search.question.load:
+        own_s = search.sample(fleet).mean("latency_s" if load.per_s else "token_s")
+        known = {depth: one.fleet for depth, one in options.items() if search.values[one.fleet.title]}
+        times_s = {depth: own_s * max(1 + search.gap(one, fleet).value, 1.0) for depth, one in known.items()}
+    elif not fleet.is_slow:
         expected = min(times_s, key=lambda depth: times_s[depth])
         look, times_s = {0, 1, expected - 1, expected, expected + 1, fleet.depth} & options.keys(), {}
         while look:

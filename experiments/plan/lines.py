@@ -32,23 +32,30 @@ GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90
 
 
 def lines_of(
-    search: Simulations, rows: Sequence[Row], goals: Sequence[Reached], rule: RuleOfThumb | None, unit: str,
-    depths: Sequence[str],
+    search: Simulations, rows: Sequence[Row], goals: Sequence[Reached], rules: Sequence[RuleOfThumb],
+    unit: str, depths: Sequence[str],
 ) -> Iterator[str]:  # fmt: skip
-    """Say the answer for one load; `rows`: the best fleet of each method; `unit`: of costs; `depths`: on them."""
+    """Say the answer for one load.
+
+    `rows`: the best fleet of each method; `rules`: of the best drafter elsewhere, by link; `unit`: of costs; `depths`:
+    on them.
+    """
     ranges = ranges_of(search, search.best[0])
     yield from _fleet(search, rows)
     yield from _gives(search, rows[0], ranges, goals, unit)
     if search.best[0].candidate.base.verifiers.max_num_seqs == 1:
         line = f"limit: {_bottleneck(search)}"
-        if rule is not None:
+        for rule in rules[:1]:
             line += f"; {rule.drafter} has {rule.planned} target{'s' * (rule.planned > 1)}; at depth {rule.depth}, for "
             line += f"one request at a time at each target, N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, "
             line += f"N_max = {rule.N_max} (equations)"
+        for rule in rules[1:]:  # which differ by the link
+            where = f"{rule.drafter.rpartition(', ')[2]}, at depth {rule.depth}"
+            line += f"; {where}: N_full = {rule.N_full}, N_max = {rule.N_max}"
         yield line
     else:
         yield _limit(search)
-        yield from _carried(search)
+        yield from _carried(search, rows)
     yield from depths
     yield from turns([search])
     yield from _risks(search, ranges)
@@ -104,6 +111,9 @@ def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reache
     rate = [] if search.question.load.per_s else list(_rate(row, ranges, unit.partition(" (")[0]))
     said = [f"{row.metrics[HITS].value:.0%} of prompt tokens in the prefix cache"] if HITS in row.metrics else []
     said += [f"{goal.text}: {goal.state}" for goal in goals]
+    plain = next((fleet for fleet in search.best if not fleet.depth), search.best[0])
+    if goals and search.winner not in (None, plain) and search.miss(plain) <= 0:
+        said.append(f"no speculation meets {'it' if len(goals) == 1 else 'them'}, too: {search.standing(plain)}")
     yield f"gives: {'; '.join([*rate, *times, *said])}"
     share = "" if row.kv_share is None else "under 1%" if row.kv_share < 0.01 else f"{min(row.kv_share, 1):.0%}"
     cache = f", in {share} of its KV cache" if share else ""
@@ -160,7 +170,8 @@ def _limit(search: Simulations) -> str:
     if is_quick and not workload.conversations:  # of which in flight are users
         (resource, rows, tokens), source = _first(best, estimate.curve.full), "simulated"
         rate = tokens / mean_lengths(workload)[1]
-    parts.append(f"first {resource}, {rate:.3g} requests/s with {rows:.0f} at once at each target ({source})")
+    said = f"{rate:.3g} requests/s with {rows:.0f} at once at each target ({source})"
+    parts.append(f"{resource} limits first, at {said}")
     return f"limit: {'; '.join(parts)}"
 
 
@@ -174,7 +185,7 @@ def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, flo
     return _first(best, more | dict(others))
 
 
-def _carried(search: Simulations) -> Iterator[str]:
+def _carried(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     """Say how many targets with several requests keep a drafter elsewhere busy: N_full, by simulation."""
     load, fleet = search.question.load, next((best for best in search.best if best.drafters), None)
     if fleet is None or load.per_s:
@@ -187,11 +198,17 @@ def _carried(search: Simulations) -> Iterator[str]:
         rates[count] = values["rounds_per_s"]
         tokens.append(f"{values['throughput'] / count:.0f}")
         rises = rates[count] > (1 + INDIFFERENT) * rates.get(count // 2, 0.0)
-    full = f"{'is at least' if rises else '='} {math.ceil(max(rates.values()) / max(rates[1], 1e-9))}"
-    late = f"requests {'do not wait' if fleet.late == 'decode' else 'wait'} for late drafts"
-    said = f"simulated at depth {fleet.depth}; {late}: " + ", ".join(f"{rate:.4g}" for rate in rates.values())
-    said += f" rounds/s, {', '.join(tokens)} tokens/s a target, with {', '.join(map(str, rates))} targets"
-    yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full} ({said})"
+    most = max(rates, key=lambda count: rates[count])
+    full = f"{'is at least' if rises else '='} {math.ceil(rates[most] / max(rates[1], 1e-9))}"
+    full += f" ({rates[most]:.4g} rounds/s with {most} targets over {rates[1]:.4g} with one)"
+    late = "decodes a token without it" if fleet.late == "decode" else "waits for it"
+    said = f"simulated at depth {fleet.depth}; a request with a late draft {late}"
+    alone = [row for row in rows if not row.depth and row.target == fleet.candidate.target]
+    plain = [f"; {row.tokens_per_s / row.targets:.0f} without speculation" for row in alone]
+    yield (
+        f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full}; tokens/s a target with "
+        f"{', '.join(map(str, rates))} targets: {', '.join(tokens)}{''.join(plain)} ({said})"
+    )
 
 
 def _edge(search: Simulations) -> str:

@@ -17,14 +17,14 @@ PER_HOUR = {  # assumed: rounded prices of cloud providers for an hour, in dolla
     "gb300": 7.0, "h20": 2.0, "mi300x": 2.5, "mi355x": 4.0,
 }  # fmt: skip
 FREE = "an hour of a target costs 0, and then fleets without drafters are free; give it a price above 0"
-ASSUMED, OF_COST = "$ (assumed prices)", "units (as in --cost)"
+ASSUMED, OF_COST, WATTS = "$ (assumed prices)", "units (as in --cost)", "Wh"
 
 
 def read_prices(costs: Sequence[str], places: Sequence[str], decide: bool = True) -> tuple[dict[str, float], str]:
     """Return what an hour of each place costs, and the unit.
 
     - `costs`: `h100=3,l40s=1`, the price of an hour of one device; in watts, `h100=700W`, an hour costs as many Wh.
-      Without it prices are assumed.
+      Prices that it does not state are assumed, in dollars.
     - `places`: MODEL@DEVICE.
     - `decide`: whether costs choose among fleets; else, and of one kind of device, a missing price is a device-hour.
 
@@ -32,8 +32,9 @@ def read_prices(costs: Sequence[str], places: Sequence[str], decide: bool = True
     """
     names = list(dict.fromkeys(devices_in(place)[0] for place in places))
     prices, unit = _stated_prices(costs, names)
-    if not prices:
-        prices, unit = PER_HOUR, ASSUMED
+    if unit != WATTS and (usual := [name for name in names if name not in prices and name in PER_HOUR]):
+        unit = f"$ (assumed {'prices' if not prices else 'for ' + ', '.join(usual)})"
+        prices = PER_HOUR | prices
     missing = [name for name in names if name not in prices]
     if missing and not costs and not (decide and len(names) > 1):
         prices, unit = dict.fromkeys(names, 1.0), f"device-hours ({missing[0]} has no price)"
@@ -63,7 +64,7 @@ def _stated_prices(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[s
         prices[name] = price
     if len(in_watts) > 1:
         raise InputError("--cost: some prices are in watts and some are not; give all of them in one unit")
-    return prices, "Wh" if in_watts == {True} else OF_COST
+    return prices, WATTS if in_watts == {True} else OF_COST
 
 
 def scenario_cost(scenario: Scenario) -> Cost:

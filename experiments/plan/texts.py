@@ -133,10 +133,8 @@ def acceptance_at(
     return row.model(), f"acceptance of {row.drafter}: {row.shares} by position, {row.basis}: {said}"
 
 
-def acceptance_notes(texts: Sequence[str], unnamed: Sequence[str] = ()) -> Iterator[str]:
-    """Say what is assumed of an acceptance that is one number, and of one for several drafters."""
-    if len(unnamed) > 1:
-        yield f"acceptance: one for {' and '.join(unnamed)}, which differ; --acceptance {unnamed[0]}=... states it"
+def acceptance_notes(texts: Sequence[str]) -> Iterator[str]:
+    """Say what is assumed of an acceptance that is one number."""
     for text in texts:
         name, _, values = (part.strip() for part in text.rpartition("="))
         mean, at, depth = values.partition("@")

@@ -38,27 +38,32 @@ def turns(by_load: Sequence[Simulations]) -> Iterator[str]:
 def by_acceptance(search: Simulations) -> Turn | None:
     """Return which other method wins, or that a goal is missed, and from which acceptance on; None where none does.
 
-    The best fleet's drafts pass less often; where it has none, the next fleet's pass more often.
+    The drafts of the best fleet's drafter pass less often, wherever it runs; without one, the next fleet's more often.
+    Slow fleets of that drafter are left out.
     """
     best, others = search.best[0], [fleet for fleet in search.best[1:] if search.miss(fleet) <= 0]
-    rival = next((fleet for fleet in others if best.depth or fleet.depth), None)
-    changed = best if best.depth else rival
+    changed = next((fleet for fleet in (best, *others) if fleet.depth), None)
     if changed is None or changed.is_slow or search.winner is None:
         return None
-    first_seed = {fleet.title: search.values[fleet.title][:1] for fleet in (best, rival or best)}
+    drafter = changed.candidate.drafted_by
+    of_it = [fleet for fleet in (best, *others) if fleet.candidate.drafted_by == drafter]
+    alike = [fleet for fleet in of_it if not fleet.is_slow]
+    fleets = [fleet for fleet in (best, *others) if fleet in alike or fleet not in of_it]
 
-    def turned(by: float) -> bool:
+    def first(by: float) -> Deployment | None:
         varied, more = copy.copy(search), -by if best.depth else by
-        varied.values = {**first_seed, changed.title: [simulated(accepting(search.scenario(changed), more))]}
-        return varied.rank(rival) < varied.rank(best) if rival else varied.miss(best) > 0
+        values = {fleet.title: [simulated(accepting(search.scenario(fleet), more))] for fleet in alike}
+        varied.values = {fleet.title: values.get(fleet.title) or search.values[fleet.title][:1] for fleet in fleets}
+        return None if not fleets[1:] and varied.miss(best) > 0 else min(fleets, key=varied.rank)
 
-    if not turned(1.0):
+    if first(1.0) == best:
         return None
-    by = _edge(turned, 0.0, 1.0, HALVINGS)
+    by = _edge(lambda by: first(by) != best, 0.0, 1.0, HALVINGS)
+    rival = first(by)
     elsewhere = f" at {rival.candidate.target}" if rival and rival.candidate.target != best.candidate.target else ""
     wins = f"{rival.candidate.name}{elsewhere} wins" if rival else "a goal is missed"
-    drafter = changed.candidate.name.partition(" on ")[0]
-    return f"{wins} if acceptance of {drafter} is {'lower' if best.depth else 'higher'} by ", f"{by:.2f}"
+    said = changed.candidate.name.partition(" on ")[0].partition("@")[0]
+    return f"{wins} if acceptance of {said} is {'lower' if best.depth else 'higher'} by ", f"{by:.2f}"
 
 
 def by_link(search: Simulations) -> Turn | None:

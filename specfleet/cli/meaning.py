@@ -12,7 +12,7 @@ from specfleet.experiments.console.printing import remark
 
 def explain(
     word: Annotated[
-        str,
+        list[str],
         typer.Argument(
             metavar="WORD", help="A key (its full name or the last part), metric, symbol, column, policy or model."
         ),
@@ -25,7 +25,7 @@ def explain(
     from specfleet.meaning.entries import explain as entries_of
     from specfleet.meaning.render import in_lines
 
-    print("\n\n".join(in_lines(entry) for entry in entries_of(word)))
+    print("\n\n".join(in_lines(entry) for entry in entries_of(" ".join(word))))
 
 
 def profiles() -> None:

@@ -95,7 +95,7 @@ def plan(
     seed: Seed = None,
     jobs: Jobs = PROCESSORS,
     out: Annotated[
-        Path | None, folder_option("-o", "--out", help="Write the answer (JSON), its figure and the chosen scenario.")
+        Path | None, folder_option("-o", "--out", help="Write the answer (JSON), its figure, and each row as a scenario.")
     ] = None,
     cluster: Cluster = "",
     shard: Shard = "",

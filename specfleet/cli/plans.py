@@ -1,5 +1,6 @@
 """The answer of plan, on the terminal and in files: a fleet for a load, methods by load, a star by targets."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,12 @@ from specfleet.fleet.shown import number, with_ends
 if TYPE_CHECKING:
     from specfleet.experiments.plan.answer import Plan, Row
 
+MOST_NAMED = 100  # letters of a file's name
+WRITTEN = "Written by `specfleet plan`."
+
 
 def write_answer(answer: "Plan", folder: Path) -> list[str]:
-    """Write an answer (JSON), its figure, and where a fleet was chosen, chosen.toml beside profile.json.
+    """Write an answer (JSON), its figure, and each row's fleet as a scenario: the chosen one's is chosen.toml.
 
     Returns the names of the files.
     """
@@ -19,18 +23,21 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
     from specfleet.fleet.files import write_file, write_json
     from specfleet.fleet.scenario.named_files import absolute
     from specfleet.fleet.scenario.writing import scenario_lines
-    from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
     files = ["plan.json", "plan.png"]
     write_json(with_ends(answer), folder / files[0])
     draw("plan", answer, folder / files[1])
-    if answer.scenario is not None:
-        assert isinstance(answer.scenario.profile, HardwareProfile)
-        write_profile(answer.scenario.profile, folder / "profile.json")
-        comments = ["Written by `specfleet plan`.", *answer.lines]
-        lines = scenario_lines(absolute(answer.scenario), "profile.json", comments)
-        write_file(folder / "chosen.toml", "\n".join(lines) + "\n")
-        files += ["profile.json", "chosen.toml"]
+    for old in folder.glob("[0-9]*-*.toml"):  # of an answer before
+        if old.read_text().startswith(f"# {WRITTEN}"):
+            old.unlink()
+    for place, (row, scenario) in enumerate(zip(answer.best(), answer.scenarios, strict=True), 1):
+        of_load = f" {row.load}" * (len(answer.loads) > 1)
+        named = re.sub(r"[^\w.@-]+", "-", f"{place} {row.method}{of_load}")
+        files.append("chosen.toml" if scenario is answer.scenario else f"{named[:MOST_NAMED]}.toml")
+        comments = [WRITTEN, f"{row.load}: {row.fleet}: {row.standing}"]
+        comments += answer.lines if scenario is answer.scenario else [answer.question]
+        lines = scenario_lines(absolute(scenario), comments=comments)
+        write_file(folder / files[-1], "\n".join(lines) + "\n")
     return files
 
 
@@ -82,7 +89,8 @@ def print_answer(answer: "Plan") -> None:
             heading = (f"targets of {answer.rule.drafter}", *_of_a_star(columns))
             print_table("", heading, _by_targets(answer), texts=3)
     if len({row.method for row in answer.best()}) > 2 and "@" in answer.chosen.target:
-        say("command of another row: ask again with its --draft alone, or without --draft for no speculation")
+        elsewhere = " (elsewhere: and --set drafters.place=own)" * any(row.drafters for row in answer.best())
+        say(f"another row as the answer: its --draft alone{elsewhere}, or no --draft; -o FOLDER keeps all as scenarios")
     if answer.commands:
         say(f"start a target of this fleet (vLLM, SGLang), and measure it at its share of {answer.loads[0]}:")
     for command in answer.commands:

@@ -19,6 +19,7 @@ from specfleet.fleet.policies.own import installed
 FILE = Path(__file__).with_name("entries.json")
 REQUIRED, LEFT_OUT, OF_ITS_KEYS = "required", "left out", "its keys' defaults"  # defaults that are no value
 NEAREST = 5
+WORDS = ("word", "line of a plan")  # kinds of entries whose names are plain words
 OF_LIST = r"\[\d*\]|\.\d+(?=\.|$)"  # in a key, an item of a list
 
 
@@ -70,21 +71,24 @@ def axis_label(name: str) -> tuple[str, str]:
 def explain(word: str) -> list[Entry]:
     """Return the entries of a key (its full name or the last parts of it), metric, symbol, column, policy or model.
 
-    Words of other engines stand for keys. Raises InputError with the nearest words, and the keys that allow it as a
-    value, where there is no entry.
+    Words of other engines stand for keys, and a value for the keys that allow it. Raises InputError with the nearest
+    words where there is no entry.
     """
     entries, sought = (*known_entries(), *_of_packages()), re.sub(OF_LIST, "", word.strip().strip("`"))
     sought = ENGINES_WORDS.get(sought, sought)
     matches = [entry for entry in entries if any(f".{name}".endswith(f".{sought}") for name in entry.names)]
-    matches = matches or [one for one in entries if one.kind == "word" and sought.lower() in map(str.lower, one.names)]
+    words = [one for one in entries if one.kind in WORDS]
+    matches = matches or [one for one in words if sought.lower() in map(str.lower, one.names)]
     key, _, last = sought.rpartition(".")
     matches = matches or [entry for entry in entries if key and entry.kind == "policy" and last in entry.names]
+    if all(entry.kind.endswith("key") for entry in matches):  # policies and models name their keys
+        allowed = [entry for entry in entries if f'"{sought}"' in entry.facts.get("allowed", "")]
+        matches = list(dict.fromkeys([*matches, *allowed]))
     if matches:
         return matches
     names = {name for entry in entries for name in entry.names}
     candidates = names if "." in sought else {name.rpartition(".")[2] for name in names}
     written = {name.lower(): name for name in sorted(candidates)}
-    near = [entry.title for entry in entries if f'"{sought}"' in entry.facts.get("allowed", "")]
-    near += [written[name] for name in get_close_matches(sought.lower(), written, NEAREST)]
+    near = [written[name] for name in get_close_matches(sought.lower(), written, NEAREST)]
     hint = "nearest: " + ", ".join(near) if near else "nothing is near it"
     raise InputError(f"explain {shortened(word, quoted=False)}: unknown; {hint}")

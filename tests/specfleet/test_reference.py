@@ -108,14 +108,16 @@ FOUND = {
             "hash_ids": "hash_ids",
             "saturated": "saturated",
             "knee": "knee",
-            "risk": "risk",
-            "runs": "runs",
+            "late drafts": "late draft",
             "standing": "standing",
             "seeds": "seeds",
             "needs": "needs 2.5x the requests",
             "bonus token": "bonus token",
         }.items()
     },
+    **{line: {f"{line}: line of a plan"} for line in ("risk", "runs", "turns", "carries", "a drafter elsewhere pays")},
+    "skip": {"verifiers.late: scenario key"},
+    "decode": {"verifiers.late: scenario key", "profile.decode: profile key"},
 }
 
 
@@ -149,7 +151,7 @@ def test_every_policy_and_model_is_explained_with_its_keys(title: str) -> None:
         ("depht", "depth"),
         ("drafters.dept", "drafters.depth"),
         ("R_qq", "R_q"),
-        ("wait", "wait_s"),
+        ("waits", "wait_s"),
         ("n", "N"),
     ],
 )

@@ -27,7 +27,8 @@ from specfleet.fleet.times.roofline import Roofline
 from specfleet.meaning.entries import FILE, LEFT_OUT, OF_ITS_KEYS, REQUIRED, Entry
 from specfleet.sim.analytic import StarPrediction
 
-GLOSSARY = FILE.parents[2] / "docs" / "glossary.md"
+GLOSSARY, PLAN = (FILE.parents[2] / "docs" / name for name in ("glossary.md", "plan.md"))
+HEADING = ("here",)  # of the glossary's table
 KEYS = "\nKeys:\n"
 KEY = re.compile(r"^ {4}(\w+)(?: \((.+?)\))?: (.*(?:\n {8}.*)*)", re.MULTILINE)  # name, unit and meaning
 SYMBOL = re.compile(r"`([^`]+)`, (.*)", re.DOTALL)
@@ -277,9 +278,12 @@ def all_entries() -> list[Entry]:
             keys = ", ".join(key.name for key in table.keys) or "none"
             what, facts = f"{table.first}\n\n{table.prose}".strip(), {"where": ", ".join(table.uses), "keys": keys}
             entries.append(_entry(table.tag_field or "table", (table.title, table.struct.__name__), what, facts))
-    for here, there in re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", GLOSSARY.read_text(), re.MULTILINE)[1:]:
-        names = tuple(word.strip(" `") for word in re.split(r"[;,]| \(", here.replace(")", "")))
-        entries.append(_entry("word", names, re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", there), {}))
+    of_a_plan = PLAN.read_text().partition("| line | meaning |")[2].partition("\n\n")[0]
+    for kind, page in (("word", GLOSSARY.read_text()), ("line of a plan", of_a_plan)):
+        for here, there in re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE):
+            names = tuple(word.strip(" `") for word in re.split(r"[;,]| \(", here.replace(")", "")))
+            if names != HEADING:
+                entries.append(_entry(kind, names, re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", there), {}))
     return entries
 
 

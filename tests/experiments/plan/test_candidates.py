@@ -161,10 +161,10 @@ def test_texts_are_read_or_refused_in_one_line() -> None:
         ([], {"cost": ("h100=0",)}, "give it a price above 0"),
         (["lookup"], {"acceptance": ()}, "give the share of lookup's"),
         (["lookup"], {"link": "1ms"}, "no drafter is elsewhere"),
-        ([f"{HEAD}@l4"], {}, "target's device, h100; leave @l4 out"),
+        ([f"{HEAD}@l4"], {}, "h100; it reads hidden states there, and small models draft elsewhere; leave @l4"),
         (["lookup@l4"], {}, "leave @l4 out"),
         (["gemma-3-1b"], {}, "the target's tokenizer"),
-        (["llama-3.2-1b@l4"], {"cost": ("h100=3",)}, "l4 has no price; add --cost l4=COST"),
+        (["llama-3.2-1b@l4"], {"cost": ("h100=700W",)}, "l4 has no price; add --cost l4=COST"),
     ],
 )
 def test_drafters_that_are_none_are_refused_in_one_line(drafts: list[str], more: dict[str, Any], said: str) -> None:

@@ -42,6 +42,7 @@ def test_prices_count_all_devices_of_each_place() -> None:
     assert read_budget("8xH100,2xL4") == {"h100": 8, "l4": 2}
     four = ["a@4xh100", "b@l4"]
     assert read_prices(["h100=700W,l4=72W"], four) == ({"a@4xh100": 2800.0, "b@l4": 72.0}, "Wh")
+    assert read_prices(["l4=0"], four) == ({"a@4xh100": 12.0, "b@l4": 0.0}, "$ (assumed for h100)")  # a spare card
     assert Cost(12.0, 0.5, "cost").per_hour(drafters=2, targets=3) == 37.0
     assert per_million_tokens(36.0, 1000.0) == pytest.approx(10.0)
 
@@ -71,8 +72,8 @@ WRONG_PRICES = {
     "h100": "write DEVICE=COST",
     "h100=cheap": "write DEVICE=COST",
     "h100=-1": "write DEVICE=COST",
-    "h100=3,l4=0.5": "rtx-4090 has no price; add --cost rtx-4090=COST",
-    "h100=3": "l4 has no price; add --cost l4=COST,rtx-4090=COST",
+    "h100=700W,l4=72W": "rtx-4090 has no price; add --cost rtx-4090=COST",
+    "h100=700W": "l4 has no price; add --cost l4=COST,rtx-4090=COST",
     "h100=700W,l4=0.5": "some prices are in watts",
 }
 

@@ -149,13 +149,30 @@ def test_a_plan_says_where_it_is_and_what_one_drafter_carries() -> None:
     assert said[0].startswith("a first look, fleets: 4, methods: 3; best so far: ")
     assert any(what.startswith("method 2 of 3, about ") for what in said)
     (line,) = [line for line in found.lines if line.startswith("carries")]
-    said = r"N_full = (\d+) .* late drafts: ([\d., ]+) rounds/s, ([\d, ]+) tokens/s a target, with ([\d, ]+) targets"
-    full, rates, tokens, counts = re.findall(said, line)[0]
-    of_one, *others = map(float, rates.split(", "))
-    assert int(full) == math.ceil(max(others) / of_one)
-    assert others[-1] <= 1.01 * others[-2]
+    said = (
+        r"N_full = (\d+) \(([\d.]+) rounds/s with (\d) targets over ([\d.]+) with one\); tokens/s a target with "
+        r"([\d, ]+) targets: ([\d, ]+); (\d+) without speculation \(simulated at depth 2; "
+    )
+    full, most, with_most, of_one, counts, tokens, plain = re.findall(said, line)[0]
+    assert int(full) == math.ceil(float(most) / float(of_one))
+    assert with_most in counts
     assert counts.startswith("1, 2, 4")
     assert len(tokens.split(", ")) == len(counts.split(", "))
+    alone = next(row for row in found.best() if not row.depth)
+    assert plain == f"{alone.tokens_per_s / alone.targets:.0f}"
+
+
+def test_depths_of_a_drafter_elsewhere_are_those_simulated() -> None:
+    short = {"workload.new_tokens": 16, "workload.prompt_tokens": 20, "drafters.place": "own"}
+    places = {"target": "llama-3.1-70b@4xh100", "draft": "llama-3.2-1b@l40s", "link": "1ms", "jobs": 1}
+    found = specfleet.plan(None, short, **places, acceptance=0.7, in_flight=16, vary="verifiers.count=1")
+    (depths,) = [line for line in found.lines if line.startswith("depths")]
+    level, lost = re.findall(r"depths: ([\d to and]+) (?:best|level)(?: \(speed lost: (\d+)% at depth 1)?", depths)[0]
+    first, *_, last = re.findall(r"\d+", 2 * level)
+    assert int(first) <= found.chosen.depth <= int(last)
+    rate = {row.depth: row.tokens_per_s for row in found.rows if row.fleet.endswith(found.chosen.fleet[-20:])}
+    assert (1 in rate) == bool(lost)
+    assert not lost or float(lost) == pytest.approx(100 * (1 - rate[1] / found.chosen.tokens_per_s), abs=5)  # a seed
 
 
 def test_loads_beyond_what_runs_at_once_shape_no_schedule() -> None:
@@ -212,6 +229,31 @@ def test_drafters_elsewhere_stand_beside_those_on_the_target(placed: Plan) -> No
     assert not dear.chosen.drafters
 
 
+def test_each_link_has_its_number_of_targets() -> None:
+    few = SMALL | {"drafters.depth": 4}
+    several = specfleet.plan("star", few, **PAIR | {"link": "1ms,9ms"}, vary="verifiers.count=2")
+    (limit,) = [line for line in several.lines if line.startswith("limit")]
+    for link in ("1ms", "9ms"):
+        rule = specfleet.plan("star", few, **PAIR | {"link": link}, vary="verifiers.count=2").rule
+        assert rule is not None
+        said = re.findall(rf"link {link}\D.*?N_full = (\d+).*?N_max = (\d+)", limit)
+        assert said == [(str(rule.N_full), str(rule.N_max))]
+
+
+def test_another_method_wins_where_acceptance_turns_the_advice() -> None:
+    """The same drafter elsewhere has the same acceptance, and does not win by it."""
+    places = {"target": "llama-3.1-70b@4xh100", "draft": "llama-3.2-1b@l40s", "link": "1ms", "jobs": 1}
+
+    def asked(acceptance: float) -> Plan:
+        return specfleet.plan("star", SMALL | {"drafters.depth": 4}, acceptance=acceptance, **places)
+
+    found = asked(0.8)
+    rival, by = re.findall("turns: (.*) wins if acceptance of llama-3.2-1b is lower by ([0-9.]+)", str(found.lines))[0]
+    before, after = (asked(0.8 - float(by) + more).chosen.method for more in (0.02, -0.02))
+    assert before == found.chosen.method
+    assert after == rival == "no speculation"
+
+
 @pytest.mark.parametrize("tokens_per_s", [400, 640])
 def test_goals_of_all_tokens_are_met_by_more_targets(tokens_per_s: int) -> None:
     keys = PAIR | {"cost": "h100=1,l4=50", "least": f"tokens_per_s={tokens_per_s}"}
@@ -226,6 +268,27 @@ def test_unreached_goals_are_said_with_their_miss() -> None:
     assert plan.scenario is None
     assert "none looked at meets the goals; closest: " in plan.lines[0]
     assert plan.goals[0].state == "missed"
+
+
+def test_a_place_that_is_set_is_where_the_answer_drafts() -> None:
+    for place in ("own", "target"):
+        found = specfleet.plan("star", SMALL | {"drafters.place": place, "drafters.depth": 2}, **PAIR)
+        assert {row.drafters > 0 for row in found.rows} == {place == "own"}
+        assert found.scenario is not None
+        assert found.scenario.drafters.place == place
+    with pytest.raises(InputError, match=r"drafters\.place = own: no drafter is there; --draft MODEL@DEVICE"):
+        specfleet.plan("star", {"drafters.place": "own"}, target=TARGET, draft=HEAD, acceptance=0.7, jobs=1)
+
+
+@pytest.mark.parametrize(("limit", "said"), [("20ms", True), ("4ms", False)])
+def test_a_plan_says_that_no_speculation_is_enough(limit: str, said: bool) -> None:
+    options: dict[str, Any] = {"draft": HEAD, "acceptance": 0.7, "in_flight": 2, "slo": f"tpot_mean={limit}"}
+    found = specfleet.plan(None, SMALL | {"drafters.depth": 2}, target=TARGET, jobs=1, **options)
+    (plain,) = [row for row in found.best() if not row.depth]
+    gives = next(line for line in found.lines if line.startswith("gives: "))
+    assert found.chosen.depth
+    assert gives.endswith(f"; no speculation meets it, too: {plain.standing}") == said
+    assert plain.standing.startswith("misses") != said
 
 
 @pytest.mark.parametrize("per_s", [None, 4.0])
@@ -243,22 +306,31 @@ def test_depths_end_where_acceptance_does() -> None:
     assert {row.depth for row in plan.rows if row.drafters} <= {1, 2, 3}
 
 
-def test_the_chosen_scenario_simulates_to_the_plans_numbers(star: Plan, placed: Plan, tmp_path: Path) -> None:
-    for plan in (star, placed):
-        folder = tmp_path / plan.unit
-        assert write_answer(plan, folder) == ["plan.json", "plan.png", "profile.json", "chosen.toml"]
-        again = specfleet.simulate(folder / "chosen.toml").metrics
-        assert again["throughput"].value == pytest.approx(plan.chosen.tokens_per_s, rel=0.05)
-        assert again["cost_per_million_tokens"].value == pytest.approx(plan.chosen.per_million, rel=0.05)
+def test_each_rows_scenario_simulates_to_its_numbers(
+    star: Plan, placed: Plan, methods: Plan, tmp_path: Path
+) -> None:
+    for number, plan in enumerate((star, placed, methods)):
+        folder = tmp_path / str(number)
+        _, _, *files = write_answer(plan, folder)
+        assert ("chosen.toml" in files) == (plan != methods)
+        for row, file in zip(plan.best(), files, strict=True):
+            assert f"# {row.load}: {row.fleet}: {row.standing}\n" in (folder / file).read_text()
+            again = specfleet.simulate(folder / file).metrics
+            assert again["throughput"].value == pytest.approx(row.tokens_per_s, rel=0.05)
+            assert again["cost_per_million_tokens"].value == pytest.approx(row.per_million, rel=0.05)
         assert read_plan(folder / "plan.json") == msgspec.convert(msgspec.to_builtins(plan), Plan)
+    (folder / "2-mine.toml").write_text("# Written by hand.\n")
+    write_answer(star, folder)  # leaves no rows of the answer before
+    assert len(list(folder.glob("*.toml"))) == len(star.best()) + 1
 
 
 def test_the_chosen_scenario_finds_the_files_of_the_question(
     star: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert star.scenario is not None
-    write_answer(replace(star, scenario=replace(star.scenario, workload=Workload(lengths="texts.csv"))), Path("kept"))
+    first, *others = star.scenarios
+    named = replace(first, workload=Workload(lengths="texts.csv"))
+    write_answer(replace(star, scenarios=(named, *others)), Path("kept"))
     assert specfleet.scenario_of("kept/chosen.toml").workload.lengths == str(tmp_path / "texts.csv")
 
 
@@ -295,7 +367,7 @@ def test_the_best_method_costs_least_and_has_a_command(
     print_answer(methods)
     printed = capsys.readouterr().out
     assert "prompt lookup" in printed
-    assert "\ncommand of another row: ask again with its --draft alone" in printed
+    assert "\nanother row as the answer: its --draft alone (elsewhere: and --set drafters.place=own)" in printed
     axes = draw("plan", methods, tmp_path / "plan.png").figure.axes[0]
     assert {line.get_label() for line in axes.lines} >= {row.method for row in methods.best()}
 
@@ -326,6 +398,10 @@ def test_a_candidate_without_room_is_left_out_first(capsys: pytest.CaptureFixtur
     found = specfleet.plan(None, SMALL | {"drafters.depth": 2}, in_flight=1, **narrow)
     assert {row.method for row in found.best()} == {"no speculation", "llama-3.1-8b@l40s"}
     assert "left out: llama-3.1-8b on the target's device: the drafter and its cache have no room" in str(found.notes)
+    several = narrow | {"draft": ["llama-3.1-8b", "llama-3.2-1b", "qwen3-0.6b"]}  # two of them have no room, or misfit
+    notes = specfleet.plan(None, SMALL | {"drafters.depth": 2}, in_flight=1, **several).notes
+    assert [note.startswith("left out") for note in notes].count(True) == 2
+    assert not any(note.startswith("acceptance: one for") for note in notes)
     print_answer(found)
     printed = capsys.readouterr()
     assert printed.out.splitlines()[1].startswith("left out: llama-3.1-8b on")
