@@ -44,6 +44,7 @@ def shipped_tables(folder: str) -> dict[str, dict[str, Any]]:
     return {name: read_toml(path) for name, path in _files(folder).items()}
 
 
+@cache
 def _files(folder: str) -> dict[str, Path]:
     place = Path(str(resources.files("specfleet.fleet.data"))) / folder
     return {path.stem: path for path in sorted(place.iterdir())}

@@ -53,6 +53,7 @@ def calibrate(
     from specfleet.calibration.measurements import QUICK, Effort
     from specfleet.calibration.run import is_served, plan_of
     from specfleet.calibration.steadiness import unsteady
+    from specfleet.engine.decoding.folders import DEMO_PAIR
     from specfleet.fleet.acceptance.signals import signals_path
 
     if scenario is None and changes:
@@ -67,6 +68,9 @@ def calibrate(
     stages = len(plan_of(measured, QUICK if quick else Effort()))
     fits, signals = fitting_path(out, scenario), signals_path(out)
     stays = fits.exists()
+    models = [measured.drafters.model] * bool(measured.drafters.count) + [measured.verifiers.model]
+    where = f"; demo is the pair in {DEMO_PAIR}" if "demo" in models else ""
+    remark(f"calibration of {' and '.join(models)}: {stages} stages{where}")
     with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
         with progress("calibration", stages) as advance:
             profile = calibrate(
@@ -89,12 +93,13 @@ def calibrate(
 
 def print_profile(profile: "HardwareProfile", as_json: bool) -> None:
     """Print the fits of a calibrated profile, with how well they fit."""
-    from specfleet.fleet.times.describe import describe
+    from specfleet.fleet.times.describe import LEGEND, describe
 
     if as_json:
         print_json(profile)
     else:
-        print_table(f"profile {profile.name}", ("quantity", "value", "fit's error"), list(describe(profile)))
+        print_table(f"profile {profile.name}", ("quantity", "value", "fit's median error"), list(describe(profile)))
+        say("\n".join(LEGEND))
         say("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
 
 
