@@ -179,7 +179,7 @@ def print_comparison(title: str, comparison: "Comparison") -> None:
     }
     filled = {heading: cells for heading, cells in columns.items() if any(cells)}
     print_table(title, list(filled), list(zip(*filled.values(), strict=True)), texts=2)
-    if len(rows) > len(comparison.mape):  # several of a quantity
+    if len(rows) > len({row.quantity for row in rows}):
         print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
 
 

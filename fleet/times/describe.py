@@ -16,7 +16,7 @@ SHOWN_TOKENS = (1, 16, 256)  # tokens of an estimated pass
 DELAYS = ", ".join(delay.name for delay in fields(Overhead))
 LEGEND = (
     "Times of steps: k tokens, n tokens of context, r further rows of m tokens each, [r] once if there are any.",
-    "Overhead of a step: wait for the device (queued), start of an idle station (woken), until its result is out (after).",
+    "Overhead of a step: wait for the device (queued), start of an idle station (woken), way of its result (after).",
 )
 
 

@@ -50,11 +50,7 @@ def calibrate(
     Beside the profile comes a scenario that fits it, for `run` and `simulate`.
     """
     from specfleet.calibration.host import calibrate, fitted_scenario, fitting_path, stages_folder
-    from specfleet.calibration.measurements import QUICK, Effort
-    from specfleet.calibration.run import is_served, plan_of
-    from specfleet.calibration.steadiness import unsteady
     from specfleet.engine.decoding.folders import DEMO_PAIR
-    from specfleet.fleet.acceptance.signals import signals_path
 
     if scenario is None and changes:
         raise InputError("--set changes keys of a scenario; give one with --scenario")
@@ -65,12 +61,17 @@ def calibrate(
     }
     overrides = settings(changes) if scenario else options
     measured = fitted_scenario(scenario, overrides, prompts)
+    models = [measured.drafters.model] * bool(measured.drafters.count) + [measured.verifiers.model]
+    where = f"; demo is the pair in {DEMO_PAIR}" if "demo" in models else ""
+    remark(f"calibration of {' and '.join(models)}{where}")
+    from specfleet.calibration.measurements import QUICK, Effort  # with torch, which takes seconds
+    from specfleet.calibration.run import is_served, plan_of
+    from specfleet.calibration.steadiness import unsteady
+    from specfleet.fleet.acceptance.signals import signals_path
+
     stages = len(plan_of(measured, QUICK if quick else Effort()))
     fits, signals = fitting_path(out, scenario), signals_path(out)
     stays = fits.exists()
-    models = [measured.drafters.model] * bool(measured.drafters.count) + [measured.verifiers.model]
-    where = f"; demo is the pair in {DEMO_PAIR}" if "demo" in models else ""
-    remark(f"calibration of {' and '.join(models)}: {stages} stages{where}")
     with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
         with progress("calibration", stages) as advance:
             profile = calibrate(
