@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 LINE_S, SHARE, RARELY_S = 2.0, 0.2, 60.0  # time between two lines of progress without a terminal: least, and most
 PIPED_WIDTH = 140  # columns of a table that no terminal limits
+MEANT = {
+    "mechanism": "the error that stays where the simulation takes the run's own step times and acceptance",
+    "host": "how far the run and its reruns are apart",
+}
 UNSTEADY = ", unsteady host"  # where the differences of reruns hide a prediction's error
 
 
@@ -167,10 +171,11 @@ def print_comparison(title: str, comparison: "Comparison") -> None:
         *comparison.notes,
     ]:
         say(line)
-    rows = comparison.rows
+    rows, cases = comparison.rows, [case_text(row.case) for row in comparison.rows]
+    several = len(set(cases)) > 1
     columns = {
         "quantity": [row.quantity for row in rows],
-        "case": [case_text(row.case) for row in rows],
+        "case": cases if several else [],
         "sim": [number(row.sim) for row in rows],
         "engine": [number(row.engine) for row in rows],
         "error": ["-" if math.isnan(row.error) else _percent(row.error, row.parameters) for row in rows],
@@ -178,8 +183,11 @@ def print_comparison(title: str, comparison: "Comparison") -> None:
         "host": ["" if row.host is None else f"{row.host.value:.1%}{'' if row.steady else UNSTEADY}" for row in rows],
     }
     filled = {heading: cells for heading, cells in columns.items() if any(cells)}
-    print_table(title, list(filled), list(zip(*filled.values(), strict=True)), texts=2)
-    if len(rows) > len({row.quantity for row in rows}):
+    title = f"{title}, {cases[0]}" if len(set(cases)) == 1 else title
+    print_table(title, list(filled), list(zip(*filled.values(), strict=True)), texts=1 + several)
+    for heading in filter(filled.get, MEANT):
+        say(f"{heading}: {MEANT[heading]}")
+    if several:
         print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
 
 

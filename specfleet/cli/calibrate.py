@@ -1,5 +1,6 @@
 """calibrate, demo, profile estimate: this host is measured, and step times of other hardware are estimated."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,7 +73,8 @@ def calibrate(
     stages = len(plan_of(measured, QUICK if quick else Effort()))
     fits, signals = fitting_path(out, scenario), signals_path(out)
     stays = fits.exists()
-    with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
+    refused = partial(print_profile, as_json=as_json, fate=", not written")
+    with keeping(out, signals, stages_folder(out)), printing_anyway(refused):
         with progress("calibration", stages) as advance:
             profile = calibrate(
                 scenario, overrides, prompts=prompts, quick=quick, without=without or (),
@@ -92,14 +94,15 @@ def calibrate(
             remark(f"scenario that fits it: {fits}")
 
 
-def print_profile(profile: "HardwareProfile", as_json: bool) -> None:
+def print_profile(profile: "HardwareProfile", as_json: bool, fate: str = "") -> None:
     """Print the fits of a calibrated profile, with how well they fit."""
     from specfleet.fleet.times.describe import LEGEND, describe
 
     if as_json:
         print_json(profile)
     else:
-        print_table(f"profile {profile.name}", ("quantity", "value", "fit's median error"), list(describe(profile)))
+        headings = ("quantity", "value", "fit's median error")
+        print_table(f"profile {profile.name}{fate}", headings, list(describe(profile)))
         say("\n".join(LEGEND))
         say("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
 
