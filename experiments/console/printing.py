@@ -172,13 +172,15 @@ def print_comparison(title: str, comparison: "Comparison") -> None:
     ]:
         say(line)
     rows, cases = comparison.rows, [case_text(row.case) for row in comparison.rows]
-    several = len(set(cases)) > 1
+    several, twice = len(set(cases)) > 1, any(row.parameters and len(row.parameters.values) == 2 for row in rows)
     columns = {
         "quantity": [row.quantity for row in rows],
         "case": cases if several else [],
         "sim": [number(row.sim) for row in rows],
         "engine": [number(row.engine) for row in rows],
-        "error": ["-" if math.isnan(row.error) else _percent(row.error, row.parameters) for row in rows],
+        f"error{' of either run' * twice}": [
+            "-" if math.isnan(row.error) else _percent(row.error, row.parameters) for row in rows
+        ],
         "mechanism": [_percent(row.mechanism.value, row.mechanism) if row.mechanism else "" for row in rows],
         "host": ["" if row.host is None else f"{row.host.value:.1%}{'' if row.steady else UNSTEADY}" for row in rows],
     }
