@@ -28,7 +28,7 @@ from specfleet.calibration.loops import (
 )
 from specfleet.calibration.measurements import Effort, Measurements, RunKind
 from specfleet.calibration.stages import USUAL, Asked, Report, Stages, provenance_of, silent, stages_on_host
-from specfleet.calibration.steadiness import MAX_ALONE, accepted, impossible_fit
+from specfleet.calibration.steadiness import MAX_ALONE, REPEAT, accepted, doubted, impossible_fit
 from specfleet.engine.launch.processes import in_process
 from specfleet.engine.launch.serve import serve
 from specfleet.engine.node.build import check_models, largest_vocabulary, state_numbers, with_positions
@@ -138,11 +138,11 @@ def plausible(bench: "Bench") -> HardwareProfile:
         bench.contend_again(" again: a step that runs alone was slowed")
         profile = bench.profile()
     if (problem := impossible_fit(profile.measured["steps"])) is None:
-        return profile
+        return doubted(profile)
     bench.forget_steps()
     if bench.stages.asked.accept_unsteady:
         return accepted(profile, problem)
-    error = UnsteadyHostError(f"unsteady host: {problem}, twice; no profile is written; repeat on a quiet host")
+    error = UnsteadyHostError(f"unsteady host: {problem}, twice; no profile is written; {REPEAT}")
     error.result = profile
     raise error
 

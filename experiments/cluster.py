@@ -16,9 +16,9 @@ from specfleet.fleet.errors import InputError, NodeDiedError
 from specfleet.fleet.inputs.text import shortened
 
 LOG = logging.getLogger("specfleet")
-AHEAD = 16  # calls in flight for each thread of the cluster, so that no worker waits for this process
+AHEAD = 4  # groups in flight for each thread of the cluster, so that no worker waits for this process
 CONNECT_S = 20.0
-GROUP_S, MAX_GROUP = 0.1, 16  # short calls go together: so long, so many at most
+GROUP_S, MAX_GROUP = 0.5, 64  # short calls go together: so long, so many at most
 COUNTED_S = 1.0  # between two counts of the cluster's threads
 GOES_ON = "what is done is kept; the same command goes on from there"
 Call = tuple[int, tuple[Any, ...]]  # its place, and its arguments

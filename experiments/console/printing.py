@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 LINE_S, SHARE, RARELY_S = 2.0, 0.2, 60.0  # time between two lines of progress without a terminal: least, and most
 PIPED_WIDTH = 140  # columns of a table that no terminal limits
+MEANT = {
+    "mechanism": "the error that stays where the simulation takes the run's own step times and acceptance",
+    "host": "how far the run and its reruns are apart",
+}
 UNSTEADY = ", unsteady host"  # where the differences of reruns hide a prediction's error
 
 
@@ -69,12 +73,12 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
             nonlocal printed_s, done, total, at_once, said
             passed_s, done, said = time.monotonic() - begun_s, done + 1, what
             at_once += not what and at_once == done - 1  # was there before, and took no time
-            total = total and max(total, done)  # what is measured once more was not foreseen
-            bar.update(task, advance=1, total=total, description=printable(f"{title}: {what}" if what else title))
+            total, past = total and max(total, done), done - 1 - at_once  # what is measured again was not foreseen
+            left = f", about {minutes(passed_s * (total - done + 1) / past)} left" if total and past > 0 else ""
+            bar.update(task, advance=1, total=total, description=printable(f"{title}{left}{': ' * bool(what)}{what}"))
             if not screen.is_terminal and what and passed_s - printed_s >= min(max(LINE_S, passed_s * SHARE), RARELY_S):
-                printed_s, past = passed_s, done - 1 - at_once
-                left = f", about {minutes(passed_s * (total - done + 1) / past)} left" if past > 0 else ""
-                remark(f"{title}, {done} of {total}{left}: {what}" if total else f"{title}, {done} done: {what}")
+                printed_s = passed_s
+                remark(f"{title}, {f'{done} of {total}' if total else f'{done} done'}{left}: {what}")
 
         try:
             yield advance
@@ -167,19 +171,26 @@ def print_comparison(title: str, comparison: "Comparison") -> None:
         *comparison.notes,
     ]:
         say(line)
-    rows = comparison.rows
+    rows, cases = comparison.rows, [case_text(row.case) for row in comparison.rows]
+    several, twice = len(set(cases)) > 1, any(row.parameters and len(row.parameters.values) == 2 for row in rows)
     columns = {
         "quantity": [row.quantity for row in rows],
-        "case": [case_text(row.case) for row in rows],
+        "case": cases if several else [],
         "sim": [number(row.sim) for row in rows],
         "engine": [number(row.engine) for row in rows],
-        "error": ["-" if math.isnan(row.error) else _percent(row.error, row.parameters) for row in rows],
+        f"error{' of either run' * twice}": [
+            "-" if math.isnan(row.error) else _percent(row.error, row.parameters) for row in rows
+        ],
         "mechanism": [_percent(row.mechanism.value, row.mechanism) if row.mechanism else "" for row in rows],
         "host": ["" if row.host is None else f"{row.host.value:.1%}{'' if row.steady else UNSTEADY}" for row in rows],
     }
     filled = {heading: cells for heading, cells in columns.items() if any(cells)}
-    print_table(title, list(filled), list(zip(*filled.values(), strict=True)), texts=2)
-    print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
+    title = f"{title}, {cases[0]}" if len(set(cases)) == 1 else title
+    print_table(title, list(filled), list(zip(*filled.values(), strict=True)), texts=1 + several)
+    for heading in filter(filled.get, MEANT):
+        say(f"{heading}: {MEANT[heading]}")
+    if several:
+        print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
 
 
 def _percent(value: float, error: "PredictionError | None") -> str:
@@ -187,5 +198,5 @@ def _percent(value: float, error: "PredictionError | None") -> str:
     if error is not None and len(error.values) == 2:
         return ", ".join(f"{off:+.1%}" for off in error.values)
     low, high = (math.nan, math.nan) if error is None else ends(error.value, error.low, error.high)
-    half = "" if math.isnan(low) else f" +- {(high - low) / 2:.1%}"
-    return f"{value:+.1%}{half}"
+    half = (high - low) / 2
+    return f"{value:+.1%}" + ("" if math.isnan(half) else f" +- {half:.1%}" if half <= 1 else " +- over 100%")

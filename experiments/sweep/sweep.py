@@ -48,7 +48,6 @@ COLUMNS = (  # after the varied keys
 NUMBERS = ("value", "low", "high")
 MISSING = {"value": math.nan, "low": math.nan, "high": math.nan, "times_longer": math.inf}  # null in JSON
 PIECE = 200  # cells of the table that are in memory at once
-TABLED_SHARE = 0.5  # the table is written again when cells have doubled: it costs as much as many of them
 
 
 class SweepRecord(msgspec.Struct, frozen=True):
@@ -184,8 +183,8 @@ def _run_missing(
     done: Callable[[CellResult], None],
     tables: bool,
 ) -> None:
-    """Run cells, given by their places, and add their results; a folder keeps each and the table, also if stopped."""
-    tabled, running, places = 0, as_finished(run_cell, arguments.values(), workers), list(arguments)
+    """Run cells, given by their places, and add their results; a folder keeps each, and their table at the end."""
+    running, places = as_finished(run_cell, arguments.values(), workers), list(arguments)
     try:
         with closing(running) as finished:
             for number, result in finished:
@@ -193,16 +192,13 @@ def _run_missing(
                     results[places[number]] = result
                     if folder:
                         write_json(_sealed(result), cell_file(folder, result.cell), synced=False)
-                        if tables and len(results) - tabled >= TABLED_SHARE * len(results):
-                            _keep_table(folder, results)
-                            tabled = len(results)
                     done(result)
     except KeyboardInterrupt:  # in Python; the command line has its own
         ran = sum(place in results for place in places)
         LOG.warning("interrupted: %d of %d cells ran, kept in %s", ran, len(places), folder or "no folder: give `out`")
         raise
     finally:
-        if folder and tables and tabled < len(results):
+        if folder and tables and results:
             _keep_table(folder, results)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from specfleet.fleet.inputs.text import read_toml
 
 
+@cache
 def shipped_files(folder: str) -> dict[str, Path]:
     """List the files of a folder that ship, by name: scenarios, profiles, devices, engines.
 

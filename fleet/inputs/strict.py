@@ -70,6 +70,7 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
     return (annotation,)
 
 
+@cache
 def _structs(annotation: Any) -> tuple[type[msgspec.Struct], ...]:
     return tuple(arm for arm in _alternatives(annotation) if isinstance(arm, type) and issubclass(arm, msgspec.Struct))
 
@@ -208,6 +209,7 @@ def _culprit(value: Any, annotation: Any) -> str | int:
     return "..."
 
 
+@cache
 def _child(annotation: Any, key: str | int) -> Any:
     for struct in _structs(annotation):
         hints = _hints(struct)

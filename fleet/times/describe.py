@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from msgspec.structs import asdict, fields
+from msgspec.structs import asdict, astuple, fields
 
 from specfleet.fleet.acceptance.models import AcceptanceModel, Recorded, expected_committed
 from specfleet.fleet.times.effects import IdleEffect
@@ -13,6 +13,11 @@ from specfleet.fleet.times.roofline import Roofline
 from specfleet.fleet.times.step_time import StepTime
 
 SHOWN_TOKENS = (1, 16, 256)  # tokens of an estimated pass
+DELAYS = ", ".join(delay.name for delay in fields(Overhead))
+LEGEND = (
+    "Times of steps: k tokens, n tokens of context, r further rows of m tokens each, [r] once if there are any.",
+    "Overhead of a step: wait for the device (queued), start of an idle station (woken), way of its result (after).",
+)
 
 
 def formula_ms(time: StepTime) -> str:
@@ -45,17 +50,17 @@ def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
     bandwidth, idle = profile.link.bandwidth_bytes_per_s, profile.idle
     rate = f", {bandwidth / 1e6:.3g} MB/s" if bandwidth else ""
     yield "link, one way", f"{1000 * profile.link.latency_s:.3g} ms{rate}", ""
-    for gap_s, slowdown in zip(idle.gaps_s, idle.slowdowns, strict=True) if idle != IdleEffect() else ():
-        yield f"draft after an idle gap of {1000 * gap_s:.3g} ms", f"x {slowdown:.3f}", ""
+    if idle != IdleEffect():
+        gaps_ms = f"{1000 * idle.gaps_s[0]:.3g} .. {1000 * idle.gaps_s[-1]:.3g} ms"
+        yield f"draft after an idle gap of {gaps_ms}", f"x {idle.slowdowns[0]:.3f} .. {idle.slowdowns[-1]:.3f}", ""
     for tokens, left in enumerate(idle.recoveries[1:], start=1):
-        yield f"excess left after {tokens} warm-up tokens", f"{left:.0%}", ""
-    for k, factor in enumerate(profile.contention, start=1):
-        if k > 1:
-            yield f"contention, {k} steps at once", f"x {factor:.3f}", ""
+        yield f"of that slowdown, left after {tokens} warm-up token{'s' * (tokens > 1)}", f"{left:.0%}", ""
+    for k, factor in enumerate(profile.contention[1:], start=2):
+        yield f"{k} steps at once on one device, each (contention)", f"x {factor:.3f}", ""
     if (share := profile.measured.get("delayed_share")) is not None:
-        yield "steps in service that the host delayed, left out", f"{share:.1%}", ""
+        yield "steps that the host delayed, left out", f"{share:.1%}", ""
     if (share := profile.measured.get("passes_differ")) is not None:
-        yield "steps in service, the slowest pass over the quickest", f"+ {share:.1%}", ""
+        yield "same steps, the slowest pass over the quickest", f"+ {share:.1%}", ""
     for missing, reason in left_out_of(profile).items():
         yield MEANINGS[missing], f"not measured: {reason}", ""
     yield from _acceptance(profile.acceptance)
@@ -63,13 +68,12 @@ def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
 
 def _steps(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
     fits = profile.measured.get("steps", {})
-    rows = ", r further rows of m tokens, [r] if any" if fits else ""
     for name in (*STEPS, "realign"):
         time: StepTime = getattr(profile, name)
         fit = fits.get("prefill" if name == "verify_prefill" else name)
-        error = f"{fit['error']:.1%} of {fit['steps']} steps" if fit else ""
+        error = f"{fit['error']:.1%}, {fit['steps']} steps" if fit else ""
         if name != "realign" or time != StepTime():
-            yield f"{name} (k tokens, n context{rows})", formula_ms(time), error
+            yield name, formula_ms(time), error
 
 
 def _acceptance(model: AcceptanceModel | None) -> Iterator[tuple[str, str, str]]:
@@ -81,7 +85,7 @@ def _acceptance(model: AcceptanceModel | None) -> Iterator[tuple[str, str, str]]
     if len(model.sessions) > 1:
         mean, low, high, alike = fits.mean_interval(model.sessions)
         what = f"acceptance, mean of {sum(map(len, model.sessions))} rounds"
-        wider = f"an interval {alike:.1f} times that of rounds that do not depend on their request"
+        wider = f"interval x {alike:.1f}, as requests differ"
         yield what, f"{mean:.3g} ({low:.3g} to {high:.3g}) draft tokens a round", wider
     if drafted := [tokens for session in model.drafted for tokens in session]:
         share, tokens = sum(map(bool, drafted)) / len(drafted), sum(drafted) / len(drafted)
@@ -94,11 +98,9 @@ def _acceptance(model: AcceptanceModel | None) -> Iterator[tuple[str, str, str]]
 
 
 def _overheads(overheads: Overheads) -> Iterator[tuple[str, str, str]]:
-    for sharing in fields(overheads):
-        stations = getattr(overheads, sharing.name)
+    for stations, how in (overheads.own, ""), (overheads.time_sliced, " taking turns"):
         for station in fields(StationOverheads) if stations is not None else ():
-            for delay in fields(Overhead):
-                mean_s = getattr(getattr(stations, station.name), delay.name).mean_s
-                if mean_s:
-                    device = sharing.name.replace("_", " ")
-                    yield f"overhead, {device}, {station.name}, {delay.name}", f"{1000 * mean_s:.3g} ms", ""
+            means_s = [delay.mean_s for delay in astuple(getattr(stations, station.name))]
+            if any(means_s):
+                means = ", ".join(f"{1000 * mean_s:.3g}" for mean_s in means_s)
+                yield f"overhead of a {station.name}{how}: {DELAYS}", f"{means} ms", ""

@@ -1,5 +1,6 @@
 """calibrate, demo, profile estimate: this host is measured, and step times of other hardware are estimated."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,10 +50,7 @@ def calibrate(
     Beside the profile comes a scenario that fits it, for `run` and `simulate`.
     """
     from specfleet.calibration.host import calibrate, fitted_scenario, fitting_path, stages_folder
-    from specfleet.calibration.measurements import QUICK, Effort
-    from specfleet.calibration.run import is_served, plan_of
-    from specfleet.calibration.steadiness import unsteady
-    from specfleet.fleet.acceptance.signals import signals_path
+    from specfleet.engine.decoding.folders import DEMO_PAIR
 
     if scenario is None and changes:
         raise InputError("--set changes keys of a scenario; give one with --scenario")
@@ -63,10 +61,19 @@ def calibrate(
     }
     overrides = settings(changes) if scenario else options
     measured = fitted_scenario(scenario, overrides, prompts)
+    models = [measured.drafters.model] * bool(measured.drafters.count) + [measured.verifiers.model]
+    where = f"; demo is the pair in {DEMO_PAIR}" if "demo" in models else ""
+    remark(f"calibration of {' and '.join(models)}{where}")
+    from specfleet.calibration.measurements import QUICK, Effort  # with torch, which takes seconds
+    from specfleet.calibration.run import is_served, plan_of
+    from specfleet.calibration.steadiness import unsteady
+    from specfleet.fleet.acceptance.signals import signals_path
+
     stages = len(plan_of(measured, QUICK if quick else Effort()))
     fits, signals = fitting_path(out, scenario), signals_path(out)
     stays = fits.exists()
-    with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
+    refused = partial(print_profile, as_json=as_json, fate=", not written")
+    with keeping(out, signals, stages_folder(out)), printing_anyway(refused):
         with progress("calibration", stages) as advance:
             profile = calibrate(
                 scenario, overrides, prompts=prompts, quick=quick, without=without or (),
@@ -86,14 +93,16 @@ def calibrate(
             remark(f"scenario that fits it: {fits}")
 
 
-def print_profile(profile: "HardwareProfile", as_json: bool) -> None:
+def print_profile(profile: "HardwareProfile", as_json: bool, fate: str = "") -> None:
     """Print the fits of a calibrated profile, with how well they fit."""
-    from specfleet.fleet.times.describe import describe
+    from specfleet.fleet.times.describe import LEGEND, describe
 
     if as_json:
         print_json(profile)
     else:
-        print_table(f"profile {profile.name}", ("quantity", "value", "fit's error"), list(describe(profile)))
+        headings = ("quantity", "value", "fit's median error")
+        print_table(f"profile {profile.name}{fate}", headings, list(describe(profile)))
+        say("\n".join(LEGEND))
         say("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
 
 

@@ -9,8 +9,9 @@ import pytest
 from specfleet.calibration.measurements import Effort
 from specfleet.calibration.run import plausible
 from specfleet.calibration.stages import Asked
-from specfleet.calibration.steadiness import UNSTEADY, impossible_fit, passes_differ, unsteady
+from specfleet.calibration.steadiness import DOUBTFUL, UNSTEADY, impossible_fit, passes_differ, unsteady
 from specfleet.fleet.errors import UnsteadyHostError
+from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
@@ -46,6 +47,14 @@ def test_a_host_whose_passes_differ_is_unsteady() -> None:
     )
 
 
+def test_passes_far_apart_mark_their_profile() -> None:
+    doubtful, other = profile(differ=DOUBTFUL), profile(differ=0.9 * DOUBTFUL)
+    made = plausible(bench_that_gives(doubtful))
+    assert basis_of(made) == "measured on an unsteady host"
+    assert unsteady(made) == unsteady(doubtful)
+    assert plausible(bench_that_gives(other)) == other
+
+
 def test_an_impossible_fit_is_measured_again_then_refused() -> None:
     assert impossible_fit(profile().measured["steps"]) is None
     bad = profile(error=0.37)
@@ -53,7 +62,9 @@ def test_an_impossible_fit_is_measured_again_then_refused() -> None:
     once = bench_that_gives(bad, profile())
     assert plausible(once) == profile()
     assert once.again == [": the times of verify are 37% off their fit"]
-    with pytest.raises(UnsteadyHostError, match=r"^unsteady host: .*, twice; no profile is written") as refused:
+    with pytest.raises(
+        UnsteadyHostError, match=r"^unsteady host: .*, twice; no profile is written; .* --accept-unsteady"
+    ) as refused:
         plausible(bench_that_gives(bad, bad))
     assert refused.value.result == bad
     assert plausible(bench_that_gives(bad, bad, accepts=True)).provenance == {

@@ -149,7 +149,7 @@ def test_a_killing_call_in_a_group_loses_no_other(address: str) -> None:
     assert sorted(place for place, _ in results) == [*range(50), 51, 52]
 
 
-@pytest.mark.parametrize(("group_s", "most"), [(10.0, 16), (0.0, 1)])
+@pytest.mark.parametrize(("group_s", "most"), [(10.0, 64), (0.0, 1)])
 def test_only_short_calls_share_a_task(
     address: str, monkeypatch: pytest.MonkeyPatch, group_s: float, most: int
 ) -> None:

@@ -128,6 +128,7 @@ def test_reruns_that_disagree_more_than_the_error_are_unsteady(
     [
         ([10.0], "4.0% above measured; one run, so that the runs' own spread is unknown", "+4.0%"),
         ([9.6, 10.4], "4.0% above measured, within the runs' own spread of 8.0%", "+8.3%, +0.0%"),
+        ([2.0, 9.0, 40.0], "15.6% above measured, within the runs' own spread of 474.1%", "+15.6% +- over 100%"),
         ([10.8, 10.85, 10.9], "4.1% below measured, beyond the runs' own spread of 0.6%", "-4.1% +- 1.1%"),
     ],
 )
