@@ -100,7 +100,7 @@ def test_the_bare_name_draws_from_a_fit_to_the_profiles_record() -> None:
     stated = change_scenario(deep, {"acceptance": fit})
     assert simulate(deep).table.equals(simulate(stated).table)
     assert not [note for note in notes_of(deep) if "acceptance" in note]
-    with pytest.raises(InputError, match=r"depth = 12 goes beyond the recorded depth = 3; .* or a beta-geometric fit"):
+    with pytest.raises(InputError, match=r"depth = 12 goes beyond the recorded depth = 3; allowed: up to 3; --set"):
         simulate(change_scenario(deep, {"acceptance": None}))
 
 
