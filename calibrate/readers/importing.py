@@ -147,8 +147,9 @@ def import_record(
     `verify_ms` a verification, or those of a `profile`, a shipped name or a file, or estimated of `target`
     (MODEL@DEVICE) and, on its device, `draft` (a model, or lookup); without any the file's own, or inferred from its
     load. `fit`: whether estimated times are scaled to meet the measured round, as of the same device. `depth`: of the
-    scenario's drafts, at most as recorded. `options`: of the kind, as the command has them, such as `in_flight`. Raises InputError, in one line that names file, record, key and both values, for a file that
-    contradicts itself, and for an option that the kind does not read.
+    scenario's drafts, at most as recorded. `options`: of the kind, as the command has them, such as `in_flight`. Raises
+    InputError, in one line that names file, record, key and both values, for a file that contradicts itself, and for an
+    option that the kind does not read.
 
     >>> import specfleet, tempfile
     >>> counts = '''{"metrics": {"speculative_decoding": {

@@ -1,9 +1,12 @@
 """A server as its records show it: step times from the time of a round, and a workload from the load."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from specfleet.calibration.readers.load import BLOCK, Load, Spread
 from specfleet.calibration.readers.recording import Recording
@@ -11,7 +14,6 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.positions import positions_of
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import engine_of, shape_of
-from specfleet.fleet.policies.shapes import Shape
 from specfleet.fleet.scenario.arrivals import Poisson, Trace
 from specfleet.fleet.scenario.lengths import Between, mean_tokens
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
@@ -26,7 +28,7 @@ from specfleet.fleet.times.step_time import StepTime
 
 REQUESTS = (64, 512)  # of the scenario, at least and at most, as far as they are drawn
 ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselves
-ROUNDED = 0.04  # share by which whole requests in flight miss the observed, from which they arrive by themselves
+ROUNDED = 0.05  # share by which whole requests in flight miss the observed, from which they arrive by themselves
 FAR = 2.0  # factor between a measured round and its estimate, from which a note asks for the device
 DEEPER = 16  # tokens of the deepest draft that the lengths of a text leave room for
 WAITED, ROOM = 0.05, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
@@ -99,11 +101,11 @@ def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple
     if recording.load is None or not (round_s := recording.load.round_s):
         return profile, ""
     target_s, draft_s = _rounds(profile, recording, recording.load, engine)
-    names, factor, what = STEPS, round_s / (target_s + draft_s), "x {:.2f}"
-    if draft_s and factor > 1:
-        names, factor, what = ("draft",), (round_s - target_s) / draft_s, "drafts x {:.2f}, the target as it is"
-    how = f"{what.format(factor)}, so that the measured round is met (fitted)"
-    if not 1 / FAR < (times := round_s / (target_s + draft_s)) < FAR:
+    names, factor, of = STEPS, (times := round_s / (target_s + draft_s)), ""
+    if draft_s and times > 1:
+        names, factor, of = ("draft",), (round_s - target_s) / draft_s, "drafts "
+    how = f"{of}x {factor:.2f}, so that the measured round is met (fitted)"
+    if not 1 / FAR < times < FAR:
         how += f"; a round takes {times:.2g} times its estimate: are models, device and precision those measured?"
     steps = {name: getattr(profile, name).slowed(factor) for name in names}
     sources = profile.sources | {name: f"{profile.sources[name]}; {how}" for name in names}
@@ -112,35 +114,27 @@ def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple
 
 def _rounds(profile: HardwareProfile, recording: Recording, load: Load, engine: str) -> tuple[float, float]:
     """Return the mean times of target and drafter in a round of a load, with the prompts of other rows."""
-    depth, shape = recording.counts.depth if recording.counts else 0, recording.shape
-    running = (load.running or load.in_flight or 1.0) / load.engines + is_open(load)  # who arrives finds the mean there
-    rows = max(round(running), 1)
+    depth = recording.counts.depth if recording.counts else 0
+    rows = max(round((load.running or load.in_flight or 1.0) / load.engines + is_open(load)), 1)  # an arrival meets all
     prompt, new = (round(spread.mean) if spread else 0 for spread in (load.prompt_tokens, load.new_tokens))
     read = round(prompt * (1 - load.cached_share if load.whole_prompts else 1))  # what is computed
     share = load.prompts_per_round * (rows - 1) / rows / read if read else 0.0  # of a round that reads a prompt
-    kind: StepKind = "verify" if depth else "decode"
-    decoding = [Member(tag, 0, 0, prompt + new // 2, depth, depth + 1, kind) for tag in range(rows)]
-    beside = [] if engine_of(engine).prefill_first else decoding
-    plain, less = (_step_s(profile, members, 0, 0, depth, shape) for members in (decoding, beside))
-    more = _step_s(profile, beside, prompt, read, depth, shape) if read else less
-    target_s, draft_s = (
-        time_s + share * (many_s - few_s) for time_s, few_s, many_s in zip(plain, less, more, strict=True)
-    )
-    return target_s, draft_s
-
-
-def _step_s(
-    profile: HardwareProfile, decoding: list[Member], prompt: int, read: int, depth: int, shape: Shape
-) -> tuple[float, float]:
-    """Return the times of target and drafter in a step of decoding rows and of a prompt, of which `read` are computed."""
-    fed = [*decoding, Member(-1, 0, 0, prompt - read, read, 0, "prefill")] if read else decoding
-    drafting = [*decoding, Member(-1, 0, 0, prompt, depth, read, of_prompt=True)] if read else decoding
-    if not fed:
-        return 0.0, 0.0
     target = VerifierTimes(0, profile.verify, profile.verify_prefill, profile.decode, Overhead())
     drafter = DrafterTimes(0, profile.draft, profile.draft_prefill, 0.0, IdleEffect(), Overhead())
-    draft_s = drafting_s(drafter, Step(0, "draft", tuple(drafting)), [depth] * len(drafting)) if depth else 0.0
-    return pass_s(target, Step(0, "mixed", tuple(fed)), shape), draft_s
+
+    def step_s(decoding: Sequence[Member], read: int) -> NDArray[np.float64]:
+        fed = [*decoding, Member(-1, 0, 0, prompt - read, read, 0, "prefill")] if read else decoding
+        drafting = [*decoding, Member(-1, 0, 0, prompt, depth, read, of_prompt=True)] if read else decoding
+        if not fed:
+            return np.zeros(2)
+        draft_s = drafting_s(drafter, Step(0, "draft", tuple(drafting)), [depth] * len(fed)) if depth else 0.0
+        return np.array((pass_s(target, Step(0, "mixed", tuple(fed)), recording.shape), draft_s))
+
+    kind: StepKind = "verify" if depth else "decode"
+    decoding = [Member(tag, 0, 0, prompt + new // 2, depth, depth + 1, kind) for tag in range(rows)]
+    beside = () if engine_of(engine).prefill_first else decoding
+    target_s, draft_s = step_s(decoding, 0) + share * (step_s(beside, read) - step_s(beside, 0))
+    return float(target_s), float(draft_s)
 
 
 def _prefill(load: Load, round_s: float) -> tuple[float, str]:
@@ -157,7 +151,9 @@ def _prefill(load: Load, round_s: float) -> tuple[float, str]:
 def estimated(target: str, draft: str, recording: Recording, engine: str, fit: bool) -> tuple[Times, tuple[str, ...]]:
     """Return the times of a target, and of a drafter on its device, by rooflines; notes; InputError as `placed_of`.
 
-    - `fit`: whether they meet the measured round.
+    A server goes on where a text leaves its drafter's positions; they are left out where the mean text does.
+
+    - `fit`: whether times meet the measured round.
     """
     placed, speculates = placed_of(target, engine), recording.counts is not None
     if speculates and not draft:
@@ -168,27 +164,14 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
     if draft == LOOKUP:  # on the host, while the device works
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
     profile, how = fitted(profile, recording, engine) if fit else (profile, "")
-    profile, past = _beyond(profile, recording) if draft else (profile, ())
-    models = [target, *([draft] if draft else [])]
-    return Times(
-        profile, ", ".join([f"estimated: {' and '.join(models)}, rooflines", *([how] if how else [])]), bool(how)
-    ), past
-
-
-def _beyond(profile: HardwareProfile, recording: Recording) -> tuple[HardwareProfile, tuple[str, ...]]:
-    """Return a profile without its drafter's positions, and a note, where the mean text of a load exceeds them.
-
-    A server goes on where a text leaves its drafter's positions (vLLM #24662), and a record counts what it drafts.
-    """
-    load, drafter, known = recording.load, f"{POSITIONS} drafter ", profile.provenance
-    text = sum(spread.mean for spread in (load.prompt_tokens, load.new_tokens) if spread) if load else 0.0
-    past = [key for key in known if key.startswith(drafter) and 0 < int(known[key]) < text]
+    load, role, known = recording.load, f"{POSITIONS} drafter ", profile.provenance
+    text = sum(spread.mean for spread in (load.prompt_tokens, load.new_tokens) if spread) if load and draft else 0.0
+    past = {key: most for key, most in known.items() if key.startswith(role) and 0 < int(most) < text}  # vLLM #24662
     kept = {key: most for key, most in known.items() if key not in past}
-    says = "positions by its config, and texts here have"
-    notes = (
-        f"{key[len(drafter) :]} has {known[key]} {says} {text:.0f} tokens: it drafts on, as recorded" for key in past
-    )
-    return msgspec.structs.replace(profile, provenance=kept), tuple(notes)
+    says = f"positions by its config, and texts here have {text:.0f} tokens: it drafts on, as recorded"
+    notes = tuple(f"{key.removeprefix(role)} has {most} {says}" for key, most in past.items())
+    what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines{', ' if how else ''}{how}"
+    return Times(msgspec.structs.replace(profile, provenance=kept), what, bool(how)), notes
 
 
 def with_again(load: Load, draft: str) -> Load:
@@ -198,7 +181,7 @@ def with_again(load: Load, draft: str) -> Load:
 
 
 def is_open(load: Load) -> bool:
-    """Whether requests arrive by themselves: no whole number of them is near the mean in flight, or none often is."""
+    """Whether requests arrive by themselves: as said, or as idle times or a mean between whole numbers show."""
     held, waits = load.in_flight or 0.0, (load.waiting or 0.0) > WAITED * (load.running or 0.0)
     is_between = load.limit is None and not waits and abs(max(round(held), 1) - held) > ROUNDED * held > 0
     return load.limit == 0 or is_between or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)

@@ -89,16 +89,15 @@ def import_(
     elif imported.load is not None and imported.times:
         remark(f"not compared with its simulation, which is long: specfleet simulate {out}")
     if imported.load is not None and imported.times and not as_json:
-        remark(next_step(imported, out))
+        remark(next_step(imported, imported.load, out))
 
 
-def next_step(imported: "Imported", out: Path) -> str:
-    """Say which command answers what a server's record is read for: other draft lengths, no drafts, drafts at all."""
-    load, profile = imported.load, imported.scenario.profile
-    held = max(round((load and (load.in_flight or load.running)) or 1), 1)
+def next_step(imported: "Imported", load: "Load", out: Path) -> str:
+    """Say which command has other draft lengths and no drafts, or drafts at all."""
+    held = max(round(load.in_flight or load.running or 1), 1)
     if not imported.rounds:
         return f"drafts: specfleet plan --target MODEL@DEVICE --draft MODEL --acceptance SHARE --in-flight {held}"
-    if getattr(profile, "inferred_at", None) is not None:
+    if getattr(imported.scenario.profile, "inferred_at", None) is not None:
         return "other draft lengths, and no drafts: import again with --target MODEL@DEVICE --draft MODEL"
     loads = ",".join(map(str, dict.fromkeys((max(held // 4, 1), held, 4 * held))))
     return f"other draft lengths, and no drafts, at three loads: specfleet plan {out} --in-flight {loads}"
