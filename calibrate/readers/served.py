@@ -101,14 +101,14 @@ def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple
     if recording.load is None or not (round_s := recording.load.round_s):
         return profile, ""
     target_s, draft_s = _rounds(profile, recording, recording.load, engine)
-    names, factor, of = STEPS, (times := round_s / (target_s + draft_s)), ""
-    if draft_s and times > 1:
-        names, factor, of = ("draft",), (round_s - target_s) / draft_s, "drafts "
-    how = f"{of}x {factor:.2f}, so that the measured round is met (fitted)"
+    factor = times = round_s / (target_s + draft_s)
+    if of_drafts := draft_s > 0 and times > 1:
+        factor = (round_s - target_s) / draft_s
+    how = f"{'drafts ' * of_drafts}x {factor:.2f}, so that the measured round is met (fitted)"
     if not 1 / FAR < times < FAR:
         how += f"; a round takes {times:.2g} times its estimate: are models, device and precision those measured?"
-    steps = {name: getattr(profile, name).slowed(factor) for name in names}
-    sources = profile.sources | {name: f"{profile.sources[name]}; {how}" for name in names}
+    steps = {name: getattr(profile, name).slowed(factor) for name in (STEPS[:1] if of_drafts else STEPS)}
+    sources = profile.sources | {name: f"{profile.sources[name]}; {how}" for name in steps}
     return msgspec.structs.replace(profile, sources=sources, **steps), how
 
 
